@@ -1,0 +1,37 @@
+# Every command of the project. `make help` lists them.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON_ := .venv/bin/python
+ARGS ?=
+
+.PHONY: help setup demo test unit integration lint format lock clean
+
+help: ## list all commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+setup: ## environment and jars; done once, then found in seconds
+	@scripts/setup --jars
+
+demo: setup ## the main job on a million real events: make demo ARGS="--quick --headless"
+	@exec .venv/bin/tallystream demo $(ARGS)
+
+test: setup ## everything: linters, types, unit, integration and browser tests
+	@exec scripts/test $(ARGS)
+
+unit: setup ## the unit tests, in under a minute
+	@exec $(PYTHON_) -m pytest tests/unit tests/contract -m "not integration and not browser" $(ARGS)
+
+integration: setup ## the tests on real servers: make integration ARGS="-k kill"
+	@exec scripts/test --only-servers $(ARGS)
+
+lint: setup ## ruff, its formatter's check, and mypy strict
+	@exec scripts/lint
+
+format: setup ## let ruff format and mend what it can
+	@.venv/bin/ruff check -q --fix . ; .venv/bin/ruff format -q .
+
+lock: ## make requirements.lock anew from the pyproject files
+	@scripts/lock
+
+clean: ## remove the environment and what tests and demo left here (the cache of jars stays)
+	@rm -rf .venv .build .tallystream .hypothesis .mypy_cache .ruff_cache

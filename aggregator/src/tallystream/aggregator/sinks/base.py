@@ -1,0 +1,95 @@
+"""The protocol that every sink implements, and the one that every store to be read implements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from tallystream.reporter.errors import TallystreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+Field = int | float | str | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One point of one series. `ts_ms` is epoch milliseconds; tags and fields may hold any text but NUL."""
+
+    measurement: str
+    tags: Mapping[str, str]
+    fields: Mapping[str, Field]
+    ts_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The values of one field of one series over time: `times_ms[i]` (ascending, epoch ms) goes with `values[i]`."""
+
+    measurement: str
+    tags: Mapping[str, str]
+    field: str
+    times_ms: list[int] = field(default_factory=list)
+    values: list[Field] = field(default_factory=list)
+
+
+class SinkUnavailableError(TallystreamError):
+    """The store can't be reached now, or is overloaded: the same write may succeed later."""
+
+
+class Sink(Protocol):
+    """A store that takes points.
+
+    Delivery: at least once. When `write` returns, its points are durable in the store, or `flush` makes them so. Writing
+    the same points again changes nothing: a point is identified by (measurement, tags, ts_ms), and of two with the same
+    identity the fields are merged, the later value winning. Points of one series are written in the order given.
+    A sink is used by one thread at a time.
+    """
+
+    def setup(self) -> None:
+        """Make what the sink writes to, if it is missing; safe to call again.
+
+        Raises:
+            ConfigError: the settings can't work (a bad token, say), whatever one waits.
+            SinkUnavailableError: the store does not answer.
+        """
+
+    def write(self, points: Sequence[Point]) -> None:
+        """Write the points, in order.
+
+        Raises:
+            SinkUnavailableError: nothing or only a part was written; write the same points again later.
+        """
+
+    def flush(self) -> None:
+        """Return when every point written so far is durable."""
+
+    def close(self) -> None:
+        """Flush and release what is held; safe to call again."""
+
+
+class PointReader(Protocol):
+    """A store that the page can read. Every call may raise SinkUnavailableError."""
+
+    def measurements(self) -> list[str]:
+        """Return the names of all measurements, sorted."""
+
+    def read(
+        self,
+        measurement: str,
+        fields: Sequence[str],
+        *,
+        start_ms: int,
+        end_ms: int,
+        tags: Mapping[str, str] | None = None,
+        last_before: bool = False,
+    ) -> list[Series]:
+        """Return the named fields of every series of `measurement` whose tags include `tags`, start_ms <= time < end_ms.
+
+        With `last_before`, each series that has a value before `start_ms` begins with its last one, at its own time, so
+        that a sum that has not changed lately is still seen.
+        """
+
+    def close(self) -> None:
+        """Release what is held; safe to call again."""

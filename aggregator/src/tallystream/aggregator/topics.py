@@ -1,0 +1,86 @@
+"""The topics: their names, their policies, and how they are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tallystream.reporter.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The names of the six topics; a prefix keeps several systems apart on one broker."""
+
+    prefix: str = ""
+    metrics: str = field(init=False, default="metrics")
+    agg: str = field(init=False, default="metrics-agg")
+    table: str = field(init=False, default="metrics-table")
+    events: str = field(init=False, default="metrics-events")
+    ledger: str = field(init=False, default="metrics-ledger")
+    dead: str = field(init=False, default="metrics-dead")
+
+    def __post_init__(self) -> None:
+        for name in ("metrics", "agg", "table", "events", "ledger", "dead"):
+            object.__setattr__(self, name, self.prefix + str(getattr(self, name)))
+
+
+def policies(topics: Topics) -> dict[str, dict[str, str]]:
+    """Return the configuration of each topic by name. The reasons stand in docs/topics.md."""
+    week, year = str(7 * DAY_MS), str(365 * DAY_MS)
+    return {
+        topics.metrics: {"cleanup.policy": "delete", "retention.ms": week, "message.timestamp.type": "LogAppendTime"},
+        topics.agg: {"cleanup.policy": "compact", "min.compaction.lag.ms": week},
+        topics.table: {"cleanup.policy": "compact"},
+        topics.events: {"cleanup.policy": "delete", "retention.ms": year},
+        topics.ledger: {"cleanup.policy": "delete", "retention.ms": year},
+        topics.dead: {"cleanup.policy": "delete", "retention.ms": week},
+    }
+
+
+def create_topics(
+    admin: AdminClient, topics: Topics, *, partitions: int = 1, replication: int = 1, timeout: float = 30.0
+) -> list[str]:
+    """Create the topics that are not there yet and return their names; an existing topic is left as it is.
+
+    `partitions` is that of `metrics` alone: the others have one. `timeout` is in seconds.
+
+    Raises:
+        ConfigError: the topic `metrics` exists without LogAppendTime: the table's clock would be the producers'.
+        KafkaException: the broker refused, or did not answer in time.
+    """
+    wanted = [
+        NewTopic(name, partitions if name == topics.metrics else 1, replication, config=dict(config))
+        for name, config in policies(topics).items()
+    ]
+    created = []
+    for name, future in admin.create_topics(wanted, operation_timeout=timeout, request_timeout=timeout).items():
+        try:
+            future.result()
+            created.append(name)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+    if topics.metrics not in created:
+        _require_append_time(admin, topics.metrics, timeout)
+    return created
+
+
+def _require_append_time(admin: AdminClient, topic: str, timeout: float) -> None:
+    from confluent_kafka.admin import ConfigResource  # noqa: PLC0415 - only an existing topic needs it
+
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    config: Mapping[str, object] = admin.describe_configs([resource], request_timeout=timeout)[resource].result()
+    kind = getattr(config["message.timestamp.type"], "value", None)
+    if kind != "LogAppendTime":
+        raise ConfigError(
+            f"message.timestamp.type of the topic {topic}", kind, "set it to LogAppendTime: the table's clock is the broker's"
+        )

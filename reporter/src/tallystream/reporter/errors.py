@@ -1,0 +1,23 @@
+"""The errors that a user of Tallystream may meet: each message is one sentence that says what to do."""
+
+from __future__ import annotations
+
+
+class TallystreamError(Exception):
+    """Base of every error that Tallystream raises on purpose."""
+
+
+class ConfigError(TallystreamError):
+    """A setting that can't be used. Commands print it and exit with code 2.
+
+    Args:
+        field: the option, argument or environment variable at fault.
+        value: what it was set to. A secret's value is never passed here: pass `"***"`.
+        remedy: what to do, as the end of the sentence.
+    """
+
+    def __init__(self, field: str, value: object, remedy: str) -> None:
+        super().__init__(f"{field}: {value!r} can't be used; {remedy}.")
+        self.field = field
+        self.value = value
+        self.remedy = remedy

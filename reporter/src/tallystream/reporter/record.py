@@ -1,0 +1,165 @@
+"""The record contract, version 1: what a reporter publishes to the topic `metrics`.
+
+The key of a record is the instance ID in UTF-8. The value is JSON in UTF-8: one `Snapshot` of one registry, or the
+`ShortForm` of one metric, or nothing at all (a tombstone). Counts are 64-bit: from 0 to 2**63 - 1. Rates are per second,
+durations in seconds, clocks in epoch milliseconds. Unknown fields are ignored, so that a later reporter may add some.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+import msgspec
+
+VERSION = 1
+MAX_COUNT = 2**63 - 1
+MIN_EVERY_MS, MAX_EVERY_MS = 10, 3_600_000
+DEFAULT_APP = "default"
+"""The app of a metric in the short form."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
+Name = Annotated[str, msgspec.Meta(min_length=1)]
+Number = float | int
+LifeId = Annotated[str, msgspec.Meta(pattern=r"^[0-9A-HJKMNP-TV-Z]{26}\Z")]
+"""A ULID: 48 bits of epoch milliseconds and 80 random bits, in Crockford's base 32 (github.com/ulid/spec)."""
+
+
+class _Metric(msgspec.Struct, tag_field="type", omit_defaults=True, kw_only=True, gc=False):
+    name: Name
+    tags: dict[str, str] = {}
+
+    @property
+    def type(self) -> str:
+        """The metric's type as the record names it."""
+        return str(self.__struct_config__.tag)
+
+
+class Counter(_Metric, tag="counter"):
+    """A count that only grows within a life."""
+
+    count: Count
+
+
+class UpDown(_Metric, tag="updown"):
+    """A count that may fall: summed over living lives, like a gauge."""
+
+    value: Number
+
+
+class Gauge(_Metric, tag="gauge"):
+    """A value of this moment."""
+
+    value: Number
+
+
+class Meter(_Metric, tag="meter"):
+    """A count and how fast it grows, in events per second (Dropwizard's exponentially weighted averages)."""
+
+    count: Count
+    mean_rate: Number = 0.0
+    m1_rate: Number = 0.0
+    m5_rate: Number = 0.0
+    m15_rate: Number = 0.0
+
+
+class Histogram(_Metric, tag="histogram"):
+    """A distribution: count, sum, min and max of everything, a sketch that merges, and the instance's own view of it."""
+
+    count: Count
+    sum: Number = 0.0
+    min: Number | None = None
+    max: Number | None = None
+    sketch: str | None = None
+    mean: Number | None = None
+    stddev: Number | None = None
+    p50: Number | None = None
+    p75: Number | None = None
+    p95: Number | None = None
+    p98: Number | None = None
+    p99: Number | None = None
+    p999: Number | None = None
+
+
+class Timer(Histogram, tag="timer"):
+    """A histogram of durations in seconds, and the rate of the calls."""
+
+    mean_rate: Number = 0.0
+    m1_rate: Number = 0.0
+    m5_rate: Number = 0.0
+    m15_rate: Number = 0.0
+
+
+class Position(_Metric, tag="position"):
+    """How far a consumer got in the topic and partition that its tags name: the next offset, and where it began."""
+
+    start: Count
+    position: Count
+
+
+Metric = Counter | UpDown | Gauge | Meter | Histogram | Timer | Position
+METRIC_TYPES: tuple[type[_Metric], ...] = (Counter, UpDown, Gauge, Meter, Histogram, Timer, Position)
+
+
+class Header(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """Everything in a snapshot but its metrics."""
+
+    v: Literal[1] = msgspec.field(default=VERSION)
+    app: Name
+    life: LifeId
+    part: Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
+    seq: Annotated[int, msgspec.Meta(ge=1, le=MAX_COUNT)]
+    prev: Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)] | None = None
+    ts: Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
+    every_ms: Annotated[int, msgspec.Meta(ge=MIN_EVERY_MS, le=MAX_EVERY_MS)]
+    final: bool
+
+
+class Snapshot(Header, omit_defaults=True, kw_only=True):
+    """One registry at one moment, or one part of it.
+
+    `seq` counts 1, 2, 3 … within (life, part). `prev` is the broker's append time of this life's last acknowledged record,
+    absent until there is one. `ts` is the wall clock, for display only. `final` marks the last record of a life.
+    """
+
+    metrics: list[Metric]
+
+
+class ShortForm(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """One counter from any program: no life, so no protection against duplicates or reordering."""
+
+    name: Name
+    value: Count
+    tags: dict[str, str] = {}
+    type: ClassVar[str] = "counter"
+
+
+Identity = tuple[str, str, tuple[tuple[str, str], ...]]
+"""What is summed over instances, within an app: (name, type, sorted tags)."""
+
+
+def identity(name: str, type_: str, tags: dict[str, str]) -> Identity:
+    """Return the identity of a metric: the same for the same tags in any order."""
+    return name, type_, tuple(sorted(tags.items()))
+
+
+_encoder = msgspec.json.Encoder()
+_snapshot_decoder = msgspec.json.Decoder(Snapshot)
+
+
+def encode(snapshot: Snapshot) -> bytes:
+    """Return the value of the record; `v` is always written, though it has a default.
+
+    JSON has no word for NaN and infinity: they become null, which the table refuses for that metric alone.
+    """
+    body = _encoder.encode(snapshot)
+    return b'{"v":1,' + body[1:]
+
+
+def decode(value: bytes) -> Snapshot:
+    """Return the snapshot in `value`, which must be good as a whole.
+
+    Raises:
+        msgspec.ValidationError: a field is missing, of another type or out of its bounds; the message names it.
+        msgspec.DecodeError: the value is not JSON in UTF-8.
+    """
+    return _snapshot_decoder.decode(value)
