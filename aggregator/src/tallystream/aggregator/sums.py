@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
-from tallystream.reporter.record import Identity
+if TYPE_CHECKING:
+    from tallystream.reporter.record import Identity
 
 
 class Sum(msgspec.Struct, omit_defaults=True, kw_only=True):
     """The sum of one metric over all instances of an app, as of the input offsets that it names.
 
-    Which fields are set follows from `type`: counter: count; updown and gauge: sum, min, max, mean, number; meter: count
-    and rates; histogram: count, sum, min, max (and quantiles where sketches were merged); timer: both; position: start,
-    position. A gauge that nobody reports any more has number 0 and no sum.
+    Which fields are set follows from `type`: counter: count; updown and gauge: sum, min, max, mean, number;
+    meter: count and rates; histogram: count, sum, min, max (and quantiles where sketches were merged); timer: both;
+    position: start, position. A gauge that nobody reports any more has number 0 and no sum.
 
-    `lives` and `instances` count the living lives that have the metric and their distinct instance IDs; `retired` the lives
-    folded into the base. `ts` is the table's clock in epoch ms: the point's time. `offsets` maps topic → partition → the last
-    offset included. A reader keeps, of several rows of one key, the one with the highest (epoch, batch).
+    `lives` and `instances` count the living lives that have the metric and their distinct instance IDs; `retired`
+    the lives folded into the base. `ts` is the table's clock in epoch ms: the point's time. `offsets` maps
+    topic → partition → the last offset included. A reader keeps, of several rows of one key, the one with the
+    highest (epoch, batch).
     """
 
     v: int = 1

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from tallystream.reporter.errors import ConfigError
 
@@ -75,12 +75,12 @@ def create_topics(
 
 
 def _require_append_time(admin: AdminClient, topic: str, timeout: float) -> None:
-    from confluent_kafka.admin import ConfigResource  # noqa: PLC0415 - only an existing topic needs it
-
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     config: Mapping[str, object] = admin.describe_configs([resource], request_timeout=timeout)[resource].result()
     kind = getattr(config["message.timestamp.type"], "value", None)
     if kind != "LogAppendTime":
         raise ConfigError(
-            f"message.timestamp.type of the topic {topic}", kind, "set it to LogAppendTime: the table's clock is the broker's"
+            f"message.timestamp.type of the topic {topic}",
+            kind,
+            "set it to LogAppendTime: the table's clock is the broker's",
         )

@@ -1,8 +1,9 @@
 """The record contract, version 1: what a reporter publishes to the topic `metrics`.
 
 The key of a record is the instance ID in UTF-8. The value is JSON in UTF-8: one `Snapshot` of one registry, or the
-`ShortForm` of one metric, or nothing at all (a tombstone). Counts are 64-bit: from 0 to 2**63 - 1. Rates are per second,
-durations in seconds, clocks in epoch milliseconds. Unknown fields are ignored, so that a later reporter may add some.
+`ShortForm` of one metric, or nothing at all (a tombstone). Counts are 64-bit: from 0 to 2**63 - 1. Rates are per
+second, durations in seconds, clocks in epoch milliseconds. Unknown fields are ignored, so that a later reporter may
+add some.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Meter(_Metric, tag="meter"):
 
 
 class Histogram(_Metric, tag="histogram"):
-    """A distribution: count, sum, min and max of everything, a sketch that merges, and the instance's own view of it."""
+    """A distribution: count, sum, min and max of everything, a sketch that merges, and the instance's own view."""
 
     count: Count
     sum: Number = 0.0
@@ -103,7 +104,7 @@ METRIC_TYPES: tuple[type[_Metric], ...] = (Counter, UpDown, Gauge, Meter, Histog
 class Header(msgspec.Struct, omit_defaults=True, kw_only=True):
     """Everything in a snapshot but its metrics."""
 
-    v: Literal[1] = msgspec.field(default=VERSION)
+    v: Literal[1] = 1
     app: Name
     life: LifeId
     part: Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
@@ -117,8 +118,8 @@ class Header(msgspec.Struct, omit_defaults=True, kw_only=True):
 class Snapshot(Header, omit_defaults=True, kw_only=True):
     """One registry at one moment, or one part of it.
 
-    `seq` counts 1, 2, 3 … within (life, part). `prev` is the broker's append time of this life's last acknowledged record,
-    absent until there is one. `ts` is the wall clock, for display only. `final` marks the last record of a life.
+    `seq` counts 1, 2, 3 … within (life, part). `prev` is the broker's append time of this life's last acknowledged
+    record, absent until there is one. `ts` is the wall clock, for display only. `final` marks the last of a life.
     """
 
     metrics: list[Metric]

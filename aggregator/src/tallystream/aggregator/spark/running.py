@@ -1,0 +1,79 @@
+"""Keep a streaming query running until it ends or a signal asks for a stop: then let the batch finish."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+from tallystream.reporter.errors import TallystreamError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import FrameType
+
+    from pyspark.sql.streaming import StreamingQuery
+
+log = logging.getLogger(__name__)
+
+POLL_S = 0.1
+FINISH_S = 60.0
+"""How long a batch may take to finish after a signal; after that it is interrupted and runs again at the next start."""
+
+
+class StopRequest:
+    """Remembers that SIGTERM or SIGINT came; the second one of a kind has its usual effect again."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+
+    def install(self) -> None:
+        """Take over both signals; only the main thread may do so."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        log.info("%s: finishing the batch", signal.Signals(number).name)
+        self.event.set()
+        signal.signal(number, signal.SIG_DFL)
+
+
+def run_until_stopped(query: StreamingQuery, *, ready: Path | None = None, stop: StopRequest | None = None) -> int:
+    """Block until `query` ends; after SIGTERM or SIGINT, let its batch finish, stop it and return 0.
+
+    `ready` is created as soon as the first trigger has run: the query is up and processing. `stop` is a request that
+    was installed earlier, so that a signal during start-up is not missed.
+
+    Raises:
+        TallystreamError: the query failed; the message is Spark's, without its stack.
+    """
+    if stop is None:
+        stop = StopRequest()
+        stop.install()
+    while query.isActive and not stop.event.wait(POLL_S):
+        if ready is not None and query.lastProgress is not None:
+            ready.touch()
+            ready = None
+    if stop.event.is_set():
+        _finish(query)
+    failure = query.exception()
+    if failure is not None:
+        raise TallystreamError(f"query {query.name}: {_sentence(failure)}")
+    return 0
+
+
+def _finish(query: StreamingQuery) -> None:
+    pause = threading.Event()
+    waited = 0.0
+    # Between two triggers nothing runs: stopping there interrupts no batch. A batch that begins in the instant between
+    # the look and the stop is interrupted before its commit, so the next start runs it again: late, never wrong.
+    while query.isActive and query.status["isTriggerActive"] and waited < FINISH_S:
+        pause.wait(0.01)
+        waited += 0.01
+    query.stop()
+
+
+def _sentence(failure: Exception) -> str:
+    text = str(failure)
+    return text.split("JVM stacktrace", maxsplit=1)[0].strip()[:2000]

@@ -1,0 +1,81 @@
+"""The Spark session that the jobs share: Kafka's connector, RocksDB state, this interpreter for the Python workers."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
+
+from tallystream.aggregator import jars
+from tallystream.reporter.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+JAVA_VERSIONS = (17, 21)
+
+_STATE = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}
+_HABITS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # A worker per task is kept for the next batch: starting one costs more than a small batch does.
+    "spark.python.worker.reuse": "true",
+    "spark.sql.streaming.metricsEnabled": "false",
+}
+
+
+def java_version() -> int:
+    """Return the major version of the Java that Spark will be started with.
+
+    Raises:
+        ConfigError: there is none, or it is not one that Spark runs on.
+    """
+    launcher = jars.java()
+    try:
+        said = subprocess.run([launcher, "-version"], capture_output=True, text=True, check=False, timeout=60).stderr
+    except FileNotFoundError as error:
+        raise ConfigError("java", launcher, "install Java 17 or 21, or point JAVA_HOME at one") from error
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    version = int(found.group(1)) if found else 0
+    if version not in JAVA_VERSIONS:
+        line = said.strip().splitlines()[0] if said.strip() else launcher
+        raise ConfigError("java", line, "install Java 17 or 21, or point JAVA_HOME at one")
+    return version
+
+
+def build_session(
+    name: str, *, master: str = "local[2]", driver_memory: str = "1g", conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Start Spark, or take the session that spark-submit began, and return it.
+
+    Under spark-submit the master and the jars are those of its command line. `conf` comes last and so wins.
+
+    Raises:
+        ConfigError: Java is missing or of a version on which Spark does not run.
+        JarsError: the connector's jars can't be had.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name)
+    settings = {**_STATE, **_HABITS}
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # set by spark-submit, whose own settings stand
+        java_version()
+        connector = ",".join(str(path) for path in jars.fetch("spark"))
+        settings |= {"spark.master": master, "spark.jars": connector, "spark.driver.memory": driver_memory}
+        if master.startswith("local"):
+            settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    for key, value in (settings | dict(conf or {})).items():
+        builder = builder.config(key, value)
+    session: SparkSession = builder.getOrCreate()
+    session.sparkContext.setLogLevel("WARN")
+    return session
