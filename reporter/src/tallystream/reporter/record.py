@@ -18,8 +18,18 @@ MIN_EVERY_MS, MAX_EVERY_MS = 10, 3_600_000
 DEFAULT_APP = "default"
 """The app of a metric in the short form."""
 
+MAX_NAME, MAX_TAGS, MAX_TAG_NAME, MAX_TAG_VALUE = 512, 32, 128, 512
+"""Bounds on text, in characters, and on the number of tags: what keeps a row of any topic far below Kafka's limit."""
+
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
-Name = Annotated[str, msgspec.Meta(min_length=1)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
+Tags = Annotated[
+    dict[
+        Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_TAG_NAME)],
+        Annotated[str, msgspec.Meta(max_length=MAX_TAG_VALUE)],
+    ],
+    msgspec.Meta(max_length=MAX_TAGS),
+]
 Number = float | int
 LifeId = Annotated[str, msgspec.Meta(pattern=r"^[0-9A-HJKMNP-TV-Z]{26}\Z")]
 """A ULID: 48 bits of epoch milliseconds and 80 random bits, in Crockford's base 32 (github.com/ulid/spec)."""
@@ -27,7 +37,7 @@ LifeId = Annotated[str, msgspec.Meta(pattern=r"^[0-9A-HJKMNP-TV-Z]{26}\Z")]
 
 class _Metric(msgspec.Struct, tag_field="type", omit_defaults=True, kw_only=True, gc=False):
     name: Name
-    tags: dict[str, str] = {}
+    tags: Tags = {}
 
     @property
     def type(self) -> str:
@@ -130,7 +140,7 @@ class ShortForm(msgspec.Struct, omit_defaults=True, kw_only=True):
 
     name: Name
     value: Count
-    tags: dict[str, str] = {}
+    tags: Tags = {}
     type: ClassVar[str] = "counter"
 
 

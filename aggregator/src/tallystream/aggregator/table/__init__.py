@@ -1,0 +1,26 @@
+"""The changelog table's rules, as plain Python: no Spark, no Kafka, no clock but the records' own.
+
+`Table` takes records in offset order and gives, at the end of a batch, the sums that changed, the dead letters and the
+events. Its state packs to bytes (`pack`, `unpack`).
+"""
+
+from __future__ import annotations
+
+from tallystream.aggregator.table.inputs import Record
+from tallystream.aggregator.table.outputs import DeadLetter, Event, Total
+from tallystream.aggregator.table.state import State, StateVersionError, pack, unpack
+from tallystream.aggregator.table.table import Changes, Table, TableSettings
+
+__all__ = [
+    "Changes",
+    "DeadLetter",
+    "Event",
+    "Record",
+    "State",
+    "StateVersionError",
+    "Table",
+    "TableSettings",
+    "Total",
+    "pack",
+    "unpack",
+]

@@ -1,0 +1,106 @@
+"""What the table says: totals, dead letters and events, and their bytes on the topics."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from tallystream.aggregator import sums
+from tallystream.aggregator.table.inputs import MAX_KEY_BYTES, Record
+from tallystream.aggregator.table.kinds import Totals, mean
+
+if TYPE_CHECKING:
+    from tallystream.aggregator.table.state import MetricId
+
+MAX_QUOTED_BYTES = 65_536
+"""How much of an unreadable record is quoted: its offset says where the rest is, while it is retained."""
+
+Offsets = dict[str, dict[str, int]]
+"""topic → partition → the last offset included"""
+
+_json = msgspec.json.Encoder()
+
+
+class Total(NamedTuple):
+    """A metric's totals over all instances, absolute: it replaces the one before. `ts_ms` is the table's clock."""
+
+    metric: MetricId
+    totals: Totals
+    lives: int
+    instances: int
+    ts_ms: int
+    offsets: Offsets
+
+    def key(self) -> bytes:
+        """The record's key on `metrics-agg`."""
+        app, *identity = self.metric
+        return sums.key(app, tuple(identity))
+
+    def value(self, *, epoch: int, batch: int) -> bytes:
+        """The record's value on `metrics-agg`, as written by the given batch of the given writer."""
+        app, name, type_, tags = self.metric
+        row = sums.Sum(app=app, name=name, type=type_, tags=dict(tags), ts=self.ts_ms, offsets=self.offsets)
+        for field, value in self.totals.items():
+            setattr(row, field, value)
+        row.mean = mean(self.totals)
+        row.lives, row.instances, row.epoch, row.batch = self.lives, self.instances, epoch, batch
+        return sums.encode(row)
+
+
+class Event(NamedTuple):
+    """Something that a graph should be annotated with. `kind`: restart, tombstone, overflow."""
+
+    kind: str
+    app: str
+    instance: str
+    life: str
+    ts_ms: int
+    offset: tuple[str, int, int] | None = None
+    detail: str = ""
+
+    def key(self) -> bytes:
+        """The record's key on `metrics-events`: a JSON array of app and instance."""
+        return _json.encode([self.app, self.instance])
+
+    def value(self) -> bytes:
+        """The record's value. A repeated event has the same bytes: readers may drop it."""
+        body: dict[str, Any] = {"v": 1, "kind": self.kind, "app": self.app, "instance": self.instance}
+        body |= {"life": self.life, "ts": self.ts_ms, **_position(self.offset)}
+        if self.detail:
+            body["detail"] = self.detail
+        return _json.encode(body)
+
+
+class DeadLetter(NamedTuple):
+    """A record, or one metric of it (JSON text), that the table did not take, and why."""
+
+    record: Record
+    reason: str
+    metric: str | None = None
+
+    def key(self) -> bytes | None:
+        """The record's key on `metrics-dead`: as it was read, cut where it is absurdly long."""
+        return None if self.record.key is None else self.record.key[:MAX_KEY_BYTES]
+
+    def value(self) -> bytes:
+        """The record's value: reason, place, and the metric or the record itself (base64 where it is not text)."""
+        record = self.record
+        body: dict[str, Any] = {"v": 1, "reason": self.reason[:1000], "ts": record.timestamp_ms}
+        body |= _position((record.topic, record.partition, record.offset))
+        if self.metric is not None:
+            body["metric"] = self.metric[:MAX_QUOTED_BYTES]
+        elif record.value is not None:
+            quoted = record.value[:MAX_QUOTED_BYTES]
+            body["bytes"] = len(record.value)
+            body["value_base64"] = base64.b64encode(quoted).decode()
+            with contextlib.suppress(UnicodeDecodeError):
+                body["value"] = quoted.decode()
+                del body["value_base64"]
+        return _json.encode(body)
+
+
+def _position(offset: tuple[str, int, int] | None) -> dict[str, Any]:
+    return {} if offset is None else dict(zip(("topic", "partition", "offset"), offset, strict=True))

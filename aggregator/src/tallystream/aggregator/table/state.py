@@ -1,0 +1,100 @@
+"""The table's state: what is remembered between batches, and how it packs to bytes (MessagePack, with a version)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tallystream.aggregator.table.kinds import Values
+from tallystream.reporter.errors import TallystreamError
+
+STATE_VERSION = 1
+
+MetricId = tuple[str, str, str, tuple[tuple[str, str], ...]]
+"""(app, name, type, sorted tags)"""
+
+
+class Row(msgspec.Struct, array_like=True, gc=False):
+    """One metric of one life: its newest values, and the (part, seq) of the snapshot that carried them.
+
+    In the short form `values` is (sum of all runs, value of this run) and `seq` stays 0.
+    """
+
+    part: int
+    seq: int
+    values: Values
+
+
+class Life(msgspec.Struct, array_like=True):
+    """One life of an instance; `parts` maps part → highest seq; `rows` maps the metric's number → row.
+
+    `heard_ms` is the append time of its last record; `partition` names whose clock it lives by.
+    """
+
+    instance: str
+    app: str
+    life: str
+    partition: str
+    heard_ms: int
+    every_ms: int
+    final: bool = False
+    living: bool = True
+    parts: dict[int, int] = {}
+    rows: dict[int, Row] = {}
+
+    @property
+    def deadline_ms(self) -> int:
+        """The partition's time at which the life counts as silent: three intervals after its last record."""
+        return self.heard_ms + 3 * self.every_ms
+
+    def current(self, row: Row) -> bool:
+        """Tell whether the row is of this moment: the life is living and its newest snapshot has the metric."""
+        return self.living and row.seq == self.parts.get(row.part, 0)
+
+
+class State(msgspec.Struct, array_like=True):
+    """A shard's table. `clocks` maps partition → running maximum of append times, `offsets` partition → last offset.
+
+    `out_ms` is the time of the newest output; `seen_ms` the processing time (wall clock) of the last batch; `timer_ms`
+    the processing time at which the next silence was asked to be looked for, 0 for none.
+    """
+
+    version: int = STATE_VERSION
+    metrics: list[MetricId] = []
+    lives: list[Life] = []
+    clocks: dict[str, int] = {}
+    offsets: dict[str, int] = {}
+    overflowed: list[int] = []
+    out_ms: int = 0
+    seen_ms: int = 0
+    timer_ms: int = 0
+    stale: int = 0
+
+
+class StateVersionError(TallystreamError):
+    """The state was written by another version of the table."""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(State)
+
+
+def pack(state: State) -> bytes:
+    """Return the state as bytes."""
+    return _encoder.encode(state)
+
+
+def unpack(data: bytes) -> State:
+    """Return the state in `data`.
+
+    Raises:
+        StateVersionError: another version wrote it, or it is damaged.
+    """
+    try:
+        version = msgspec.msgpack.decode(data)[0]
+        if version == STATE_VERSION:
+            return _decoder.decode(data)
+    except (msgspec.DecodeError, TypeError, IndexError, KeyError) as error:
+        raise StateVersionError(f"state: it is damaged ({error}); the checkpoint can't be used.") from error
+    raise StateVersionError(
+        f"state: version {version!r} is not {STATE_VERSION}, this aggregator's; use the aggregator that wrote it."
+    )
