@@ -1,0 +1,75 @@
+"""What a query has done, from Spark's own checkpoint: the offset log and the commit log beside it.
+
+A checkpoint directory holds `offsets/N` (where batch N ends, written before it runs) and `commits/N` (written when it
+is done). Each is a version line, then JSON lines; the offset log has one metadata line, then one line a source.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, NamedTuple
+
+from tallystream.reporter.errors import TallystreamError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tallystream.aggregator.spark.commits import Offsets
+
+LOG_VERSION = "v1"
+
+
+class Finished(NamedTuple):
+    """A finished batch: its number, the offsets at which it began (None for the first) and ended, its time in epoch ms.
+
+    Offsets are the next ones to read, exclusive ends.
+    """
+
+    batch: int
+    start: Offsets | None
+    end: Offsets
+    ts_ms: int
+
+
+class CheckpointError(TallystreamError):
+    """A file of the checkpoint is not as Spark writes it."""
+
+
+def finished_batches(checkpoint: Path, after: int = -1) -> list[Finished]:
+    """Return the finished batches with a number above `after`, oldest first; Spark keeps about the last hundred.
+
+    Raises:
+        CheckpointError: a file is damaged or of a version that is not known here.
+    """
+    done = sorted(number for number in _numbers(checkpoint / "commits") if number > after)
+    written = set(_numbers(checkpoint / "offsets"))
+    batches = []
+    for number in done:
+        if number not in written:
+            continue
+        end, ts_ms = _offsets(checkpoint / "offsets" / str(number))
+        start = _offsets(checkpoint / "offsets" / str(number - 1))[0] if number - 1 in written else None
+        batches.append(Finished(number, start, end, ts_ms))
+    return batches
+
+
+def last_committed(checkpoint: Path) -> tuple[int, Offsets] | None:
+    """Return the last finished batch and the offsets at which it ended, or None when no batch has finished."""
+    done = max(_numbers(checkpoint / "commits"), default=None)
+    if done is None:
+        return None
+    return done, _offsets(checkpoint / "offsets" / str(done))[0]
+
+
+def _numbers(log: Path) -> list[int]:
+    return [int(path.name) for path in log.iterdir() if path.name.isdigit()] if log.is_dir() else []
+
+
+def _offsets(path: Path) -> tuple[Offsets, int]:
+    try:
+        version, metadata, source = path.read_text(encoding="utf-8").splitlines()
+        if version != LOG_VERSION:
+            raise ValueError(f"version {version!r} is not {LOG_VERSION!r}")
+        return json.loads(source), int(json.loads(metadata)["batchTimestampMs"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"checkpoint: {path} can't be read: {error}.") from error
