@@ -68,8 +68,9 @@ def _numbers(log: Path) -> list[int]:
 def _offsets(path: Path) -> tuple[Offsets, int]:
     try:
         version, metadata, source = path.read_text(encoding="utf-8").splitlines()
-        if version != LOG_VERSION:
-            raise ValueError(f"version {version!r} is not {LOG_VERSION!r}")
-        return json.loads(source), int(json.loads(metadata)["batchTimestampMs"])
+        ts_ms, end = int(json.loads(metadata)["batchTimestampMs"]), json.loads(source)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"checkpoint: {path} can't be read: {error}.") from error
+    if version != LOG_VERSION:
+        raise CheckpointError(f"checkpoint: {path} is of version {version!r}, {LOG_VERSION!r} is known here.")
+    return end, ts_ms

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from tallystream.reporter.errors import TallystreamError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
     from types import FrameType
 
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger(__name__)
 
@@ -39,11 +40,18 @@ class StopRequest:
         signal.signal(number, signal.SIG_DFL)
 
 
-def run_until_stopped(query: StreamingQuery, *, ready: Path | None = None, stop: StopRequest | None = None) -> int:
+def run_until_stopped(
+    query: StreamingQuery,
+    *,
+    ready: Path | None = None,
+    stop: StopRequest | None = None,
+    after_batch: Callable[[], None] | None = None,
+) -> int:
     """Block until `query` ends; after SIGTERM or SIGINT, let its batch finish, stop it and return 0.
 
     `ready` is created as soon as the first trigger has run: the query is up and processing. `stop` is a request that
-    was installed earlier, so that a signal during start-up is not missed.
+    was installed earlier, so that a signal during start-up is not missed. `after_batch` is called several times a
+    second and once at the end, to do what follows a finished batch.
 
     Raises:
         TallystreamError: the query failed; the message is Spark's, without its stack.
@@ -55,8 +63,12 @@ def run_until_stopped(query: StreamingQuery, *, ready: Path | None = None, stop:
         if ready is not None and query.lastProgress is not None:
             ready.touch()
             ready = None
+        if after_batch is not None:
+            after_batch()
     if stop.event.is_set():
         _finish(query)
+    if after_batch is not None:
+        after_batch()
     failure = query.exception()
     if failure is not None:
         raise TallystreamError(f"query {query.name}: {_sentence(failure)}")

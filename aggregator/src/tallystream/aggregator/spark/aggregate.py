@@ -1,0 +1,185 @@
+"""`tallystream aggregate`: the changelog table over `metrics`, its sums to `metrics-agg`, as one Spark query."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from tallystream.aggregator import ledger, sums
+from tallystream.aggregator.spark.bookkeeping import Bookkeeper
+from tallystream.aggregator.spark.commits import GroupCommitter
+from tallystream.aggregator.spark.kafka import source_options
+from tallystream.aggregator.spark.offsets import last_committed
+from tallystream.aggregator.spark.running import StopRequest, run_until_stopped
+from tallystream.aggregator.spark.session import build_session
+from tallystream.aggregator.table.table import TableSettings
+from tallystream.aggregator.topics import Topics, create_topics
+from tallystream.reporter.errors import ConfigError, TallystreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
+
+GROUP = "tallystream-aggregator"
+"""The consumer group under which the query's offsets are committed; prefixed like the topics."""
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateSettings:
+    """What `tallystream aggregate` may be told.
+
+    `checkpoint` is Spark's own directory: offsets, commits and the table. `kafka` are librdkafka options.
+    `max_records_per_trigger` caps a batch, `trigger_ms` is the interval between two. `accept_partial` lets a new table
+    begin although the topic's first records have been deleted. `ready_file` is created when the first batch has run.
+    """
+
+    bootstrap_servers: str
+    checkpoint: Path
+    topic_prefix: str = ""
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    max_records_per_trigger: int = 50_000
+    trigger_ms: int = 500
+    accept_partial: bool = False
+    table: TableSettings = field(default_factory=TableSettings)
+    ready_file: Path | None = None
+    master: str = "local[2]"
+    driver_memory: str = "1g"
+
+    def __post_init__(self) -> None:
+        if self.max_records_per_trigger < 1:
+            raise ConfigError("--max-records", self.max_records_per_trigger, "give a whole number above zero")
+        if self.trigger_ms < 0:
+            raise ConfigError("--trigger-ms", self.trigger_ms, "give milliseconds, 0 for as fast as possible")
+        if not self.bootstrap_servers:
+            raise ConfigError("--bootstrap-servers", self.bootstrap_servers, "name a broker, as in localhost:9092")
+
+
+def run(settings: AggregateSettings) -> int:
+    """Aggregate until SIGTERM or SIGINT; then finish the batch and return 0.
+
+    Delivery: every record of `metrics` is in the sums exactly once, through crashes and restarts on the same
+    checkpoint; sums are written at least once, absolute, so that a repeated one changes nothing.
+
+    Raises:
+        ConfigError: a setting can't be used, or the table would begin in the middle of the topic.
+        TallystreamError: the query failed, or the broker can't be reached.
+    """
+    stop = StopRequest()
+    stop.install()
+    topics = Topics(settings.topic_prefix)
+    kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
+    java = source_options(settings.bootstrap_servers, settings.kafka)
+    try:
+        create_topics(AdminClient(dict(kafka)), topics)
+        partial = _check_start(settings, topics, kafka)
+        rows = [ledger.decode(value) for value in ledger.read_tail(topics.ledger, kafka)]
+        epoch = _next_epoch(rows, topics, kafka)
+        writer = ledger.LedgerWriter(topics.ledger, kafka)
+        opened = int(time.time() * 1000)
+        writer.write([ledger.LedgerRow(kind="opened", query=ledger.QUERY, epoch=epoch, ts=opened, partial=partial)])
+    except KafkaException as error:
+        raise TallystreamError(f"broker {settings.bootstrap_servers}: {error.args[0]}") from error
+    committer = GroupCommitter(settings.bootstrap_servers, settings.topic_prefix + GROUP, settings.kafka)
+    books = Bookkeeper(settings.checkpoint, committer, writer, epoch=epoch, last=_last(rows, settings.checkpoint))
+    books.catch_up()
+    session = build_session(
+        "tallystream aggregate",
+        master=settings.master,
+        driver_memory=settings.driver_memory,
+        # One shard: one group, so one task; a second partition would only be one more state store to commit.
+        conf={"spark.sql.shuffle.partitions": "1"},
+    )
+    try:
+        log.info("aggregating %s into %s, epoch %d", topics.metrics, topics.agg, epoch)
+        query = (
+            _plan(session, settings, topics, java, epoch)
+            .writeStream.format("kafka")
+            .options(**java)
+            .outputMode("update")
+            .option("checkpointLocation", str(settings.checkpoint))
+            .queryName("aggregate")
+            .trigger(processingTime=f"{settings.trigger_ms} milliseconds")
+            .start()
+        )
+        return run_until_stopped(query, ready=settings.ready_file, stop=stop, after_batch=books.catch_up)
+    finally:
+        session.stop()
+        committer.close()
+
+
+def _plan(
+    session: SparkSession, settings: AggregateSettings, topics: Topics, java: Mapping[str, str], epoch: int
+) -> DataFrame:
+    from tallystream.aggregator.spark.processor import OUTPUT, TableProcessor
+
+    source = (
+        session.readStream.format("kafka")
+        .options(**java)
+        .option("subscribe", topics.metrics)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", str(settings.max_records_per_trigger))
+        .option("failOnDataLoss", "true")
+        .load()
+    )
+    records = source.selectExpr(
+        "0 AS shard", "topic", "partition", "offset", "unix_millis(timestamp) AS timestamp_ms", "key", "value"
+    )
+    return records.groupBy("shard").transformWithStateInPandas(
+        statefulProcessor=TableProcessor(topics, settings.table, epoch=epoch),
+        outputStructType=OUTPUT,
+        outputMode="Update",
+        timeMode="ProcessingTime",
+    )
+
+
+def _check_start(settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str]) -> bool:
+    """Return whether a new table begins in the middle of the topic, which it may only when it is told so."""
+    if last_committed(settings.checkpoint) is not None:
+        return False
+    consumer = Consumer({**kafka, "group.id": "tallystream-look", "enable.auto.commit": False})
+    try:
+        known = consumer.list_topics(topics.metrics, timeout=30).topics[topics.metrics].partitions
+        firsts = {p: consumer.get_watermark_offsets(TopicPartition(topics.metrics, p), timeout=30)[0] for p in known}
+    finally:
+        consumer.close()
+    missing = {partition: first for partition, first in firsts.items() if first > 0}
+    if missing and not settings.accept_partial:
+        raise ConfigError(
+            "--checkpoint",
+            str(settings.checkpoint),
+            f"it is new, and {topics.metrics} has lost its first records (partition → first offset: {missing}), so the "
+            "sums would lack them: name the checkpoint that has them, or accept that with --accept-partial",
+        )
+    return bool(missing)
+
+
+def _next_epoch(rows: Sequence[ledger.LedgerRow], topics: Topics, kafka: Mapping[str, str]) -> int:
+    # The sums say the epoch too, should the ledger have been emptied by retention.
+    said = [row.epoch for row in rows] + [_epoch(value) for value in ledger.read_tail(topics.agg, kafka)]
+    return max(said, default=0) + 1
+
+
+def _last(rows: Sequence[ledger.LedgerRow], checkpoint: Path) -> int:
+    """Return the last batch of this checkpoint that the ledger has, -1 for none."""
+    done = last_committed(checkpoint)
+    if done is None:
+        return -1
+    # A higher number in the ledger is of another checkpoint: rows are written only after a batch is finished.
+    return min(done[0], max((row.batch for row in rows if row.query == ledger.QUERY), default=-1))
+
+
+def _epoch(value: bytes) -> int:
+    try:
+        return sums.decode(value).epoch
+    except msgspec.DecodeError:
+        return 0  # not a sum of ours, so no epoch of ours

@@ -1,0 +1,73 @@
+"""After each finished batch: its offsets to the consumer group, its row to the ledger; after a crash, both caught up.
+
+What is finished is read from the checkpoint's own logs, so that catching up after a crash and following a live query
+are one and the same code.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+
+from tallystream.aggregator.ledger import QUERY, LedgerRow, LedgerWriter
+from tallystream.aggregator.spark.offsets import Finished, finished_batches
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tallystream.aggregator.spark.commits import GroupCommitter
+
+log = logging.getLogger(__name__)
+
+
+class Bookkeeper:
+    """Follows a checkpoint. `last` is the last batch that the ledger already has, -1 for none.
+
+    Delivery: each finished batch is committed and written at least once, in order; a broker that does not answer delays
+    it and is tried again at the next call.
+    """
+
+    def __init__(
+        self, checkpoint: Path, committer: GroupCommitter, ledger: LedgerWriter, *, epoch: int, last: int
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._committer = committer
+        self._ledger = ledger
+        self._epoch = epoch
+        self._last = last
+        self._failing = False
+
+    def catch_up(self) -> None:
+        """Do the books of every batch that has finished since the last call.
+
+        Raises:
+            CheckpointError: a log of the checkpoint is damaged.
+        """
+        batches = finished_batches(self._checkpoint, after=self._last)
+        if not batches:
+            return
+        moved = [batch for batch in batches if batch.end != batch.start]
+        try:
+            if moved:
+                self._committer.commit(moved[-1].end)
+                self._ledger.write(self._row(batch) for batch in moved)
+        except KafkaException as error:
+            if not self._failing:
+                log.warning("offsets of batch %d: not committed yet (%s); trying again", batches[-1].batch, error)
+            self._failing = True
+            return
+        self._failing = False
+        self._last = batches[-1].batch
+
+    def _row(self, batch: Finished) -> LedgerRow:
+        return LedgerRow(
+            kind="batch",
+            query=QUERY,
+            epoch=self._epoch,
+            batch=batch.batch,
+            ts=batch.ts_ms,
+            start=batch.start or {},
+            end=batch.end,
+        )

@@ -1,0 +1,104 @@
+"""The changelog table as a Spark stateful processor: a thin shell around `table.batch`, one packed value a shard."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from pyspark import TaskContext
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+from tallystream.aggregator.table.batch import Batch, run_batch
+from tallystream.aggregator.table.inputs import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessorHandle, TimerValues
+
+    from tallystream.aggregator.table.table import TableSettings
+    from tallystream.aggregator.topics import Topics
+
+OUTPUT = "topic string, key binary, value binary"
+INPUT_COLUMNS = ("topic", "partition", "offset", "timestamp_ms", "key", "value")
+
+
+def batch_id() -> int:
+    """Return the number of the batch that this task belongs to, as Spark's checkpoint counts."""
+    context = TaskContext.get()
+    if context is None:
+        raise RuntimeError("batch_id() is asked outside a Spark task")
+    return int(context.getLocalProperty("streaming.sql.batchId") or 0)
+
+
+class TableProcessor(StatefulProcessor):
+    """Keeps one shard's table and emits rows of `metrics-agg`, `metrics-dead` and `metrics-events`.
+
+    Delivery: at least once, with absolute values: a batch that runs again writes the same sums under the same
+    (epoch, batch), or under a higher epoch.
+    """
+
+    def __init__(
+        self, topics: Topics, settings: TableSettings, *, epoch: int, batch_id: Callable[[], int] = batch_id
+    ) -> None:
+        self._topics = topics
+        self._settings = settings
+        self._epoch = epoch
+        self._batch_id = batch_id
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Open the shard's one value."""
+        self._handle = handle
+        self._state = handle.getValueState("table", "packed binary")
+
+    def handleInputRows(
+        self,
+        key: Any,
+        rows: Iterator[Any],
+        timerValues: TimerValues,
+    ) -> Iterator[pd.DataFrame]:
+        """Apply the records of a batch, which may come in any order of chunks."""
+        records = [
+            Record(topic, int(partition), int(offset), int(timestamp_ms), key_, value)
+            for chunk in rows
+            for topic, partition, offset, timestamp_ms, key_, value in zip(
+                *(chunk[column] for column in INPUT_COLUMNS), strict=True
+            )
+        ]
+        yield self._run(records, timerValues, expired=False)
+
+    def handleExpiredTimer(
+        self,
+        key: Any,
+        timerValues: TimerValues,
+        expiredTimerInfo: ExpiredTimerInfo,
+    ) -> Iterator[pd.DataFrame]:
+        """Look for lives that have fallen silent, though nothing else may arrive."""
+        yield self._run([], timerValues, expired=True)
+
+    def close(self) -> None:
+        """Nothing is held between batches."""
+
+    def _run(self, records: list[Record], times: TimerValues, *, expired: bool) -> pd.DataFrame:
+        stored = self._state.get()
+        batch = run_batch(
+            None if stored is None else bytes(stored[0]),
+            records,
+            now_ms=times.getCurrentProcessingTimeInMs(),
+            expired=expired,
+            settings=self._settings,
+        )
+        self._state.update((batch.packed,))
+        if batch.timer is not None:
+            if batch.timer.replaces:
+                self._handle.deleteTimer(batch.timer.replaces)
+            self._handle.registerTimer(batch.timer.at_ms)
+        return self._rows(batch)
+
+    def _rows(self, batch: Batch) -> pd.DataFrame:
+        epoch, number, topics = self._epoch, self._batch_id(), self._topics
+        out: list[tuple[str, bytes | None, bytes]] = []
+        out += [(topics.agg, total.key(), total.value(epoch=epoch, batch=number)) for total in batch.changes.totals]
+        out += [(topics.events, event.key(), event.value()) for event in batch.changes.events]
+        out += [(topics.dead, letter.key(), letter.value()) for letter in batch.changes.dead]
+        return pd.DataFrame(out, columns=["topic", "key", "value"], dtype=object)
