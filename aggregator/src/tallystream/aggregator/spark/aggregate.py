@@ -17,7 +17,7 @@ from tallystream.aggregator.spark.commits import GroupCommitter
 from tallystream.aggregator.spark.kafka import source_options
 from tallystream.aggregator.spark.offsets import last_committed
 from tallystream.aggregator.spark.running import StopRequest, run_until_stopped
-from tallystream.aggregator.spark.session import build_session
+from tallystream.aggregator.spark.session import build_session, end_session
 from tallystream.aggregator.table.table import TableSettings
 from tallystream.aggregator.topics import Topics, create_topics
 from tallystream.reporter.errors import ConfigError, TallystreamError
@@ -113,7 +113,7 @@ def run(settings: AggregateSettings) -> int:
         )
         return run_until_stopped(query, ready=settings.ready_file, stop=stop, after_batch=books.catch_up)
     finally:
-        session.stop()
+        end_session(session)
         committer.close()
 
 

@@ -56,9 +56,9 @@ def run_until_stopped(
     Raises:
         TallystreamError: the query failed; the message is Spark's, without its stack.
     """
-    if stop is None:
-        stop = StopRequest()
-        stop.install()
+    stop = stop or StopRequest()
+    if not stop.event.is_set():
+        stop.install()  # again: making a session gave SIGINT to PySpark's own handler
     while query.isActive and not stop.event.wait(POLL_S):
         if ready is not None and query.lastProgress is not None:
             ready.touch()

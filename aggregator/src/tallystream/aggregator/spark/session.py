@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 JAVA_VERSIONS = (17, 21)
+LOGGING = Path(__file__).with_name("log4j2.properties")
 
 _STATE = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -72,10 +75,30 @@ def build_session(
         java_version()
         connector = ",".join(str(path) for path in jars.fetch("spark"))
         settings |= {"spark.master": master, "spark.jars": connector, "spark.driver.memory": driver_memory}
+        settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"
         if master.startswith("local"):
             settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     for key, value in (settings | dict(conf or {})).items():
         builder = builder.config(key, value)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     session: SparkSession = builder.getOrCreate()
-    session.sparkContext.setLogLevel("WARN")
     return session
+
+
+def end_session(session: SparkSession, *, timeout: float = 30.0) -> None:
+    """Stop Spark and return when its JVM has ended too, `timeout` seconds at most; then it is killed.
+
+    Without the wait the JVM outlives this process by some tenths of a second, which a supervisor would take for a leak.
+    """
+    gateway: Any = session.sparkContext._gateway  # noqa: SLF001 (PySpark has no public way to end its JVM)
+    session.stop()
+    process = getattr(gateway, "proc", None)
+    if process is None:  # spark-submit owns the JVM
+        return
+    gateway.shutdown()
+    process.stdin.close()  # the JVM ends when its standard input does
+    try:
+        process.wait(timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
