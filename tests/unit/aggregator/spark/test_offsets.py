@@ -1,0 +1,77 @@
+"""Reading Spark's own logs: which batches are finished, and where they began and ended."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tallystream.aggregator.spark.offsets import CheckpointError, Finished, finished_batches, last_committed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def _write(checkpoint: Path, batch: int, offset: int, *, committed: bool = True, version: str = "v1") -> None:
+    for name in ("offsets", "commits"):
+        (checkpoint / name).mkdir(parents=True, exist_ok=True)
+    metadata = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 1000 + batch, "conf": {}})
+    source = json.dumps({"metrics": {"0": offset}})
+    (checkpoint / "offsets" / str(batch)).write_text(f"{version}\n{metadata}\n{source}")
+    if committed:
+        (checkpoint / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+
+def test_a_new_checkpoint_has_no_finished_batch(tmp_path: Path) -> None:
+    """A directory that does not exist yet is a query that has not begun."""
+    assert last_committed(tmp_path / "new") is None
+    assert finished_batches(tmp_path / "new") == []
+
+
+def test_a_batch_that_was_planned_but_not_committed_is_not_finished(tmp_path: Path) -> None:
+    """The offset log runs ahead of the commit log by the batch that a crash interrupted."""
+    _write(tmp_path, 0, 5)
+    _write(tmp_path, 1, 9, committed=False)
+    assert last_committed(tmp_path) == (0, {"metrics": {"0": 5}})
+
+
+def test_batches_are_in_numeric_order_with_where_they_began(tmp_path: Path) -> None:
+    """Batch 10 follows batch 9, and begins where that one ended; the first begins at no known place."""
+    for batch in range(11):
+        _write(tmp_path, batch, batch * 3)
+    batches = finished_batches(tmp_path)
+    assert [batch.batch for batch in batches] == list(range(11))
+    assert batches[0].start is None
+    assert batches[10] == Finished(10, {"metrics": {"0": 27}}, {"metrics": {"0": 30}}, 1010)
+
+
+def test_only_batches_after_the_given_one_are_returned(tmp_path: Path) -> None:
+    """What the books already have is not read again; its successor still knows where it began."""
+    for batch in range(4):
+        _write(tmp_path, batch, batch)
+    assert [(b.batch, b.start) for b in finished_batches(tmp_path, after=2)] == [(3, {"metrics": {"0": 2}})]
+
+
+def test_temporary_and_hidden_files_are_not_batches(tmp_path: Path) -> None:
+    """Spark writes .N.crc and temporary files beside its logs."""
+    _write(tmp_path, 0, 5)
+    (tmp_path / "commits" / ".1.crc").write_bytes(b"\0")
+    (tmp_path / "commits" / ".1.0d4.tmp").write_bytes(b"")
+    assert last_committed(tmp_path) == (0, {"metrics": {"0": 5}})
+
+
+@pytest.mark.parametrize("content", ["", "v1\n{}", 'v1\n{"batchTimestampMs":1}\n{"metrics"', "v1\nx\ny"])
+def test_a_truncated_log_is_an_error_that_names_the_file(tmp_path: Path, content: str) -> None:
+    """A damaged checkpoint is said, never taken for an empty one."""
+    _write(tmp_path, 0, 5)
+    (tmp_path / "offsets" / "0").write_text(content)
+    with pytest.raises(CheckpointError, match=r"offsets/0"):
+        last_committed(tmp_path)
+
+
+def test_a_log_of_another_version_is_refused(tmp_path: Path) -> None:
+    """A later Spark's log is not guessed at."""
+    _write(tmp_path, 0, 5, version="v2")
+    with pytest.raises(CheckpointError, match="v2"):
+        last_committed(tmp_path)

@@ -1,0 +1,125 @@
+"""The stateful processor, run by Spark's own tester without Spark: state, timers, and rows for three topics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pandas as pd
+import pytest
+from pyspark.sql.streaming.tws_tester import TwsTester
+
+from tallystream.aggregator import sums
+from tallystream.aggregator.spark.processor import INPUT_COLUMNS, TableProcessor, batch_id
+from tallystream.aggregator.table.state import State, pack, unpack
+from tallystream.aggregator.table.table import TableSettings
+from tallystream.aggregator.topics import Topics
+from tallystream.reporter import record
+
+LIFE = "01JD0000000000000000000001"
+TOPICS = Topics("t-")
+
+
+def _tester() -> TwsTester:
+    processor = TableProcessor(TOPICS, TableSettings(), epoch=3, batch_id=lambda: 17)
+    return TwsTester(processor, timeMode="ProcessingTime", outputMode="Update")
+
+
+def _snapshot(seq: int, count: int, *, final: bool = False) -> bytes:
+    metrics: list[record.Metric] = [record.Counter(name="n", count=count), record.Gauge(name="g", value=1.5)]
+    snapshot = record.Snapshot(
+        app="orders", life=LIFE, part=0, seq=seq, ts=0, every_ms=1000, final=final, metrics=metrics
+    )
+    return record.encode(snapshot)
+
+
+def _rows(*values: tuple[int, int, bytes | None]) -> pd.DataFrame:
+    rows = [("t-metrics", 0, offset, ts_ms, b"app-1", value) for offset, ts_ms, value in values]
+    return pd.DataFrame(rows, columns=list(INPUT_COLUMNS))
+
+
+def _sums(frame: pd.DataFrame) -> dict[str, sums.Sum]:
+    values = frame[frame["topic"] == TOPICS.agg]["value"]
+    return {row.name: row for row in map(sums.decode, values)}
+
+
+def test_a_batch_gives_the_sums_with_their_writer_and_what_they_include() -> None:
+    """Two snapshots in one batch give one row a metric: the newer's value, the epoch, the batch, the last offset."""
+    tester = _tester()
+    tester.setProcessingTime(1000)
+    out = _sums(tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10)), (1, 950, _snapshot(2, 25)))))
+    assert out["n"].count == 25
+    assert (out["n"].epoch, out["n"].batch, out["n"].offsets) == (3, 17, {"t-metrics": {"0": 1}})
+    assert out["g"].sum == 1.5
+
+
+def test_records_are_applied_in_offset_order_however_they_arrive() -> None:
+    """A shuffle may hand the records over in any order."""
+    tester = _tester()
+    tester.setProcessingTime(1000)
+    shuffled = _rows((2, 970, None), (0, 900, _snapshot(1, 10)), (1, 950, _snapshot(2, 25)))
+    assert _sums(tester.testInPandas(0, shuffled))["n"].count == 0
+
+
+def test_the_table_is_kept_between_batches() -> None:
+    """An older seq in a later batch is stale: it changes nothing and publishes nothing."""
+    tester = _tester()
+    tester.setProcessingTime(1000)
+    tester.testInPandas(0, _rows((0, 900, _snapshot(2, 25))))
+    assert _sums(tester.testInPandas(0, _rows((1, 950, _snapshot(1, 10))))) == {}
+    state = unpack(bytes(tester.peekValueState("table", 0)[0]))
+    assert (state.stale, state.offsets) == (1, {"t-metrics:0": 1})
+
+
+def test_dead_letters_and_events_go_to_their_topics() -> None:
+    """What can't be read, and a tombstone, leave a row each on their own topic."""
+    tester = _tester()
+    tester.setProcessingTime(1000)
+    out = tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10)), (1, 950, b"{"), (2, 960, None)))
+    by_topic = {topic: [msgspec.json.decode(v) for v in rows["value"]] for topic, rows in out.groupby("topic")}
+    assert [row["offset"] for row in by_topic[TOPICS.dead]] == [1]
+    assert [row["kind"] for row in by_topic[TOPICS.events]] == ["tombstone"]
+
+
+def test_silence_is_noticed_by_a_timer_though_nothing_arrives() -> None:
+    """Three intervals after the last record the gauge is gone and the counter stands, at the time of falling silent."""
+    tester = _tester()
+    tester.setProcessingTime(1000)
+    tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10))))
+    assert _sums(_frame(tester.setProcessingTime(3999))) == {}
+    out = _sums(_frame(tester.setProcessingTime(4100)))
+    assert (out["n"].count, out["n"].lives, out["n"].ts) == (10, 0, 900 + 3000)
+    assert (out["g"].number, out["g"].sum) == (0, None)
+
+
+def test_a_life_that_goes_on_is_not_declared_silent_by_an_early_timer() -> None:
+    """The timer of the first record expires, finds a newer one, and sets itself anew."""
+    tester = _tester()
+    tester.setProcessingTime(1000)
+    tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10))))
+    tester.setProcessingTime(3500)
+    tester.testInPandas(0, _rows((1, 3400, _snapshot(2, 11))))
+    assert _sums(_frame(tester.setProcessingTime(4100))) == {}
+    assert _sums(_frame(tester.setProcessingTime(6600)))["n"].lives == 0
+
+
+def test_a_state_of_another_version_is_refused() -> None:
+    """A state that this table can't read stops the query instead of counting from zero."""
+    tester = _tester()
+    tester.setProcessingTime(1000)
+    tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10))))
+    tester.updateValueState("table", 0, (pack(State(version=99)),))
+    with pytest.raises(Exception, match="version 99"):
+        tester.testInPandas(0, _rows((1, 950, _snapshot(2, 11))))
+
+
+def test_the_batch_number_is_asked_for_inside_a_task_only() -> None:
+    """Outside a Spark task there is no batch, and that is an error, not batch zero."""
+    with pytest.raises(RuntimeError, match="outside"):
+        batch_id()
+
+
+def _frame(fired: Any) -> pd.DataFrame:
+    if isinstance(fired, pd.DataFrame):
+        return fired if len(fired) else pd.DataFrame(columns=["topic", "key", "value"])
+    return pd.DataFrame(fired, columns=["topic", "key", "value"])
