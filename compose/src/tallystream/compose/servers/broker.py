@@ -1,0 +1,138 @@
+"""A Kafka broker on loopback: KRaft, one node, from the jars of the lock, its data in a directory that outlives it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from typing import TYPE_CHECKING, Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from tallystream.aggregator import jars
+from tallystream.compose.servers._process import end, free_port, spawn, tail
+from tallystream.reporter.errors import TallystreamError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CLUSTER_ID = "VGFsbHlzdHJlYW0tbG9jYQ"
+"""Any base64 of 16 bytes: it only has to stay the same for a data directory."""
+
+PATIENCE_S = 30.0
+
+
+class BrokerError(TallystreamError):
+    """The broker did not start; the message ends with what it said last."""
+
+
+class KafkaBroker:
+    """One broker; `port` 0 takes a free one and keeps it over restarts. `heap_mb` is Java's heap in MiB.
+
+    Data in `data_dir` survives a stop, a kill and another process. The broker dies with the process that started it.
+    """
+
+    def __init__(self, data_dir: Path, *, port: int = 0, heap_mb: int = 512) -> None:
+        self._dir = data_dir
+        self._port = port
+        self._heap_mb = heap_mb
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients connect: 127.0.0.1 and the port."""
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def pid(self) -> int | None:
+        """The process ID, None while it is not running."""
+        return self._process.pid if self._process is not None and self._process.poll() is None else None
+
+    def start(self, timeout: float = 90.0) -> Self:
+        """Start and return when the broker answers, `timeout` seconds at most.
+
+        Raises:
+            BrokerError: it ended, or did not answer in time.
+            JarsError: its jars can't be had.
+        """
+        if self.pid is not None:
+            return self
+        classpath = os.pathsep.join(str(path) for path in jars.fetch("broker"))
+        self._dir.mkdir(parents=True, exist_ok=True)
+        self._port = self._port or free_port()
+        properties = self._write_properties()
+        java = [jars.java(), f"-Xmx{self._heap_mb}m", "-cp", classpath]
+        if not (self._dir / "data" / "meta.properties").exists():
+            self._format([*java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties)])
+        self._process = spawn([*java, "kafka.Kafka", str(properties)], self._log)
+        self._wait(timeout)
+        return self
+
+    def stop(self) -> None:
+        """Stop in order; safe to call again."""
+        if self._process is not None:
+            end(self._process, patience=PATIENCE_S)
+
+    def kill(self) -> None:
+        """End it with SIGKILL, as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def _log(self) -> Path:
+        return self._dir / "broker.log"
+
+    def _write_properties(self) -> Path:
+        controller = free_port()
+        lines = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self._port}",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": str(self._dir / "data"),
+            # One node: what Kafka keeps for itself can have one replica only.
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "4",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "transaction.state.log.num.partitions": "4",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            # A group begins at once, and the demonstration's consumers notice a dead one soon.
+            "group.initial.rebalance.delay.ms": "0",
+            "group.min.session.timeout.ms": "1000",
+            # A topic that was misspelt is an error, not a new topic.
+            "auto.create.topics.enable": "false",
+        }
+        path = self._dir / "server.properties"
+        path.write_text("".join(f"{key}={value}\n" for key, value in lines.items()), encoding="utf-8")
+        return path
+
+    def _format(self, command: list[str]) -> None:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        if done.returncode:
+            raise BrokerError(f"broker: its data directory can't be made: {(done.stderr or done.stdout).strip()}")
+
+    def _wait(self, timeout: float) -> None:
+        began = time.monotonic()
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+        while time.monotonic() - began < timeout:
+            if self.pid is None:
+                raise BrokerError(f"broker: it ended while starting; {self._log} says:\n{tail(self._log)}")
+            try:
+                if admin.list_topics(timeout=1.0).brokers:
+                    return
+            except KafkaException:
+                continue  # it does not answer yet; the loop's limit says when that is an error
+        self.kill()
+        raise BrokerError(f"broker: no answer after {timeout:g} s; {self._log} says:\n{tail(self._log)}")

@@ -1,0 +1,38 @@
+"""Real servers for the tests: started once a session, on free ports, ended by their own process IDs."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from confluent_kafka.admin import AdminClient
+
+    from tallystream.compose.servers.broker import KafkaBroker
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """A real Kafka broker that all tests share: each keeps to its own topic prefix."""
+    from tallystream.compose.servers.broker import KafkaBroker
+
+    with KafkaBroker(tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+@pytest.fixture
+def admin(broker: KafkaBroker) -> AdminClient:
+    """An admin client of the shared broker."""
+    from confluent_kafka.admin import AdminClient
+
+    return AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+
+
+@pytest.fixture
+def topic_prefix() -> str:
+    """A prefix that no other test has."""
+    return f"t{uuid.uuid4().hex[:8]}-"

@@ -1,0 +1,41 @@
+"""The broker launcher: what the other tests stand on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from support.kafka import read_topic
+from tallystream.compose.servers.broker import KafkaBroker
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.integration
+
+
+def test_records_outlive_a_kill_and_a_stop(tmp_path: Path) -> None:
+    """A broker that is killed, or stopped, and started again on the same directory has its records and its port."""
+    broker = KafkaBroker(tmp_path / "broker")
+    with broker:
+        servers = broker.bootstrap_servers
+        for future in AdminClient({"bootstrap.servers": servers}).create_topics([NewTopic("kept", 1, 1)]).values():
+            future.result()
+        producer = Producer({"bootstrap.servers": servers})
+        producer.produce("kept", b"first")
+        assert producer.flush(30) == 0
+        broker.kill()
+        assert broker.pid is None
+        broker.start()
+        assert broker.bootstrap_servers == servers
+        assert [read.value for read in read_topic(servers, "kept")] == [b"first"]
+        broker.stop()
+        broker.start()
+        assert [read.value for read in read_topic(servers, "kept")] == [b"first"]
+        pid = broker.pid
+        assert pid is not None
+    assert not psutil.pid_exists(pid)

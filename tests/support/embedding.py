@@ -1,0 +1,40 @@
+"""A process that embeds the reporter and counts until SIGTERM; journals what the broker acknowledged.
+
+    python embedding.py BOOTSTRAP TOPIC INSTANCE JOURNAL
+
+Each line of the journal is this process's life and the count that was acknowledged.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import uuid
+from pathlib import Path
+
+from tallystream.reporter import KafkaReporter, MetricRegistry
+
+
+def main() -> None:
+    """Count, report, write the journal; end in order on SIGTERM."""
+    bootstrap_servers, topic, instance, journal = sys.argv[1:]
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    registry = MetricRegistry("orders")
+    processed = registry.counter("records.processed")
+    count, process = 0, uuid.uuid4().hex
+    with (
+        Path(journal).open("a", encoding="utf-8") as lines,
+        KafkaReporter(registry, bootstrap_servers=bootstrap_servers, instance=instance, topic=topic) as reporter,
+    ):
+        while not ended.wait(0.02):
+            processed.inc(7)
+            count += 7
+            if reporter.report_now(timeout=30):
+                lines.write(f"{process} {count}\n")
+                lines.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+"""Wait for a condition of a real server, with a limit after which the test gives up."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def wait_until(condition: Callable[[], object], timeout: float, what: str, *, poll: float = 0.1) -> float:
+    """Return the seconds that passed until `condition()` was true; they are printed, never judged.
+
+    Raises:
+        AssertionError: it was not true within `timeout` seconds, which are a limit and no expectation.
+    """
+    pause, began = threading.Event(), time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < timeout, f"gave up after {timeout:g} s waiting until {what}"
+        pause.wait(poll)
+    passed = time.monotonic() - began
+    print(f"{what}: after {passed:.2f} s")  # noqa: T201 (the figure belongs in the test's output)
+    return passed
