@@ -23,9 +23,10 @@ def test_records_outlive_a_kill_and_a_stop(tmp_path: Path) -> None:
     broker = KafkaBroker(tmp_path / "broker")
     with broker:
         servers = broker.bootstrap_servers
-        for future in AdminClient({"bootstrap.servers": servers}).create_topics([NewTopic("kept", 1, 1)]).values():
+        admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+        for future in admin.create_topics([NewTopic("kept", 1, 1)]).values():
             future.result()
-        producer = Producer({"bootstrap.servers": servers})
+        producer = Producer({"bootstrap.servers": servers, "log_level": 0})
         producer.produce("kept", b"first")
         assert producer.flush(30) == 0
         broker.kill()
