@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tallystream.aggregator import ledger, sums
@@ -18,6 +19,7 @@ from tallystream.aggregator.spark.kafka import source_options
 from tallystream.aggregator.spark.offsets import last_committed
 from tallystream.aggregator.spark.running import StopRequest, run_until_stopped
 from tallystream.aggregator.spark.session import build_session, end_session
+from tallystream.aggregator.start import parse_start, resolve
 from tallystream.aggregator.table.table import TableSettings
 from tallystream.aggregator.topics import Topics, create_topics
 from tallystream.reporter.errors import ConfigError, TallystreamError
@@ -40,7 +42,9 @@ class AggregateSettings:
 
     `checkpoint` is Spark's own directory: offsets, commits and the table. `kafka` are librdkafka options.
     `max_records_per_trigger` caps a batch, `trigger_ms` is the interval between two. `accept_partial` lets a new table
-    begin although the topic's first records have been deleted. `ready_file` is created when the first batch has run.
+    begin in the middle of the topic. `ready_file` is created when the first batch has run. `start` says where a new
+    table begins (tallystream.aggregator.start). `catch_up` ends when everything that is there is summed.
+    `on_data_loss`: whether the query fails, or goes on, when records that it has not read were deleted.
     """
 
     bootstrap_servers: str
@@ -49,7 +53,10 @@ class AggregateSettings:
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     max_records_per_trigger: int = 50_000
     trigger_ms: int = 500
+    start: str = "earliest"
     accept_partial: bool = False
+    catch_up: bool = False
+    on_data_loss: Literal["fail", "continue"] = "fail"
     table: TableSettings = field(default_factory=TableSettings)
     ready_file: Path | None = None
     master: str = "local[2]"
@@ -60,6 +67,9 @@ class AggregateSettings:
             raise ConfigError("--max-records", self.max_records_per_trigger, "give a whole number above zero")
         if self.trigger_ms < 0:
             raise ConfigError("--trigger-ms", self.trigger_ms, "give milliseconds, 0 for as fast as possible")
+        if self.on_data_loss not in ("fail", "continue"):
+            raise ConfigError("--on-data-loss", self.on_data_loss, "give fail or continue")
+        parse_start(self.start)
         if not self.bootstrap_servers:
             raise ConfigError("--bootstrap-servers", self.bootstrap_servers, "name a broker, as in localhost:9092")
 
@@ -81,7 +91,7 @@ def run(settings: AggregateSettings) -> int:
     java = source_options(settings.bootstrap_servers, settings.kafka)
     try:
         create_topics(AdminClient(dict(kafka)), topics)
-        partial = _check_start(settings, topics, kafka)
+        begin, partial = _begin(settings, topics, kafka)
         rows = [ledger.decode(value) for value in ledger.read_tail(topics.ledger, kafka)]
         epoch = _next_epoch(rows, topics, kafka)
         writer = ledger.LedgerWriter(topics.ledger, kafka)
@@ -101,16 +111,19 @@ def run(settings: AggregateSettings) -> int:
     )
     try:
         log.info("aggregating %s into %s, epoch %d", topics.metrics, topics.agg, epoch)
-        query = (
-            _plan(session, settings, topics, java, epoch)
+        stream = (
+            _plan(session, settings, topics, begin=begin, epoch=epoch)
             .writeStream.format("kafka")
             .options(**java)
             .outputMode("update")
             .option("checkpointLocation", str(settings.checkpoint))
             .queryName("aggregate")
-            .trigger(processingTime=f"{settings.trigger_ms} milliseconds")
-            .start()
         )
+        if settings.catch_up:
+            stream = stream.trigger(availableNow=True)
+        else:
+            stream = stream.trigger(processingTime=f"{settings.trigger_ms} milliseconds")
+        query = stream.start()
         return run_until_stopped(query, ready=settings.ready_file, stop=stop, after_batch=books.catch_up)
     finally:
         end_session(session)
@@ -118,17 +131,23 @@ def run(settings: AggregateSettings) -> int:
 
 
 def _plan(
-    session: SparkSession, settings: AggregateSettings, topics: Topics, java: Mapping[str, str], epoch: int
+    session: SparkSession,
+    settings: AggregateSettings,
+    topics: Topics,
+    *,
+    begin: Mapping[int, int],
+    epoch: int,
 ) -> DataFrame:
     from tallystream.aggregator.spark.processor import OUTPUT, TableProcessor
 
+    starting = json.dumps({topics.metrics: begin}) if begin else "earliest"
     source = (
         session.readStream.format("kafka")
-        .options(**java)
+        .options(**source_options(settings.bootstrap_servers, settings.kafka))
         .option("subscribe", topics.metrics)
-        .option("startingOffsets", "earliest")
+        .option("startingOffsets", starting)
         .option("maxOffsetsPerTrigger", str(settings.max_records_per_trigger))
-        .option("failOnDataLoss", "true")
+        .option("failOnDataLoss", str(settings.on_data_loss == "fail").lower())
         .load()
     )
     records = source.selectExpr(
@@ -142,25 +161,26 @@ def _plan(
     )
 
 
-def _check_start(settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str]) -> bool:
-    """Return whether a new table begins in the middle of the topic, which it may only when it is told so."""
+def _begin(settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str]) -> tuple[dict[int, int], bool]:
+    """Return the offsets at which a new table begins, and whether it misses earlier records, which it may if told so.
+
+    A checkpoint that has begun wins over `start`: the offsets are empty then.
+    """
+    start = parse_start(settings.start)
     if last_committed(settings.checkpoint) is not None:
-        return False
-    consumer = Consumer({**kafka, "group.id": "tallystream-look", "enable.auto.commit": False})
-    try:
-        known = consumer.list_topics(topics.metrics, timeout=30).topics[topics.metrics].partitions
-        firsts = {p: consumer.get_watermark_offsets(TopicPartition(topics.metrics, p), timeout=30)[0] for p in known}
-    finally:
-        consumer.close()
-    missing = {partition: first for partition, first in firsts.items() if first > 0}
+        if start != "earliest":
+            log.info("%s goes on where it was: --from %s is for a new one", settings.checkpoint, settings.start)
+        return {}, False
+    offsets = resolve(start, topics.metrics, settings.topic_prefix + GROUP, topics.ledger, kafka)
+    missing = {partition: first for partition, first in offsets.items() if first > 0}
     if missing and not settings.accept_partial:
         raise ConfigError(
             "--checkpoint",
             str(settings.checkpoint),
-            f"it is new, and {topics.metrics} has lost its first records (partition → first offset: {missing}), so the "
-            "sums would lack them: name the checkpoint that has them, or accept that with --accept-partial",
+            f"it is new, and would begin in the middle of {topics.metrics} (partition → offset: {missing}), so the "
+            "sums would lack what came before: name the checkpoint that has it, or accept that with --accept-partial",
         )
-    return bool(missing)
+    return offsets, bool(missing)
 
 
 def _next_epoch(rows: Sequence[ledger.LedgerRow], topics: Topics, kafka: Mapping[str, str]) -> int:
