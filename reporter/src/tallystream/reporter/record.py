@@ -31,7 +31,7 @@ Tags = Annotated[
     msgspec.Meta(max_length=MAX_TAGS),
 ]
 Number = float | int
-LifeId = Annotated[str, msgspec.Meta(pattern=r"^[0-9A-HJKMNP-TV-Z]{26}\Z")]
+LifeId = Annotated[str, msgspec.Meta(pattern=r"^[0-7][0-9A-HJKMNP-TV-Z]{25}\Z")]
 """A ULID: 48 bits of epoch milliseconds and 80 random bits, in Crockford's base 32 (github.com/ulid/spec)."""
 
 

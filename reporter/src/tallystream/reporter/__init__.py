@@ -1,0 +1,39 @@
+"""Tallystream's reporter: metrics counted in the process, published to Kafka, summed exactly over instances.
+
+    from tallystream.reporter import KafkaReporter, MetricRegistry
+    registry = MetricRegistry("orders")
+    processed = registry.counter("records.processed")
+    reporter = KafkaReporter(registry, bootstrap_servers="localhost:9092", instance="orders-1").start()
+    processed.inc()
+
+Importing it imports no Kafka client: that happens when a `KafkaReporter` begins to report.
+"""
+
+from __future__ import annotations
+
+from tallystream.reporter.counter import Counter, UpDown
+from tallystream.reporter.errors import ConfigError, TallystreamError
+from tallystream.reporter.gauge import Gauge
+from tallystream.reporter.histogram import Histogram
+from tallystream.reporter.kafka import KafkaReporter
+from tallystream.reporter.meter import Meter
+from tallystream.reporter.position import Position
+from tallystream.reporter.progress import ConsumerProgress
+from tallystream.reporter.registry import MetricRegistry, MetricTypeError
+from tallystream.reporter.timer import Timer
+
+__all__ = [
+    "ConfigError",
+    "ConsumerProgress",
+    "Counter",
+    "Gauge",
+    "Histogram",
+    "KafkaReporter",
+    "Meter",
+    "MetricRegistry",
+    "MetricTypeError",
+    "Position",
+    "TallystreamError",
+    "Timer",
+    "UpDown",
+]

@@ -1,0 +1,68 @@
+"""Names, tags and instance IDs: what the record takes, refused at once where it would be refused later."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tallystream.reporter.errors import ConfigError
+from tallystream.reporter.record import MAX_NAME, MAX_TAG_NAME, MAX_TAG_VALUE, MAX_TAGS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_INSTANCE_BYTES = 1024
+
+
+def check_name(field: str, name: object) -> str:
+    """Return `name`, which must be text of 1 to 512 characters.
+
+    Raises:
+        ConfigError: it is not; the message names `field`.
+    """
+    return _text(field, name, 1, MAX_NAME)
+
+
+def check_tags(metric: str, tags: Mapping[str, str] | None) -> dict[str, str]:
+    """Return a copy of the tags, sorted by name.
+
+    Raises:
+        ConfigError: there are more than 32, or one is no text or too long.
+    """
+    if not tags:
+        return {}
+    if len(tags) > MAX_TAGS:
+        raise ConfigError(f"tags of {metric!r}", f"{len(tags)} tags", f"use {MAX_TAGS} at most")
+    checked = {
+        _text(f"a tag's name of {metric!r}", name, 1, MAX_TAG_NAME): _text(
+            f"the tag {name!r} of {metric!r}", value, 0, MAX_TAG_VALUE
+        )
+        for name, value in tags.items()
+    }
+    return dict(sorted(checked.items()))
+
+
+def check_instance(instance: object) -> str:
+    """Return the instance ID, which becomes the key of every record.
+
+    Raises:
+        ConfigError: it is empty, no text, or longer than 1024 bytes of UTF-8.
+    """
+    text = _text("instance", instance, 1, MAX_INSTANCE_BYTES)
+    if len(text.encode()) > MAX_INSTANCE_BYTES:
+        raise ConfigError("instance", text[:40] + "…", f"use at most {MAX_INSTANCE_BYTES} bytes of UTF-8")
+    return text
+
+
+def _text(field: str, value: object, least: int, most: int) -> str:
+    if not isinstance(value, str):
+        raise ConfigError(field, value, "use a text (str)")
+    if not least <= len(value) <= most:
+        shown = value if len(value) <= 40 else value[:40] + "…"
+        raise ConfigError(field, shown, f"use {least} to {most} characters, not {len(value)}")
+    if "\0" in value:
+        raise ConfigError(field, value, "take the NUL character out: no store keeps it")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(field, value, "take the lone surrogate out: it has no UTF-8") from None
+    return value

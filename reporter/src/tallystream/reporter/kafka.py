@@ -1,0 +1,183 @@
+"""The reporter to Kafka: snapshots to the topic `metrics`, each life's values absolute, nothing counted twice."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from tallystream.reporter import _accounts
+from tallystream.reporter._names import check_instance
+from tallystream.reporter._producing import abandon, append_ms, make_producer, producer_options
+from tallystream.reporter.lives import Lives
+from tallystream.reporter.record import encode
+from tallystream.reporter.scheduled import ScheduledReporter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from confluent_kafka import KafkaError, Message, Producer
+
+    from tallystream.reporter.lives import Outgoing
+    from tallystream.reporter.registry import MetricRegistry
+
+_log = logging.getLogger("tallystream.reporter")
+
+
+class KafkaReporter(ScheduledReporter):
+    """Publishes a registry to Kafka: every `interval` seconds, at `report_now()`, and when it stops.
+
+    Delivery: what was acknowledged is counted once, whatever is killed, restarted or sent again; a snapshot replaces
+    the one before it, so at most one record is under way and the newest values are what goes out next. A broker that is
+    down neither blocks nor fails an update, and takes no memory. Increments that a killed process had not published are
+    lost, one interval's at most: `report_now()` before a commit closes that gap.
+
+    Args:
+        registry: what is reported. Several reporters of one registry must have different topics or brokers.
+        bootstrap_servers: host:port, several with commas between.
+        instance: the instance ID, which becomes the key of the records: stable over restarts, up to 1024 bytes.
+        interval: seconds between two reports, from 0.01 to 3600.
+        topic: where to.
+        options: any option of librdkafka (TLS, SASL, client.id …) but those that the guarantees rest on.
+
+    Raises:
+        ConfigError: an argument can't be used; `start()` and `report_now()` raise it for what librdkafka refuses.
+    """
+
+    def __init__(
+        self,
+        registry: MetricRegistry,
+        *,
+        bootstrap_servers: str,
+        instance: str,
+        interval: float = 1.0,
+        topic: str = "metrics",
+        options: Mapping[str, Any] | None = None,
+        producer: Callable[[Mapping[str, Any], Callable[[KafkaError], None]], Producer] = make_producer,
+    ) -> None:
+        super().__init__(registry, interval=interval)
+        self.instance = check_instance(instance)
+        self.topic = topic
+        self.sent = 0
+        self._servers = bootstrap_servers
+        self._options = producer_options(bootstrap_servers, options)
+        self._make_producer = producer
+        self._producer: Producer | None = None
+        self._account: _accounts.Account | None = None
+        self._lives = Lives(registry.app, 1000)
+        self._owed = self._broken = self._closing = False
+
+    def __repr__(self) -> str:
+        return f"<KafkaReporter of {self.registry.app!r} as {self.instance!r} to {self.topic!r}>"
+
+    def _open(self) -> None:
+        if self._account is None:
+            self._account = _accounts.claim(self, self.registry, self._servers, self.topic, self.instance)
+            self._lives = self._account.lives
+            self._lives.every_ms = round(self.interval * 1000)
+        if self._producer is None:
+            self._producer = self._make_producer(self._options, self._on_error)
+
+    def _report(self) -> bool:
+        self._poll(0)
+        self._owed = True
+        return self._hand_over_if_free()
+
+    def _attend(self) -> bool:
+        self._poll(0)
+        return self._hand_over_if_free()
+
+    def _hand_over_if_free(self) -> bool:
+        if self._owed and not self._lives.under_way:
+            self._owed = False
+            self._hand_over(final=False)
+        return self._owed or bool(self._lives.under_way)
+
+    def _report_and_wait(self, timeout: float, *, final: bool) -> bool:
+        deadline = self.registry.clock.monotonic() + timeout
+        self._owed = False
+        while True:
+            self._wait_until_free(deadline)
+            handed = self._hand_over(final=final)
+            self._wait_until_free(deadline)
+            if handed and all(self._lives.has(outgoing) for outgoing in handed):
+                return True
+            # A life that the table refuses is followed by a new one at once; any other failure is the caller's to know.
+            if not handed or self._lives.under_way or not self._lives.refused:
+                return False
+
+    def _wait_until_free(self, deadline: float) -> None:
+        while self._lives.under_way:
+            left = deadline - self.registry.clock.monotonic()
+            if left <= 0:
+                return
+            self._poll(min(left, 0.1))
+
+    def _hand_over(self, *, final: bool) -> list[Outgoing]:
+        if self._lives.under_way:
+            return []
+        if self._broken:
+            self._discard_producer()
+            self._open()
+        ready = self._lives.prepare(self.registry.snapshot(), self.registry.clock.now(), final=final)
+        for outgoing in ready:
+            self._produce(outgoing)
+        return ready
+
+    def _produce(self, outgoing: Outgoing) -> None:
+        assert self._producer is not None
+        try:
+            self._producer.produce(
+                self.topic,
+                key=self.instance.encode(),
+                value=encode(outgoing.snapshot),
+                on_delivery=lambda error, message: self._on_delivery(outgoing, error, message),
+            )
+        except Exception as error:  # noqa: BLE001 - whatever it is, the record was not taken; the next report comes
+            _log.debug("the failure in full", exc_info=True)
+            self._lives.failed(outgoing, never_sent=True)
+            self._error(f"a snapshot for {self.topic!r} can't be sent", error)
+
+    def _on_delivery(self, outgoing: Outgoing, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.sent += 1
+            self._lives.acknowledged(outgoing, append_ms(message), self.registry.clock.now())
+            if self._lives.refused:
+                self._error("a life has ended", "its record came a day after the one before; a new life counts on")
+            return
+        self._broken = self._broken or error.fatal()
+        self._lives.failed(outgoing)
+        if not self._closing:
+            self._error(f"a snapshot for {self.topic!r} was not delivered", error.str())
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._broken = self._broken or error.fatal()
+        _log.log(logging.ERROR if error.fatal() else logging.DEBUG, "librdkafka: %s", error.str())
+
+    def _poll(self, seconds: float) -> None:
+        if self._producer is not None:
+            self._producer.poll(seconds)
+
+    def _close(self) -> None:
+        self._closing = True
+        try:
+            self._discard_producer()
+        finally:
+            self._closing = False
+        self._account = None
+
+    def _discard_producer(self) -> None:
+        # What is still under way ends in doubt, and the next record of its life will tell.
+        producer, self._producer = self._producer, None
+        self._broken = False
+        if producer is not None and self._lives.under_way:
+            producer.purge()
+            while self._lives.under_way and producer.flush(1.0):
+                _log.debug("waiting for the purge of what was not delivered")
+
+    def _leave_to_parent(self) -> None:
+        if self._producer is not None:
+            abandon(self._producer)
+        self._producer = None
+        self._account = None
+        self._lives = Lives(self.registry.app, 1000)
+        self._owed = self._broken = False

@@ -1,0 +1,219 @@
+"""The lives of a registry at one destination: what goes into each record, and when a new life begins. No Kafka here.
+
+Within a life values are absolute, so a lost, late or repeated record is mended by the next one. Only where one life
+follows another must it be known exactly what the table has: the new life publishes what came after that. So a life ends
+in order (its `final` is acknowledged), or when a record of it would be refused soon, and never while a record is under
+way. Where the fate of its last record can't be known, `settle` finds it out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tallystream.reporter._since import by_identity, identity_of, since, until
+from tallystream.reporter.record import Snapshot
+from tallystream.reporter.ulid import new_ulid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tallystream.reporter._since import Values
+    from tallystream.reporter.clock import Instant
+    from tallystream.reporter.record import Metric
+
+HOUR_MS = 3_600_000
+SILENCE_MS = 12 * HOUR_MS
+"""A life of which nothing was acknowledged for so long is followed by a new one."""
+
+RETIRE_MS = 2 * SILENCE_MS
+"""The table refuses a record that comes later than this after its `prev`, or after its life's birth."""
+
+
+@dataclass(slots=True, eq=False)
+class Outgoing:
+    """A record on its way: the snapshot as published, and the values of the whole process that it stands for."""
+
+    snapshot: Snapshot
+    values: list[Metric]
+    at: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A part of a life of which records were handed over and may or may not have reached the table.
+
+    In question are the seqs above `acknowledged_seq`; `not_before_ms` is when the first of them was handed over (the
+    process's wall clock); the table refused those appended later than RETIRE_MS after `reference_ms`.
+    """
+
+    life: str
+    part: int
+    acknowledged_seq: int
+    not_before_ms: int
+    reference_ms: int
+
+
+@dataclass(slots=True)
+class _Part:
+    seq: int = 0
+    acknowledged_seq: int = 0
+    closed: bool = False
+    under_way: Outgoing | None = None
+    unknown: list[Outgoing] = field(default_factory=list)  # the first and the newest of those since the last ack
+
+
+@dataclass(slots=True)
+class _Life:
+    id: str
+    born_ms: int
+    base: Values
+    heard: Instant
+    prev_ms: int | None = None
+    refused: bool = False
+    parts: dict[int, _Part] = field(default_factory=lambda: {0: _Part()})
+
+    @property
+    def reference_ms(self) -> int:
+        return self.born_ms if self.prev_ms is None else self.prev_ms
+
+    @property
+    def closed(self) -> bool:
+        return all(part.closed for part in self.parts.values())
+
+
+class Lives:
+    """The state machine. Used by one thread at a time.
+
+    Args:
+        app: the application's name.
+        every_ms: the reporting interval that the records state.
+        settle: asked what became of a doubtful part when its life has to end: returns the newest snapshot of it that
+            the table took, or None when it took none of those in question. It may raise, and is asked again later.
+            Without it, they are taken as delivered: then nothing is ever counted twice, and an interval may be lost.
+    """
+
+    def __init__(self, app: str, every_ms: int, settle: Callable[[Doubt], Snapshot | None] | None = None) -> None:
+        self.app, self.every_ms, self.settle = app, every_ms, settle
+        self._counted: Values = {}  # the values of the whole process that the table has, over all lives
+        self._life: _Life | None = None
+        self._skew_ms = 0  # the broker's clock less ours, as of the last acknowledgement
+
+    @property
+    def under_way(self) -> list[Outgoing]:
+        """The records that were handed over and whose fate is open: one a part at most."""
+        parts = self._life.parts.values() if self._life else ()
+        return [part.under_way for part in parts if part.under_way]
+
+    @property
+    def closed(self) -> bool:
+        """Whether the last life ended in order, or none has begun."""
+        return self._life is None or self._life.closed
+
+    @property
+    def refused(self) -> bool:
+        """Whether the table refuses the present life's records, so that a new one follows."""
+        return self._life is not None and self._life.refused
+
+    def has(self, outgoing: Outgoing) -> bool:
+        """Tell whether this record, or a newer one of its part and life, was acknowledged and not refused."""
+        life, snapshot = self._life, outgoing.snapshot
+        return (
+            life is not None and life.id == snapshot.life and life.parts[snapshot.part].acknowledged_seq >= snapshot.seq
+        )
+
+    def prepare(self, metrics: list[Metric], now: Instant, *, final: bool = False) -> list[Outgoing]:
+        """Return the records to hand over now, given the values of the whole process; none while others are under way.
+
+        Raises:
+            Exception: what `settle` raises; nothing has changed then.
+        """
+        if self.under_way:
+            return []
+        life = self._life_for(now)
+        ready = []
+        for number, part in life.parts.items():
+            part.seq += 1
+            part.closed = False
+            snapshot = Snapshot(
+                app=self.app,
+                life=life.id,
+                part=number,
+                seq=part.seq,
+                prev=life.prev_ms,
+                ts=max(now.wall_ms, 0),
+                every_ms=self.every_ms,
+                final=final,
+                metrics=since(metrics, life.base),
+            )
+            part.under_way = Outgoing(snapshot, metrics, now)
+            ready.append(part.under_way)
+        return ready
+
+    def acknowledged(self, outgoing: Outgoing, append_ms: int, now: Instant) -> None:
+        """Take that the broker has the record, appended at `append_ms` by its clock."""
+        life, part = self._landed(outgoing)
+        self._skew_ms = append_ms - now.wall_ms
+        reference_ms = life.born_ms if outgoing.snapshot.prev is None else outgoing.snapshot.prev
+        late_ms = append_ms - reference_ms - RETIRE_MS
+        if late_ms > 0:
+            life.refused = True
+            # A retried record may have been appended before, in time. That is ruled out only where it was too late
+            # already when it was handed over.
+            if now.age_ms(outgoing.at) >= late_ms:
+                _remember(part, outgoing)
+            return
+        life.prev_ms, life.heard = append_ms, outgoing.at
+        part.acknowledged_seq = outgoing.snapshot.seq
+        part.closed = outgoing.snapshot.final
+        part.unknown.clear()
+        self._counted.update(by_identity(outgoing.values))
+
+    def failed(self, outgoing: Outgoing, *, never_sent: bool = False) -> None:
+        """Take that no acknowledgement will come; `never_sent` says that the record surely did not reach the broker."""
+        _, part = self._landed(outgoing)
+        if not never_sent:
+            _remember(part, outgoing)
+
+    def _landed(self, outgoing: Outgoing) -> tuple[_Life, _Part]:
+        assert self._life is not None
+        part = self._life.parts[outgoing.snapshot.part]
+        assert part.under_way is outgoing
+        part.under_way = None
+        return self._life, part
+
+    def _life_for(self, now: Instant) -> _Life:
+        life = self._life
+        if life is not None and not self._over(life, now):
+            return life
+        if life is not None:
+            self._settle(life)
+        born_ms = max(now.wall_ms + self._skew_ms, 0)
+        self._life = _Life(new_ulid(born_ms), born_ms, dict(self._counted), now)
+        return self._life
+
+    def _over(self, life: _Life, now: Instant) -> bool:
+        if life.closed or life.refused:
+            return True
+        doubtful = any(part.unknown for part in life.parts.values())
+        # A doubtful life goes on while the table still takes its records: an acknowledgement ends the doubt.
+        return now.age_ms(life.heard) > (RETIRE_MS - HOUR_MS if doubtful else SILENCE_MS)
+
+    def _settle(self, life: _Life) -> None:
+        found: Values = {}
+        for number, part in life.parts.items():
+            if not part.unknown:
+                continue
+            newest = part.unknown[-1]
+            if self.settle is None:
+                found.update(by_identity(newest.values))
+                continue
+            doubt = Doubt(life.id, number, part.acknowledged_seq, part.unknown[0].at.wall_ms, life.reference_ms)
+            snapshot = self.settle(doubt)
+            if snapshot is not None:
+                found.update({identity_of(metric): metric for metric in until(snapshot.metrics, life.base)})
+        self._counted.update(found)
+
+
+def _remember(part: _Part, outgoing: Outgoing) -> None:
+    part.unknown[1:] = [outgoing]

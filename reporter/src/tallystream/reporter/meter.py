@@ -1,0 +1,81 @@
+"""A meter: how many events, and how fast they come."""
+
+from __future__ import annotations
+
+from operator import index
+from threading import Lock
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from tallystream.reporter import record
+from tallystream.reporter.ewma import Averages
+from tallystream.reporter.metric import Metric
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tallystream.reporter.clock import Clock
+
+
+class Rates(NamedTuple):
+    """Events per second: since the beginning, and averaged over the last 1, 5 and 15 minutes."""
+
+    mean_rate: float
+    m1_rate: float
+    m5_rate: float
+    m15_rate: float
+
+
+class Meter(Metric):
+    """A count with its rates (Dropwizard's): mean, and exponentially weighted over 1, 5 and 15 minutes, per second."""
+
+    kind: ClassVar[str] = "meter"
+    __slots__ = ("_averages", "_clock", "_count", "_lock", "_start")
+
+    def __init__(self, name: str, tags: Mapping[str, str], clock: Clock) -> None:
+        super().__init__(name, tags)
+        self._clock = clock
+        self.start_anew()
+
+    def mark(self, n: int = 1) -> None:
+        """Take `n` events, a whole number that is not negative.
+
+        Raises:
+            ValueError: `n` is negative.
+            TypeError: `n` is not a whole number.
+        """
+        if n.__class__ is not int:
+            n = index(n)
+        if n < 0:
+            raise ValueError(f"the meter {self.name!r} can't take {n} events; events can't be taken back")
+        now = self._clock.monotonic()
+        with self._lock:
+            self._count += n
+            self._averages.mark(n, now)
+
+    @property
+    def count(self) -> int:
+        """Every event taken in this process."""
+        return self._count
+
+    def rates(self) -> Rates:
+        """Return the four rates of this moment."""
+        return self._sample()[1]
+
+    def read(self) -> record.Meter:
+        """Return count and rates in the record's form."""
+        count, rates = self._sample()
+        return record.Meter(name=self.name, tags=self.tags, count=count, **rates._asdict())
+
+    def start_anew(self) -> None:
+        """Count from zero again, the rates too."""
+        self._lock = Lock()
+        self._count = 0
+        self._start = self._clock.monotonic()
+        self._averages = Averages(self._start)
+
+    def _sample(self) -> tuple[int, Rates]:
+        now = self._clock.monotonic()
+        with self._lock:
+            elapsed = now - self._start
+            mean = self._count / elapsed if elapsed > 0 else 0.0
+            return self._count, Rates(mean, *self._averages.rates(now))

@@ -1,0 +1,68 @@
+"""What a consumer of Kafka processed, and how far it got: one step, so that no snapshot separates the two."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tallystream.reporter.registry import MetricRegistry
+
+
+class ConsumedMessage(Protocol):
+    """The three methods of `confluent_kafka.Message` that are needed."""
+
+    def topic(self) -> str | None:
+        """Return the topic's name."""
+
+    def partition(self) -> int | None:
+        """Return the partition's number."""
+
+    def offset(self) -> int | None:
+        """Return the offset."""
+
+
+class ConsumerProgress:
+    """The counter of a consumer's messages, and its position in each partition (a metric of type `position`).
+
+    Processed twice, over all instances, is then what was counted less the offsets that were covered.
+
+    Args:
+        registry: where the metrics are.
+        counter_name: the counter's name; the positions are called `<counter_name>.position`.
+        tags: the counter's tags; the positions have them too, beside topic and partition.
+    """
+
+    def __init__(self, registry: MetricRegistry, counter_name: str, *, tags: Mapping[str, str] | None = None) -> None:
+        self._registry = registry
+        self._tags = dict(tags or {})
+        self._position_name = f"{counter_name}.position"
+        self.counter = registry.counter(counter_name, tags=tags)
+
+    def processed(self, messages: Iterable[ConsumedMessage]) -> int:
+        """Count messages that were processed, move the positions past them, and return how many there were.
+
+        Call it when the work on them is done, and before their offsets are committed.
+
+        Raises:
+            ValueError: a message has no topic, partition or offset: it did not come from a consumer.
+        """
+        count = 0
+        spans: dict[tuple[str, int], tuple[int, int]] = {}
+        for message in messages:
+            topic, partition, offset = message.topic(), message.partition(), message.offset()
+            if topic is None or partition is None or offset is None or offset < 0:
+                raise ValueError(f"a message of topic {topic!r}, partition {partition!r} has the offset {offset!r}")
+            low, high = spans.get((topic, partition), (offset, offset))
+            spans[topic, partition] = (min(low, offset), max(high, offset))
+            count += 1
+        positions = [
+            (self._registry.position(topic, partition, name=self._position_name, tags=self._tags), low, high + 1)
+            for (topic, partition), (low, high) in spans.items()
+        ]
+        with self._registry.together():
+            self.counter.inc(count)
+            for position, start, end in positions:
+                position.cover(start, end)
+        return count

@@ -1,0 +1,167 @@
+"""The registry: every metric of an application, by name and tags."""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import contextmanager
+from math import isfinite
+from threading import RLock
+from typing import TYPE_CHECKING, TypeVar
+from weakref import WeakSet
+
+from tallystream.reporter._names import check_name, check_tags
+from tallystream.reporter.clock import SYSTEM_CLOCK, Clock
+from tallystream.reporter.counter import Counter, UpDown
+from tallystream.reporter.errors import TallystreamError
+from tallystream.reporter.gauge import Gauge
+from tallystream.reporter.histogram import Histogram
+from tallystream.reporter.meter import Meter
+from tallystream.reporter.metric import Metric
+from tallystream.reporter.position import Position
+from tallystream.reporter.timer import Timer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from tallystream.reporter import record
+
+POSITION_NAME = "consumer.position"
+
+_M = TypeVar("_M", bound=Metric)
+_log = logging.getLogger("tallystream.reporter")
+
+
+class MetricTypeError(TallystreamError, TypeError):
+    """A name that is used for a metric of one type was asked for with another type."""
+
+
+class MetricRegistry:
+    """All metrics of one application in one process.
+
+    `app` is what the sums belong to: the instances of an application share it. Asking for a metric makes it, or returns
+    the one that is there: one object for the same name and tags, whatever the threads.
+
+    Args:
+        app: the application's name, 1 to 512 characters.
+        clock: where the time comes from; tests pass `tallystream.reporter.testing.ManualClock`.
+
+    Raises:
+        ConfigError: the name can't be used.
+    """
+
+    def __init__(self, app: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.app = check_name("app", app)
+        self.clock = clock
+        self._metrics: dict[tuple[str, tuple[tuple[str, str], ...]], Metric] = {}
+        self._kinds: dict[str, str] = {}
+        self._lock = RLock()
+        _registries.add(self)
+
+    def counter(self, name: str, *, tags: Mapping[str, str] | None = None) -> Counter:
+        """Return the counter of this name and tags. Raises ConfigError, MetricTypeError, as all of its like do."""
+        return self._get(Counter, name, tags, Counter)
+
+    def updown(self, name: str, *, tags: Mapping[str, str] | None = None) -> UpDown:
+        """Return the up-down counter of this name and tags."""
+        return self._get(UpDown, name, tags, UpDown)
+
+    def gauge(
+        self, name: str, function: Callable[[], float] | None = None, *, tags: Mapping[str, str] | None = None
+    ) -> Gauge:
+        """Return the gauge of this name and tags; `function`, if given, computes its value from now on."""
+        gauge = self._get(Gauge, name, tags, Gauge)
+        if function is not None:
+            gauge.function = function
+        return gauge
+
+    def meter(self, name: str, *, tags: Mapping[str, str] | None = None) -> Meter:
+        """Return the meter of this name and tags."""
+        return self._get(Meter, name, tags, lambda n, t: Meter(n, t, self.clock))
+
+    def histogram(self, name: str, *, tags: Mapping[str, str] | None = None) -> Histogram:
+        """Return the histogram of this name and tags."""
+        return self._get(Histogram, name, tags, lambda n, t: Histogram(n, t, self.clock))
+
+    def timer(self, name: str, *, tags: Mapping[str, str] | None = None) -> Timer:
+        """Return the timer of this name and tags."""
+        return self._get(Timer, name, tags, lambda n, t: Timer(n, t, self.clock))
+
+    def position(
+        self, topic: str, partition: int, *, name: str = POSITION_NAME, tags: Mapping[str, str] | None = None
+    ) -> Position:
+        """Return the position in this topic and partition, which become the tags `topic` and `partition`."""
+        tags = {**(tags or {}), "topic": topic, "partition": str(partition)}
+        return self._get(Position, name, tags, Position)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Make updates that no snapshot can separate: `with registry.together():`. Keep it short; it may be nested."""
+        with self._lock:
+            yield
+
+    def metrics(self) -> list[Metric]:
+        """Return every metric, in the order in which they were made."""
+        with self._lock:
+            return list(self._metrics.values())
+
+    def snapshot(self) -> list[record.Metric]:
+        """Return the value of every metric that has one, in the record's form.
+
+        What was set within one `together()` is in it as a whole or not at all. Counts are those of the whole process.
+        """
+        metrics = self.metrics()
+        # Functions of gauges are the application's code: they run before the lock, which they could wait for.
+        computed = {id(gauge): _ask(gauge) for gauge in metrics if isinstance(gauge, Gauge)}
+        with self._lock:
+            found = [computed[id(m)] if id(m) in computed else m.read() for m in metrics]
+        return [value for value in found if value is not None]
+
+    def start_anew(self) -> None:
+        """Let every metric start anew, with new locks: for the child of a fork, before it has threads."""
+        self._lock = RLock()
+        for metric in self._metrics.values():
+            metric.start_anew()
+
+    def _get(
+        self,
+        kind: type[_M],
+        name: str,
+        tags: Mapping[str, str] | None,
+        make: Callable[[str, Mapping[str, str]], _M],
+    ) -> _M:
+        tags = check_tags(check_name("the name of a metric", name), tags)
+        with self._lock:
+            known = self._kinds.setdefault(name, kind.kind)
+            if known != kind.kind:
+                raise MetricTypeError(
+                    f"the name {name!r} is a {known} already, so it can't be a {kind.kind}; choose another name"
+                )
+            key = (name, tuple(tags.items()))
+            metric = self._metrics.get(key)
+            if metric is None:
+                metric = self._metrics[key] = make(name, tags)
+            assert isinstance(metric, kind)
+            return metric
+
+
+def _ask(gauge: Gauge) -> record.Gauge | None:
+    try:
+        value = gauge.read()
+        if value is None or isfinite(value.value):
+            return value
+        _log.warning("gauge %r is left out of this snapshot: %s is no finite number", gauge.name, value.value)
+    except Exception:  # noqa: BLE001 - the application's function; its neighbours must be reported
+        _log.exception("gauge %r is left out of this snapshot: its function failed", gauge.name)
+    return None
+
+
+_registries: WeakSet[MetricRegistry] = WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for registry in list(_registries):
+        registry.start_anew()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

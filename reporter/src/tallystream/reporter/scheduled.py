@@ -1,0 +1,212 @@
+"""The reporter that reports by itself: one daemon thread, one report at a time, and a last one at the end."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import random
+import threading
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Self
+from weakref import WeakSet
+
+from tallystream.reporter.errors import ConfigError
+from tallystream.reporter.record import MAX_EVERY_MS, MIN_EVERY_MS
+from tallystream.reporter.schedule import Schedule
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from tallystream.reporter.registry import MetricRegistry
+
+ATTEND_EVERY = 0.05
+"""Seconds between two looks at a report that is still under way."""
+
+_log = logging.getLogger("tallystream.reporter")
+
+
+class ScheduledReporter(ABC):
+    """Reports a registry every `interval` seconds from a daemon thread, from `start()` to `stop()`.
+
+    The first report comes at a random moment of the first interval, so that instances that start together do not report
+    together. A report that takes longer than an interval makes the next ones fall out, not pile up. One that fails is
+    logged and counted (`failures`, `last_error`), and the next one still happens. `stop()`, the end of a `with` block
+    and the end of the process make a last report. After a fork the child reports for itself.
+
+    Args:
+        registry: what is reported.
+        interval: seconds between two reports, from 0.01 to 3600.
+
+    Raises:
+        ConfigError: the interval is out of these bounds.
+    """
+
+    def __init__(self, registry: MetricRegistry, *, interval: float) -> None:
+        if not MIN_EVERY_MS <= interval * 1000 <= MAX_EVERY_MS:
+            raise ConfigError("interval", interval, f"use {MIN_EVERY_MS / 1000} to {MAX_EVERY_MS // 1000} seconds")
+        self.registry, self.interval = registry, interval
+        self.failures = 0
+        self.last_error: str | None = None
+        self._thread: threading.Thread | None = None
+        self._opened = False
+        self._monotonic = registry.clock.monotonic
+        self._make_locks()
+        _reporters.add(self)
+
+    def start(self) -> Self:
+        """Begin to report, and return the reporter; nothing happens if it has begun.
+
+        Raises:
+            ConfigError: an option can't be used.
+        """
+        with self._life_cycle:
+            if self._thread is None:
+                with self._reporting:
+                    self._ready()
+                self._start_thread()
+        return self
+
+    def stop(self, timeout: float = 5.0) -> bool:
+        """Make a last report and end, in `timeout` seconds at most; return whether it arrived. Safe to call again."""
+        deadline = self._monotonic() + timeout
+        with self._life_cycle:
+            thread, self._thread = self._thread, None
+            if thread is not None:
+                self._stopping.set()
+                thread.join(timeout)
+            if not self._opened:
+                return True
+            try:
+                return self._exclusive(deadline - self._monotonic(), final=True)
+            finally:
+                self._release()
+
+    def report_now(self, timeout: float = 10.0) -> bool:
+        """Report the values of this moment and wait until they arrived; return False when they have not in `timeout` s.
+
+        Works without `start()` too. What was counted before the call is in the report.
+
+        Raises:
+            ConfigError: an option can't be used.
+        """
+        return self._exclusive(timeout, final=False)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Acquire what is needed to report; safe to call again. May raise ConfigError."""
+
+    @abstractmethod
+    def _report(self) -> bool:
+        """Make one report without waiting for it; return whether something is under way that needs attention."""
+
+    @abstractmethod
+    def _attend(self) -> bool:
+        """Look after what is under way; return whether there is still something."""
+
+    @abstractmethod
+    def _report_and_wait(self, timeout: float, *, final: bool) -> bool:
+        """Make one report and wait for it; return whether it arrived."""
+
+    @abstractmethod
+    def _close(self) -> None:
+        """Release what `_open` acquired."""
+
+    @abstractmethod
+    def _leave_to_parent(self) -> None:
+        """Let go of everything that belongs to the parent process, without touching it; in the child of a fork."""
+
+    def _error(self, what: str, error: object) -> None:
+        self.failures += 1
+        self.last_error = f"{what}: {error}"
+        _log.error("%s", self.last_error)
+
+    def _ready(self) -> None:
+        self._open()
+        if not self._opened:
+            self._opened = True
+            atexit.register(self.stop)
+
+    def _release(self) -> None:
+        if self._reporting.acquire(timeout=1.0):
+            try:
+                self._close()
+                self._opened = False
+                atexit.unregister(self.stop)
+            finally:
+                self._reporting.release()
+
+    def _exclusive(self, timeout: float, *, final: bool) -> bool:
+        deadline = self._monotonic() + timeout
+        if not self._reporting.acquire(timeout=max(timeout, 0)):
+            return False
+        try:
+            self._ready()
+            return self._report_and_wait(deadline - self._monotonic(), final=final)
+        finally:
+            self._reporting.release()
+
+    def _make_locks(self) -> None:
+        self._life_cycle = threading.RLock()
+        self._reporting = threading.Lock()
+        self._stopping = threading.Event()
+
+    def _start_thread(self) -> None:
+        self._stopping = threading.Event()
+        name = f"tallystream-{type(self).__name__}"
+        self._thread = threading.Thread(target=self._run, args=(self._stopping,), name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self, stopping: threading.Event) -> None:
+        monotonic = self._monotonic
+        schedule = Schedule(monotonic() + random.random() * self.interval, self.interval)
+        under_way = False
+        while True:
+            pause = max(schedule.due - monotonic(), 0)
+            if stopping.wait(min(pause, ATTEND_EVERY) if under_way else pause):
+                return
+            under_way = self._turn(schedule, under_way=under_way)
+
+    def _turn(self, schedule: Schedule, *, under_way: bool) -> bool:
+        # Somebody else is reporting this moment: that report has the newest values, so this one may fall out.
+        if not self._reporting.acquire(blocking=False):
+            schedule.take(self._monotonic())
+            return under_way
+        try:
+            if schedule.take(self._monotonic()):
+                self._ready()
+                return self._report()
+            return self._attend()
+        except Exception as error:  # noqa: BLE001 - one failed report must not end the reporting
+            _log.debug("the failure in full", exc_info=True)
+            self._error("a report failed", error)
+            return under_way
+        finally:
+            self._reporting.release()
+
+    def _after_fork_in_child(self) -> None:
+        running, self._thread = self._thread is not None, None
+        self._opened = False
+        self._make_locks()
+        self._leave_to_parent()
+        if running:
+            self._start_thread()
+
+
+_reporters: WeakSet[ScheduledReporter] = WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for reporter in list(_reporters):
+        reporter._after_fork_in_child()  # noqa: SLF001 - the class's own hook
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

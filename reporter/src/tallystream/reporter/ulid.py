@@ -1,0 +1,21 @@
+"""ULIDs, the names of lives: 48 bits of epoch milliseconds and 80 random bits in base 32 (github.com/ulid/spec)."""
+
+from __future__ import annotations
+
+from secrets import randbits
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+def new_ulid(now_ms: int) -> str:
+    """Return a new ULID of the moment `now_ms`."""
+    number = (now_ms & (1 << 48) - 1) << 80 | randbits(80)
+    return "".join(_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5))
+
+
+def ulid_ms(ulid: str) -> int:
+    """Return the epoch milliseconds in a ULID."""
+    number = 0
+    for letter in ulid:
+        number = number << 5 | _ALPHABET.index(letter)
+    return number >> 80
