@@ -1,0 +1,176 @@
+"""Ask a broker for all offsets of all groups by bulk calls: the only module of the collector that speaks to Kafka.
+
+The order of the calls matters: committed offsets first, end offsets last (see `partition_lag`).
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from tallystream.dashboards.lag.model import GroupLag, partition_lag
+from tallystream.reporter.errors import TallystreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from tallystream.dashboards.lag._patterns import Patterns
+
+K = TypeVar("K")
+Place = tuple[str, int]
+"""A topic and a partition."""
+
+EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+GROUPS_AT_ONCE = 200
+"""Kafka's client asks for the offsets of one group a request; so many requests are under way at once."""
+GONE = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}  # noqa: SLF001 - public codes
+
+
+class BrokerAwayError(TallystreamError):
+    """The broker did not answer the round's first question; the same may work later."""
+
+
+class StoppedError(Exception):
+    """A stop was asked for while the broker was thinking."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one round found. `problems` says in sentences, sorted, which groups or partitions could not be read."""
+
+    groups: tuple[GroupLag, ...]
+    problems: tuple[str, ...] = ()
+
+
+class Asker:
+    """Asks through `admin`. Each request may take `timeout` seconds; `stopping` is looked at while waiting."""
+
+    def __init__(self, admin: AdminClient, *, timeout: float, stopping: Callable[[], bool]) -> None:
+        self._admin = admin
+        self._timeout = timeout
+        self._stopping = stopping
+
+    def ask(self, patterns: Patterns) -> Round:
+        """Return the lag of every group that `patterns` match. A group that fails costs only itself.
+
+        Raises:
+            BrokerAwayError: no broker answered.
+            StoppedError: `stopping` became true.
+        """
+        problems: set[str] = set()
+        names = self._groups(patterns, problems)
+        assigned = self._assigned(names, problems)
+        committed = self._committed(names, problems)
+        topics = {topic for places in (*assigned.values(), *committed.values()) for topic, _ in places}
+        partitions = self._partitions(topics, problems)
+        places = [(topic, partition) for topic, ids in partitions.items() for partition in ids]
+        start = self._offsets(places, EARLIEST, problems)
+        end = self._offsets(places, LATEST, problems)
+        groups = (
+            _group_lag(name, assigned.get(name, set()), committed[name], partitions=partitions, start=start, end=end)
+            for name in names
+            if name in committed
+        )
+        return Round(tuple(group for group in groups if group.partitions), tuple(sorted(problems)))
+
+    def _groups(self, patterns: Patterns, problems: set[str]) -> list[str]:
+        try:
+            listed = self._wait({"": self._admin.list_consumer_groups(request_timeout=self._timeout)})[""].result()
+        except KafkaException as error:
+            raise BrokerAwayError(_reason(error)) from error
+        if listed.errors and not listed.valid:
+            raise BrokerAwayError(_reason(listed.errors[0]))
+        problems.update(f"listing groups: {_reason(error)}" for error in listed.errors or ())
+        return sorted(group.group_id for group in listed.valid if patterns.match(group.group_id))
+
+    def _assigned(self, groups: list[str], problems: set[str]) -> dict[str, set[Place]]:
+        """What the members of each group have in hand: so a partition without any commit is known, too."""
+        if not groups:
+            return {}
+        answers = self._wait(self._admin.describe_consumer_groups(groups, request_timeout=self._timeout))
+        return {
+            group: {(at.topic, at.partition) for member in found.members for at in member.assignment.topic_partitions}
+            for group, found in _good(answers, "members of the group", problems)
+        }
+
+    def _committed(self, groups: list[str], problems: set[str]) -> dict[str, dict[Place, int]]:
+        offsets: dict[str, dict[Place, int]] = {}
+        for at in range(0, len(groups), GROUPS_AT_ONCE):
+            asked: dict[str, Future[Any]] = {}
+            for group in groups[at : at + GROUPS_AT_ONCE]:
+                request = [ConsumerGroupTopicPartitions(group)]
+                asked |= self._admin.list_consumer_group_offsets(request, request_timeout=self._timeout)
+            for group, found in _good(self._wait(asked), "offsets of the group", problems):
+                places = found.topic_partitions or ()
+                # Kafka's client says "nothing committed" by a negative offset: it ends here, at the border.
+                offsets[group] = {(p.topic, p.partition): p.offset for p in places if not p.error and p.offset >= 0}
+        return offsets
+
+    def _partitions(self, topics: set[str], problems: set[str]) -> dict[str, list[int]]:
+        """All partitions of the topics that (still) exist."""
+        if not topics:
+            return {}
+        wanted = TopicCollection(sorted(topics))
+        answers = self._wait(self._admin.describe_topics(wanted, request_timeout=self._timeout))
+        return {topic: [p.id for p in found.partitions] for topic, found in _good(answers, "topic", problems)}
+
+    def _offsets(self, places: list[Place], spec: OffsetSpec, problems: set[str]) -> dict[Place, int]:
+        if not places:
+            return {}
+        wanted = {TopicPartition(topic, partition): spec for topic, partition in places}
+        answers = self._wait(self._admin.list_offsets(wanted, request_timeout=self._timeout))
+        return {(at.topic, at.partition): found.offset for at, found in _good(answers, "end of", problems)}
+
+    def _wait(self, asked: Mapping[K, Future[Any]]) -> Mapping[K, Future[Any]]:
+        # The client's own timeout ends every request; the deadline here is for a client that breaks that promise.
+        deadline = time.monotonic() + self._timeout + 5.0
+        waiting: set[Future[Any]] = set(asked.values())
+        while waiting:
+            waiting = wait(waiting, timeout=0.1).not_done
+            if self._stopping():
+                raise StoppedError
+            if waiting and time.monotonic() > deadline:
+                raise BrokerAwayError(f"no answer within {self._timeout:g} s")
+        return asked
+
+
+def _good(answers: Mapping[K, Future[Any]], what: str, problems: set[str]) -> Iterable[tuple[K, Any]]:
+    """Yield the answers that came; note the failures, but for what has been deleted meanwhile: that is no failure."""
+    for key, future in answers.items():
+        try:
+            yield key, future.result()
+        except KafkaException as error:
+            if error.args[0].code() not in GONE:
+                name = f"{key.topic}/{key.partition}" if isinstance(key, TopicPartition) else key
+                problems.add(f"{what} {name}: {_reason(error)}")
+
+
+def _group_lag(
+    group: str,
+    assigned: set[Place],
+    committed: Mapping[Place, int],
+    *,
+    partitions: Mapping[str, list[int]],
+    start: Mapping[Place, int],
+    end: Mapping[Place, int],
+) -> GroupLag:
+    topics = sorted({topic for topic, _ in assigned} | {topic for topic, _ in committed})
+    places = ((topic, partition) for topic in topics for partition in partitions.get(topic, ()))
+    found = (place for place in places if place in start and place in end)
+    return GroupLag(
+        group,
+        tuple(
+            partition_lag(*place, start=start[place], end=end[place], committed=committed.get(place)) for place in found
+        ),
+    )
+
+
+def _reason(error: Exception) -> str:
+    inner = error.args[0] if isinstance(error, KafkaException) else error
+    return str(inner.str()) if isinstance(inner, KafkaError) else str(inner)

@@ -1,0 +1,116 @@
+"""One round after another: what to do when the broker or the store is away, and what to say about it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from tallystream.aggregator.sinks.base import SinkUnavailableError
+from tallystream.dashboards.lag._ask import BrokerAwayError
+from tallystream.dashboards.lag._unwritten import Unwritten
+from tallystream.dashboards.lag.model import points
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tallystream.aggregator.sinks.base import Sink
+    from tallystream.dashboards.lag._ask import Round
+    from tallystream.dashboards.lag._patterns import Patterns
+
+log = logging.getLogger(__name__)
+
+
+class Collector:
+    """Runs rounds and counts them. What is away is said once when it goes, and once when it comes back.
+
+    Args:
+        ask: returns what the broker says; raises BrokerAwayError.
+        sink: where the points go.
+        patterns: the groups to watch.
+        clock: epoch seconds: the time of a round's points.
+    """
+
+    def __init__(
+        self, ask: Callable[[Patterns], Round], sink: Sink, patterns: Patterns, *, clock: Callable[[], float]
+    ) -> None:
+        self._ask = ask
+        self._sink = sink
+        self._patterns = patterns
+        self._clock = clock
+        self._set_up = False
+        self._unwritten = Unwritten()
+        self._broker = _Away("the broker")
+        self._store = _Away("the store")
+        self._problems: tuple[str, ...] = ()
+        self.rounds = self.rounds_skipped = self.points_written = 0
+
+    def round(self) -> bool:
+        """Ask once and write once; say whether both went through.
+
+        Raises:
+            StoppedError: a stop was asked for meanwhile.
+            ConfigError: the store can't work with its settings, however long one waits.
+        """
+        self.rounds += 1
+        asked = self._ask_broker()
+        return self._write() and asked
+
+    @property
+    def points_dropped(self) -> int:
+        """Points given up because the store was away for too long."""
+        return self._unwritten.dropped
+
+    def summary(self) -> str:
+        """Say in one line what was done."""
+        return (
+            f"{self.rounds:,} rounds, {self.points_written:,} points written; "
+            f"broker away in {self._broker.count:,} rounds, store in {self._store.count:,}, "
+            f"{self.rounds_skipped:,} rounds skipped, "
+            f"{self.points_dropped:,} points dropped, {len(self._unwritten):,} unwritten"
+        )
+
+    def _ask_broker(self) -> bool:
+        now = self._clock()
+        try:
+            found = self._ask(self._patterns)
+        except BrokerAwayError as error:
+            self._broker.failed(error)
+            return False
+        self._broker.answered()
+        if found.problems != self._problems:
+            self._problems = found.problems
+            log.warning("not read: %s", "; ".join(found.problems) or "nothing any more, all groups are read again")
+        self._unwritten.add(points(found.groups, round(now * 1000)))
+        return True
+
+    def _write(self) -> bool:
+        try:
+            if not self._set_up:
+                self._sink.setup()
+                self._set_up = True
+            self.points_written += self._unwritten.write_to(self._sink)
+        except SinkUnavailableError as error:
+            self._store.failed(error)
+            return False
+        self._store.answered()
+        return True
+
+
+class _Away:
+    """Says once that something is away and once that it is back, and counts the rounds in which it was away."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._since = 0
+        self.count = 0
+
+    def failed(self, error: Exception) -> None:
+        if not self._since:
+            log.warning("%s is away, trying again every round: %s", self._what, error)
+        self._since += 1
+        self.count += 1
+
+    def answered(self) -> None:
+        if self._since:
+            log.warning("%s is back after %d rounds", self._what, self._since)
+            self._since = 0

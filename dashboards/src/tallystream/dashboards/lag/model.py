@@ -1,0 +1,124 @@
+"""What lag is: pure values, worked out from offsets. Offsets count records of one partition, from 0."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tallystream.aggregator.sinks.base import Point
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+LAG = "tallystream.lag"
+"""The measurement under which lag is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """The next offset that the group will read is `committed`; `records` come after it, 0 when it is up to date."""
+
+    committed: int
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class NothingCommitted:
+    """The group has no committed offset in this partition, so nobody can say how far behind it is: least of all 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class BeyondEnd:
+    """The committed offset lies past the partition's end: the log was truncated or the topic made anew.
+
+    The group will skip or repeat records; calling that a lag of 0 would hide it.
+    """
+
+    committed: int
+
+
+Progress = Behind | NothingCommitted | BeyondEnd
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """One partition as one group sees it: the log holds offsets `start` (inclusive) to `end` (exclusive)."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    progress: Progress
+
+    @property
+    def lag(self) -> int | None:
+        """The records after the committed offset, or None where that is not known."""
+        return self.progress.records if isinstance(self.progress, Behind) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """The lag of several partitions: `records` over the `known` ones; of `unknown` ones there is no lag to add."""
+
+    records: int
+    known: int
+    unknown: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    """All partitions of one consumer group, at one moment."""
+
+    group: str
+    partitions: tuple[PartitionLag, ...]
+
+    def total(self) -> Total:
+        """Add up the partitions whose lag is known, and count those whose lag is not."""
+        known = [partition.lag for partition in self.partitions if partition.lag is not None]
+        return Total(sum(known), len(known), len(self.partitions) - len(known))
+
+
+def partition_lag(topic: str, partition: int, *, start: int, end: int, committed: int | None) -> PartitionLag:
+    """Work out the lag of one partition: `end` - `committed`, as Kafka's own tools do.
+
+    `end` must have been read after `committed`. Read the other way round, a busy consumer commits between the two reads
+    and seems to be past the end; in this order the end can only have grown, and the lag is at worst a little too high,
+    never negative. A commit that is past the end all the same is no race but a fact, and gets its own type.
+
+    Records that retention deleted before they were read (`committed` < `start`) count as lag: a group that loses
+    records must not look better than one that reads them.
+    """
+    if committed is None:
+        return PartitionLag(topic, partition, start, end, NothingCommitted())
+    if committed > end:
+        return PartitionLag(topic, partition, start, end, BeyondEnd(committed))
+    return PartitionLag(topic, partition, start, end, Behind(committed, end - committed))
+
+
+def points(groups: Iterable[GroupLag], ts_ms: int) -> list[Point]:
+    """Return one point a partition, all at `ts_ms` (epoch ms).
+
+    The fields `end` and `start` are always there, `committed` where the group has committed, `lag` where it is known.
+    """
+    return [
+        Point(
+            LAG,
+            {"group": group.group, "topic": partition.topic, "partition": str(partition.partition)},
+            _fields(partition),
+            ts_ms,
+        )
+        for group in groups
+        for partition in group.partitions
+    ]
+
+
+def _fields(partition: PartitionLag) -> dict[str, int | float | str | bool]:
+    fields: dict[str, int | float | str | bool] = {"end": partition.end, "start": partition.start}
+    match partition.progress:
+        case Behind(committed, records):
+            fields |= {"committed": committed, "lag": records}
+        case BeyondEnd(committed):
+            fields["committed"] = committed
+        case NothingCommitted():
+            pass
+    return fields

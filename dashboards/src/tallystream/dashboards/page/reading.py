@@ -1,0 +1,141 @@
+"""What the page needs from the store, for one refresh: the only module of the page that reads points."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tallystream.dashboards.lag.model import LAG
+from tallystream.dashboards.page import lags, sums
+from tallystream.dashboards.page.lines import Line, clip, thin
+
+if TYPE_CHECKING:
+    from tallystream.aggregator.sinks.base import PointReader
+    from tallystream.dashboards.page.selection import Selection
+
+MAX_MEASUREMENTS = 500
+"""How many metrics the tables look at: a page is for people."""
+MAX_LINES = 20
+"""How many lines a chart holds before nobody can tell them apart."""
+AHEAD_MS = 60_000
+"""Points may carry the broker's clock: one that is a little ahead of the page's is shown all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Lines for a chart, thinned out; `left_out` counts those that there was no room for."""
+
+    lines: tuple[Line, ...]
+    left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SumsView:
+    """What is shown of the sums. `app` and `metric` are what was chosen, or the first there is; None: there is none."""
+
+    apps: tuple[str, ...]
+    app: str | None
+    names: tuple[str, ...]
+    metric: str | None
+    chosen: tuple[sums.Metric, ...]
+    values: Drawn
+    instances: Drawn
+    rows: tuple[sums.SumRow, ...]
+    left_out: int
+    as_of_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LagView:
+    """What is shown of lag. `partitions` is set where one group was chosen."""
+
+    groups: tuple[lags.GroupRow, ...]
+    drawn: Drawn
+    partitions: tuple[lags.PartitionRow, ...]
+    as_of_ms: int | None
+
+
+def read_lag(reader: PointReader, selection: Selection, *, now_ms: int) -> LagView:
+    """Read the lag of every group in the chosen period, or the last that is known where the period has none.
+
+    Raises:
+        SinkUnavailableError: the store does not answer.
+    """
+    start_ms, end_ms = now_ms - selection.range_s * 1000, now_ms + AHEAD_MS
+    found = reader.read(LAG, lags.FIELDS, start_ms=start_ms, end_ms=end_ms)
+    silent = not found
+    if silent:
+        found = reader.read(LAG, lags.FIELDS, start_ms=start_ms, end_ms=end_ms, last_before=True)
+    groups = lags.by_group(found)
+    rows = lags.group_rows(groups)
+    as_of_ms = max((row.seen_ms for row in rows), default=None)
+    mine = groups.get(selection.group, {}) if selection.group else {}
+    lines = lags.partition_lines(mine) if selection.group else [row.trend for row in rows if row.lag is not None]
+    if selection.group:
+        lines.sort(key=lambda line: -(line.last or 0))
+    # Lag is asked for at an interval: the last answer is drawn where it was given and no further.
+    drawn = Drawn(()) if silent else _draw(lines, start_ms, None)
+    return LagView(tuple(rows), drawn, tuple(lags.partition_rows(mine)), as_of_ms)
+
+
+def read_sums(reader: PointReader, selection: Selection, *, now_ms: int, until_ms: int | None) -> SumsView:
+    """Read the newest value of every sum, and the chosen metric over the chosen period.
+
+    A sum is written when it changes: until `until_ms`, when the pipeline was last known to be alive, the last value is
+    drawn on.
+
+    Raises:
+        SinkUnavailableError: the store does not answer.
+    """
+    names = [name for name in reader.measurements() if name != LAG]
+    latest = [
+        series
+        for name in names[:MAX_MEASUREMENTS]
+        for series in reader.read(
+            name, sums.FIELDS, start_ms=now_ms + AHEAD_MS, end_ms=now_ms + AHEAD_MS + 1, last_before=True
+        )
+    ]
+    everything = sums.metrics(latest)
+    apps = sorted({metric.app for metric in everything})
+    app = selection.app or next(iter(apps), None)
+    of_app = [metric for metric in everything if metric.app == app]
+    metric_names = sorted({metric.name for metric in of_app})
+    name = selection.metric or next(iter(metric_names), None)
+    chosen = _history(reader, app, name, selection, now_ms) if name in metric_names else []
+    as_of_ms = max((metric.changed_ms for metric in everything), default=None)
+    until = max(until_ms or 0, as_of_ms or 0)
+    start_ms = now_ms - selection.range_s * 1000
+    return SumsView(
+        apps=tuple(apps),
+        app=app,
+        names=tuple(metric_names),
+        metric=name,
+        chosen=tuple(chosen),
+        values=_draw([metric.value for metric in chosen], start_ms, until),
+        instances=_draw([metric.line("instances") for metric in chosen], start_ms, until),
+        rows=tuple(sums.rows(of_app)),
+        left_out=max(0, len(names) - MAX_MEASUREMENTS),
+        as_of_ms=as_of_ms,
+    )
+
+
+def _history(
+    reader: PointReader, app: str | None, name: str | None, selection: Selection, now_ms: int
+) -> list[sums.Metric]:
+    found = reader.read(
+        name or "",
+        sums.FIELDS,
+        start_ms=now_ms - selection.range_s * 1000,
+        end_ms=now_ms + AHEAD_MS,
+        tags={"app": app or ""},
+        last_before=True,
+    )
+    return sorted(sums.metrics(found), key=lambda metric: -(metric.value.last or 0))
+
+
+def _draw(lines: list[Line], start_ms: int, until_ms: int | None) -> Drawn:
+    clipped = (
+        clip(line, start_ms, max(start_ms, until_ms or (line.times_ms[-1] if line.times_ms else 0)))
+        for line in lines[:MAX_LINES]
+    )
+    return Drawn(tuple(thin(line) for line in clipped if line.times_ms), max(0, len(lines) - MAX_LINES))

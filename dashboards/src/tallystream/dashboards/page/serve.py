@@ -1,0 +1,108 @@
+"""Starts Streamlit on the page, in this process, and stops it on SIGTERM or Ctrl-C."""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import socket
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tallystream.dashboards.page import serving
+from tallystream.reporter.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tallystream.dashboards.page.settings import PageSettings
+
+log = logging.getLogger(__name__)
+
+APP = Path(__file__).with_name("app.py")
+
+
+def run(settings: PageSettings) -> int:
+    """Serve the page until SIGTERM or Ctrl-C, then return 0; must be called in the main thread.
+
+    A store that is away is no reason to end: the page says so and looks again at every refresh.
+
+    Raises:
+        ConfigError: the address or port can't be listened on.
+    """
+    from streamlit.web import bootstrap
+
+    port = _free_port(settings)
+    url = f"http://{_host(settings.address)}:{port}"
+    serving.settings = settings
+    flags = options(settings, port)
+    bootstrap.load_config_options(flags)
+    stopped = threading.Event()
+    watcher = threading.Thread(target=_announce, args=(settings, port, url, stopped), name="page-ready", daemon=True)
+    watcher.start()
+    try:
+        bootstrap.run(str(APP), is_hello=False, args=[], flag_options=flags)
+    finally:
+        stopped.set()
+        watcher.join(timeout=5)
+    return 0
+
+
+def options(settings: PageSettings, port: int) -> dict[str, object]:
+    """Return Streamlit's options: no telemetry, no browser, no look at files, no menu for developers, both themes."""
+    return {
+        "server.address": settings.address,
+        "server.port": port,
+        "server.headless": True,
+        "server.fileWatcherType": "none",
+        "server.runOnSave": False,
+        "browser.gatherUsageStats": False,
+        "browser.serverAddress": settings.address,
+        "client.toolbarMode": "minimal",
+        "client.showErrorDetails": "none",
+        "logger.level": "warning",
+        "logger.hideWelcomeMessage": True,
+        "theme.light.primaryColor": "#0b6bcb",
+        "theme.dark.primaryColor": "#5aa9f0",
+    }
+
+
+def _announce(settings: PageSettings, port: int, url: str, stopped: threading.Event) -> None:
+    while not stopped.wait(0.1):
+        if _healthy(settings.address, port):
+            log.info("the page is at %s", url)
+            if settings.ready_file is not None:
+                settings.ready_file.write_text(url, encoding="utf-8")
+            return
+
+
+def _healthy(address: str, port: int) -> bool:
+    connection = http.client.HTTPConnection(_reachable(address), port, timeout=2)
+    try:
+        connection.request("GET", "/_stcore/health")
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except OSError:
+        return False
+    finally:
+        connection.close()
+
+
+def _free_port(settings: PageSettings) -> int:
+    family = socket.AF_INET6 if ":" in settings.address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.address, settings.port))
+        except OSError as error:
+            where = f"{settings.address}:{settings.port}"
+            raise ConfigError(
+                "--address and --port", where, f"choose others, the system says: {error.strerror or error}"
+            ) from error
+        return int(probe.getsockname()[1])
+
+
+def _reachable(address: str) -> str:
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)  # noqa: S104 - compared, not listened on
+
+
+def _host(address: str) -> str:
+    reachable = _reachable(address)
+    return f"[{reachable}]" if ":" in reachable else reachable

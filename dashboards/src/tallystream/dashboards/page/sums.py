@@ -1,0 +1,121 @@
+"""The sums as the page shows them, worked out from what a PointReader returns. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tallystream.dashboards.page.lines import Line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tallystream.aggregator.sinks.base import Series
+
+FIELDS = ("count", "sum", "min", "max", "number", "position", "lives", "instances", "retired")
+"""The fields of a sum's points that the page reads."""
+
+VALUE_FIELD = {"counter": "count", "meter": "count", "histogram": "count", "timer": "count", "position": "position"}
+"""Which field is the value of which type; the value of the others (updown, gauge) is their `sum`."""
+
+GAUGES = ("gauge", "updown")
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One sum: a metric of an app, with the user's own tags, and its fields over time."""
+
+    app: str
+    name: str
+    type: str
+    tags: tuple[tuple[str, str], ...]
+    fields: Mapping[str, Series]
+
+    @property
+    def label(self) -> str:
+        """The tags as people write them, or the name where there are none."""
+        return ", ".join(f"{key}={value}" for key, value in self.tags) or self.name
+
+    @property
+    def changed_ms(self) -> int:
+        """When the newest point was written: a sum is published when it changes."""
+        return max(series.times_ms[-1] for series in self.fields.values())
+
+    def line(self, field: str) -> Line:
+        """Return one field over time, under this metric's label."""
+        series = self.fields.get(field)
+        if series is None:
+            return Line(self.label)
+        return Line(self.label, list(series.times_ms), [_number(value) for value in series.values])
+
+    @property
+    def value(self) -> Line:
+        """The value over time. A gauge that nobody reports has none, whatever it was before."""
+        line = self.line(VALUE_FIELD.get(self.type, "sum"))
+        if self.type not in GAUGES:
+            return line
+        silent = [(t, None) for t, n in zip(*_pair(self.line("number")), strict=True) if n == 0]
+        known = dict(zip(*_pair(line), strict=True)) | dict(silent)
+        times = sorted(known)
+        return Line(line.label, times, [known[time] for time in times])
+
+    @property
+    def mean(self) -> float | None:
+        """The mean of a distribution's values (Σ values / count), or None: other types and empty ones have none."""
+        if self.type not in ("histogram", "timer"):
+            return None
+        total, count = self.line("sum").last, self.line("count").last
+        return total / count if total is not None and count else None
+
+
+def metrics(series: Iterable[Series]) -> list[Metric]:
+    """Gather the fields of each sum; sorted by app, name, tags and type. Empty series are left out."""
+    gathered: dict[tuple[str, str, tuple[tuple[str, str], ...], str], dict[str, Series]] = {}
+    for one in series:
+        if not one.times_ms:
+            continue
+        tags = dict(one.tags)
+        app, type_ = tags.pop("app", ""), tags.pop("metric_type", "")
+        gathered.setdefault((app, one.measurement, tuple(sorted(tags.items())), type_), {})[one.field] = one
+    return [
+        Metric(app, name, type_, tags, gathered[app, name, tags, type_]) for app, name, tags, type_ in sorted(gathered)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class SumRow:
+    """The newest state of one sum, as the table shows it."""
+
+    metric: str
+    tags: str
+    type: str
+    value: float | int | None
+    mean: float | None
+    instances: int
+    lives: int
+    changed_ms: int
+
+
+def rows(found: Iterable[Metric]) -> list[SumRow]:
+    """Return a row for each metric, in the order given."""
+    return [
+        SumRow(
+            metric=one.name,
+            tags=", ".join(f"{key}={value}" for key, value in one.tags),
+            type=one.type,
+            value=one.value.last,
+            mean=one.mean,
+            instances=int(one.line("instances").last or 0),
+            lives=int(one.line("lives").last or 0),
+            changed_ms=one.changed_ms,
+        )
+        for one in found
+    ]
+
+
+def _pair(line: Line) -> tuple[list[int], list[float | int | None]]:
+    return line.times_ms, line.values
+
+
+def _number(value: object) -> float | int | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None

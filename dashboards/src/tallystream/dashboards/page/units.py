@@ -1,0 +1,43 @@
+"""Numbers and times as people read them. Pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
+
+NOTHING = "\N{EN DASH}"
+
+
+def number(value: float | None) -> str:
+    """Return a whole number exactly, with thousands separators; another one with a sensible number of digits."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, int) or value.is_integer():
+        return f"{int(value):,}"
+    if abs(value) >= 100:
+        return f"{value:,.1f}"
+    return f"{value:,.2f}" if abs(value) >= 0.1 else f"{value:.3g}"
+
+
+def per_second(value: float | None) -> str:
+    """Return a rate."""
+    return NOTHING if value is None else f"{number(round(value, 1))}/s"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in its two largest units: `4 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`. Negative counts as 0."""
+    whole = max(0, int(seconds))
+    for size, name, smaller_size, smaller in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            rest = whole % size // smaller_size
+            return f"{whole // size} {name}" + (f" {rest} {smaller}" if rest else "")
+    return f"{whole} s"
+
+
+def clock(time_ms: int, zone: tzinfo = UTC, *, now_ms: int) -> str:
+    """Return the time of day in `zone`, with the date where it is not today's."""
+    time, now = (datetime.fromtimestamp(ms / 1000, zone) for ms in (time_ms, now_ms))
+    return time.strftime("%H:%M:%S" if time.date() == now.date() else "%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,89 @@
+"""Lines: what is drawn agrees with what was measured."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tallystream.dashboards.page.lines import Line, add_up, clip, rate, thin
+
+VALUES = st.one_of(st.none(), st.integers(-1000, 1000))
+
+
+@st.composite
+def some_lines(draw: st.DrawFn, *, longest: int = 60) -> Line:
+    times = sorted(draw(st.sets(st.integers(0, 10_000), max_size=longest)))
+    return Line("x", times, draw(st.lists(VALUES, min_size=len(times), max_size=len(times))))
+
+
+def test_a_line_holds_its_value_until_the_next_point() -> None:
+    """Between two points the earlier one's value holds, and before the first there is none."""
+    line = Line("x", [10, 20], [1, 2])
+    assert [line.at(t) for t in (9, 10, 19, 20, 99)] == [None, 1, 1, 2, 2]
+
+
+@given(some_lines(), st.integers(0, 10_000), st.integers(0, 10_000))
+def test_clipping_keeps_every_value_inside(line: Line, a: int, b: int) -> None:
+    """At every moment of the period the clipped line says what the whole one says, to both ends."""
+    start, end = min(a, b), max(a, b)
+    clipped = clip(line, start, end)
+    assert all(start <= t <= end for t in clipped.times_ms)
+    for moment in {start, end, (start + end) // 2, *[t for t in line.times_ms if start <= t <= end]}:
+        assert clipped.at(moment) == line.at(moment)
+
+
+@given(some_lines(longest=300), st.integers(4, 60))
+def test_thinning_keeps_ends_and_extremes_within_the_limit(line: Line, limit: int) -> None:
+    """A thinned line has at most `limit` of the points, in order, and keeps both ends, the highest, the lowest."""
+    thinned = thin(line, limit)
+    pairs, kept = (
+        list(zip(line.times_ms, line.values, strict=True)),
+        list(zip(thinned.times_ms, thinned.values, strict=True)),
+    )
+    assert len(kept) <= limit
+    assert kept == [pair for pair in pairs if pair in set(kept)]
+    if pairs:
+        assert (kept[0], kept[-1]) == (pairs[0], pairs[-1])
+    known = [value for value in line.values if value is not None]
+    if known:
+        assert max(known) in thinned.values
+    if known and None not in line.values:
+        assert min(known) in thinned.values
+
+
+def test_thinning_keeps_a_gap() -> None:
+    """A moment without a value is still one after thinning: the chart shows the gap."""
+    values: list[float | int | None] = [1] * 1000
+    values[500] = None
+    assert None in thin(Line("x", list(range(1000)), values), 100).values
+
+
+@given(st.lists(some_lines(), max_size=5))
+def test_the_sum_of_lines_is_the_sum_at_every_moment(lines: list[Line]) -> None:
+    """Where nothing expires, the added-up line is at every change the sum of what the lines say there."""
+    total = add_up("all", lines, carry_ms=10_000)
+    assert total.times_ms == sorted({t for line in lines for t in line.times_ms})
+    for moment, value in zip(total.times_ms, total.values, strict=True):
+        known = [v for line in lines if (v := line.at(moment)) is not None]
+        assert value == (sum(known) if known else None)
+
+
+def test_what_has_gone_away_leaves_the_sum() -> None:
+    """A line that says nothing for longer than `carry_ms` no longer counts: no ghost stays in the total."""
+    total = add_up("all", [Line("a", [0], [7]), Line("b", [0, 100, 200], [1, 2, 3])], carry_ms=100)
+    assert (total.times_ms, total.values) == ([0, 100, 200], [8, 9, 3])
+
+
+def test_a_rate_is_growth_by_time() -> None:
+    """100 in 50 s is 2 a second; where less than the window is known, the known part is used."""
+    line = Line("x", [0, 30_000, 50_000], [0, 10, 100])
+    assert rate(line, window_ms=60_000, at_ms=50_000) == 2.0
+    assert rate(line, window_ms=20_000, at_ms=50_000) == 4.5
+
+
+def test_no_rate_where_there_is_none() -> None:
+    """An empty line, a single moment, a gap and a fall have no rate, rather than a wrong one."""
+    assert rate(Line("x"), window_ms=1, at_ms=1) is None
+    assert rate(Line("x", [5], [1]), window_ms=60_000, at_ms=5) is None
+    assert rate(Line("x", [0, 9000], [None, 1]), window_ms=60_000, at_ms=9000) is None
+    assert rate(Line("x", [0, 9000], [5, 1]), window_ms=60_000, at_ms=9000) is None

@@ -1,0 +1,68 @@
+"""The sums on the page: the right field, the right tags, nothing stale."""
+
+from __future__ import annotations
+
+from tallystream.aggregator.sinks.base import Field, Series
+from tallystream.dashboards.page.sums import metrics, rows
+
+
+def series(name: str, field: str, points: dict[int, Field], **tags: str) -> Series:
+    return Series(name, {"app": "orders", "metric_type": "counter"} | tags, field, list(points), list(points.values()))
+
+
+def test_fields_of_one_sum_are_gathered() -> None:
+    """One row a sum: its count, its living instances and lives, and when it last changed."""
+    found = metrics(
+        [
+            series("records", "count", {1: 5, 9: 12}, topic="a"),
+            series("records", "instances", {1: 1, 9: 2}, topic="a"),
+            series("records", "lives", {1: 1, 9: 3}, topic="a"),
+            series("records", "count", {4: 7}, topic="b"),
+            series("records", "count", {}, topic="c"),
+        ]
+    )
+    first, second = rows(found)
+    assert (first.metric, first.tags, first.type) == ("records", "topic=a", "counter")
+    assert (first.value, first.instances, first.lives, first.changed_ms) == (12, 2, 3, 9)
+    assert (second.tags, second.value, second.instances) == ("topic=b", 7, 0)
+
+
+def test_each_type_shows_its_own_value() -> None:
+    """Counts for what counts, positions for positions, and for gauges the sum over living lives."""
+    found = metrics(
+        [
+            series("h", "count", {1: 4}, metric_type="histogram"),
+            series("h", "sum", {1: 10.0}, metric_type="histogram"),
+            series("p", "position", {1: 33}, metric_type="position"),
+            series("g", "sum", {1: 2.5}, metric_type="gauge"),
+            series("g", "number", {1: 2}, metric_type="gauge"),
+        ]
+    )
+    assert {row.metric: (row.value, row.mean) for row in rows(found)} == {
+        "h": (4, 2.5),
+        "p": (33, None),
+        "g": (2.5, None),
+    }
+
+
+def test_a_gauge_that_nobody_reports_has_no_value() -> None:
+    """When the last instance falls silent the gauge's line ends in a gap: the last value is not shown as today's."""
+    (gauge,) = metrics(
+        [
+            series("g", "sum", {10: 2.5, 30: 4}, metric_type="gauge"),
+            series("g", "number", {10: 1, 20: 0, 30: 1, 40: 0}, metric_type="gauge"),
+        ]
+    )
+    assert (gauge.value.times_ms, gauge.value.values) == ([10, 20, 30, 40], [2.5, None, 4, None])
+
+
+def test_labels_tell_series_apart() -> None:
+    """A sum is called by its tags, or by its name where it has none."""
+    found = metrics([series("n", "count", {1: 1}, b="2", a="1"), series("n", "count", {1: 1})])
+    assert [one.label for one in found] == ["n", "a=1, b=2"]
+
+
+def test_counts_beyond_a_float_stay_exact() -> None:
+    """A 64-bit count is shown to the last digit."""
+    (row,) = rows(metrics([series("n", "count", {1: 2**63 - 1})]))
+    assert row.value == 9_223_372_036_854_775_807
