@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tallystream.reporter import _accounts
 from tallystream.reporter._names import check_instance
 from tallystream.reporter._producing import abandon, append_ms, make_producer, producer_options
+from tallystream.reporter._read_back import read_back
 from tallystream.reporter.lives import Lives
 from tallystream.reporter.record import encode
 from tallystream.reporter.scheduled import ScheduledReporter
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
     from confluent_kafka import KafkaError, Message, Producer
 
-    from tallystream.reporter.lives import Outgoing
+    from tallystream.reporter.lives import Doubt, Outgoing
+    from tallystream.reporter.record import Snapshot
     from tallystream.reporter.registry import MetricRegistry
 
 _log = logging.getLogger("tallystream.reporter")
@@ -74,6 +76,7 @@ class KafkaReporter(ScheduledReporter):
             self._account = _accounts.claim(self, self.registry, self._servers, self.topic, self.instance)
             self._lives = self._account.lives
             self._lives.every_ms = round(self.interval * 1000)
+            self._lives.settle = self._settle
         if self._producer is None:
             self._producer = self._make_producer(self._options, self._on_error)
 
@@ -148,6 +151,9 @@ class KafkaReporter(ScheduledReporter):
         self._lives.failed(outgoing)
         if not self._closing:
             self._error(f"a snapshot for {self.topic!r} was not delivered", error.str())
+
+    def _settle(self, doubt: Doubt) -> Snapshot | None:
+        return read_back(self._options, self.topic, self.instance, doubt)
 
     def _on_error(self, error: KafkaError) -> None:
         self._broken = self._broken or error.fatal()

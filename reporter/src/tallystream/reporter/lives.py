@@ -8,10 +8,12 @@ way. Where the fate of its last record can't be known, `settle` finds it out.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tallystream.reporter._since import by_identity, identity_of, since, until
+from tallystream.reporter.errors import TallystreamError
 from tallystream.reporter.record import Snapshot
 from tallystream.reporter.ulid import new_ulid
 
@@ -22,12 +24,18 @@ if TYPE_CHECKING:
     from tallystream.reporter.clock import Instant
     from tallystream.reporter.record import Metric
 
+_log = logging.getLogger("tallystream.reporter")
+
 HOUR_MS = 3_600_000
 SILENCE_MS = 12 * HOUR_MS
 """A life of which nothing was acknowledged for so long is followed by a new one."""
 
 RETIRE_MS = 2 * SILENCE_MS
 """The table refuses a record that comes later than this after its `prev`, or after its life's birth."""
+
+
+class CannotTellError(TallystreamError):
+    """Nobody can say any more whether a record arrived."""
 
 
 @dataclass(slots=True, eq=False)
@@ -90,7 +98,8 @@ class Lives:
         every_ms: the reporting interval that the records state.
         settle: asked what became of a doubtful part when its life has to end: returns the newest snapshot of it that
             the table took, or None when it took none of those in question. It may raise, and is asked again later.
-            Without it, they are taken as delivered: then nothing is ever counted twice, and an interval may be lost.
+            Where it raises CannotTellError they are taken as delivered: nothing is counted twice, and what was counted
+            between the last acknowledgement and the newest of them may be lost.
     """
 
     def __init__(self, app: str, every_ms: int, settle: Callable[[Doubt], Snapshot | None] | None = None) -> None:
@@ -205,11 +214,15 @@ class Lives:
             if not part.unknown:
                 continue
             newest = part.unknown[-1]
-            if self.settle is None:
+            doubt = Doubt(life.id, number, part.acknowledged_seq, part.unknown[0].at.wall_ms, life.reference_ms)
+            try:
+                if self.settle is None:
+                    raise CannotTellError("nobody is asked")  # noqa: TRY301 - the same answer, the same consequence
+                snapshot = self.settle(doubt)
+            except CannotTellError as error:
+                _log.warning("life %s, part %d: taken as delivered: %s", life.id, number, error)
                 found.update(by_identity(newest.values))
                 continue
-            doubt = Doubt(life.id, number, part.acknowledged_seq, part.unknown[0].at.wall_ms, life.reference_ms)
-            snapshot = self.settle(doubt)
             if snapshot is not None:
                 found.update({identity_of(metric): metric for metric in until(snapshot.metrics, life.base)})
         self._counted.update(found)

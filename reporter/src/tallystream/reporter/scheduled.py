@@ -6,6 +6,7 @@ import atexit
 import logging
 import os
 import random
+import sys
 import threading
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Self
@@ -75,7 +76,7 @@ class ScheduledReporter(ABC):
             if thread is not None:
                 self._stopping.set()
                 thread.join(timeout)
-            if not self._opened:
+            if thread is None and not self._opened:
                 return True
             try:
                 return self._exclusive(deadline - self._monotonic(), final=True)
@@ -199,6 +200,14 @@ class ScheduledReporter(ABC):
         self._leave_to_parent()
         if running:
             self._start_thread()
+            _end_with_multiprocessing(self)
+
+
+def _end_with_multiprocessing(reporter: ScheduledReporter) -> None:
+    """Let the child of a `multiprocessing` fork make its last report: it ends without atexit before Python 3.14."""
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None:  # the child forgets its parent's finalizers first, and calls this afterwards
+        util.register_after_fork(reporter, lambda it: util.Finalize(None, it.stop, exitpriority=1))
 
 
 _reporters: WeakSet[ScheduledReporter] = WeakSet()

@@ -1,0 +1,39 @@
+"""The schedule of reports: fixed times, and no storm after a pause."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tallystream.reporter.schedule import Schedule
+
+
+def test_due_at_fixed_times() -> None:
+    """Each time is taken once, and the next one is an interval later, whenever it was taken."""
+    schedule = Schedule(10.0, 2.0)
+    assert [schedule.take(now) for now in (9.9, 10.0, 10.1, 11.9, 12.5, 13.9, 14.0)] == [
+        False,
+        True,
+        False,
+        False,
+        True,
+        False,
+        True,
+    ]
+
+
+def test_missed_times_are_not_made_up_for() -> None:
+    """After a pause of many intervals one report is due, not one for each."""
+    schedule = Schedule(0.0, 1.0)
+    assert schedule.take(100.5)
+    assert not schedule.take(100.6)
+    assert schedule.due == 101.0
+
+
+@given(st.floats(0, 1e6), st.floats(0.01, 3600), st.floats(0, 1e6))
+def test_the_next_time_is_always_ahead(first: float, interval: float, late: float) -> None:
+    """Whenever a report is taken, the next one is later than that moment, and by an interval at most."""
+    schedule = Schedule(first, interval)
+    now = first + late
+    assert schedule.take(now)
+    assert now < schedule.due + 1e-6 * interval + 1e-6
+    assert schedule.due <= now + interval * (1 + 1e-9) + 1e-6
