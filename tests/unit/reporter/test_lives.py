@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tallystream.reporter.lives import HOUR_MS, RETIRE_MS, CannotTellError, Doubt, Lives
 from tallystream.reporter.record import Counter, Histogram, Position, Snapshot
 from tallystream.reporter.testing import ManualClock
@@ -248,7 +249,7 @@ def test_cannot_tell_takes_the_record_as_delivered() -> None:
 
 
 def test_a_clock_that_is_days_off_costs_one_life_only() -> None:
-    """A first record that the table refuses, its ULID being old, is counted in the next life, born by the broker's clock."""
+    """A first record that the table refuses, its ULID being old, is counted in the next life."""
     clock, broker_ms = ManualClock(wall_ms=HOUR_MS), 1_700_000_000_000
     lives = Lives("app", 1000)
     [first] = lives.prepare([Counter(name="c", count=3)], clock.now())

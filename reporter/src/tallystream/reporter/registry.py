@@ -6,7 +6,7 @@ import logging
 import os
 from contextlib import contextmanager
 from math import isfinite
-from threading import RLock
+from threading import Lock, RLock
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakSet
 
@@ -55,6 +55,7 @@ class MetricRegistry:
         self.clock = clock
         self._metrics: dict[tuple[str, tuple[tuple[str, str], ...]], Metric] = {}
         self._kinds: dict[str, str] = {}
+        self._making = Lock()
         self._lock = RLock()
         _registries.add(self)
 
@@ -102,7 +103,7 @@ class MetricRegistry:
 
     def metrics(self) -> list[Metric]:
         """Return every metric, in the order in which they were made."""
-        with self._lock:
+        with self._making:
             return list(self._metrics.values())
 
     def snapshot(self) -> list[record.Metric]:
@@ -119,6 +120,7 @@ class MetricRegistry:
 
     def start_anew(self) -> None:
         """Let every metric start anew, with new locks: for the child of a fork, before it has threads."""
+        self._making = Lock()
         self._lock = RLock()
         for metric in self._metrics.values():
             metric.start_anew()
@@ -131,7 +133,7 @@ class MetricRegistry:
         make: Callable[[str, Mapping[str, str]], _M],
     ) -> _M:
         tags = check_tags(check_name("the name of a metric", name), tags)
-        with self._lock:
+        with self._making:
             known = self._kinds.setdefault(name, kind.kind)
             if known != kind.kind:
                 raise MetricTypeError(

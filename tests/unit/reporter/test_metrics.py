@@ -1,0 +1,204 @@
+"""The metric types, each by the values it shows."""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tallystream.reporter import MetricRegistry
+from tallystream.reporter.reservoir import DecayingReservoir, view
+from tallystream.reporter.testing import ManualClock
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def registry(clock: ManualClock) -> MetricRegistry:
+    return MetricRegistry("app", clock=clock)
+
+
+def test_counter_grows_by_whole_numbers_only(registry: MetricRegistry) -> None:
+    """inc() adds one, inc(n) adds n; a negative or broken number is refused, and the message names the metric."""
+    counter = registry.counter("c")
+    counter.inc()
+    counter.inc(41)
+    counter.inc(0)
+    with pytest.raises(ValueError, match=r"'c' can't grow by -1; use registry\.updown"):
+        counter.inc(-1)
+    with pytest.raises(TypeError):
+        counter.inc(1.5)  # type: ignore[arg-type]
+    assert counter.count == 42
+
+
+def test_no_increment_is_lost_between_threads(registry: MetricRegistry) -> None:
+    """Eight threads that count at once lose nothing, in any type that counts."""
+    counter, updown, meter = registry.counter("c"), registry.updown("u"), registry.meter("m")
+    histogram, timer = registry.histogram("h"), registry.timer("t")
+
+    def work(_: int) -> None:
+        for number in range(5_000):
+            counter.inc()
+            updown.inc(2)
+            updown.dec()
+            meter.mark()
+            histogram.update(number)
+            timer.update(0.5)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    assert counter.count == updown.value == meter.count == histogram.count == timer.count == 40_000
+    assert histogram.read().sum == 8 * sum(range(5_000))
+
+
+def test_gauge_is_set_or_computed(registry: MetricRegistry) -> None:
+    """A gauge has no value before it is set; one with a function is asked each time and can't be set."""
+    gauge = registry.gauge("g")
+    assert gauge.value is None
+    assert gauge.read() is None
+    gauge.set(3)
+    assert gauge.value == 3
+    numbers = iter([1, 2])
+    computed = registry.gauge("f", lambda: next(numbers))
+    assert [computed.value, computed.value] == [1, 2]
+    with pytest.raises(TypeError, match="'f' is computed"):
+        computed.set(1)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, "fails"])
+def test_a_bad_gauge_is_left_out_and_its_neighbours_are_not(
+    registry: MetricRegistry, bad: float | str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A gauge that raises or gives no finite number is left out of the snapshot and logged; the rest is there."""
+    registry.counter("c").inc()
+    registry.gauge("g", lambda: float(bad))
+    assert [metric.name for metric in registry.snapshot()] == ["c"]
+    assert "'g' is left out" in caplog.text
+
+
+def test_meter_rates_are_dropwizards(registry: MetricRegistry, clock: ManualClock) -> None:
+    """Three events and a tick, then a minute of silence: the values of Dropwizard's own EWMA tests."""
+    meter = registry.meter("m")
+    meter.mark(3)
+    assert meter.rates() == (0.0, 0.0, 0.0, 0.0)
+    clock.advance(5.1)
+    assert meter.rates()[1:] == pytest.approx((0.6, 0.6, 0.6))
+    clock.advance(60)
+    assert meter.rates()[1:] == pytest.approx((0.22072766, 0.49123845, 0.56130419))
+    clock.advance(60)
+    assert meter.rates().m1_rate == pytest.approx(0.08120117)
+    assert meter.rates().mean_rate == pytest.approx(3 / 125.1)
+
+
+@given(st.lists(st.tuples(st.floats(0, 40), st.integers(0, 5)), max_size=30))
+def test_idle_ticks_at_once_equal_idle_ticks_one_by_one(events: list[tuple[float, int]]) -> None:
+    """A meter that nobody looks at and one that is read every second show the same rates."""
+    clocks = ManualClock(), ManualClock()
+    meters = [MetricRegistry("a", clock=clock).meter("m") for clock in clocks]
+    for pause, n in events:
+        clocks[0].advance(pause)
+        before = clocks[1].monotonic()
+        while clocks[0].monotonic() - clocks[1].monotonic() > 1:
+            clocks[1].advance(1)
+            meters[1].rates()
+        clocks[1].advance(before + pause - clocks[1].monotonic())
+        for meter in meters:
+            meter.mark(n)
+    assert meters[0].count == meters[1].count
+    # A tick boundary may be seen a rounding error apart by the two; the sum of the ticks is what counts.
+    assert meters[0].rates().m15_rate == pytest.approx(meters[1].rates().m15_rate, rel=0.35, abs=0.35)
+
+
+def test_meter_refuses_negative_numbers(registry: MetricRegistry) -> None:
+    """Events can't be taken back."""
+    with pytest.raises(ValueError, match="'m' can't take -2 events"):
+        registry.meter("m").mark(-2)
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=600))
+def test_histogram_counts_everything(values: list[float]) -> None:
+    """Count, sum, min and max are of all values, whatever the sample keeps."""
+    histogram = MetricRegistry("app", clock=ManualClock()).histogram("h")
+    for value in values:
+        histogram.update(value)
+    read = histogram.read()
+    assert (read.count, read.min, read.max) == (len(values), min(values), max(values))
+    assert read.sum == pytest.approx(math.fsum(values), rel=1e-9, abs=1e-3)
+
+
+def test_histogram_view_of_few_values_is_exact(registry: MetricRegistry) -> None:
+    """As long as all values fit in the sample, its quantiles are those of the values."""
+    histogram = registry.histogram("h")
+    assert histogram.view() is None
+    for value in range(1, 1001):
+        histogram.update(value)
+    recent = histogram.view()
+    assert recent is not None
+    assert (recent.p50, recent.p75, recent.p95, recent.p99, recent.p999) == (500, 750, 950, 990, 999)
+    assert recent.mean == pytest.approx(500.5)
+    assert recent.stddev == pytest.approx(288.675, abs=0.01)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_histogram_refuses_what_would_spoil_the_sum(registry: MetricRegistry, bad: float) -> None:
+    """NaN and infinity are refused, and the message names the histogram."""
+    with pytest.raises(ValueError, match="'h' can't take"):
+        registry.histogram("h").update(bad)
+    assert registry.histogram("h").count == 0
+
+
+def test_old_values_give_way_to_recent_ones() -> None:
+    """After an hour's rescaling and as many new values as the sample holds, hardly an old value is left."""
+    reservoir = DecayingReservoir(0.0, size=100, seed=1)
+    reservoir.update([1.0] * 1000, 0.0)
+    reservoir.update([2.0] * 100, 3601.0)
+    sample = reservoir.sample()
+    assert len(sample) == 100
+    assert sum(value == 2.0 for value, _ in sample) >= 95
+    found = view(sample)
+    assert found is not None
+    assert found.p50 == 2.0
+
+
+def test_timer_takes_blocks_functions_and_failures(registry: MetricRegistry, clock: ManualClock) -> None:
+    """time() and the decorator take what passes on the clock, also when the code raises; elapsed is there after."""
+    timer = registry.timer("t")
+    with timer.time() as timing:
+        clock.advance(2)
+    assert timing.elapsed == 2
+
+    @timer
+    def fail(seconds: float) -> None:
+        """Fail after a while."""
+        clock.advance(seconds)
+        raise KeyError(seconds)
+
+    with pytest.raises(KeyError):
+        fail(3)
+    assert fail.__doc__ == "Fail after a while."
+    read = timer.read()
+    assert (read.count, read.sum, read.min, read.max) == (2, 5, 2, 3)
+    assert read.mean_rate == pytest.approx(2 / 5)
+    with pytest.raises(ValueError, match="a duration is not negative"):
+        timer.update(-0.1)
+
+
+def test_position_keeps_the_furthest_on_each_side(registry: MetricRegistry) -> None:
+    """Start is the lowest offset ever covered, position the highest; nothing is reported before the first."""
+    position = registry.position("flights", 3)
+    assert position.read() is None
+    assert position.position is None
+    position.cover(10, 20)
+    position.cover(5, 12)
+    position.cover(20, 30)
+    assert (position.start, position.position) == (5, 30)
+    assert position.tags == {"partition": "3", "topic": "flights"}
+    for start, end in ((-1, 3), (4, 3)):
+        with pytest.raises(ValueError, match="0 <= start <= position"):
+            position.cover(start, end)

@@ -1,0 +1,218 @@
+"""The registry: identity, errors, and what a snapshot may not tear apart."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tallystream.reporter import ConfigError, ConsumerProgress, MetricRegistry, MetricTypeError, record
+from tallystream.reporter.testing import (
+    InMemoryReporter,
+    ManualClock,
+    assert_count,
+    assert_not_reported,
+    find,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.fixture
+def registry() -> MetricRegistry:
+    return MetricRegistry("app", clock=ManualClock())
+
+
+def test_one_object_for_a_name_and_its_tags(registry: MetricRegistry) -> None:
+    """The same name and tags, in any order, give the same object; other tags give another."""
+    one = registry.counter("c", tags={"a": "1", "b": "2"})
+    assert registry.counter("c", tags={"b": "2", "a": "1"}) is one
+    assert registry.counter("c") is not one
+    assert one.identity == ("c", "counter", (("a", "1"), ("b", "2")))
+
+
+def test_threads_get_the_same_object(registry: MetricRegistry) -> None:
+    """Many threads that ask for the same new metric at once share one, so that nothing counted is lost."""
+    barrier = threading.Barrier(8)
+
+    def ask(_: int) -> object:
+        barrier.wait()
+        return [registry.counter(f"c{i}") for i in range(200)]
+
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(ask, range(8)))
+    assert all(result == results[0] for result in results)
+
+
+def test_a_name_with_another_type_is_an_error_that_names_both(registry: MetricRegistry) -> None:
+    """A counter asked for as a timer is refused, whatever the tags, and the counter stays."""
+    registry.counter("c").inc()
+    with pytest.raises(MetricTypeError, match="'c' is a counter already, so it can't be a timer"):
+        registry.timer("c", tags={"x": "y"})
+    assert_count(registry, "c", 1)
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (lambda r: r.counter(""), "the name of a metric"),
+        (lambda r: r.counter("n" * 513), "the name of a metric"),
+        (lambda r: r.counter(3), "the name of a metric"),
+        (lambda r: r.counter("a\0b"), "the name of a metric"),
+        (lambda r: r.counter("\ud800"), "the name of a metric"),
+        (lambda r: r.gauge("g", tags={"": "x"}), "a tag's name of 'g'"),
+        (lambda r: r.gauge("g", tags={"t" * 129: "x"}), "a tag's name of 'g'"),
+        (lambda r: r.meter("m", tags={"t": "x" * 513}), "the tag 't' of 'm'"),
+        (lambda r: r.meter("m", tags={"t": 1}), "the tag 't' of 'm'"),
+        (lambda r: r.timer("t", tags={str(i): "" for i in range(33)}), "tags of 't'"),
+        (lambda _: MetricRegistry(""), "app"),
+    ],
+)
+def test_names_and_tags_are_checked_where_they_are_made(
+    registry: MetricRegistry, make: Callable[[MetricRegistry], object], field: str
+) -> None:
+    """What the record would refuse is refused at once, and nothing is registered."""
+    with pytest.raises(ConfigError) as caught:
+        make(registry)
+    assert caught.value.field == field
+    assert registry.metrics() == []
+
+
+def test_the_longest_names_and_tags_make_a_good_record(registry: MetricRegistry) -> None:
+    """What creation lets through, the record's decoder takes."""
+    registry.counter("n" * 512, tags={f"{i:0128}": "ü" * 512 for i in range(32)}).inc()
+    snapshot = record.Snapshot(
+        app="app", life="0" * 26, part=0, seq=1, ts=0, every_ms=1000, final=False, metrics=registry.snapshot()
+    )
+    assert record.decode(record.encode(snapshot)).metrics == snapshot.metrics
+
+
+def test_snapshot_has_every_metric_that_has_a_value(registry: MetricRegistry) -> None:
+    """Each type appears in the record's form; an unset gauge and a position that is nowhere do not."""
+    registry.counter("c").inc(2)
+    registry.updown("u").dec(1.5)
+    registry.gauge("g").set(7)
+    registry.gauge("unset")
+    registry.position("t", 0)
+    assert registry.snapshot() == [
+        record.Counter(name="c", count=2),
+        record.UpDown(name="u", value=-1.5),
+        record.Gauge(name="g", value=7),
+    ]
+
+
+def test_no_snapshot_separates_what_is_set_together(registry: MetricRegistry) -> None:
+    """While one thread moves two counters in together(), every snapshot of another sees them equal."""
+    one, two = registry.counter("one"), registry.counter("two")
+    done = threading.Event()
+
+    def move() -> None:
+        for _ in range(20_000):
+            with registry.together():
+                one.inc()
+                two.inc()
+        done.set()
+
+    thread = threading.Thread(target=move)
+    thread.start()
+    try:
+        seen = 0
+        while not done.is_set() or not seen:
+            counts = {m.name: m.count for m in registry.snapshot() if isinstance(m, record.Counter)}
+            assert counts["one"] == counts["two"]
+            seen += 1
+    finally:
+        thread.join()
+    assert one.count == 20_000
+
+
+def test_a_gauge_that_needs_the_registry_does_not_deadlock(registry: MetricRegistry) -> None:
+    """A gauge's function is asked before the lock is taken, so it may wait for a thread that is in together()."""
+    entered, asked = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with registry.together():
+            entered.set()
+            assert asked.wait(10)
+
+    def function() -> float:
+        entered.wait(10)
+        asked.set()
+        return 1.0
+
+    registry.gauge("g", function)
+    thread = threading.Thread(target=hold)
+    snapshots: list[list[record.Metric]] = []
+    taker = threading.Thread(target=lambda: snapshots.append(registry.snapshot()))
+    thread.start()
+    entered.wait(10)
+    taker.start()
+    taker.join(10)
+    thread.join(10)
+    assert snapshots == [[record.Gauge(name="g", value=1.0)]]
+
+
+@dataclass
+class Message:
+    """A consumed message, as far as progress needs it."""
+
+    t: str
+    p: int
+    o: int | None
+
+    def topic(self) -> str:
+        """Return the topic."""
+        return self.t
+
+    def partition(self) -> int:
+        """Return the partition."""
+        return self.p
+
+    def offset(self) -> int | None:
+        """Return the offset."""
+        return self.o
+
+
+def test_consumer_progress_counts_and_moves_in_one_step(registry: MetricRegistry) -> None:
+    """Messages of several partitions are counted, and each partition's position is the next offset."""
+    progress = ConsumerProgress(registry, "flights.processed", tags={"group": "g"})
+    assert progress.processed([Message("flights", 0, 5), Message("flights", 1, 9), Message("flights", 0, 6)]) == 3
+    assert progress.processed(Message("flights", 0, o) for o in (7, 8)) == 2
+    assert progress.processed([]) == 0
+    name = "flights.processed.position"
+    tags = {"group": "g", "topic": "flights"}
+    assert registry.snapshot() == [
+        record.Counter(name="flights.processed", tags={"group": "g"}, count=5),
+        record.Position(name=name, tags={**tags, "partition": "0"}, start=5, position=9),
+        record.Position(name=name, tags={**tags, "partition": "1"}, start=9, position=10),
+    ]
+
+
+def test_consumer_progress_refuses_a_message_without_offset(registry: MetricRegistry) -> None:
+    """A message that no consumer read is refused, and nothing of its batch is counted."""
+    progress = ConsumerProgress(registry, "c")
+    with pytest.raises(ValueError, match="has the offset None"):
+        progress.processed([Message("t", 0, 1), Message("t", 0, None)])
+    assert_count(registry, "c", 0)
+
+
+def test_the_testing_helpers_tell_what_they_found(registry: MetricRegistry) -> None:
+    """Assertions pass on what is so, and their message names what is there instead."""
+    registry.counter("c", tags={"a": "b"}).inc(3)
+    assert_count(registry, "c", 3, tags={"a": "b"})
+    assert_not_reported(registry, "c")
+    assert find(registry, "c") is None
+    with pytest.raises(AssertionError, match=r"no metric 'd' with the tags {}; there are \['c'\]"):
+        assert_count(registry, "d", 1)
+    with pytest.raises(AssertionError, match="'c' counted 3, not 4"):
+        assert_count(registry, "c", 4, tags={"a": "b"})
+    with pytest.raises(AssertionError, match="'c' is reported"):
+        assert_not_reported(registry, "c", tags={"a": "b"})
+    reporter = InMemoryReporter(registry)
+    assert reporter.report_now()
+    assert reporter.stop()
+    assert reporter.reports == [registry.snapshot()] * 2
