@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, ref
 
+from tallystream.reporter._forks import Step, after_fork_in_child
 from tallystream.reporter.errors import ConfigError
 from tallystream.reporter.lives import Lives
 
@@ -24,6 +24,10 @@ class Account:
     instance: str
     lives: Lives
     owner: Callable[[], object | None] = lambda: None
+
+    def release(self) -> None:
+        """Let another reporter go on here."""
+        self.owner = lambda: None
 
 
 class _Accounts:
@@ -55,4 +59,4 @@ class _Accounts:
 
 _accounts = _Accounts()
 claim = _accounts.claim
-os.register_at_fork(after_in_child=_accounts.forget)
+after_fork_in_child(Step.ACCOUNTS, _accounts.forget)

@@ -6,6 +6,7 @@ import ctypes
 import logging
 from typing import TYPE_CHECKING, Any
 
+from tallystream.reporter._quiet import OncePerKind
 from tallystream.reporter.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ DEFAULTS: dict[str, str | int | bool] = {
 _OTHER_NAMES = {"request.required.acks": "acks", "delivery.timeout.ms": "message.timeout.ms"}
 
 _log = logging.getLogger("tallystream.reporter.librdkafka")
+_log.addFilter(OncePerKind())
 
 
 def producer_options(bootstrap_servers: str, options: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -29,13 +29,13 @@ class Averages:
 
     def mark(self, n: int, now: float) -> None:
         """Take `n` events at `now`, monotonic seconds."""
-        if now - self._last_tick > TICK:
+        if now - self._last_tick >= TICK:
             self._tick(now)
         self._uncounted += n
 
     def rates(self, now: float) -> tuple[float, float, float]:
         """Return the 1, 5 and 15 minute rates at `now`; zeros before the first tick."""
-        if now - self._last_tick > TICK:
+        if now - self._last_tick >= TICK:
             self._tick(now)
         return self._rates or (0.0, 0.0, 0.0)
 

@@ -169,7 +169,9 @@ class KafkaReporter(ScheduledReporter):
             self._discard_producer()
         finally:
             self._closing = False
-        self._account = None
+        if self._account is not None:
+            self._account.release()
+            self._account = None
 
     def _discard_producer(self) -> None:
         # What is still under way ends in doubt, and the next record of its life will tell.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
 from contextlib import contextmanager
 from math import isfinite
 from threading import Lock, RLock
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakSet
 
+from tallystream.reporter._forks import Step, after_fork_in_child
 from tallystream.reporter._names import check_name, check_tags
 from tallystream.reporter.clock import SYSTEM_CLOCK, Clock
 from tallystream.reporter.counter import Counter, UpDown
@@ -161,9 +161,9 @@ def _ask(gauge: Gauge) -> record.Gauge | None:
 _registries: WeakSet[MetricRegistry] = WeakSet()
 
 
-def _after_fork_in_child() -> None:
+def _start_anew() -> None:
     for registry in list(_registries):
         registry.start_anew()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+after_fork_in_child(Step.METRICS, _start_anew)

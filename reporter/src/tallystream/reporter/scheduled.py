@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
 import random
 import sys
 import threading
@@ -12,6 +11,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Self
 from weakref import WeakSet
 
+from tallystream.reporter._forks import Step, after_fork_in_child
 from tallystream.reporter.errors import ConfigError
 from tallystream.reporter.record import MAX_EVERY_MS, MIN_EVERY_MS
 from tallystream.reporter.schedule import Schedule
@@ -213,9 +213,9 @@ def _end_with_multiprocessing(reporter: ScheduledReporter) -> None:
 _reporters: WeakSet[ScheduledReporter] = WeakSet()
 
 
-def _after_fork_in_child() -> None:
+def _begin_in_child() -> None:
     for reporter in list(_reporters):
         reporter._after_fork_in_child()  # noqa: SLF001 - the class's own hook
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+after_fork_in_child(Step.REPORTERS, _begin_in_child)

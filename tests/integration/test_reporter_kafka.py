@@ -1,0 +1,229 @@
+"""The reporter against a real broker: acknowledged, killed, forked, down and back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from support.wait import wait_until
+from tallystream.aggregator.topics import Topics, create_topics
+from tallystream.compose.servers.broker import KafkaBroker
+from tallystream.reporter import KafkaReporter, MetricRegistry
+from tallystream.reporter._read_back import read_back
+from tallystream.reporter.lives import RETIRE_MS, CannotTellError, Doubt
+from tallystream.reporter.record import Counter, Snapshot, decode, encode
+from tallystream.reporter.ulid import new_ulid
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.integration
+
+
+def read_all(bootstrap_servers: str, topic: str) -> list[tuple[bytes, int, Snapshot]]:
+    """Return every record of the topic: key, append time, snapshot."""
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "test", "enable.auto.commit": False})
+    try:
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        found = []
+        while len(found) < end:
+            message = consumer.poll(30)
+            assert message is not None
+            if message.error() is not None:
+                raise KafkaException(message.error())
+            found.append((message.key(), message.timestamp()[1], decode(message.value())))
+        return found
+    finally:
+        consumer.close()
+
+
+def sum_of_lives(snapshots: list[Snapshot], name: str) -> int:
+    """Sum a counter over lives, taking the highest seq of each."""
+    newest: dict[str, Snapshot] = {}
+    for snapshot in snapshots:
+        if snapshot.life not in newest or snapshot.seq > newest[snapshot.life].seq:
+            newest[snapshot.life] = snapshot
+    return sum(
+        metric.count
+        for s in newest.values()
+        for metric in s.metrics
+        if isinstance(metric, Counter) and metric.name == name
+    )
+
+
+@pytest.fixture
+def topic(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> str:
+    topics = Topics(topic_prefix)
+    create_topics(admin, topics)
+    return topics.metrics
+
+
+def test_what_is_acknowledged_is_in_the_topic(broker: KafkaBroker, topic: str) -> None:
+    """report_now, stop and a second start: key, seq, prev, final and counts are in the topic as the contract says."""
+    registry = MetricRegistry("orders")
+    processed = registry.counter("records.processed", tags={"topic": "orders"})
+    reporter = KafkaReporter(
+        registry, bootstrap_servers=broker.bootstrap_servers, instance="orders-1", interval=3600, topic=topic
+    )
+    with reporter:
+        processed.inc(3)
+        assert reporter.report_now(timeout=60)
+        processed.inc(4)
+        assert reporter.report_now()
+        processed.inc()
+    processed.inc(2)
+    reporter.start()
+    assert reporter.stop()
+    records = read_all(broker.bootstrap_servers, topic)
+    snapshots = [snapshot for _, _, snapshot in records]
+    assert {key for key, _, _ in records} == {b"orders-1"}
+    assert [(s.seq, s.final, m.count) for s in snapshots for m in s.metrics if isinstance(m, Counter)] == [
+        (1, False, 3),
+        (2, False, 7),
+        (3, True, 8),
+        (1, True, 2),
+    ]
+    assert [s.prev for s in snapshots] == [None, records[0][1], records[1][1], None]
+    assert sum_of_lives(snapshots, "records.processed") == processed.count
+
+
+def test_a_broker_that_is_away_neither_blocks_nor_loses(tmp_path: Path) -> None:
+    """Updates and reports go on while the broker is down; when it is back the newest snapshot arrives by itself."""
+    with KafkaBroker(tmp_path / "broker") as broker:
+        create_topics(AdminClient({"bootstrap.servers": broker.bootstrap_servers}), Topics())
+        registry = MetricRegistry("orders")
+        processed = registry.counter("c")
+        reporter = KafkaReporter(registry, bootstrap_servers=broker.bootstrap_servers, instance="i", interval=0.05)
+        with reporter:
+            processed.inc()
+            assert reporter.report_now(timeout=60)
+            broker.kill()
+            sent = reporter.sent
+            for _ in range(1000):
+                processed.inc()
+            assert not reporter.report_now(timeout=1)
+            processed.inc()
+            broker.start()
+            wait_until(lambda: reporter.sent >= sent + 3, 60, "the newest snapshots arrived")
+            assert reporter.failures == 0
+        snapshots = [snapshot for _, _, snapshot in read_all(broker.bootstrap_servers, "metrics")]
+    assert len({snapshot.life for snapshot in snapshots}) == 1
+    assert sum_of_lives(snapshots, "c") == processed.count == 1002
+
+
+def test_a_broker_that_was_never_there_costs_nothing(tmp_path: Path) -> None:
+    """With no broker at all, start, updates, report_now and stop end in time, and nothing is raised."""
+    registry = MetricRegistry("orders")
+    with KafkaReporter(registry, bootstrap_servers="127.0.0.1:1", instance="i", interval=0.01) as reporter:
+        registry.counter("c").inc()
+        assert not reporter.report_now(timeout=0.5)
+        assert not reporter.stop(timeout=0.5)
+    assert reporter.sent == 0
+
+
+def test_many_threads_may_ask_for_a_report(broker: KafkaBroker, topic: str) -> None:
+    """Threads that count and call report_now at once: every call that returned True is covered by a record."""
+    registry = MetricRegistry("orders")
+    processed = registry.counter("c")
+    outcomes = []
+    with KafkaReporter(
+        registry, bootstrap_servers=broker.bootstrap_servers, instance="i", interval=0.01, topic=topic
+    ) as reporter:
+
+        def work() -> None:
+            for _ in range(10):
+                processed.inc()
+                outcomes.append(reporter.report_now(timeout=60))
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert outcomes == [True] * 40
+    snapshots = [snapshot for _, _, snapshot in read_all(broker.bootstrap_servers, topic)]
+    assert [s.seq for s in snapshots] == list(range(1, len(snapshots) + 1))
+    assert sum_of_lives(snapshots, "c") == 40
+
+
+PROGRAM = """
+    import multiprocessing, os, sys
+    from tallystream.reporter import KafkaReporter, MetricRegistry
+    registry = MetricRegistry("orders")
+    counter = registry.counter("c")
+    servers, topic = sys.argv[1:]
+    reporter = KafkaReporter(registry, bootstrap_servers=servers, topic=topic, instance="i", interval=60).start()
+    counter.inc(100)
+    assert reporter.report_now(timeout=60)
+    def work():
+        counter.inc(7)
+    children = [multiprocessing.get_context("fork").Process(target=work) for _ in range(3)]
+    for child in children: child.start()
+    for child in children: child.join()
+    counter.inc(1)
+    if not os.fork():
+        counter.inc(1000)
+        assert reporter.report_now(timeout=60)
+        os.kill(os.getpid(), 9)
+    os.wait()
+"""
+
+
+def test_forks_and_exits_count_everything_once(broker: KafkaBroker, topic: str) -> None:
+    """A parent, three multiprocessing children, and a fork that is killed after a report: each counted exactly once."""
+    program = [sys.executable, "-c", textwrap.dedent(PROGRAM), broker.bootstrap_servers, topic]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    snapshots = [snapshot for _, _, snapshot in read_all(broker.bootstrap_servers, topic)]
+    assert len({snapshot.life for snapshot in snapshots}) == 5
+    assert sum_of_lives(snapshots, "c") == 100 + 3 * 7 + 1 + 1000
+
+
+def test_a_doubtful_record_is_read_back(broker: KafkaBroker, topic: str) -> None:
+    """The newest record of the life in question is found among others; none where it never arrived."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    now_ms = read_clock(producer, topic)
+    life, other = new_ulid(now_ms), new_ulid(now_ms)
+    for key, snapshot_life, seq in [("i", life, 1), ("i", life, 2), ("i", life, 3), ("j", life, 4), ("i", other, 9)]:
+        snapshot = Snapshot(app="a", life=snapshot_life, part=0, seq=seq, ts=0, every_ms=1000, final=False, metrics=[])
+        producer.produce(topic, key=key, value=encode(snapshot))
+    producer.produce(topic, key="i", value=b"not ours " + life.encode())
+    assert producer.flush(60) == 0
+    options = {"bootstrap.servers": broker.bootstrap_servers, "acks": "all", "linger.ms": 0}
+
+    def ask(doubt: Doubt) -> int | None:
+        found = read_back(options, topic, "i", doubt)
+        return found.seq if found else None
+
+    assert ask(Doubt(life, 0, 1, now_ms, now_ms)) == 3
+    assert ask(Doubt(life, 0, 3, now_ms, now_ms)) is None
+    assert ask(Doubt(life, 1, 0, now_ms, now_ms)) is None
+    assert ask(Doubt(life, 0, 1, now_ms, now_ms - RETIRE_MS - 60_000)) is None
+
+
+def read_clock(producer: Producer, topic: str) -> int:
+    """Return the broker's append time of a new record."""
+    times: list[int] = []
+    producer.produce(
+        topic, key="clock", value=b"-", on_delivery=lambda _, message: times.append(message.timestamp()[1])
+    )
+    assert producer.flush(60) == 0
+    return times[0]
+
+
+def test_a_topic_that_lost_the_records_can_not_tell(broker: KafkaBroker, admin: AdminClient, topic: str) -> None:
+    """Where the topic was cut off after the doubtful record might have come, the answer is that nobody can tell."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    now_ms = read_clock(producer, topic)
+    read_clock(producer, topic)
+    admin.delete_records([TopicPartition(topic, 0, 1)])[TopicPartition(topic, 0)].result(timeout=30)
+    with pytest.raises(CannotTellError, match="does not reach back"):
+        read_back({"bootstrap.servers": broker.bootstrap_servers}, topic, "i", Doubt(new_ulid(0), 0, 0, now_ms, now_ms))

@@ -1,0 +1,302 @@
+"""The reporter to Kafka, where it needs no broker: a scripted producer stands in for librdkafka's verdicts alone."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from tallystream.reporter import ConfigError, KafkaReporter, MetricRegistry
+from tallystream.reporter.record import Counter, Snapshot, decode
+from tallystream.reporter.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+class Message:
+    """A delivered record."""
+
+    def __init__(self, append_ms: int) -> None:
+        self._append_ms = append_ms
+
+    def timestamp(self) -> tuple[int, int]:
+        """Return log append time."""
+        return 2, self._append_ms
+
+
+class ScriptedProducer:
+    """Keeps what it is given; `verdicts` are served by poll(), one each: True delivers, an error fails, None waits."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.taken: list[Snapshot] = []
+        self.keys: set[bytes] = set()
+        self.verdicts: list[bool | KafkaError | None] = []
+        self.refuse: Exception | None = None
+        self.purged = 0
+        self._waiting: list[Callable[[Any, Any], None]] = []
+
+    def produce(self, _: str, *, key: bytes, value: bytes, on_delivery: Callable[[Any, Any], None]) -> None:
+        """Take a record, or refuse it."""
+        if self.refuse is not None:
+            raise self.refuse
+        self.taken.append(decode(value))
+        self.keys.add(key)
+        self._waiting.append(on_delivery)
+
+    def poll(self, seconds: float) -> None:
+        """Serve one verdict, or let the time pass."""
+        verdict = self.verdicts.pop(0) if self._waiting and self.verdicts else None
+        if verdict is None:
+            self.clock.advance(seconds)
+            return
+        done = self._waiting.pop(0)
+        done(None if verdict is True else verdict, Message(self.clock.now().wall_ms))
+
+    def purge(self) -> None:
+        """Fail everything that is waiting, at the next flush."""
+        self.purged += 1
+
+    def flush(self, _: float) -> int:
+        """Serve the purge."""
+        while self._waiting:
+            self._waiting.pop(0)(KafkaError(KafkaError._PURGE_QUEUE), None)
+        return 0
+
+
+class Bench:
+    """A registry with one counter, a reporter whose producers are scripted, and the clock of both."""
+
+    def __init__(self, **arguments: Any) -> None:
+        self.clock = ManualClock()
+        self.registry = MetricRegistry("app", clock=self.clock)
+        self.counter = self.registry.counter("c")
+        self.producers: list[ScriptedProducer] = []
+        self.reporter = self.make(**arguments)
+
+    def make(self, **arguments: Any) -> KafkaReporter:
+        """Make a reporter of the registry."""
+        wanted = {"bootstrap_servers": "b:9092", "instance": "i-1", **arguments}
+        return KafkaReporter(self.registry, producer=self._producer, **wanted)
+
+    def _producer(self, _: Mapping[str, Any], __: object) -> Any:
+        self.producers.append(ScriptedProducer(self.clock))
+        self.producers[-1].verdicts = [True] * 100
+        return self.producers[-1]
+
+    @property
+    def taken(self) -> list[Snapshot]:
+        """Every snapshot handed over, to whichever producer."""
+        return [snapshot for producer in self.producers for snapshot in producer.taken]
+
+
+def counts(snapshots: list[Snapshot]) -> list[int]:
+    return [metric.count for s in snapshots for metric in s.metrics if isinstance(metric, Counter)]
+
+
+def test_report_now_returns_when_it_was_acknowledged() -> None:
+    """The values at the call are handed over under the instance's key, and True says that they arrived."""
+    bench = Bench(interval=2.5)
+    bench.counter.inc(3)
+    assert bench.reporter.report_now()
+    [snapshot] = bench.taken
+    assert counts([snapshot]) == [3]
+    assert (snapshot.seq, snapshot.every_ms, snapshot.final, snapshot.app) == (1, 2500, False, "app")
+    assert bench.producers[0].keys == {b"i-1"}
+    assert bench.reporter.sent == 1
+
+
+def test_report_now_gives_up_in_time_and_the_newest_values_follow() -> None:
+    """A broker that is silent makes it return False after `timeout`; when it is back, the newest values go out."""
+    bench = Bench()
+    assert bench.reporter.report_now()
+    bench.producers[0].verdicts = []
+    begin = bench.clock.monotonic()
+    bench.counter.inc(1)
+    assert not bench.reporter.report_now(timeout=3)
+    assert bench.clock.monotonic() - begin == pytest.approx(3)
+    for _ in range(5):
+        bench.counter.inc(1)
+        assert not bench.reporter.report_now(timeout=1)
+    assert counts(bench.taken) == [0, 1]
+    bench.producers[0].verdicts = [True] * 10
+    assert bench.reporter.report_now()
+    assert counts(bench.taken) == [0, 1, 6]
+
+
+def test_a_failed_delivery_is_told_counted_and_made_good() -> None:
+    """report_now() returns False, the failure is counted with its reason, and the next snapshot has it all."""
+    bench = Bench()
+    bench.counter.inc()
+    assert bench.reporter.report_now()
+    bench.producers[0].verdicts = [KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), *[True] * 10]
+    bench.counter.inc()
+    assert not bench.reporter.report_now()
+    assert bench.reporter.failures == 1
+    assert bench.reporter.last_error is not None
+    assert "authorization" in bench.reporter.last_error
+    assert bench.reporter.report_now()
+    assert counts(bench.taken) == [1, 2, 2]
+
+
+def test_a_record_that_is_not_even_taken_is_an_error_that_is_seen() -> None:
+    """What produce() raises becomes False, a count and a message; the reporter goes on."""
+    bench = Bench()
+    assert bench.reporter.report_now()
+    bench.producers[0].refuse = BufferError("queue full")
+    assert not bench.reporter.report_now()
+    assert bench.reporter.last_error == "a snapshot for 'metrics' can't be sent: queue full"
+    bench.producers[0].refuse = None
+    assert bench.reporter.report_now()
+
+
+def test_a_fatal_error_gets_a_new_producer_and_the_life_goes_on() -> None:
+    """After librdkafka's fatal error the next report uses a new producer, in the same life with the next seq."""
+    bench = Bench()
+    assert bench.reporter.report_now()
+    fatal = KafkaError(KafkaError._FATAL, "fenced", True)
+    bench.producers[0].verdicts = [fatal]
+    assert not bench.reporter.report_now()
+    assert bench.reporter.report_now()
+    assert len(bench.producers) == 2
+    assert [(s.life, s.seq) for s in bench.taken] == [(bench.taken[0].life, seq) for seq in (1, 2, 3)]
+
+
+def test_stop_sends_a_final_record_and_a_new_start_counts_on() -> None:
+    """The last record says final; a second life, even of another reporter, publishes only what came since."""
+    bench = Bench()
+    bench.counter.inc(5)
+    with bench.reporter:
+        bench.counter.inc(1)
+    assert bench.taken[-1].final
+    assert counts(bench.taken)[-1] == 6
+    bench.counter.inc(2)
+    other = bench.make()
+    assert other.report_now()
+    assert counts(bench.taken)[-1] == 2
+    assert bench.taken[-1].life != bench.taken[-2].life
+    assert other.stop()
+    assert other.stop()
+
+
+def test_stop_without_an_answer_purges_and_the_same_life_goes_on() -> None:
+    """A stop that nobody acknowledges returns False in time; the next start keeps the life, for its fate is unknown."""
+    bench = Bench()
+    assert bench.reporter.report_now()
+    bench.producers[0].verdicts = []
+    bench.counter.inc(4)
+    assert not bench.reporter.stop(timeout=2)
+    assert bench.producers[0].purged == 1
+    assert bench.reporter.failures == 0
+    bench.counter.inc(1)
+    assert bench.reporter.report_now()
+    assert bench.taken[-1].life == bench.taken[0].life
+    assert bench.taken[-1].seq == 3
+    assert counts(bench.taken)[-1] == 5
+
+
+def test_a_stop_that_never_reported_is_quiet() -> None:
+    """Stopping what was never started makes no producer and says that nothing is missing."""
+    bench = Bench()
+    assert bench.reporter.stop()
+    assert bench.producers == []
+
+
+def test_the_turns_of_the_thread_keep_one_record_under_way() -> None:
+    """While a record waits, due reports fall out; as soon as it lands the newest values are handed over, once."""
+    bench = Bench(interval=1.0)
+    reporter = bench.reporter
+    reporter._open()
+    producer = bench.producers[0]
+    producer.verdicts = []
+    bench.counter.inc()
+    assert reporter._report()
+    for _ in range(5):
+        bench.counter.inc()
+        assert reporter._report()
+    assert counts(bench.taken) == [1]
+    producer.verdicts = [True, None]
+    assert reporter._attend()
+    assert counts(bench.taken) == [1, 6]
+    producer.verdicts = [True]
+    assert not reporter._attend()
+    assert counts(bench.taken) == [1, 6]
+
+
+def test_the_thread_reports_by_itself_and_survives_a_failure() -> None:
+    """A real thread with a short interval: a gauge that breaks the producer once does not end the reporting."""
+    registry = MetricRegistry("app")
+    arrived = threading.Semaphore(0)
+    producers = []
+
+    class Producer(ScriptedProducer):
+        def produce(self, topic: str, *, key: bytes, value: bytes, on_delivery: Callable[[Any, Any], None]) -> None:
+            if len(producers) == 1 and not self.taken:
+                producers.append("refused once")
+                raise BufferError("once")
+            super().produce(topic, key=key, value=value, on_delivery=on_delivery)
+            arrived.release()
+
+    def make(options: Mapping[str, Any], on_error: object) -> Any:
+        producers.append("made")
+        producer = Producer(ManualClock())
+        producer.verdicts = [True] * 100
+        return producer
+
+    reporter = KafkaReporter(registry, bootstrap_servers="b:1", instance="i", interval=0.01, producer=make)
+    with reporter:
+        for _ in range(3):
+            assert arrived.acquire(timeout=10)
+    assert reporter.failures == 1
+    assert producers == ["made", "refused once"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ({"interval": 0.001}, "interval"),
+        ({"interval": 4000}, "interval"),
+        ({"instance": ""}, "instance"),
+        ({"instance": "ü" * 600}, "instance"),
+        ({"instance": "a\0"}, "instance"),
+        ({"bootstrap_servers": " "}, "bootstrap_servers"),
+        ({"options": {"acks": "1"}}, "acks"),
+        ({"options": {"request.required.acks": 0}}, "request.required.acks"),
+        ({"options": {"enable.idempotence": False}}, "enable.idempotence"),
+        ({"options": {"delivery.timeout.ms": 5}}, "delivery.timeout.ms"),
+        ({"options": {"bootstrap.servers": "x"}}, "bootstrap.servers"),
+    ],
+)
+def test_bad_arguments_are_one_sentence_that_names_them(arguments: dict[str, Any], field: str) -> None:
+    """Each is refused when the reporter is made."""
+    with pytest.raises(ConfigError) as caught:
+        Bench(**arguments)
+    assert caught.value.field == field
+    assert str(caught.value).startswith(field)
+
+
+def test_what_librdkafka_refuses_is_told_by_start_without_the_values() -> None:
+    """An unknown option is named; no value, which may be a password, is in the message."""
+    registry = MetricRegistry("app")
+    options = {"no.such.option": "x", "sasl.password": "hush"}
+    reporter = KafkaReporter(registry, bootstrap_servers="b:1", instance="i", options=options)
+    with pytest.raises(ConfigError, match=r'No such configuration property: "no\.such\.option"') as caught:
+        reporter.start()
+    assert "hush" not in str(caught.value)
+    assert "hush" not in repr(reporter)
+
+
+def test_a_registry_has_one_reporter_and_one_instance_at_a_destination() -> None:
+    """A second reporter to the same topic while the first runs, or under another instance ID, would count twice."""
+    bench = Bench()
+    assert bench.reporter.report_now()
+    with pytest.raises(ConfigError, match="another reporter reports it to 'metrics'"):
+        bench.make().report_now()
+    assert bench.make(topic="other").report_now()
+    assert bench.reporter.stop()
+    with pytest.raises(ConfigError, match="is reported to 'metrics' as 'i-1' already"):
+        bench.make(instance="i-2").report_now()
+    assert bench.make().report_now()

@@ -1,0 +1,21 @@
+"""The filter that keeps a broker that is away from filling the log."""
+
+from __future__ import annotations
+
+import logging
+
+from tallystream.reporter._quiet import OncePerKind
+from tallystream.reporter.testing import ManualClock
+
+
+def test_each_kind_is_logged_once_a_minute() -> None:
+    """A complaint is not repeated within a minute; another kind, and the same one later, are logged."""
+    clock = ManualClock()
+    quiet = OncePerKind(clock.monotonic)
+
+    def logged(kind: str) -> bool:
+        return quiet.filter(logging.LogRecord("n", logging.ERROR, "", 0, "%s [%s] %s", (kind, "client", "text"), None))
+
+    assert [logged("FAIL"), logged("FAIL"), logged("GETPID")] == [True, False, True]
+    clock.advance(61)
+    assert [logged("FAIL"), logged("FAIL")] == [True, False]
