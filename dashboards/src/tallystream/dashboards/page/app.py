@@ -26,10 +26,16 @@ def main() -> None:
     st.set_page_config(page_title="Tallystream", page_icon=sections.ICON, layout="wide")
     st.html(sections.STYLE)
     asked = parse(st.query_params)
-    title, period = st.columns([3, 2], vertical_alignment="bottom")
+    title, period = st.columns([3, 1], vertical_alignment="bottom")
     title.title("Tallystream", anchor=False)
     chosen = period.segmented_control(
-        "Period", list(RANGES), default=asked.range, key="range", required=True, label_visibility="collapsed"
+        "Period",
+        list(RANGES),
+        default=asked.range,
+        key="range",
+        required=True,
+        label_visibility="collapsed",
+        width="stretch",
     )
     every = refresh_every(settings.refresh_s, RANGES[chosen])
     st.fragment(_body, run_every=every)(chosen, every)

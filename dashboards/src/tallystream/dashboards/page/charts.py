@@ -35,7 +35,7 @@ def spec(title: str, *, step: bool, whole: bool = False, legend: bool = True) ->
     near = alt.selection_point(
         name="near", nearest=True, on="pointerover", clear="pointerout", fields=[TIME], empty=False
     )
-    axis = alt.Axis(format="~s" if not whole else "d", tickMinStep=1, tickCount=5, title=None)
+    axis = alt.Axis(format=",d" if whole else "~s", tickMinStep=1 if whole else 0, tickCount=5, title=None)
     x = alt.X(f"{TIME}:T", title=None, axis=alt.Axis(tickCount=6, labelOverlap=True, grid=False))
     y = alt.Y(f"{VALUE}:Q", axis=axis, scale=alt.Scale(zero=whole, nice=True))
     color = alt.Color(

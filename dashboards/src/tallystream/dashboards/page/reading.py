@@ -31,14 +31,17 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class SumsView:
-    """What is shown of the sums. `app` and `metric` are what was chosen, or the first there is; None: there is none."""
+    """What is shown of the sums.
+
+    `app` and `metric` are what was chosen, or the first there is, of metrics the first counter; None: there is none.
+    """
 
     apps: tuple[str, ...]
     app: str | None
     names: tuple[str, ...]
     metric: str | None
     chosen: tuple[sums.Metric, ...]
-    values: Drawn
+    over_time: Drawn
     instances: Drawn
     rows: tuple[sums.SumRow, ...]
     left_out: int
@@ -100,7 +103,7 @@ def read_sums(reader: PointReader, selection: Selection, *, now_ms: int, until_m
     app = selection.app or next(iter(apps), None)
     of_app = [metric for metric in everything if metric.app == app]
     metric_names = sorted({metric.name for metric in of_app})
-    name = selection.metric or next(iter(metric_names), None)
+    name = selection.metric or _first_counter(of_app) or next(iter(metric_names), None)
     chosen = _history(reader, app, name, selection, now_ms) if name in metric_names else []
     as_of_ms = max((metric.changed_ms for metric in everything), default=None)
     until = max(until_ms or 0, as_of_ms or 0)
@@ -111,12 +114,17 @@ def read_sums(reader: PointReader, selection: Selection, *, now_ms: int, until_m
         names=tuple(metric_names),
         metric=name,
         chosen=tuple(chosen),
-        values=_draw([metric.value for metric in chosen], start_ms, until),
+        over_time=_draw([metric.value for metric in chosen], start_ms, until),
         instances=_draw([metric.line("instances") for metric in chosen], start_ms, until),
         rows=tuple(sums.rows(of_app)),
         left_out=max(0, len(names) - MAX_MEASUREMENTS),
         as_of_ms=as_of_ms,
     )
+
+
+def _first_counter(found: list[sums.Metric]) -> str | None:
+    """Return what to begin with: a counter says the most about an app."""
+    return min((metric.name for metric in found if metric.type == "counter"), default=None)
 
 
 def _history(

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import tzinfo
 
+    import pandas as pd
+
     from tallystream.dashboards.page.reading import Drawn, LagView, SumsView
 
 ALL_GROUPS = "All groups"
@@ -104,23 +106,15 @@ def draw_sums(view: SumsView, *, now_ms: int, zone: tzinfo) -> None:
     apps, names = options(view.apps, view.app), options(view.names, view.metric)
     left.selectbox("App", apps, key="app", index=_index(apps, view.app), on_change=_forget_metric)
     right.selectbox("Metric", names, key="metric", index=_index(names, view.metric))
-    if not view.values.lines:
+    if not view.over_time.lines:
         st.info(f"No points of {view.metric or 'any metric'} in this store yet.", icon=":material/search_off:")
         return
     wide, narrow = st.columns([2, 1])
     with wide:
-        _chart("Sum over time", view.values, step=True, key="sum-chart")
+        _chart("Sum over time", view.over_time, step=True, key="sum-chart")
     with narrow:
         _chart("Living instances over time", view.instances, step=True, whole=True, key="instances-chart")
-    st.dataframe(
-        tables.sums(view.rows, _clock(zone, now_ms)),
-        hide_index=True,
-        key="sums-table",
-        column_config={
-            "Sum": st.column_config.TextColumn(alignment="right"),
-            "Mean": st.column_config.TextColumn(alignment="right"),
-        },
-    )
+    _table(tables.sums(view.rows, _clock(zone, now_ms)), key="sums-table")
     if view.left_out:
         st.caption(f"{view.left_out:,} more metrics are in the store; a page shows the first by name.")
 
@@ -140,21 +134,37 @@ def draw_lag(view: LagView, selection: Selection, *, now_ms: int, zone: tzinfo) 
     _chart(what, view.drawn, step=False, whole=True, key="lag-chart")
     clock = _clock(zone, now_ms)
     if selection.group:
-        st.dataframe(
-            tables.partitions(view.partitions, clock), hide_index=True, key="partitions-table", column_config=_NUMBERS
-        )
+        _table(tables.partitions(view.partitions, clock), key="partitions-table")
     else:
-        st.dataframe(tables.groups(view.groups, clock), hide_index=True, key="groups-table", column_config=_NUMBERS)
+        _table(tables.groups(view.groups, clock), key="groups-table")
 
 
-_NUMBERS = {
-    name: st.column_config.NumberColumn(format="localized") for name in ("Lag", "Worst partition", "Committed", "End")
-} | {"Trend": st.column_config.AreaChartColumn(y_min=0, color="auto-inverse")}
+_COLUMNS = {
+    **{
+        name: st.column_config.NumberColumn(format="localized")
+        for name in ("Lag", "Worst partition", "Committed", "End")
+    },
+    **{name: st.column_config.TextColumn(alignment="right") for name in ("Sum", "Mean")},
+    "Trend": st.column_config.AreaChartColumn(y_min=0),
+}
+
+
+def _table(table: pd.DataFrame, *, key: str) -> None:
+    with st.container(key=key):
+        st.dataframe(
+            table,
+            hide_index=True,
+            key=f"{key}-data",
+            column_config={name: column for name, column in _COLUMNS.items() if name in table},
+        )
 
 
 def _chart(title: str, drawn: Drawn, *, step: bool, key: str, whole: bool = False) -> None:
     st.markdown(f"**{title}**")
-    st.vega_lite_chart(charts.frame(drawn.lines), charts.spec(title, step=step, whole=whole), key=key)
+    # Data beside the specification, not in it: the same chart takes new rows and nothing flickers.
+    st.vega_lite_chart(
+        charts.frame(drawn.lines), charts.spec(title, step=step, whole=whole, legend=len(drawn.lines) > 1), key=key
+    )
     if drawn.left_out:
         st.caption(f"The {len(drawn.lines)} largest lines are drawn; {drawn.left_out:,} more are not.")
 

@@ -70,7 +70,10 @@ def _announce(settings: PageSettings, port: int, url: str, stopped: threading.Ev
         if _healthy(settings.address, port):
             log.info("the page is at %s", url)
             if settings.ready_file is not None:
-                settings.ready_file.write_text(url, encoding="utf-8")
+                # Renamed into place: who sees the file can read the address in it.
+                partial = settings.ready_file.with_name(settings.ready_file.name + ".partial")
+                partial.write_text(url, encoding="utf-8")
+                partial.replace(settings.ready_file)
             return
 
 

@@ -1,0 +1,96 @@
+"""The real page, and a real Chromium that looks at it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.wait import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from playwright.sync_api import Browser, Page
+
+SERVE = Path(__file__).with_name("serve_page.py")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """A headless Chromium of the system's."""
+    from playwright.sync_api import sync_playwright
+
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.skip(
+            "no chromium on the PATH: the page is not looked at; on Debian `apt-get install chromium` brings it"
+        )
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS, headless=True)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def look(chromium: Browser) -> Callable[..., AbstractContextManager[Page]]:
+    """Look at an address: at the end the page has had no error, and asked no other host for anything."""
+
+    @contextmanager
+    def looking(url: str, **options: object) -> Iterator[Page]:
+        problems: list[str] = []
+        origin = url.partition("?")[0].rstrip("/")
+        own = (origin, origin.replace("http", "ws"), "data:", "blob:")
+        context = chromium.new_context(viewport={"width": 1400, "height": 1700}, timezone_id="UTC", **options)
+        page = context.new_page()
+        page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("request", lambda asked: None if asked.url.startswith(own) else problems.append(f"asked {asked.url}"))
+        try:
+            page.goto(url)
+            yield page
+        finally:
+            context.close()
+        assert problems == []
+
+    return looking
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Callable[[str], AbstractContextManager[str]]:
+    """Serve the page over a store: yields its address, and wants an orderly end on SIGTERM."""
+
+    @contextmanager
+    def serving(store: str) -> Iterator[str]:
+        ready, log = tmp_path / "ready", tmp_path / "page.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, str(SERVE), store, str(ready)], stdout=output, stderr=output, env=dict(os.environ)
+            )
+        try:
+            wait_until(lambda: ready.exists() or process.poll() is not None, 60, "the page answers")
+            assert process.poll() is None, log.read_text()
+            yield ready.read_text(encoding="utf-8")
+        finally:
+            process.terminate()
+            code = process.wait(30)
+        assert code == 0, log.read_text()
+        assert "Traceback" not in log.read_text()
+
+    return serving

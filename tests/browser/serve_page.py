@@ -1,0 +1,14 @@
+"""Serves the page: `python serve_page.py STORE READY_FILE`, until SIGTERM; secrets come from the environment."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tallystream.aggregator.sinks.stores import StoreSettings
+
+from tallystream.dashboards.page import PageSettings, run
+
+if __name__ == "__main__":
+    store, ready = sys.argv[1:]
+    sys.exit(run(PageSettings(store=StoreSettings.parse(store), port=0, refresh_s=0.5, ready_file=Path(ready))))
