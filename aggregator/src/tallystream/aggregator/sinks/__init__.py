@@ -1,4 +1,4 @@
-"""Where sums go: one small protocol, and a sink for each store. A contract suite (tests/contract) holds them all to it."""
+"""Where sums go: one small protocol, and a sink for each store; a contract suite holds them all to it."""
 
 from __future__ import annotations
 

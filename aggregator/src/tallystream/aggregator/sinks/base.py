@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import dataclasses
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from tallystream.reporter.errors import TallystreamError
@@ -30,8 +31,8 @@ class Series:
     measurement: str
     tags: Mapping[str, str]
     field: str
-    times_ms: list[int] = field(default_factory=list)
-    values: list[Field] = field(default_factory=list)
+    times_ms: list[int] = dataclasses.field(default_factory=list)
+    values: list[Field] = dataclasses.field(default_factory=list)
 
 
 class SinkUnavailableError(TallystreamError):
@@ -41,9 +42,9 @@ class SinkUnavailableError(TallystreamError):
 class Sink(Protocol):
     """A store that takes points.
 
-    Delivery: at least once. When `write` returns, its points are durable in the store, or `flush` makes them so. Writing
-    the same points again changes nothing: a point is identified by (measurement, tags, ts_ms), and of two with the same
-    identity the fields are merged, the later value winning. Points of one series are written in the order given.
+    Delivery: at least once. When `write` returns, its points are durable in the store, or `flush` makes them so.
+    Writing the same points again changes nothing: a point is identified by (measurement, tags, ts_ms), and of two with
+    the same identity the fields are merged, the later value winning. Points of one series are written in order.
     A sink is used by one thread at a time.
     """
 
@@ -85,7 +86,7 @@ class PointReader(Protocol):
         tags: Mapping[str, str] | None = None,
         last_before: bool = False,
     ) -> list[Series]:
-        """Return the named fields of every series of `measurement` whose tags include `tags`, start_ms <= time < end_ms.
+        """Return the fields of every series of `measurement` whose tags include `tags`: start_ms <= time < end_ms.
 
         With `last_before`, each series that has a value before `start_ms` begins with its last one, at its own time, so
         that a sum that has not changed lately is still seen.
