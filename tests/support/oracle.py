@@ -1,0 +1,421 @@
+"""What the table must say, by a plain replay: a dict, the json module, and no code of Tallystream.
+
+It follows docs/table.md rule by rule in the slowest and plainest way there is: every life is kept for ever, every sum
+is made anew from all of them, floats are added as fractions. `replay` gives everything; `expected` the sums alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+HOUR_MS = 3_600_000
+LARGEST = 2**63 - 1
+Key = tuple[str, str, str, tuple[tuple[str, str], ...]]
+"""(app, name, type, sorted tags)"""
+
+RATES = ("mean_rate", "m1_rate", "m5_rate", "m15_rate")
+QUANTILES = ("mean", "stddev", "p50", "p75", "p95", "p98", "p99", "p999")
+FOR_GOOD = {
+    "counter": ("count",),
+    "updown": (),
+    "gauge": (),
+    "meter": ("count",),
+    "histogram": ("count", "sum", "min", "max"),
+    "timer": ("count", "sum", "min", "max"),
+    "position": ("start", "position"),
+}
+MOMENTARY = {"updown": ("value",), "gauge": ("value",), "meter": RATES, "timer": RATES}
+REQUIRED = {"updown": ("value",), "gauge": ("value",), "position": ("start", "position")}
+ULID_DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+class Read(Protocol):
+    """A record of `metrics` as it was read; `timestamp_ms` is the broker's append time."""
+
+    @property
+    def key(self) -> bytes | None: ...  # noqa: D102
+    @property
+    def value(self) -> bytes | None: ...  # noqa: D102
+    @property
+    def timestamp_ms(self) -> int: ...  # noqa: D102
+    @property
+    def partition(self) -> int: ...  # noqa: D102
+    @property
+    def offset(self) -> int: ...  # noqa: D102
+
+
+@dataclass
+class Outcome:
+    """Everything that follows from the records.
+
+    `dead` counts the dead letters of each (partition, offset). `events` are (kind, app, instance, life, ts_ms, detail),
+    in no order that matters; overflow is no event here: `overflowed` names the sums that 64 bits do not hold.
+    """
+
+    sums: dict[Key, dict[str, Any]] = field(default_factory=dict)
+    dead: Counter[tuple[int, int]] = field(default_factory=Counter)
+    events: Counter[tuple[str, str, str, str, int, str]] = field(default_factory=Counter)
+    overflowed: set[Key] = field(default_factory=set)
+    stale: int = 0
+    lives: int = 0
+
+
+@dataclass
+class Life:
+    """One life: `newest` maps part → seq, `rows` maps identity → (part, seq, fields)."""
+
+    instance: str
+    app: str
+    life: str
+    partition: int
+    heard_ms: int
+    keep_ms: int
+    every_ms: int = 0
+    final: bool = False
+    dead: bool = False
+    newest: dict[int, int] = field(default_factory=dict)
+    rows: dict[Key, tuple[int, int, dict[str, Any]]] = field(default_factory=dict)
+    limits: set[str] = field(default_factory=set)
+
+
+class BadError(Exception):
+    """A record or a metric that can't be taken."""
+
+
+def expected(records: Iterable[Read], *, retire_after_ms: int = 24 * HOUR_MS) -> dict[Key, dict[str, Any]]:
+    """Return the sums by (app, name, type, tags), less what depends on silence and so on the time of asking."""
+    outcome = replay(records, retire_after_ms=retire_after_ms)
+    return {
+        key: {name: value for name, value in fields.items() if name in FOR_GOOD[key[2]]}
+        for key, fields in outcome.sums.items()
+    }
+
+
+def replay(  # noqa: C901  (one rule after the other, as the page has them)
+    records: Iterable[Read],
+    *,
+    retire_after_ms: int = 24 * HOUR_MS,
+    short_form_every_ms: int = 60_000,
+    max_record_bytes: int = 1_048_576,
+    max_metrics: int = 10_000,
+) -> Outcome:
+    """Apply the rules to every record, in the order given, and sum at the end."""
+    out = Outcome()
+    clocks: dict[int, int] = {}
+    lives: list[Life] = []
+    retired: list[Life] = []
+    seen: set[Key] = set()
+
+    def retire(life: Life) -> None:
+        lives.remove(life)
+        retired.append(life)
+        event("retired", life, life.keep_ms + retire_after_ms)
+
+    def event(kind: str, life: Life, ts_ms: int, detail: str = "") -> None:
+        out.events[(kind, life.app, life.instance, life.life, ts_ms, detail)] += 1
+
+    for record in records:
+        clock = clocks[record.partition] = max(clocks.get(record.partition, 0), record.timestamp_ms)
+        where = (record.partition, record.offset)
+        try:
+            instance = read_key(record.key)
+        except BadError:
+            out.dead[where] += 1
+            continue
+        for life in [life for life in lives if life.instance == instance and life.life]:
+            if clock >= life.keep_ms + retire_after_ms:
+                retire(life)
+        mine = [life for life in lives if life.instance == instance]
+        if record.value is None:
+            for life in mine:
+                if life.rows:
+                    event("tombstone", life, clock)
+                life.rows, life.dead = {}, True
+                if not life.life:
+                    lives.remove(life)
+            continue
+        if len(record.value) > max_record_bytes:
+            out.dead[where] += 1
+            out.events[("limit", "", instance, "", clock, "record size")] += 1
+            continue
+        try:
+            document = read_value(record.value)
+            short = "metrics" not in document
+            header = read_short_form(document) if short else read_header(document, clock, retire_after_ms)
+        except BadError:
+            out.dead[where] += 1
+            continue
+        app, name = header["app"], header["life"]
+        found = [life for life in mine if life.app == app and life.life == name]
+        if found:
+            life = found[0]
+        else:
+            began = min(ulid_ms(name), clock + retire_after_ms) if name else clock
+            life = Life(instance, app, name, record.partition, clock, max(clock, began))
+            if name and any(other.app == app and other.life for other in mine):
+                event("restart", life, clock)
+            lives.append(life)
+        life.keep_ms = max(life.keep_ms, clock)
+        if not short and header["seq"] <= life.newest.get(header["part"], 0):
+            out.stale += 1
+            continue
+        life.partition, life.heard_ms = record.partition, clock
+        life.final, life.dead = header["final"], False
+        life.every_ms = header["every_ms"] or short_form_every_ms
+        if short:
+            key, value = header["metric"]
+            total, last = (life.rows[key][2][name] for name in ("count", "last")) if key in life.rows else (0, 0)
+            added = value - (last if value >= last else 0)
+            if total + added > LARGEST:
+                out.dead[where] += 1
+                continue
+            if value < last:
+                event("restart", life, clock, key[1])
+            life.rows[key] = (0, 0, {"count": total + added, "last": value})
+            seen.add(key)
+            continue
+        part, seq = header["part"], header["seq"]
+        life.newest[part] = seq
+        if len(document["metrics"]) > max_metrics:
+            out.dead[where] += 1
+            limit = "metrics per record"
+            if limit not in life.limits:
+                life.limits.add(limit)
+                event("limit", life, clock, limit)
+        beyond = False
+        once: set[Key] = set()
+        for item in document["metrics"][:max_metrics]:
+            try:
+                key, fields = read_metric(item, app)
+                if key in once:
+                    raise BadError("twice in a snapshot")
+                once.add(key)
+                if key not in life.rows and len(life.rows) >= max_metrics:
+                    beyond = True
+                    continue
+                if key in life.rows:
+                    old_part, _, old = life.rows[key]
+                    if old_part != part:
+                        raise BadError("in another part")
+                    if "count" in fields and fields["count"] < old["count"]:
+                        raise BadError("a count fell")
+                    if key[2] == "position":
+                        fields["start"] = min(fields["start"], old["start"])
+                        fields["position"] = max(fields["position"], old["position"])
+            except BadError:
+                out.dead[where] += 1
+                continue
+            life.rows[key] = (part, seq, fields)
+            seen.add(key)
+        if beyond:
+            out.dead[where] += 1
+            limit = "metrics per life"
+            if limit not in life.limits:
+                life.limits.add(limit)
+                event("limit", life, clock, limit)
+
+    for life in [life for life in lives if life.life]:
+        if clocks[life.partition] >= life.keep_ms + retire_after_ms:
+            retire(life)
+    out.lives = len(lives)
+    for key in seen:
+        try:
+            out.sums[key] = total_of(key, lives, retired, clocks)
+        except OverflowError:
+            out.overflowed.add(key)
+    return out
+
+
+def total_of(key: Key, lives: list[Life], retired: list[Life], clocks: dict[int, int]) -> dict[str, Any]:
+    """Return the sum of one metric over all lives; raises OverflowError where 64 bits do not hold it."""
+    kind = key[2]
+    having = [life for life in lives if key in life.rows]
+    gone = [life for life in retired if key in life.rows and FOR_GOOD[kind]]
+    current = [life for life in having if is_current(life, life.rows[key], clocks[life.partition])]
+    fields: dict[str, Any] = {}
+    for name in FOR_GOOD[kind]:
+        fields[name] = reduce(name, [life.rows[key][2][name] for life in having + gone])
+    for name in MOMENTARY.get(kind, ()):
+        column = [life.rows[key][2][name] for life in current]
+        if name == "value":
+            fields |= {"sum": add(column) if column else None, "number": len(column)}
+            fields |= {"min": min(column, default=None), "max": max(column, default=None)}
+            fields["mean"] = fields["sum"] / len(column) if column else None
+        else:
+            fields[name] = add(column) if column else None
+    if any(isinstance(value, int) and not -LARGEST - 1 <= value <= LARGEST for value in fields.values()):
+        raise OverflowError
+    fields |= {"lives": len(current), "instances": len({life.instance for life in current}), "retired": len(gone)}
+    return fields
+
+
+def is_current(life: Life, row: tuple[int, int, dict[str, Any]], clock: int) -> bool:
+    """Tell whether the life is living, and its newest snapshot has the row's metric."""
+    part, seq, _ = row
+    living = not life.final and not life.dead and clock < life.heard_ms + 3 * life.every_ms
+    return living and seq == life.newest.get(part, 0)
+
+
+def reduce(name: str, column: list[Any]) -> Any:
+    """Make one value of many lives' values of the field `name`."""
+    known = [value for value in column if value is not None]
+    if name in ("count", "sum"):
+        return add(known) if known or name == "count" else None
+    return (min if name in ("min", "start") else max)(known, default=None)
+
+
+def add(column: list[Any]) -> int | float:
+    """Add whole numbers exactly; with a float among them, round the exact sum once."""
+    exact = sum((Fraction(value) for value in column), Fraction(0))
+    return float(exact) if any(isinstance(value, float) for value in column) else int(exact)
+
+
+def read_key(key: bytes | None) -> str:
+    """Return the instance ID."""
+    try:
+        instance = (key or b"").decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadError("not UTF-8") from error
+    if not instance or "\0" in instance or len(instance.encode()) > 1024:
+        raise BadError("no instance ID")
+    return instance
+
+
+def read_value(value: bytes) -> dict[str, Any]:
+    """Return the JSON object in a value."""
+    try:
+        text = value.decode("utf-8")
+        if depth(text) > 64:
+            raise BadError("nested too deep")
+        document = json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < 401 else float(digits))
+    except ValueError as error:
+        raise BadError("not JSON in UTF-8") from error
+    if not isinstance(document, dict):
+        raise BadError("not an object")
+    if "metrics" not in document and not ("name" in document and "value" in document):
+        raise BadError("neither form")
+    return document
+
+
+def depth(text: str) -> int:
+    """Return how deep brackets nest, those within texts not counted."""
+    deepest = level = 0
+    quoted = escaped = False
+    for character in text:
+        if quoted:
+            quoted = escaped or character != '"'
+            escaped = character == "\\" and not escaped
+        elif character == '"':
+            quoted = True
+        elif character in "[{":
+            level += 1
+            deepest = max(deepest, level)
+        elif character in "]}":
+            level -= 1
+    return deepest
+
+
+def read_header(document: dict[str, Any], clock: int, retire_after_ms: int) -> dict[str, Any]:
+    """Return a snapshot's header; raises BadError where it is not one, or comes too late."""
+    if not isinstance(document["metrics"], list):
+        raise BadError("metrics")
+    whole(document.get("v", 1), 1, 1)
+    text(document.get("app"), 1, 512)
+    if not re.fullmatch(f"[0-7][{ULID_DIGITS}]{{25}}", text(document.get("life"), 26, 26)):
+        raise BadError("life")
+    whole(document.get("part"), 0, LARGEST)
+    whole(document.get("seq"), 1, LARGEST)
+    whole(document.get("ts"), 0, LARGEST)
+    whole(document.get("every_ms"), 10, HOUR_MS)
+    if not isinstance(document.get("final"), bool):
+        raise BadError("final")
+    prev = document.get("prev")
+    known = ulid_ms(document["life"]) if prev is None else whole(prev, 0, LARGEST)
+    if clock >= known + retire_after_ms:
+        raise BadError("too late")
+    return document
+
+
+def read_short_form(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the short form as a header with its one metric."""
+    tags = read_tags(document)
+    key = ("default", text(document["name"], 1, 512), "counter", tags)
+    metric = (key, whole(document["value"], 0, LARGEST))
+    return {"app": "default", "life": "", "final": False, "every_ms": None, "metric": metric}
+
+
+def read_metric(item: Any, app: str) -> tuple[Key, dict[str, Any]]:
+    """Return a metric's identity and what is kept of it."""
+    if not isinstance(item, dict) or not isinstance(item.get("type"), str) or item["type"] not in FOR_GOOD:
+        raise BadError("type")
+    kind = item["type"]
+    key = (app, text(item.get("name"), 1, 512), kind, read_tags(item))
+    fields: dict[str, Any] = {}
+    for name in REQUIRED.get(kind, ("count",)):
+        fields[name] = number(item.get(name)) if name == "value" else whole(item.get(name), 0, LARGEST)
+    if kind in ("meter", "timer"):
+        fields |= {name: number(item.get(name, 0.0)) for name in RATES}
+    if kind in ("histogram", "timer"):
+        fields["sum"] = number(item.get("sum", 0.0))
+        for name in ("min", "max", *QUANTILES):
+            if item.get(name) is not None:
+                fields[name] = number(item[name])
+        fields = {"min": None, "max": None} | fields
+        if item.get("sketch") is not None:
+            text(item["sketch"], 0, 2**62)
+    return key, fields
+
+
+def read_tags(item: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return the sorted tags of a metric."""
+    tags = item.get("tags", {})
+    if not isinstance(tags, dict) or len(tags) > 32:
+        raise BadError("tags")
+    return tuple(sorted((text(name, 1, 128), text(value, 0, 512)) for name, value in tags.items()))
+
+
+def text(value: Any, shortest: int, longest: int) -> str:
+    """Return `value` if it is a text that every store can keep."""
+    if not isinstance(value, str) or not shortest <= len(value) <= longest or "\0" in value:
+        raise BadError("text")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise BadError("half a surrogate pair") from error
+    return value
+
+
+def whole(value: Any, least: int, greatest: int) -> int:
+    """Return `value` if it is a whole number within bounds."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= greatest:
+        raise BadError("whole number")
+    return value
+
+
+def number(value: Any) -> int | float:
+    """Return `value` if it is a number; as a float where 64 bits do not hold it."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BadError("number")
+    try:
+        near = float(value)
+    except OverflowError as error:
+        raise BadError("beyond floats") from error
+    if near in (float("inf"), float("-inf")) or near != near:  # noqa: PLR0124  (NaN alone differs from itself)
+        raise BadError("not finite")
+    return value if isinstance(value, float) or -LARGEST - 1 <= value <= LARGEST else near
+
+
+def ulid_ms(life: str) -> int:
+    """Return the epoch milliseconds in a ULID's first ten characters."""
+    total = 0
+    for character in life[:10]:
+        total = total * 32 + ULID_DIGITS.index(character)
+    return total
