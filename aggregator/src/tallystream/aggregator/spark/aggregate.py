@@ -94,6 +94,7 @@ def run(settings: AggregateSettings) -> int:
         begin, partial = _begin(settings, topics, kafka)
         rows = [ledger.decode(value) for value in ledger.read_tail(topics.ledger, kafka)]
         epoch = _next_epoch(rows, topics, kafka)
+        ends = _ends(topics, kafka) if settings.catch_up else None
         writer = ledger.LedgerWriter(topics.ledger, kafka)
         opened = int(time.time() * 1000)
         writer.write([ledger.LedgerRow(kind="opened", query=ledger.QUERY, epoch=epoch, ts=opened, partial=partial)])
@@ -118,13 +119,16 @@ def run(settings: AggregateSettings) -> int:
             .outputMode("update")
             .option("checkpointLocation", str(settings.checkpoint))
             .queryName("aggregate")
+            .trigger(processingTime=f"{settings.trigger_ms} milliseconds")
         )
-        if settings.catch_up:
-            stream = stream.trigger(availableNow=True)
-        else:
-            stream = stream.trigger(processingTime=f"{settings.trigger_ms} milliseconds")
-        query = stream.start()
-        return run_until_stopped(query, ready=settings.ready_file, stop=stop, after_batch=books.catch_up)
+
+        def after_batch() -> None:
+            books.catch_up()
+            # Not Spark's trigger availableNow: with timers in the plan it never ends (Spark 4.2).
+            if ends is not None and books.reached(ends):
+                stop.event.set()
+
+        return run_until_stopped(stream.start(), ready=settings.ready_file, stop=stop, after_batch=after_batch)
     finally:
         end_session(session)
         committer.close()
@@ -181,6 +185,12 @@ def _begin(settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str]
             "sums would lack what came before: name the checkpoint that has it, or accept that with --accept-partial",
         )
     return offsets, bool(missing)
+
+
+def _ends(topics: Topics, kafka: Mapping[str, str]) -> dict[str, dict[str, int]]:
+    """Return where `metrics` ends now."""
+    ends = resolve("latest", topics.metrics, GROUP, topics.ledger, kafka)
+    return {topics.metrics: {str(partition): end for partition, end in ends.items()}}
 
 
 def _next_epoch(rows: Sequence[ledger.LedgerRow], topics: Topics, kafka: Mapping[str, str]) -> int:

@@ -15,9 +15,10 @@ from tallystream.aggregator.ledger import QUERY, LedgerRow, LedgerWriter
 from tallystream.aggregator.spark.offsets import Finished, finished_batches
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
-    from tallystream.aggregator.spark.commits import GroupCommitter
+    from tallystream.aggregator.spark.commits import GroupCommitter, Offsets
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,15 @@ class Bookkeeper:
         self._epoch = epoch
         self._last = last
         self._failing = False
+        self._end: Offsets = {}
+
+    def reached(self, ends: Mapping[str, Mapping[str, int]]) -> bool:
+        """Tell whether the books have got to `ends`: topic → partition → the next offset to read."""
+        return all(
+            self._end.get(topic, {}).get(partition, 0) >= end
+            for topic, partitions in ends.items()
+            for partition, end in partitions.items()
+        )
 
     def catch_up(self) -> None:
         """Do the books of every batch that has finished since the last call.
@@ -59,7 +69,7 @@ class Bookkeeper:
             self._failing = True
             return
         self._failing = False
-        self._last = batches[-1].batch
+        self._last, self._end = batches[-1].batch, batches[-1].end
 
     def _row(self, batch: Finished) -> LedgerRow:
         return LedgerRow(

@@ -56,8 +56,18 @@ class KafkaBroker:
             BrokerError: it ended, or did not answer in time.
             JarsError: its jars can't be had.
         """
-        if self.pid is not None:
-            return self
+        if self.pid is None:
+            self.begin()
+            self._wait(timeout)
+        return self
+
+    def begin(self) -> None:
+        """Start without waiting for an answer; `answers` tells when it is there.
+
+        Raises:
+            BrokerError: its data directory can't be made.
+            JarsError: its jars can't be had.
+        """
         classpath = os.pathsep.join(str(path) for path in jars.fetch("broker"))
         self._dir.mkdir(parents=True, exist_ok=True)
         self._port = self._port or free_port()
@@ -65,9 +75,15 @@ class KafkaBroker:
         java = [jars.java(), f"-Xmx{self._heap_mb}m", "-cp", classpath]
         if not (self._dir / "data" / "meta.properties").exists():
             self._format([*java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties)])
-        self._process = spawn([*java, "kafka.Kafka", str(properties)], self._log)
-        self._wait(timeout)
-        return self
+        self._process = spawn([*java, "kafka.Kafka", str(properties)], self.log)
+
+    def answers(self) -> bool:
+        """Tell whether the broker answers now; takes up to a second."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+        try:
+            return bool(admin.list_topics(timeout=1.0).brokers)
+        except KafkaException:
+            return False
 
     def stop(self) -> None:
         """Stop in order; safe to call again."""
@@ -86,8 +102,13 @@ class KafkaBroker:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    def poll(self) -> int | None:
+        """Return the exit code of the process that has ended, None while it runs or before it was started."""
+        return None if self._process is None else self._process.poll()
+
     @property
-    def _log(self) -> Path:
+    def log(self) -> Path:
+        """What the broker says."""
         return self._dir / "broker.log"
 
     def _write_properties(self) -> Path:
@@ -125,14 +146,10 @@ class KafkaBroker:
 
     def _wait(self, timeout: float) -> None:
         began = time.monotonic()
-        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
         while time.monotonic() - began < timeout:
             if self.pid is None:
-                raise BrokerError(f"broker: it ended while starting; {self._log} says:\n{tail(self._log)}")
-            try:
-                if admin.list_topics(timeout=1.0).brokers:
-                    return
-            except KafkaException:
-                continue  # it does not answer yet; the loop's limit says when that is an error
+                raise BrokerError(f"broker: it ended while starting; {self.log} says:\n{tail(self.log)}")
+            if self.answers():
+                return
         self.kill()
-        raise BrokerError(f"broker: no answer after {timeout:g} s; {self._log} says:\n{tail(self._log)}")
+        raise BrokerError(f"broker: no answer after {timeout:g} s; {self.log} says:\n{tail(self.log)}")

@@ -1,0 +1,197 @@
+"""`tallystream ship`: the sums of `metrics-agg` to a store, in order, as one Spark query with its own checkpoint."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from tallystream.aggregator import sums
+from tallystream.aggregator.ship.fence import Fence
+from tallystream.aggregator.ship.patience import StoppedError, persist
+from tallystream.aggregator.ship.points import point
+from tallystream.aggregator.sinks.stores import StoreSettings, open_sink
+from tallystream.aggregator.spark.commits import GroupCommitter
+from tallystream.aggregator.spark.kafka import source_options
+from tallystream.aggregator.spark.offsets import last_committed
+from tallystream.aggregator.spark.running import StopRequest, run_until_stopped
+from tallystream.aggregator.spark.session import build_session, end_session
+from tallystream.aggregator.topics import Topics, create_topics
+from tallystream.reporter.errors import ConfigError, TallystreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame
+
+    from tallystream.aggregator.sinks.base import Sink
+
+log = logging.getLogger(__name__)
+
+GROUP = "tallystream-shipper"
+"""The consumer group under which the query's offsets are committed; prefixed like the topics."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShipSettings:
+    """What `tallystream ship` may be told. `checkpoint` is Spark's own directory; the fence lies beside it.
+
+    `max_records_per_trigger` caps a batch, `trigger_ms` is the interval between two; `ready_file` is created when the
+    first batch has run. `kafka` are librdkafka options.
+    """
+
+    bootstrap_servers: str
+    checkpoint: Path
+    store: StoreSettings
+    topic_prefix: str = ""
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    max_records_per_trigger: int = 20_000
+    trigger_ms: int = 500
+    ready_file: Path | None = None
+    master: str = "local[1]"
+    driver_memory: str = "512m"
+
+    def __post_init__(self) -> None:
+        if self.max_records_per_trigger < 1:
+            raise ConfigError("--max-records", self.max_records_per_trigger, "give a whole number above zero")
+        if self.trigger_ms < 0:
+            raise ConfigError("--trigger-ms", self.trigger_ms, "give milliseconds, 0 for as fast as possible")
+        if not self.bootstrap_servers:
+            raise ConfigError("--bootstrap-servers", self.bootstrap_servers, "name a broker, as in localhost:9092")
+
+
+class Shipper:
+    """Writes batches of `metrics-agg` to a sink. `unreadable` counts the rows that were not sums.
+
+    Delivery: at least once and in offset order; a batch returns when the sink has all of it, however long the sink is
+    away, so that no later one begins before.
+    """
+
+    def __init__(self, sink: Sink, fence: Fence, stop: StopRequest) -> None:
+        self._sink = sink
+        self._fence = fence
+        self._stop = stop
+        self._set_up = False
+        self.unreadable = 0
+
+    def batch(self, frame: DataFrame, number: int) -> None:
+        """Ship one batch.
+
+        Raises:
+            StoppedError: the sink was away when a stop was asked for; the batch is not done.
+            ConfigError: the sink refuses the settings, whatever one waits.
+        """
+        rows = frame.select("partition", "offset", "value").collect()
+        rows.sort(key=lambda row: (row["partition"], row["offset"]))
+        points = [point(row) for row in self._fence.admit(self._read((row["offset"], row["value"]) for row in rows))]
+
+        def write() -> None:
+            if not self._set_up:
+                self._sink.setup()
+                self._set_up = True
+            self._sink.write(points)
+            self._sink.flush()
+
+        persist(write, self._stop.event)
+        log.debug("batch %d: %d points", number, len(points))
+
+    def _read(self, rows: Iterable[tuple[int, bytes | None]]) -> Iterable[sums.Sum]:
+        for offset, value in rows:
+            try:
+                yield sums.decode(bytes(value or b""))
+            except msgspec.DecodeError as error:
+                self.unreadable += 1
+                log.warning("offset %d is not a sum and is not shipped: %s", offset, error)
+
+
+def run(settings: ShipSettings) -> int:
+    """Ship until SIGTERM or SIGINT; then finish the batch and return 0.
+
+    Delivery: every row of `metrics-agg` that a current aggregator wrote becomes its point, at least once and in order
+    within a series; a store that is away delays points and loses none.
+
+    Raises:
+        ConfigError: a setting can't be used, or the store refuses it.
+        TallystreamError: the query failed, or the broker can't be reached.
+    """
+    stop = StopRequest()
+    stop.install()
+    topics = Topics(settings.topic_prefix)
+    kafka: dict[str, str | int | float | bool] = {
+        **settings.kafka,
+        "bootstrap.servers": settings.bootstrap_servers,
+    }
+    java = source_options(settings.bootstrap_servers, settings.kafka)
+    admin = AdminClient(kafka)
+    try:
+        create_topics(admin, topics)
+    except KafkaException as error:
+        raise TallystreamError(f"broker {settings.bootstrap_servers}: {error.args[0]}") from error
+    sink = open_sink(settings.store)
+    shipper = Shipper(sink, Fence(settings.checkpoint.with_name(settings.checkpoint.name + ".epoch")), stop)
+    committer = GroupCommitter(settings.bootstrap_servers, settings.topic_prefix + GROUP, settings.kafka)
+    session = build_session("tallystream ship", master=settings.master, driver_memory=settings.driver_memory)
+    failures: list[Exception] = []
+
+    def batch(frame: DataFrame, number: int) -> None:
+        try:
+            shipper.batch(frame, number)
+        except Exception as error:
+            failures.append(error)  # Spark would report it as text of a Java exception
+            raise
+
+    books = _Commits(settings.checkpoint, committer)
+    try:
+        log.info("shipping %s to %s", topics.agg, settings.store.spec)
+        query = (
+            session.readStream.format("kafka")
+            .options(**java)
+            .option("subscribe", topics.agg)
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", str(settings.max_records_per_trigger))
+            # Compaction deletes old sums of a key: what is missing was replaced by a later row of the same topic.
+            .option("failOnDataLoss", "false")
+            .load()
+            .writeStream.foreachBatch(batch)
+            .option("checkpointLocation", str(settings.checkpoint))
+            .queryName("ship")
+            .trigger(processingTime=f"{settings.trigger_ms} milliseconds")
+            .start()
+        )
+        try:
+            return run_until_stopped(query, ready=settings.ready_file, stop=stop, after_batch=books.catch_up)
+        except TallystreamError:
+            if failures and isinstance(failures[-1], StoppedError):
+                return 0
+            if failures and isinstance(failures[-1], TallystreamError):
+                raise failures[-1] from None
+            raise
+    finally:
+        end_session(session)
+        committer.close()
+        sink.close()
+
+
+class _Commits:
+    """Commits the end of the last finished batch, from the checkpoint's own log: after a crash too."""
+
+    def __init__(self, checkpoint: Path, committer: GroupCommitter) -> None:
+        self._checkpoint = checkpoint
+        self._committer = committer
+        self._last = -1
+
+    def catch_up(self) -> None:
+        done = last_committed(self._checkpoint)
+        if done is None or done[0] == self._last:
+            return
+        try:
+            self._committer.commit(done[1])
+        except KafkaException as error:
+            log.warning("offsets of batch %d: not committed yet (%s); trying again", done[0], error)
+            return
+        self._last = done[0]

@@ -1,0 +1,71 @@
+"""The options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tallystream.reporter.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+KAFKA_ENV = "TALLYSTREAM_KAFKA_"
+"""TALLYSTREAM_KAFKA_SASL_PASSWORD is the option sasl.password: for what must not be on a command line."""
+
+BootstrapServers = Annotated[
+    str, typer.Option(help="The brokers, host:port,…", envvar="TALLYSTREAM_BOOTSTRAP_SERVERS", show_envvar=True)
+]
+TopicPrefix = Annotated[
+    str, typer.Option(help="Goes before the name of every topic and consumer group.", envvar="TALLYSTREAM_TOPIC_PREFIX")
+]
+Checkpoint = Annotated[Path, typer.Option(help="Spark's directory: offsets, commits, state.", file_okay=False)]
+Store = Annotated[str, typer.Option(help="local:PATH or influxdb:URL.", envvar="TALLYSTREAM_STORE", show_envvar=True)]
+Org = Annotated[str | None, typer.Option(help="InfluxDB's organization; INFLUXDB_ORG if not given.")]
+Bucket = Annotated[str | None, typer.Option(help="InfluxDB's bucket; INFLUXDB_BUCKET, or tallystream.")]
+RetentionDays = Annotated[float, typer.Option(help="How long the local store keeps points; 0 for ever.")]
+Kafka = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=VALUE",
+        help="A librdkafka option, repeatable; secrets by environment, as in TALLYSTREAM_KAFKA_SASL_PASSWORD.",
+    ),
+]
+MaxRecords = Annotated[int, typer.Option(help="How many records a batch takes at most.")]
+TriggerMs = Annotated[int, typer.Option(help="Milliseconds from one batch to the next; 0 for as fast as possible.")]
+Master = Annotated[str, typer.Option(help="Spark's master; spark-submit's own stands.")]
+DriverMemory = Annotated[str, typer.Option(help="The heap of Spark's driver.")]
+ReadyFile = Annotated[Path | None, typer.Option(help="A file that is created as soon as the command does its work.")]
+Data = Annotated[Path, typer.Option(help="The folder with all data of the local system.", file_okay=False)]
+
+
+def kafka_options(given: Iterable[str] | None, env: Mapping[str, str]) -> dict[str, str]:
+    """Return librdkafka's options from the environment and from `KEY=VALUE` texts, which win.
+
+    Raises:
+        ConfigError: a text has no `=`. The value is never shown: it may be a secret.
+    """
+    options = {
+        name.removeprefix(KAFKA_ENV).lower().replace("_", "."): value
+        for name, value in env.items()
+        if name.startswith(KAFKA_ENV)
+    }
+    for text in given or ():
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise ConfigError("--kafka", key, "give KEY=VALUE, as in security.protocol=SSL")
+        options[key] = value
+    return options
+
+
+def one_of(option: str, value: str, *allowed: str) -> str:
+    """Return `value`, which must be one of `allowed`.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if value not in allowed:
+        raise ConfigError(option, value, f"give {' or '.join(allowed)}")
+    return value

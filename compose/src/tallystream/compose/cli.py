@@ -1,0 +1,269 @@
+"""The `tallystream` command. Each command is thin: options, settings, run; heavy imports wait until needed."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tallystream.compose import _options as o
+from tallystream.reporter.errors import ConfigError, TallystreamError
+
+app = typer.Typer(
+    name="tallystream",
+    help="Exact sums over all instances of a streaming application, and the lag of every consumer.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+lag_app = typer.Typer(help="The lag of every consumer group.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(lag_app, name="lag")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"tallystream {version('tallystream-compose')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    *,
+    log_level: Annotated[
+        str, typer.Option(help="debug, info, warning or error.", envvar="TALLYSTREAM_LOG_LEVEL")
+    ] = "info",
+    _show: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say it and exit.")
+    ] = False,
+) -> None:
+    level = logging.getLevelNamesMapping().get(log_level.upper())
+    if level is None:
+        raise ConfigError("--log-level", log_level, "give debug, info, warning or error")
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+
+@app.command()
+def aggregate(
+    *,
+    checkpoint: o.Checkpoint,
+    bootstrap_servers: o.BootstrapServers = "localhost:9092",
+    topic_prefix: o.TopicPrefix = "",
+    kafka: o.Kafka = None,
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            help="Where a new table begins: earliest, latest, group, a time in UTC, ledger:TIME, or offsets as JSON.",
+        ),
+    ] = "earliest",
+    accept_partial: Annotated[
+        bool, typer.Option("--accept-partial", help="Let a new table begin in the middle of the topic.")
+    ] = False,
+    catch_up: Annotated[bool, typer.Option("--catch-up", help="Exit when everything that is there is summed.")] = False,
+    on_data_loss: Annotated[
+        str, typer.Option(help="fail or continue when records that were not read have been deleted.")
+    ] = "fail",
+    max_records: o.MaxRecords = 50_000,
+    trigger_ms: o.TriggerMs = 500,
+    retire_after_h: Annotated[
+        float, typer.Option(help="Hours after which a life that was not heard from is retired.")
+    ] = 24.0,
+    master: o.Master = "local[2]",
+    driver_memory: o.DriverMemory = "1g",
+    ready_file: o.ReadyFile = None,
+) -> None:
+    """Sum the topic metrics over instances, as a changelog table, into metrics-agg."""
+    from tallystream.aggregator.spark.aggregate import AggregateSettings, run
+    from tallystream.aggregator.table.table import TableSettings
+
+    settings = AggregateSettings(
+        bootstrap_servers,
+        checkpoint,
+        topic_prefix=topic_prefix,
+        kafka=o.kafka_options(kafka, os.environ),
+        max_records_per_trigger=max_records,
+        trigger_ms=trigger_ms,
+        start=start,
+        accept_partial=accept_partial,
+        catch_up=catch_up,
+        on_data_loss=o.one_of("--on-data-loss", on_data_loss, "fail", "continue"),  # type: ignore[arg-type]  # just so
+        table=TableSettings(retire_after_ms=int(retire_after_h * 3_600_000)),
+        ready_file=ready_file,
+        master=master,
+        driver_memory=driver_memory,
+    )
+    raise typer.Exit(run(settings))
+
+
+@app.command()
+def ship(
+    *,
+    checkpoint: o.Checkpoint,
+    store: o.Store,
+    bootstrap_servers: o.BootstrapServers = "localhost:9092",
+    topic_prefix: o.TopicPrefix = "",
+    kafka: o.Kafka = None,
+    org: o.Org = None,
+    bucket: o.Bucket = None,
+    retention_days: o.RetentionDays = 30.0,
+    max_records: o.MaxRecords = 20_000,
+    trigger_ms: o.TriggerMs = 500,
+    master: o.Master = "local[1]",
+    driver_memory: o.DriverMemory = "512m",
+    ready_file: o.ReadyFile = None,
+) -> None:
+    """Write the sums of metrics-agg to InfluxDB or to the local store, in order."""
+    from tallystream.aggregator.sinks.stores import StoreSettings
+    from tallystream.aggregator.spark.ship import ShipSettings, run
+
+    settings = ShipSettings(
+        bootstrap_servers,
+        checkpoint,
+        StoreSettings.parse(store, org=org, bucket=bucket, retention_days=retention_days),
+        topic_prefix=topic_prefix,
+        kafka=o.kafka_options(kafka, os.environ),
+        max_records_per_trigger=max_records,
+        trigger_ms=trigger_ms,
+        ready_file=ready_file,
+        master=master,
+        driver_memory=driver_memory,
+    )
+    raise typer.Exit(run(settings))
+
+
+@app.command()
+def page(
+    *,
+    store: o.Store,
+    org: o.Org = None,
+    bucket: o.Bucket = None,
+    port: Annotated[int, typer.Option(help="The port to listen on; 0 takes a free one.")] = 8501,
+    address: Annotated[str, typer.Option(help="The address to listen on; the page has no password.")] = "127.0.0.1",
+    refresh: Annotated[float, typer.Option(help="Seconds from one refresh to the next.")] = 2.0,
+    ready_file: o.ReadyFile = None,
+) -> None:
+    """Show the sums, the living instances and the lag, on a page that refreshes by itself."""
+    from tallystream.aggregator.sinks.stores import StoreSettings
+    from tallystream.dashboards.page import PageSettings, run
+
+    parsed = StoreSettings.parse(store, org=org, bucket=bucket)
+    settings = PageSettings(store=parsed, port=port, address=address, refresh_s=refresh, ready_file=ready_file)
+    raise typer.Exit(run(settings))
+
+
+@lag_app.command("collect")
+def lag_collect(
+    *,
+    store: o.Store,
+    bootstrap_servers: o.BootstrapServers = "localhost:9092",
+    kafka: o.Kafka = None,
+    org: o.Org = None,
+    bucket: o.Bucket = None,
+    retention_days: o.RetentionDays = 30.0,
+    interval: Annotated[float, typer.Option(help="Seconds between two rounds, 1 to 60.")] = 2.0,
+    include: Annotated[list[str] | None, typer.Option(help="Shell pattern of groups to watch; repeatable.")] = None,
+    exclude: Annotated[list[str] | None, typer.Option(help="Shell pattern of groups to leave out; repeatable.")] = None,
+    ready_file: o.ReadyFile = None,
+) -> None:
+    """Ask for the lag of every consumer group at an interval, and keep it in the store."""
+    from tallystream.aggregator.sinks.stores import StoreSettings
+    from tallystream.dashboards.lag.collect import CollectSettings, run
+
+    settings = CollectSettings(
+        store=StoreSettings.parse(store, org=org, bucket=bucket, retention_days=retention_days),
+        bootstrap_servers=bootstrap_servers,
+        interval=interval,
+        include=tuple(include or ("*",)),
+        exclude=tuple(exclude or ()),
+        options=o.kafka_options(kafka, os.environ),
+        ready_file=ready_file,
+    )
+    raise typer.Exit(run(settings))
+
+
+@app.command()
+def up(
+    *,
+    data: o.Data = Path(".tallystream"),
+    broker_port: Annotated[int, typer.Option(help="The broker's port; 0 takes a free one.")] = 9092,
+    page_port: Annotated[int, typer.Option(help="The page's port; 0 takes a free one.")] = 8501,
+    store: Annotated[
+        str | None,
+        typer.Option(help="local:PATH or influxdb:URL; the local store in the data folder if not given."),
+    ] = None,
+    org: o.Org = None,
+    bucket: o.Bucket = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Return when everything is up.")] = False,
+) -> None:
+    """Run the local system: broker, aggregator, shipper, lag collector and page; a component that dies is restarted."""
+    from tallystream.aggregator.sinks.stores import StoreSettings
+    from tallystream.compose.local import running
+    from tallystream.compose.local.system import SystemSettings
+
+    parsed = None if store is None else StoreSettings.parse(store, org=org, bucket=bucket)
+    settings = SystemSettings(data, broker_port=broker_port, page_port=page_port, store=parsed)
+    raise typer.Exit(running.detach(sys.argv[1:], data) if detach else running.foreground(settings))
+
+
+@app.command()
+def down(*, data: o.Data = Path(".tallystream")) -> None:
+    """End the local system of a data folder; its data is kept."""
+    from tallystream.compose.local import running
+
+    raise typer.Exit(running.down(data))
+
+
+@app.command()
+def status(*, data: o.Data = Path(".tallystream")) -> None:
+    """Say what of the local system is up; exit code 0 when all of it is, 1 otherwise."""
+    from tallystream.compose.local import running
+
+    raise typer.Exit(running.status(data))
+
+
+@app.command()
+def demo(
+    *,
+    events: Annotated[
+        int | None, typer.Option(help="How many events to send; the whole data set three times over if not given.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer events: under two minutes.")] = False,
+    headless: Annotated[bool, typer.Option("--headless", help="Without the page and the lag collector.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Stay up after the table, until Ctrl-C.")] = False,
+    data: Annotated[
+        Path | None, typer.Option(help="The folder for everything; a temporary one, removed at the end, if not given.")
+    ] = None,
+    page_port: Annotated[int, typer.Option(help="The page's port; 0 takes a free one.")] = 0,
+) -> None:
+    """The demonstration: a million real events, two consumers, a kill -9, and sums that agree to the integer."""
+    from tallystream.compose.demo.run import DemoSettings, run
+
+    settings = DemoSettings(events=events, quick=quick, headless=headless, keep=keep, data=data, page_port=page_port)
+    raise typer.Exit(run(settings))
+
+
+def main() -> None:
+    """Run the command line: a wrong setting is one sentence and exit code 2, a failure one sentence and code 1."""
+    try:
+        app()
+    except ConfigError as error:
+        sys.exit(_said(error, 2))
+    except TallystreamError as error:
+        sys.exit(_said(error, 1))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _said(error: TallystreamError, code: int) -> int:
+    sys.stderr.write(f"{error}\n")
+    return code
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""Starts components in order, starts again the ones that die, stops them all in reverse order."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from tallystream.compose.local.backoff import Backoff
+from tallystream.reporter.errors import TallystreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tallystream.compose.local.component import Component
+
+State = Literal["waiting", "starting", "up", "died", "stopped"]
+POLL_S = 0.1
+
+
+class StartError(TallystreamError):
+    """A component did not come up; the message ends with what it said last."""
+
+
+@dataclass(slots=True)
+class Watched:
+    """One component and what happened to it; times are of the supervisor's clock, in seconds."""
+
+    component: Component
+    state: State = "waiting"
+    restarts: int = 0
+    began: float = 0.0
+    again: float = 0.0
+    backoff: Backoff = field(default_factory=Backoff)
+
+
+class Supervisor:
+    """Keeps components running. `say` gets a sentence for everything that happens; used by one thread.
+
+    `changed` is called after each change of a state, with all of them.
+    """
+
+    def __init__(
+        self,
+        components: Sequence[Component],
+        *,
+        say: Callable[[str], None],
+        changed: Callable[[Sequence[Watched]], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self.watched = [Watched(component) for component in components]
+        self._say = say
+        self._changed = changed
+        self._clock = clock
+        self._pause = pause
+
+    def start(self, *, after: Callable[[str], None] = lambda _: None) -> None:
+        """Start each component when the one before is ready; `after` is called with the name of each that is.
+
+        Raises:
+            StartError: one ended, or was not ready in its time.
+        """
+        for one in self.watched:
+            began = self._clock()
+            self._begin(one)
+            while not one.component.ready():
+                code = one.component.poll()
+                if code is not None:
+                    raise StartError(f"{one.component.name}: ended with code {code}:\n{one.component.said()}")
+                if self._clock() - began > one.component.patience_s:
+                    limit = one.component.patience_s
+                    raise StartError(f"{one.component.name}: not up after {limit:g} s:\n{one.component.said()}")
+                self._pause(POLL_S)
+            self._set(one, "up")
+            self._say(f"{one.component.name} is up, after {self._clock() - began:.1f} s")
+            after(one.component.name)
+
+    def tick(self) -> None:
+        """Look once at every component: notice the dead, start again those whose pause is over."""
+        for one in self.watched:
+            if one.state in {"up", "starting"}:
+                self._look(one)
+            elif one.state == "died" and self._clock() >= one.again:
+                one.restarts += 1
+                self._begin(one)
+                self._say(f"{one.component.name} is started again ({one.restarts})")
+
+    def stop(self) -> None:
+        """Stop every component, the last one first; safe to call again."""
+        for one in reversed(self.watched):
+            if one.state not in {"waiting", "stopped"}:
+                one.component.stop()
+                self._set(one, "stopped")
+                self._say(f"{one.component.name} is stopped")
+
+    def _look(self, one: Watched) -> None:
+        code = one.component.poll()
+        if code is not None:
+            pause = one.backoff.died(self._clock() - one.began)
+            one.again = self._clock() + pause
+            self._set(one, "died")
+            self._say(f"{one.component.name} died (code {code}); it is started again in {pause:g} s")
+        elif one.state == "starting" and one.component.ready():
+            self._set(one, "up")
+            self._say(f"{one.component.name} is up again, after {self._clock() - one.began:.1f} s")
+
+    def _begin(self, one: Watched) -> None:
+        one.component.begin()
+        one.began = self._clock()
+        self._set(one, "starting")
+
+    def _set(self, one: Watched, state: State) -> None:
+        one.state = state
+        self._changed(self.watched)

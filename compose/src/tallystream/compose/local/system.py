@@ -1,0 +1,193 @@
+"""The local system: broker, aggregator, shipper, lag collector and page, all data in one folder."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import sys
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING, Self
+
+from confluent_kafka.admin import AdminClient
+
+from tallystream.aggregator.topics import Topics, create_topics
+from tallystream.compose.local import record
+from tallystream.compose.local.component import Broker, Command, Component
+from tallystream.compose.local.supervisor import Supervisor, Watched
+from tallystream.compose.servers._process import free_port
+from tallystream.compose.servers.broker import KafkaBroker
+from tallystream.reporter.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from tallystream.aggregator.sinks.stores import StoreSettings
+
+RECORD = "system.json"
+
+
+@dataclass(frozen=True, slots=True)
+class SystemSettings:
+    """What may be chosen of the local system.
+
+    `data` holds everything: the broker's records, checkpoints, the local store, logs. A port of 0 takes a free one,
+    which then changes from start to start. `store` is None for the local store in `data`. `page` tells whether the page
+    and the lag collector run. `trigger_ms` is the interval of both Spark queries.
+    """
+
+    data: Path
+    broker_port: int = 0
+    page_port: int = 0
+    store: StoreSettings | None = None
+    page: bool = True
+    trigger_ms: int = 500
+    lag_interval_s: float = 2.0
+    extra_env: dict[str, str] = field(default_factory=dict, repr=False)
+
+
+class LocalSystem:
+    """Runs the system from `start` to `stop`, or as a context manager; `tick` keeps it running and has to be called.
+
+    The components die with the process that started them. One system at a time uses a data folder.
+    """
+
+    def __init__(self, settings: SystemSettings, *, say: Callable[[str], None]) -> None:
+        self._settings = settings
+        self._say = say
+        self._broker = KafkaBroker(settings.data / "broker", port=settings.broker_port or free_port())
+        self._page_port = settings.page_port or free_port()
+        self._lock: IO[str] | None = None
+        self._up = False
+        self._supervisor = Supervisor(self._components(), say=say, changed=self._write)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The broker's address."""
+        return self._broker.bootstrap_servers
+
+    @property
+    def page_url(self) -> str:
+        """The page's address, empty without a page."""
+        return f"http://127.0.0.1:{self._page_port}" if self._settings.page else ""
+
+    @property
+    def store_spec(self) -> str:
+        """The store, in the form that --store takes."""
+        store = self._settings.store
+        return store.spec if store is not None else f"local:{self._settings.data / 'store.db'}"
+
+    @property
+    def watched(self) -> Sequence[Watched]:
+        """The components and their states."""
+        return self._supervisor.watched
+
+    def start(self) -> Self:
+        """Start everything, in order, and return when all of it is up.
+
+        Raises:
+            ConfigError: a port is taken, or another system uses the data folder.
+            StartError: a component did not come up; what had been started is stopped again.
+        """
+        self._settings.data.mkdir(parents=True, exist_ok=True)
+        self._take_lock()
+        try:
+            _require_free("--broker-port", self._settings.broker_port)
+            _require_free("--page-port", self._settings.page_port if self._settings.page else 0)
+            self._supervisor.start(after=self._after)
+        except BaseException:
+            self.stop()
+            raise
+        self._up = True
+        self._write(self.watched)
+        return self
+
+    def tick(self) -> None:
+        """Notice what died, and start it again when its pause is over."""
+        self._supervisor.tick()
+
+    def stop(self) -> None:
+        """Stop everything, in reverse order; safe to call again."""
+        self._up = False
+        self._supervisor.stop()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _after(self, name: str) -> None:
+        if name == "broker":
+            admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+            create_topics(admin, Topics())
+
+    def _components(self) -> list[Component]:
+        data, servers = self._settings.data, ("--bootstrap-servers", self._broker.bootstrap_servers)
+        trigger = ("--trigger-ms", str(self._settings.trigger_ms))
+        store = ("--store", self.store_spec)
+        components: list[Component] = [
+            Broker(self._broker),
+            self._command("aggregate", *servers, *trigger, "--checkpoint", str(data / "aggregate")),
+            self._command("ship", *servers, *trigger, *store, "--checkpoint", str(data / "ship")),
+        ]
+        if self._settings.page:
+            every = ("--interval", str(self._settings.lag_interval_s))
+            components += [
+                self._command("lag", "collect", *servers, *store, *every),
+                self._command("page", *store, "--port", str(self._page_port)),
+            ]
+        return components
+
+    def _command(self, name: str, *arguments: str) -> Command:
+        data, store = self._settings.data, self._settings.store
+        env = dict(self._settings.extra_env)
+        if store is not None and store.kind == "influxdb":  # not on the command line, where everybody may read it
+            env |= {"INFLUXDB_TOKEN": store.token, "INFLUXDB_ORG": store.org, "INFLUXDB_BUCKET": store.bucket}
+        ready = data / f"{name}.ready"
+        return Command(
+            name,
+            [sys.executable, "-m", "tallystream.compose.cli", name, *arguments, "--ready-file", str(ready)],
+            log=data / "logs" / f"{name}.log",
+            ready=ready,
+            env=env,
+        )
+
+    def _take_lock(self) -> None:
+        lock = (self._settings.data / "lock").open("w", encoding="ascii")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            lock.close()
+            raise ConfigError(
+                "--data",
+                str(self._settings.data),
+                "another system uses it: end it with down, or name another folder",
+            ) from error
+        self._lock = lock
+
+    def _write(self, watched: Sequence[Watched]) -> None:
+        me = record.process(os.getpid())
+        if me is None:
+            raise AssertionError("this process has no ID")
+        components = [
+            record.ComponentRecord(one.component.name, one.state, one.restarts, record.process(one.component.pid))
+            for one in watched
+        ]
+        record.write(
+            self._settings.data / RECORD,
+            record.SystemRecord(me, self.bootstrap_servers, self.store_spec, self.page_url, self._up, components),
+        )
+
+
+def _require_free(option: str, port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise ConfigError(option, port, f"it is taken ({error.strerror}): give another one, or 0") from error
