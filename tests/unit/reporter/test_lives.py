@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tallystream.reporter.lives import HOUR_MS, RETIRE_MS, CannotTellError, Doubt, Lives
@@ -120,6 +120,29 @@ def play(run: Run, steps: list[tuple[str, object]]) -> None:
         assert run.table.count <= run.counted
 
 
+LOST_ACKNOWLEDGEMENT: list[tuple[str, object]] = [
+    ("count", 3),
+    ("hand_over", False),
+    ("arrive", None),
+    ("sleep", 25 * 3600),
+    ("acknowledge", True),
+]
+"""The broker appended the record, was away for a day, forgot the producer, and appended the retry: too late."""
+
+MENDED_FAILURE: list[tuple[str, object]] = [
+    ("count", 3),
+    ("hand_over", False),
+    ("fail", None),
+    ("count", 4),
+    ("hand_over", False),
+    ("acknowledge", False),
+    ("advance", 23.5 * 3600),
+]
+"""A record of unknown fate, and an acknowledged one after it: nothing is in doubt any more when the life ends."""
+
+
+@settings(max_examples=500)
+@example(LOST_ACKNOWLEDGEMENT)
 @given(STEPS)
 def test_the_sum_over_lives_is_exact(steps: list[tuple[str, object]]) -> None:
     """Any schedule of acknowledged, failed, lost, doubly appended and late records, and of new lives, sums exactly."""
@@ -129,6 +152,9 @@ def test_the_sum_over_lives_is_exact(steps: list[tuple[str, object]]) -> None:
     assert run.table.count == run.counted
 
 
+@settings(max_examples=500)
+@example(LOST_ACKNOWLEDGEMENT)
+@example(MENDED_FAILURE)
 @given(STEPS)
 def test_where_nobody_can_tell_nothing_is_counted_twice(steps: list[tuple[str, object]]) -> None:
     """Without a way to settle a doubt the sum never exceeds what was counted."""

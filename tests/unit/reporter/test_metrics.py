@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream.reporter import MetricRegistry
+from tallystream.reporter import MetricRegistry, record
 from tallystream.reporter.reservoir import DecayingReservoir, view
+from tallystream.reporter.sketch import Sketch
 from tallystream.reporter.testing import ManualClock
 
 
@@ -198,3 +199,33 @@ def test_position_keeps_the_furthest_on_each_side(registry: MetricRegistry) -> N
     for start, end in ((-1, 3), (4, 3)):
         with pytest.raises(ValueError, match="0 <= start <= position"):
             position.cover(start, end)
+
+
+def test_histogram_carries_a_sketch_of_all_values(registry: MetricRegistry) -> None:
+    """The record's sketch has every value, more than the sample can hold, and its quantiles are within 1 %."""
+    histogram = registry.histogram("h")
+    for value in range(1, 10_001):
+        histogram.update(value)
+    text = histogram.read().sketch
+    assert text is not None
+    sketch = Sketch.decode(text)
+    assert sketch.count == 10_000 == histogram.sketch().count
+    assert sketch.quantiles([0.5, 0.99]) == pytest.approx([5000, 9900], rel=0.0101)
+
+
+def test_a_snapshot_is_of_the_moment_of_its_capture(registry: MetricRegistry) -> None:
+    """What is updated between capture and the costly part is not in it, and the next reading has it."""
+    histogram, timer = registry.histogram("h"), registry.timer("t")
+    histogram.update(1)
+    timer.update(1)
+    finish, finish_timer = histogram.capture(), timer.capture()
+    histogram.update(2)
+    timer.update(2)
+    early, early_timer = finish(), finish_timer()
+    assert isinstance(early, record.Histogram)
+    assert isinstance(early_timer, record.Timer)
+    for found in (early, early_timer):
+        assert (found.count, found.sum, found.max, found.p999) == (1, 1, 1, 1)
+        assert Sketch.decode(found.sketch or "").count == 1
+    assert histogram.read().p999 == timer.read().p999 == 2
+    assert histogram.read() == histogram.read()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tallystream.reporter import record
+from tallystream.reporter.sketch import Sketch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,13 +42,29 @@ def until(metrics: list[record.Metric], base: Mapping[record.Identity, record.Me
 def _less(metric: record.Metric, base: record.Metric | None) -> record.Metric:
     moved = _moved(metric, base, -1)
     if isinstance(moved, record.Histogram) and moved.count == 0:
-        return msgspec.structs.replace(moved, sum=0.0, min=None, max=None)
+        return msgspec.structs.replace(moved, sum=0.0, min=None, max=None, sketch=None)
     return moved
 
 
 def _moved(metric: record.Metric, base: record.Metric | None, sign: int) -> record.Metric:
     if isinstance(base, record.Histogram) and isinstance(metric, record.Histogram):
-        return msgspec.structs.replace(metric, count=metric.count + sign * base.count, sum=metric.sum + sign * base.sum)
+        return msgspec.structs.replace(
+            metric,
+            count=metric.count + sign * base.count,
+            sum=metric.sum + sign * base.sum,
+            sketch=_moved_sketch(metric.sketch, base.sketch, sign),
+        )
     if isinstance(base, record.Counter | record.Meter) and isinstance(metric, record.Counter | record.Meter):
         return msgspec.structs.replace(metric, count=metric.count + sign * base.count)
     return metric
+
+
+def _moved_sketch(text: str | None, base: str | None, sign: int) -> str | None:
+    if base is None:
+        return text
+    sketch = Sketch.decode(text) if text else Sketch()
+    if sign > 0:
+        sketch.merge(Sketch.decode(base))
+    else:
+        sketch.subtract(Sketch.decode(base))
+    return sketch.encode()

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tallystream.reporter import record
 from tallystream.reporter.metric import Metric
 from tallystream.reporter.reservoir import DecayingReservoir, View, view
+from tallystream.reporter.sketch import Sketch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from tallystream.reporter.clock import Clock
 
@@ -20,10 +21,13 @@ BUFFER = 256
 
 
 class Histogram(Metric):
-    """Count, sum, min and max of all values, and a view of the recent ones (mean, stddev, p50 … p999)."""
+    """Count, sum, min, max and a sketch of all values, and a view of the recent ones (mean, stddev, p50 … p999).
+
+    The sketch gives quantiles within 1 % of the exact ones, and merges over instances (see `sketch.py`).
+    """
 
     kind: ClassVar[str] = "histogram"
-    __slots__ = ("_buffer", "_clock", "_count", "_lock", "_max", "_min", "_reservoir", "_sum")
+    __slots__ = ("_buffer", "_clock", "_count", "_lock", "_max", "_min", "_reservoir", "_sketch", "_sum", "_worked_out")
 
     def __init__(self, name: str, tags: Mapping[str, str], clock: Clock) -> None:
         super().__init__(name, tags)
@@ -37,7 +41,7 @@ class Histogram(Metric):
             ValueError: it is NaN or infinite, which would spoil the sum for good.
         """
         if not isfinite(value):
-            raise ValueError(f"the histogram {self.name!r} can't take {value}; give it finite numbers")
+            raise ValueError(f"the {self.kind} {self.name!r} can't take {value}; give it finite numbers")
         buffer = self._buffer
         buffer.append(value)
         if len(buffer) >= BUFFER:
@@ -58,9 +62,20 @@ class Histogram(Metric):
             sample = self._reservoir.sample()
         return view(sample)
 
+    def sketch(self) -> Sketch:
+        """Return a copy of the sketch of all values."""
+        with self._lock:
+            self._work_in()
+            return self._sketch.copy()
+
     def read(self) -> record.Histogram:
-        """Return count, sum, min, max and the view in the record's form."""
-        return record.Histogram(**self._fields())
+        """Return count, sum, min, max, the sketch and the view in the record's form."""
+        return record.Histogram(**self._fields()())
+
+    def capture(self) -> Callable[[], record.Metric | None]:
+        """Hold the present values; they are sorted and encoded later."""
+        fields = self._fields()
+        return lambda: record.Histogram(**fields())
 
     def start_anew(self) -> None:
         """Forget all values."""
@@ -70,22 +85,34 @@ class Histogram(Metric):
         self._sum: float = 0.0
         self._min: float | None = None
         self._max: float | None = None
+        self._sketch = Sketch()
         self._reservoir = DecayingReservoir(self._clock.monotonic())
+        self._worked_out: tuple[int, dict[str, Any]] = (0, {})  # (as of which count, sketch and view)
 
-    def _fields(self) -> dict[str, Any]:
+    def _fields(self) -> Callable[[], dict[str, Any]]:
         with self._lock:
             self._work_in()
+            count = self._count
             fields: dict[str, Any] = {
                 "name": self.name,
                 "tags": self.tags,
-                "count": self._count,
+                "count": count,
                 "sum": self._sum,
                 "min": self._min,
                 "max": self._max,
             }
-            sample = self._reservoir.sample()
-        recent = view(sample)
-        return fields if recent is None else fields | recent._asdict()
+            if self._worked_out[0] == count:
+                known = self._worked_out[1]
+                return lambda: fields | known
+            sketch, sample = self._sketch.copy(), self._reservoir.sample()
+
+        def work_out() -> dict[str, Any]:
+            recent = view(sample)
+            known = {"sketch": sketch.encode(), **(recent._asdict() if recent else {})}
+            self._worked_out = (count, known)
+            return fields | known
+
+        return work_out
 
     def _work_in(self) -> None:
         # A slice and its deletion are one step each, and others only append: no value is lost or taken twice.
@@ -99,4 +126,5 @@ class Histogram(Metric):
         least, greatest = min(values), max(values)
         self._min = least if self._min is None or least < self._min else self._min
         self._max = greatest if self._max is None or greatest > self._max else self._max
+        self._sketch.add(values)
         self._reservoir.update(values, self._clock.monotonic())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from tallystream.reporter.record import Identity, identity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from tallystream.reporter import record
 
@@ -33,6 +33,11 @@ class Metric(ABC):
     @abstractmethod
     def read(self) -> record.Metric | None:
         """Return the present value in the record's form, None where there is nothing to report."""
+
+    def capture(self) -> Callable[[], record.Metric | None]:
+        """Hold the present value, and return what `read()` would have: the costly part of it may be done later."""
+        value = self.read()
+        return lambda: value
 
     @abstractmethod
     def start_anew(self) -> None:

@@ -115,7 +115,8 @@ class MetricRegistry:
         # Functions of gauges are the application's code: they run before the lock, which they could wait for.
         computed = {id(gauge): _ask(gauge) for gauge in metrics if isinstance(gauge, Gauge)}
         with self._lock:
-            found = [computed[id(m)] if id(m) in computed else m.read() for m in metrics]
+            held = [None if id(metric) in computed else metric.capture() for metric in metrics]
+        found = [computed[id(m)] if finish is None else finish() for m, finish in zip(metrics, held, strict=True)]
         return [value for value in found if value is not None]
 
     def start_anew(self) -> None:

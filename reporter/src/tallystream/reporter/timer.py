@@ -86,7 +86,12 @@ class Timer(Histogram):
 
     def read(self) -> record.Timer:
         """Return the histogram and the rates in the record's form."""
-        return record.Timer(**self._fields(), **self._meter.rates()._asdict())
+        return record.Timer(**self._fields()(), **self._meter.rates()._asdict())
+
+    def capture(self) -> Callable[[], record.Metric | None]:
+        """Hold the present values; they are sorted and encoded later."""
+        fields, rates = self._fields(), self._meter.rates()
+        return lambda: record.Timer(**fields(), **rates._asdict())
 
     def start_anew(self) -> None:
         """Forget all durations and rates."""

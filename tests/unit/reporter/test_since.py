@@ -1,0 +1,39 @@
+"""What a later life publishes of a histogram: the difference, its sketch too."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tallystream.reporter import MetricRegistry, record
+from tallystream.reporter._since import by_identity, since, until
+from tallystream.reporter.sketch import Sketch
+from tallystream.reporter.testing import ManualClock
+
+VALUES = st.lists(st.integers(-1000, 1000), max_size=50)
+
+
+@given(VALUES, VALUES)
+def test_a_life_and_its_base_make_the_whole(before: list[int], after: list[int]) -> None:
+    """since() leaves count, sum and sketch of the later values alone; until() gives the whole again."""
+    timer_clock = ManualClock()
+    registry = MetricRegistry("app", clock=timer_clock)
+    histogram = registry.histogram("h")
+    for value in before:
+        histogram.update(value)
+    base = by_identity(registry.snapshot())
+    for value in after:
+        histogram.update(value)
+    [whole] = registry.snapshot()
+    [later] = since([whole], base)
+    assert isinstance(later, record.Histogram)
+    assert isinstance(whole, record.Histogram)
+    assert (later.count, later.sum) == (len(after), sum(after))
+    if after:
+        exact = Sketch()
+        exact.add(after)
+        assert later.sketch == exact.encode()
+        [again] = until([later], base)
+        assert again == whole
+    else:
+        assert (later.sketch, later.min, later.max) == (None, None, None)
