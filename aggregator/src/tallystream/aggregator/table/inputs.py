@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, NamedTuple
+import re
+from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 
 from tallystream.reporter.record import METRIC_TYPES, Header, Metric, ShortForm, Snapshot
 
 MAX_KEY_BYTES = 1024
+MAX_DEPTH = 64
+"""How deep objects and lists may nest in a value: a snapshot needs four."""
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 class Record(NamedTuple):
@@ -49,6 +54,7 @@ class Unreadable(NamedTuple):
 
 _snapshots = msgspec.json.Decoder(Snapshot)
 _short_forms = msgspec.json.Decoder(ShortForm)
+_BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"?+|[][{}]', re.DOTALL)
 _TYPES = {str(kind.__struct_config__.tag): kind for kind in METRIC_TYPES}
 
 
@@ -66,21 +72,48 @@ def read_key(key: bytes | None) -> str | Unreadable:
 
 
 def read_value(value: bytes) -> Good | ShortForm | Unreadable:
-    """Return what a record's value says."""
-    if b"\\u0000" not in value:  # no store keeps a NUL: the careful way finds out in which metric it is
-        try:
-            return Good(_snapshots.decode(value)) if b'"metrics"' in value else _short_forms.decode(value)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            pass  # the careful way below tells what is wrong, and saves what is good
-    return _read_with_care(value)
-
-
-def _read_with_care(value: bytes) -> Good | ShortForm | Unreadable:
+    """Return what a record's value says: the same whichever of the two ways below finds it."""
     try:
+        text = value.decode()
+    except UnicodeDecodeError as error:
+        return Unreadable(f"the value is not JSON in UTF-8: {error}")
+    if b"\\u00" not in value:  # a NUL in some text, or a field's name in disguise: for the careful way
+        try:
+            message = Good(_snapshots.decode(value)) if b'"metrics"' in value else _short_forms.decode(value)
+        except (msgspec.DecodeError, RecursionError):
+            pass  # the careful way below tells what is wrong, and saves what is good
+        else:
+            if _is_flat(value, message):
+                return message
+    return _read_with_care(text)
+
+
+def _is_flat(value: bytes, message: Good | ShortForm) -> bool:
+    """Tell whether the brackets that the message does not explain are too few to nest deeper than is allowed."""
+    explained = 2 + 2 * len(message.snapshot.metrics) if isinstance(message, Good) else 2
+    return value.count(b"{") + value.count(b"[") - explained < MAX_DEPTH - 4
+
+
+def _depth(text: str) -> int:
+    deepest = depth = 0
+    for found in _BRACKETS.finditer(text):
+        bracket = found.group()
+        if bracket in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif bracket in "]}":
+            depth -= 1
+    return deepest
+
+
+def _read_with_care(text: str) -> Good | ShortForm | Unreadable:
+    try:
+        # The parser's own limit depends on how deep its caller's stack is; this one does not.
+        if _depth(text) > MAX_DEPTH:
+            raise ValueError(f"nested deeper than {MAX_DEPTH}")
         # The standard library's parser knows NaN and Infinity, which other reporters write: so it finds the neighbours.
-        document = json.loads(value)
-        json.dumps(document, ensure_ascii=False).encode()
-    except (ValueError, RecursionError) as error:
+        document = json.loads(text, parse_int=_parse_int)
+    except ValueError as error:
         return Unreadable(f"the value is not JSON in UTF-8: {error}")
     if not isinstance(document, dict):
         return Unreadable("the value is not a JSON object")
@@ -88,39 +121,48 @@ def _read_with_care(value: bytes) -> Good | ShortForm | Unreadable:
         return _snapshot(document)
     if "name" in document and "value" in document:
         try:
-            _require_storable(document)
-            return msgspec.convert(document, ShortForm)
+            return _convert(document, ShortForm)
         except (msgspec.ValidationError, ValueError) as error:
             return Unreadable(f"short form: {error}")
     return Unreadable("the value is neither a snapshot (metrics) nor the short form (name, value)")
 
 
+def _parse_int(digits: str) -> int | float:
+    # Beyond the range of floats nothing can be summed: infinity, which is refused, and no time spent on the digits.
+    return int(digits) if len(digits) <= 400 else math.copysign(math.inf, -1 if digits[0] == "-" else 1)
+
+
 def _snapshot(document: dict[str, Any]) -> Good | Unreadable:
-    metrics = document.pop("metrics")
-    try:
-        _require_storable(document)
-        header = msgspec.convert(document, Header)
-    except (msgspec.ValidationError, ValueError) as error:
-        return Unreadable(f"snapshot: {error}")
+    metrics = document["metrics"]
     if not isinstance(metrics, list):
         return Unreadable("snapshot: metrics is not a list")
+    try:
+        header = _convert(document, Header)
+    except (msgspec.ValidationError, ValueError) as error:
+        return Unreadable(f"snapshot: {error}")
     good: list[Metric] = []
     rejected = []
     for item in metrics:
         try:
             good.append(_metric(item))
         except (msgspec.ValidationError, ValueError) as error:
-            rejected.append(Rejected(str(error), json.dumps(item, ensure_ascii=False)))
+            rejected.append(Rejected(str(error), json.dumps(item)))
     fields = {name: getattr(header, name) for name in Header.__struct_fields__}
     return Good(Snapshot(**fields, metrics=good), tuple(rejected))
 
 
 def _metric(item: object) -> Metric:
-    if not isinstance(item, dict) or item.get("type") not in _TYPES:
+    kind = item.get("type") if isinstance(item, dict) else None
+    if not isinstance(item, dict) or not isinstance(kind, str) or kind not in _TYPES:
         raise ValueError(f"the type is not one of {', '.join(_TYPES)}")
-    _require_storable(item)
-    metric: Metric = msgspec.convert(item, _TYPES[item["type"]])
-    return metric
+    return cast("Metric", _convert(item, _TYPES[kind]))
+
+
+def _convert(document: dict[str, Any], to: type[T]) -> T:
+    """Return `document` as the struct `to`; fields that it does not have are ignored, whatever they hold."""
+    known = {name: document[name] for name in to.__struct_fields__ if name in document}
+    _require_storable(known)
+    return msgspec.convert(known, to)
 
 
 def _require_storable(item: object) -> None:
@@ -128,7 +170,10 @@ def _require_storable(item: object) -> None:
         for key, value in item.items():
             _require_storable(key)
             _require_storable(value)
-    elif isinstance(item, str) and "\0" in item:
-        raise ValueError("a text holds a NUL character")
+    elif isinstance(item, str):
+        if "\0" in item:
+            raise ValueError("a text holds a NUL character")
+        if not item.isascii() and any("\ud800" <= character <= "\udfff" for character in item):
+            raise ValueError("a text holds half of a surrogate pair")
     elif isinstance(item, float) and not math.isfinite(item):
         raise ValueError(f"{item} is not a number that can be summed")

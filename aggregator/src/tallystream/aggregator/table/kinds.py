@@ -6,6 +6,7 @@ Every reducer gives the same result whatever the order of the lives: a sum depen
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from tallystream.reporter.record import MAX_COUNT, Metric
@@ -96,8 +97,22 @@ def _total(column: Iterable[Value]) -> Value:
     known = _known(column)
     if not known:
         return None
-    # Exact for whole numbers; for floats math.fsum rounds once, so the order of the lives does not matter.
-    return sum(known) if all(isinstance(value, int) for value in known) else math.fsum(known)
+    floats = [value for value in known if isinstance(value, float)]
+    whole = sum(value for value in known if isinstance(value, int))
+    return total(whole, floats) if floats else whole
+
+
+def total(whole: int, floats: list[float]) -> float:
+    """Return the float nearest to the exact sum: rounded once, so the order of the lives does not matter.
+
+    Raises:
+        OverflowError: the sum leaves the range of floats.
+    """
+    near = float(whole)
+    try:
+        return math.fsum([*floats, near, float(whole - int(near))])
+    except OverflowError:  # fsum gives up on the way where the sum itself may be small
+        return float(sum(map(Fraction, floats), Fraction(whole)))
 
 
 def _least(column: Iterable[Value]) -> Value:

@@ -36,8 +36,8 @@ class Total(NamedTuple):
 
     def key(self) -> bytes:
         """The record's key on `metrics-agg`."""
-        app, *identity = self.metric
-        return sums.key(app, tuple(identity))
+        app, name, type_, tags = self.metric
+        return sums.key(app, (name, type_, tags))
 
     def value(self, *, epoch: int, batch: int) -> bytes:
         """The record's value on `metrics-agg`, as written by the given batch of the given writer."""

@@ -70,12 +70,19 @@ class State(msgspec.Struct, array_like=True):
     stale: int = 0
 
 
+class _Version(msgspec.Struct, array_like=True):
+    """The first field of every state, whatever its version: what follows is not looked at."""
+
+    version: int
+
+
 class StateVersionError(TallystreamError):
     """The state was written by another version of the table."""
 
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(State)
+_versions = msgspec.msgpack.Decoder(_Version)
 
 
 def pack(state: State) -> bytes:
@@ -90,10 +97,10 @@ def unpack(data: bytes) -> State:
         StateVersionError: another version wrote it, or it is damaged.
     """
     try:
-        version = msgspec.msgpack.decode(data)[0]
+        version = _versions.decode(data).version
         if version == STATE_VERSION:
             return _decoder.decode(data)
-    except (msgspec.DecodeError, TypeError, IndexError, KeyError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise StateVersionError(f"state: it is damaged ({error}); the checkpoint can't be used.") from error
     raise StateVersionError(
         f"state: version {version!r} is not {STATE_VERSION}, this aggregator's; use the aggregator that wrote it."

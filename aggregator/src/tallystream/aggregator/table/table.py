@@ -111,8 +111,8 @@ class Table:
         totals = []
         offsets: Offsets = {}
         for partition, offset in self.state.offsets.items():
-            topic, _, number = partition.rpartition(":")
-            offsets.setdefault(topic, {})[number] = offset
+            topic, _, index = partition.rpartition(":")
+            offsets.setdefault(topic, {})[index] = offset
         for number in sorted(touched, key=self.state.metrics.__getitem__):
             metric = self.state.metrics[number]
             rows = [(row.values, life.current(row)) for life, row in touched[number]]
