@@ -8,13 +8,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tallystream.reporter.lives import HOUR_MS, RETIRE_MS, CannotTellError, Doubt, Lives
+from tallystream.reporter._life import CannotTellError, Doubt
+from tallystream.reporter.lives import HOUR_MS, RETIRE_MS, Lives
 from tallystream.reporter.record import Counter, Histogram, Position, Snapshot
 from tallystream.reporter.testing import ManualClock
 from tallystream.reporter.ulid import ulid_ms
 
 if TYPE_CHECKING:
-    from tallystream.reporter.lives import Outgoing
+    from tallystream.reporter._life import Outgoing
 
 
 class Table:
@@ -256,7 +257,7 @@ def test_a_settle_that_fails_is_asked_again() -> None:
         lives.prepare([Counter(name="c", count=4)], clock.now())
     [again] = lives.prepare([Counter(name="c", count=4)], clock.now())
     assert again.snapshot.metrics == [Counter(name="c", count=4)]
-    assert asked[0] == asked[1] == Doubt(outgoing.snapshot.life, 0, 0, 1_700_000_000_000, 1_700_000_000_000)
+    assert asked[0] == asked[1] == Doubt(outgoing.snapshot.life, 0, 0, 1_700_000_000_000)
 
 
 def test_cannot_tell_takes_the_record_as_delivered() -> None:

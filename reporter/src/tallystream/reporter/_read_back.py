@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from tallystream.reporter._life import CannotTellError, Doubt
 from tallystream.reporter.errors import TallystreamError
-from tallystream.reporter.lives import HOUR_MS, RETIRE_MS, CannotTellError, Doubt
+from tallystream.reporter.lives import HOUR_MS, RETIRE_MS
 from tallystream.reporter.record import Snapshot, decode
+from tallystream.reporter.ulid import ulid_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -37,7 +39,8 @@ def newest_taken(records: Iterable[Appended], instance: str, doubt: Doubt) -> Sn
             continue  # another program's record under our key
         if (snapshot.life, snapshot.part) != (doubt.life, doubt.part) or snapshot.seq <= doubt.acknowledged_seq:
             continue
-        in_time = record.append_ms - doubt.reference_ms <= RETIRE_MS
+        reference_ms = ulid_ms(snapshot.life) if snapshot.prev is None else snapshot.prev
+        in_time = record.append_ms - reference_ms <= RETIRE_MS
         if in_time and (newest is None or snapshot.seq > newest.seq):
             newest = snapshot
     return newest

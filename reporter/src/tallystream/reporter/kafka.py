@@ -10,7 +10,6 @@ from tallystream.reporter._names import check_instance
 from tallystream.reporter._producing import abandon, append_ms, make_producer, producer_options
 from tallystream.reporter._read_back import read_back
 from tallystream.reporter.lives import Lives
-from tallystream.reporter.record import encode
 from tallystream.reporter.scheduled import ScheduledReporter
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import KafkaError, Message, Producer
 
-    from tallystream.reporter.lives import Doubt, Outgoing
+    from tallystream.reporter._life import Doubt, Outgoing
     from tallystream.reporter.record import Snapshot
     from tallystream.reporter.registry import MetricRegistry
 
@@ -121,7 +120,8 @@ class KafkaReporter(ScheduledReporter):
         if self._broken:
             self._discard_producer()
             self._open()
-        ready = self._lives.prepare(self.registry.snapshot(), self.registry.clock.now(), final=final)
+        registry = self.registry
+        ready = self._lives.prepare(registry.snapshot(), registry.clock.now(), final=final, groups=registry.groups())
         for outgoing in ready:
             self._produce(outgoing)
         return ready
@@ -132,7 +132,7 @@ class KafkaReporter(ScheduledReporter):
             self._producer.produce(
                 self.topic,
                 key=self.instance.encode(),
-                value=encode(outgoing.snapshot),
+                value=outgoing.value,
                 on_delivery=lambda error, message: self._on_delivery(outgoing, error, message),
             )
         except Exception as error:  # noqa: BLE001 - whatever it is, the record was not taken; the next report comes

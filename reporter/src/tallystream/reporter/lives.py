@@ -9,22 +9,22 @@ way. Where the fate of its last record can't be known, `settle` finds it out.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from tallystream.reporter._life import CannotTellError, Doubt, Life, Outgoing, Part, remember
+from tallystream.reporter._parts import MAX_RECORD_BYTES, Parts
 from tallystream.reporter._since import by_identity, identity_of, since, until
-from tallystream.reporter.errors import TallystreamError
-from tallystream.reporter.record import Snapshot
+from tallystream.reporter.record import Snapshot, encode
 from tallystream.reporter.ulid import new_ulid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable, Mapping
 
     from tallystream.reporter._since import Values
     from tallystream.reporter.clock import Instant
-    from tallystream.reporter.record import Metric
-
-_log = logging.getLogger("tallystream.reporter")
+    from tallystream.reporter.record import Identity, Metric
 
 HOUR_MS = 3_600_000
 SILENCE_MS = 12 * HOUR_MS
@@ -33,61 +33,11 @@ SILENCE_MS = 12 * HOUR_MS
 RETIRE_MS = 2 * SILENCE_MS
 """The table refuses a record that comes later than this after its `prev`, or after its life's birth."""
 
+_HEADER_BYTES = 4000
+"""More than a record has beside its metrics, whatever the name of the app."""
 
-class CannotTellError(TallystreamError):
-    """Nobody can say any more whether a record arrived."""
-
-
-@dataclass(slots=True, eq=False)
-class Outgoing:
-    """A record on its way: the snapshot as published, and the values of the whole process that it stands for."""
-
-    snapshot: Snapshot
-    values: list[Metric]
-    at: Instant
-
-
-@dataclass(frozen=True, slots=True)
-class Doubt:
-    """A part of a life of which records were handed over and may or may not have reached the table.
-
-    In question are the seqs above `acknowledged_seq`; `not_before_ms` is when the first of them was handed over (the
-    process's wall clock); the table refused those appended later than RETIRE_MS after `reference_ms`.
-    """
-
-    life: str
-    part: int
-    acknowledged_seq: int
-    not_before_ms: int
-    reference_ms: int
-
-
-@dataclass(slots=True)
-class _Part:
-    seq: int = 0
-    acknowledged_seq: int = 0
-    closed: bool = False
-    under_way: Outgoing | None = None
-    unknown: list[Outgoing] = field(default_factory=list)  # the first and the newest of those since the last ack
-
-
-@dataclass(slots=True)
-class _Life:
-    id: str
-    born_ms: int
-    base: Values
-    heard: Instant
-    prev_ms: int | None = None
-    refused: bool = False
-    parts: dict[int, _Part] = field(default_factory=lambda: {0: _Part()})
-
-    @property
-    def reference_ms(self) -> int:
-        return self.born_ms if self.prev_ms is None else self.prev_ms
-
-    @property
-    def closed(self) -> bool:
-        return all(part.closed for part in self.parts.values())
+_encoder = msgspec.json.Encoder()
+_log = logging.getLogger("tallystream.reporter")
 
 
 class Lives:
@@ -100,12 +50,19 @@ class Lives:
             the table took, or None when it took none of those in question. It may raise, and is asked again later.
             Where it raises CannotTellError they are taken as delivered: nothing is counted twice, and what was counted
             between the last acknowledgement and the newest of them may be lost.
+        max_bytes: the most that a record's value may have. A registry beyond it is split over parts.
     """
 
-    def __init__(self, app: str, every_ms: int, settle: Callable[[Doubt], Snapshot | None] | None = None) -> None:
-        self.app, self.every_ms, self.settle = app, every_ms, settle
+    def __init__(
+        self,
+        app: str,
+        every_ms: int,
+        settle: Callable[[Doubt], Snapshot | None] | None = None,
+        max_bytes: int = MAX_RECORD_BYTES,
+    ) -> None:
+        self.app, self.every_ms, self.settle, self.max_bytes = app, every_ms, settle, max_bytes
         self._counted: Values = {}  # the values of the whole process that the table has, over all lives
-        self._life: _Life | None = None
+        self._life: Life | None = None
         self._skew_ms = 0  # the broker's clock less ours, as of the last acknowledgement
 
     @property
@@ -131,8 +88,17 @@ class Lives:
             life is not None and life.id == snapshot.life and life.parts[snapshot.part].acknowledged_seq >= snapshot.seq
         )
 
-    def prepare(self, metrics: list[Metric], now: Instant, *, final: bool = False) -> list[Outgoing]:
+    def prepare(
+        self,
+        metrics: list[Metric],
+        now: Instant,
+        *,
+        final: bool = False,
+        groups: Mapping[Identity, Hashable] | None = None,
+    ) -> list[Outgoing]:
         """Return the records to hand over now, given the values of the whole process; none while others are under way.
+
+        `groups` says which metrics must be in the same record.
 
         Raises:
             Exception: what `settle` raises; nothing has changed then.
@@ -140,23 +106,40 @@ class Lives:
         if self.under_way:
             return []
         life = self._life_for(now)
+        ready = self._records(life, metrics, now, groups or {}, final=final)
+        too_large = any(len(outgoing.value) > self.max_bytes for outgoing in ready)
+        if too_large and life.established and self._would_fit(metrics, groups or {}):
+            # Metrics have outgrown their part, which they can't leave within a life.
+            life.outgrown = True
+            life = self._life_for(now)
+            ready = self._records(life, metrics, now, groups or {}, final=final)
+        for outgoing in ready:
+            part = life.parts[outgoing.snapshot.part]
+            part.seq, part.closed, part.under_way = outgoing.snapshot.seq, False, outgoing
+        return ready
+
+    def _would_fit(self, metrics: list[Metric], groups: Mapping[Identity, Hashable]) -> bool:
+        split = Parts(self.max_bytes).split(metrics, groups)
+        return all(len(_encoder.encode(values)) + _HEADER_BYTES <= self.max_bytes for values in split)
+
+    def _records(
+        self, life: Life, metrics: list[Metric], now: Instant, groups: Mapping[Identity, Hashable], *, final: bool
+    ) -> list[Outgoing]:
         ready = []
-        for number, part in life.parts.items():
-            part.seq += 1
-            part.closed = False
+        for number, values in enumerate(life.split.split(metrics, groups)):
+            part = life.parts.setdefault(number, Part())
             snapshot = Snapshot(
                 app=self.app,
                 life=life.id,
                 part=number,
-                seq=part.seq,
+                seq=part.seq + 1,
                 prev=life.prev_ms,
                 ts=max(now.wall_ms, 0),
                 every_ms=self.every_ms,
                 final=final,
-                metrics=since(metrics, life.base),
+                metrics=since(values, life.base),
             )
-            part.under_way = Outgoing(snapshot, metrics, now)
-            ready.append(part.under_way)
+            ready.append(Outgoing(snapshot, encode(snapshot), values, now))
         return ready
 
     def acknowledged(self, outgoing: Outgoing, append_ms: int, now: Instant) -> None:
@@ -170,7 +153,7 @@ class Lives:
             # A retried record may have been appended before, in time. That is ruled out only where it was too late
             # already when it was handed over.
             if now.age_ms(outgoing.at) >= late_ms:
-                _remember(part, outgoing)
+                remember(part, outgoing)
             return
         life.prev_ms, life.heard = append_ms, outgoing.at
         part.acknowledged_seq = outgoing.snapshot.seq
@@ -182,39 +165,39 @@ class Lives:
         """Take that no acknowledgement will come; `never_sent` says that the record surely did not reach the broker."""
         _, part = self._landed(outgoing)
         if not never_sent:
-            _remember(part, outgoing)
+            remember(part, outgoing)
 
-    def _landed(self, outgoing: Outgoing) -> tuple[_Life, _Part]:
+    def _landed(self, outgoing: Outgoing) -> tuple[Life, Part]:
         assert self._life is not None
         part = self._life.parts[outgoing.snapshot.part]
         assert part.under_way is outgoing
         part.under_way = None
         return self._life, part
 
-    def _life_for(self, now: Instant) -> _Life:
+    def _life_for(self, now: Instant) -> Life:
         life = self._life
         if life is not None and not self._over(life, now):
             return life
         if life is not None:
             self._settle(life)
         born_ms = max(now.wall_ms + self._skew_ms, 0)
-        self._life = _Life(new_ulid(born_ms), born_ms, dict(self._counted), now)
+        self._life = Life(new_ulid(born_ms), born_ms, dict(self._counted), now, Parts(self.max_bytes))
         return self._life
 
-    def _over(self, life: _Life, now: Instant) -> bool:
-        if life.closed or life.refused:
+    def _over(self, life: Life, now: Instant) -> bool:
+        if life.closed or life.refused or life.outgrown:
             return True
         doubtful = any(part.unknown for part in life.parts.values())
         # A doubtful life goes on while the table still takes its records: an acknowledgement ends the doubt.
         return now.age_ms(life.heard) > (RETIRE_MS - HOUR_MS if doubtful else SILENCE_MS)
 
-    def _settle(self, life: _Life) -> None:
+    def _settle(self, life: Life) -> None:
         found: Values = {}
         for number, part in life.parts.items():
             if not part.unknown:
                 continue
             newest = part.unknown[-1]
-            doubt = Doubt(life.id, number, part.acknowledged_seq, part.unknown[0].at.wall_ms, life.reference_ms)
+            doubt = Doubt(life.id, number, part.acknowledged_seq, part.unknown[0].at.wall_ms)
             try:
                 if self.settle is None:
                     raise CannotTellError("nobody is asked")  # noqa: TRY301 - the same answer, the same consequence
@@ -226,7 +209,3 @@ class Lives:
             if snapshot is not None:
                 found.update({identity_of(metric): metric for metric in until(snapshot.metrics, life.base)})
         self._counted.update(found)
-
-
-def _remember(part: _Part, outgoing: Outgoing) -> None:
-    part.unknown[1:] = [outgoing]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from tallystream.reporter.position import Position
     from tallystream.reporter.registry import MetricRegistry
 
 
@@ -38,6 +39,7 @@ class ConsumerProgress:
         self._registry = registry
         self._tags = dict(tags or {})
         self._position_name = f"{counter_name}.position"
+        self._positions: dict[tuple[str, int], Position] = {}
         self.counter = registry.counter(counter_name, tags=tags)
 
     def processed(self, messages: Iterable[ConsumedMessage]) -> int:
@@ -57,12 +59,17 @@ class ConsumerProgress:
             low, high = spans.get((topic, partition), (offset, offset))
             spans[topic, partition] = (min(low, offset), max(high, offset))
             count += 1
-        positions = [
-            (self._registry.position(topic, partition, name=self._position_name, tags=self._tags), low, high + 1)
-            for (topic, partition), (low, high) in spans.items()
-        ]
+        positions = [(self._position(*where), low, high + 1) for where, (low, high) in spans.items()]
         with self._registry.together():
             self.counter.inc(count)
             for position, start, end in positions:
                 position.cover(start, end)
         return count
+
+    def _position(self, topic: str, partition: int) -> Position:
+        position = self._positions.get((topic, partition))
+        if position is None:
+            position = self._registry.position(topic, partition, name=self._position_name, tags=self._tags)
+            self._registry.keep_together(self.counter, position)
+            self._positions[topic, partition] = position
+        return position

@@ -55,6 +55,7 @@ class MetricRegistry:
         self.clock = clock
         self._metrics: dict[tuple[str, tuple[tuple[str, str], ...]], Metric] = {}
         self._kinds: dict[str, str] = {}
+        self._groups: dict[record.Identity, record.Identity] = {}
         self._making = Lock()
         self._lock = RLock()
         _registries.add(self)
@@ -100,6 +101,22 @@ class MetricRegistry:
         """Make updates that no snapshot can separate: `with registry.together():`. Keep it short; it may be nested."""
         with self._lock:
             yield
+
+    def keep_together(self, *metrics: Metric) -> None:
+        """Have these metrics of this registry reported in the same record, however large the registry is.
+
+        What belongs to one another must not be torn apart when a large registry is split over records.
+        """
+        with self._making:
+            known = [self._groups[metric.identity] for metric in metrics if metric.identity in self._groups]
+            group = known[0] if known else metrics[0].identity
+            self._groups.update({identity: group for identity, old in self._groups.items() if old in known})
+            self._groups.update({metric.identity: group for metric in metrics})
+
+    def groups(self) -> dict[record.Identity, record.Identity]:
+        """Return, for each metric that must be reported together with others, what names its group."""
+        with self._making:
+            return dict(self._groups)
 
     def metrics(self) -> list[Metric]:
         """Return every metric, in the order in which they were made."""

@@ -1,0 +1,83 @@
+"""One life of a registry at one destination, its parts, and the records on their way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tallystream.reporter.errors import TallystreamError
+
+if TYPE_CHECKING:
+    from tallystream.reporter._parts import Parts
+    from tallystream.reporter._since import Values
+    from tallystream.reporter.clock import Instant
+    from tallystream.reporter.record import Metric, Snapshot
+
+
+class CannotTellError(TallystreamError):
+    """Nobody can say any more whether a record arrived."""
+
+
+@dataclass(slots=True, eq=False)
+class Outgoing:
+    """A record on its way: the snapshot, as published, and the values of the whole process that it stands for."""
+
+    snapshot: Snapshot
+    value: bytes
+    values: list[Metric]
+    at: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A part of a life of which records were handed over and may or may not have reached the table.
+
+    In question are the seqs above `acknowledged_seq`; `not_before_ms` is when the first of them was handed over, by the
+    process's wall clock.
+    """
+
+    life: str
+    part: int
+    acknowledged_seq: int
+    not_before_ms: int
+
+
+@dataclass(slots=True)
+class Part:
+    """What is known of one part: `unknown` has the first and the newest of the records of unknown fate."""
+
+    seq: int = 0
+    acknowledged_seq: int = 0
+    closed: bool = False
+    under_way: Outgoing | None = None
+    unknown: list[Outgoing] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Life:
+    """One life: `base` is what earlier lives had counted, `heard` when its last acknowledged record was handed over."""
+
+    id: str
+    born_ms: int
+    base: Values
+    heard: Instant
+    split: Parts
+    prev_ms: int | None = None
+    refused: bool = False
+    outgrown: bool = False
+    parts: dict[int, Part] = field(default_factory=lambda: {0: Part()})
+
+    @property
+    def established(self) -> bool:
+        """Whether it has handed over a record."""
+        return any(part.seq for part in self.parts.values())
+
+    @property
+    def closed(self) -> bool:
+        """Whether every part's final record was acknowledged."""
+        return all(part.closed for part in self.parts.values())
+
+
+def remember(part: Part, outgoing: Outgoing) -> None:
+    """Note that nobody knows what became of a record."""
+    part.unknown[1:] = [outgoing]

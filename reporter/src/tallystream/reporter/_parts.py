@@ -1,0 +1,64 @@
+"""Which part of a snapshot a metric is in: a registry too large for one record is split, and stays split that way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tallystream.reporter._since import identity_of
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+    from tallystream.reporter import record
+
+MAX_RECORD_BYTES = 900_000
+"""The most that a record's value may have: Kafka's default limit is a little more than a million bytes."""
+
+_ROOM_TO_GROW = {"histogram": 3000, "timer": 3200}
+_ROOM_OF_OTHERS = 100
+
+_encoder = msgspec.json.Encoder()
+
+
+class Parts:
+    """The parts of one life. A part is filled to half of `max_bytes`, counting in what its metrics may grow to.
+
+    Metrics of one group are in the same part, whatever its size.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._full = max_bytes // 2
+        self._part_of: dict[record.Identity, int] = {}
+        self._groups: dict[Hashable, int] = {}
+        self._sizes: list[int] = [0]
+
+    def split(
+        self, metrics: list[record.Metric], groups: Mapping[record.Identity, Hashable]
+    ) -> list[list[record.Metric]]:
+        """Return the metrics by part; a metric that was in a part before is in it again."""
+        split: list[list[record.Metric]] = [[] for _ in self._sizes]
+        for metric in metrics:
+            identity = identity_of(metric)
+            group = groups.get(identity)
+            part = self._part_of.get(identity)
+            if part is None:
+                part = self._part_of[identity] = self._place(metric, group)
+                split += [[] for _ in range(len(self._sizes) - len(split))]
+            if group is not None:
+                self._groups.setdefault(group, part)
+            split[part].append(metric)
+        return split
+
+    def _place(self, metric: record.Metric, group: Hashable | None) -> int:
+        size = len(_encoder.encode(metric)) + _ROOM_TO_GROW.get(metric.type, _ROOM_OF_OTHERS)
+        part = self._groups.get(group) if group is not None else None
+        if part is None:
+            # A part that is full stays full, so only the last one can have room.
+            part = len(self._sizes) - 1
+            if self._sizes[part] and self._sizes[part] + size > self._full:
+                part += 1
+                self._sizes.append(0)
+        self._sizes[part] += size
+        return part
