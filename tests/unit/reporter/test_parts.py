@@ -96,12 +96,12 @@ def test_a_metric_that_outgrows_its_part_gets_a_new_life_that_counts_on() -> Non
     sketch.add([1.0])
     [small] = lives.prepare(histograms(), clock.now())
     lives.acknowledged(small, clock.now().wall_ms, clock.now())
-    sketch.add([1.0201**power for power in range(2000)])
+    sketch.add([sign * 1.0201**power for power in range(2000) for sign in (1, -1)])
     grown = lives.prepare(histograms(), clock.now())
     assert len(grown) == 3
     assert all(len(outgoing.value) <= 20_000 for outgoing in grown)
     assert small.snapshot.life not in {outgoing.snapshot.life for outgoing in grown}
-    assert {o.snapshot.metrics[0].count for o in grown if isinstance(o.snapshot.metrics[0], Histogram)} == {2000}
+    assert {o.snapshot.metrics[0].count for o in grown if isinstance(o.snapshot.metrics[0], Histogram)} == {4000}
 
 
 def test_one_group_too_large_for_any_record_does_not_renew_the_life() -> None:
