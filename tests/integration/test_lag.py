@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -10,12 +12,14 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from support.wait import wait_until
-from tallystream.dashboards.lag import Behind, BeyondEnd, GroupLag, NothingCommitted
+from tallystream.aggregator.sinks.stores import StoreSettings, open_reader
+from tallystream.dashboards.lag import LAG, Behind, BeyondEnd, GroupLag, NothingCommitted
 from tallystream.dashboards.lag._ask import Asker, BrokerAwayError, StoppedError
 from tallystream.dashboards.lag._patterns import Patterns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tallystream.compose.servers.broker import KafkaBroker
 
@@ -141,3 +145,41 @@ def test_a_stop_does_not_wait_for_the_broker() -> None:
     admin = AdminClient({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
     with pytest.raises(StoppedError):
         Asker(admin, timeout=600, stopping=lambda: True).ask(Patterns())
+
+
+def test_the_collector_keeps_lag_in_the_store_and_stops_in_order(
+    broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path: Path
+) -> None:
+    """The command's process writes the known lag into the store, says when it is ready, and ends with 0 on SIGTERM."""
+    topic, group = topic_prefix + "events", topic_prefix + "billing"
+    fill(broker, admin, topic, partitions=1, records=100)
+    commit(admin, group, topic, {0: 30})
+    store, ready, log = f"local:{tmp_path / 'store.db'}", tmp_path / "ready", tmp_path / "log"
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from tallystream.aggregator.sinks.stores import StoreSettings\n"
+        "from tallystream.dashboards.lag.collect import CollectSettings, run\n"
+        "servers, store, ready, include = sys.argv[1:]\n"
+        "sys.exit(run(CollectSettings(bootstrap_servers=servers, store=StoreSettings.parse(store), interval=1,"
+        " include=(include,), ready_file=Path(ready))))"
+    )
+    arguments = [broker.bootstrap_servers, store, str(ready), topic_prefix + "*"]
+    with log.open("wb") as output:
+        process = subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=output, stderr=output)
+    reader = open_reader(StoreSettings.parse(store))
+    try:
+        wait_until(lambda: ready.exists() or process.poll() is not None, 60, "the first round went through")
+        assert process.poll() is None, log.read_text()
+
+        def lags() -> list[object]:
+            found = reader.read(LAG, ["lag"], start_ms=0, end_ms=2**62, tags={"group": group, "topic": topic})
+            return found[0].values if found else []
+
+        assert set(lags()) == {70}
+        commit(admin, group, topic, {0: 95})
+        wait_until(lambda: lags()[-1] == 5, 60, "the commit is seen")
+    finally:
+        reader.close()
+        process.terminate()
+        code = process.wait(30)
+    assert code == 0, log.read_text()

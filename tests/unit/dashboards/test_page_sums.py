@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tallystream.aggregator.sinks.base import Field, Series
-from tallystream.dashboards.page.sums import metrics, rows
+from tallystream.dashboards.page.sums import fields, metrics, rows
 
 
 def series(name: str, field: str, points: dict[int, Field], **tags: str) -> Series:
@@ -66,3 +66,10 @@ def test_counts_beyond_a_float_stay_exact() -> None:
     """A 64-bit count is shown to the last digit."""
     (row,) = rows(metrics([series("n", "count", {1: 2**63 - 1})]))
     assert row.value == 9_223_372_036_854_775_807
+
+
+def test_only_fields_that_exist_are_read() -> None:
+    """The fields follow from the types: a store that looks for a last value never looks for one that cannot be."""
+    assert fields([]) == ("instances", "lives")
+    assert fields(["counter"]) == ("count", "instances", "lives")
+    assert fields(["gauge", "timer"]) == ("count", "instances", "lives", "number", "sum")

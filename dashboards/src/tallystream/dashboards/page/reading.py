@@ -10,7 +10,7 @@ from tallystream.dashboards.page import lags, sums
 from tallystream.dashboards.page.lines import Line, clip, thin
 
 if TYPE_CHECKING:
-    from tallystream.aggregator.sinks.base import PointReader
+    from tallystream.aggregator.sinks.base import PointReader, Series
     from tallystream.dashboards.page.selection import Selection
 
 MAX_MEASUREMENTS = 500
@@ -68,7 +68,7 @@ def read_lag(reader: PointReader, selection: Selection, *, now_ms: int) -> LagVi
     found = reader.read(LAG, lags.FIELDS, start_ms=start_ms, end_ms=end_ms)
     silent = not found
     if silent:
-        found = reader.read(LAG, lags.FIELDS, start_ms=start_ms, end_ms=end_ms, last_before=True)
+        found = _last_rounds(reader, start_ms)
     groups = lags.by_group(found)
     rows = lags.group_rows(groups)
     as_of_ms = max((row.seen_ms for row in rows), default=None)
@@ -91,20 +91,15 @@ def read_sums(reader: PointReader, selection: Selection, *, now_ms: int, until_m
         SinkUnavailableError: the store does not answer.
     """
     names = [name for name in reader.measurements() if name != LAG]
-    latest = [
-        series
-        for name in names[:MAX_MEASUREMENTS]
-        for series in reader.read(
-            name, sums.FIELDS, start_ms=now_ms + AHEAD_MS, end_ms=now_ms + AHEAD_MS + 1, last_before=True
-        )
-    ]
+    latest = [series for name in names[:MAX_MEASUREMENTS] for series in _newest(reader, name, now_ms + AHEAD_MS)]
     everything = sums.metrics(latest)
     apps = sorted({metric.app for metric in everything})
     app = selection.app or next(iter(apps), None)
     of_app = [metric for metric in everything if metric.app == app]
     metric_names = sorted({metric.name for metric in of_app})
     name = selection.metric or _first_counter(of_app) or next(iter(metric_names), None)
-    chosen = _history(reader, app, name, selection, now_ms) if name in metric_names else []
+    types = {metric.type for metric in of_app if metric.name == name}
+    chosen = _history(reader, name, types, app=app, selection=selection, now_ms=now_ms) if name and types else []
     as_of_ms = max((metric.changed_ms for metric in everything), default=None)
     until = max(until_ms or 0, as_of_ms or 0)
     start_ms = now_ms - selection.range_s * 1000
@@ -127,12 +122,28 @@ def _first_counter(found: list[sums.Metric]) -> str | None:
     return min((metric.name for metric in found if metric.type == "counter"), default=None)
 
 
+def _last_rounds(reader: PointReader, before_ms: int) -> list[Series]:
+    """Return the last lag there is before the period: what the newest rounds said, within a minute and a half."""
+    last = reader.read(LAG, ("end",), start_ms=before_ms, end_ms=before_ms + 1, last_before=True)
+    newest = max((series.times_ms[-1] for series in last), default=0)
+    return reader.read(LAG, lags.FIELDS, start_ms=newest - lags.CARRY_MS, end_ms=newest + 1)
+
+
+def _newest(reader: PointReader, name: str, at_ms: int) -> list[Series]:
+    """Return the newest value of each field of a measurement's sums."""
+    found = reader.read(name, sums.ALWAYS, start_ms=at_ms, end_ms=at_ms + 1, last_before=True)
+    rest = [
+        field for field in sums.fields(one.tags.get("metric_type", "") for one in found) if field not in sums.ALWAYS
+    ]
+    return [*found, *reader.read(name, rest, start_ms=at_ms, end_ms=at_ms + 1, last_before=True)]
+
+
 def _history(
-    reader: PointReader, app: str | None, name: str | None, selection: Selection, now_ms: int
+    reader: PointReader, name: str, types: set[str], *, app: str | None, selection: Selection, now_ms: int
 ) -> list[sums.Metric]:
     found = reader.read(
-        name or "",
-        sums.FIELDS,
+        name,
+        sums.fields(types),
         start_ms=now_ms - selection.range_s * 1000,
         end_ms=now_ms + AHEAD_MS,
         tags={"app": app or ""},

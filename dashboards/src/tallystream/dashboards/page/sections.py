@@ -154,6 +154,7 @@ def _table(table: pd.DataFrame, *, key: str) -> None:
         st.dataframe(
             table,
             hide_index=True,
+            placeholder=units.NOTHING,
             key=f"{key}-data",
             column_config={name: column for name, column in _COLUMNS.items() if name in table},
         )

@@ -12,13 +12,26 @@ if TYPE_CHECKING:
 
     from tallystream.aggregator.sinks.base import Series
 
-FIELDS = ("count", "sum", "min", "max", "number", "position", "lives", "instances", "retired")
-"""The fields of a sum's points that the page reads."""
+ALWAYS = ("instances", "lives")
+"""Fields that every point of a sum has."""
 
 VALUE_FIELD = {"counter": "count", "meter": "count", "histogram": "count", "timer": "count", "position": "position"}
 """Which field is the value of which type; the value of the others (updown, gauge) is their `sum`."""
 
 GAUGES = ("gauge", "updown")
+DISTRIBUTIONS = ("histogram", "timer")
+
+
+def fields(types: Iterable[str]) -> tuple[str, ...]:
+    """Return the fields to read for metrics of these types, and no others: a store looks long for what never was."""
+    wanted = set(ALWAYS)
+    for type_ in types:
+        wanted.add(VALUE_FIELD.get(type_, "sum"))
+        if type_ in GAUGES:
+            wanted.add("number")
+        if type_ in DISTRIBUTIONS:
+            wanted.add("sum")
+    return tuple(sorted(wanted))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +75,7 @@ class Metric:
     @property
     def mean(self) -> float | None:
         """The mean of a distribution's values (Σ values / count), or None: other types and empty ones have none."""
-        if self.type not in ("histogram", "timer"):
+        if self.type not in DISTRIBUTIONS:
             return None
         total, count = self.line("sum").last, self.line("count").last
         return total / count if total is not None and count else None
