@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.skips import pytest_sessionfinish, pytest_terminal_summary  # noqa: F401 (hooks: pytest finds them here)
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

@@ -1,0 +1,58 @@
+"""The summary of what was skipped, by real runs of pytest on a small suite."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[2]
+SUITE = """
+import pytest
+
+def test_good():
+    pass
+
+@pytest.mark.skipif({skip}, reason="no teapot: install teapot, or set TEAPOT_URL")
+def test_tea():
+    pass
+"""
+
+
+def run(tmp_path: Path, *, skip: bool, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run pytest on the small suite with the hooks of this one."""
+    (tmp_path / "conftest.py").write_text("from support.skips import pytest_sessionfinish, pytest_terminal_summary\n")
+    (tmp_path / "test_small.py").write_text(SUITE.format(skip=skip))
+    clean = {key: value for key, value in os.environ.items() if key not in {"CI", "TALLYSTREAM_NOTHING_SKIPPED"}}
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)],
+        env={**clean, "PYTHONPATH": str(TESTS), **env},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def test_the_summary_names_each_skipped_test_and_the_reason(tmp_path: Path) -> None:
+    """A skip outside of CI passes, and the end of the run says which test was skipped and why."""
+    done = run(tmp_path, skip=True)
+    assert done.returncode == 0
+    block = done.stdout.partition("not tested here")[2]
+    assert "no teapot: install teapot, or set TEAPOT_URL:\n  test_small.py::test_tea\n" in block
+    assert "failed" not in block
+
+
+@pytest.mark.parametrize("name", ["CI", "TALLYSTREAM_NOTHING_SKIPPED"])
+def test_in_ci_a_skip_is_a_failure(tmp_path: Path, name: str) -> None:
+    """With either variable set, the same run fails, and says why; without a skip it passes."""
+    done = run(tmp_path, skip=True, **{name: "1"})
+    assert done.returncode == 1
+    assert "in CI nothing may be skipped" in done.stdout
+    done = run(tmp_path, skip=False, **{name: "1"})
+    assert done.returncode == 0
+    assert "nothing was skipped" in done.stdout
