@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import KafkaError
 
-from tallystream.reporter import ConfigError, KafkaReporter, MetricRegistry
-from tallystream.reporter.record import Counter, Snapshot, decode
-from tallystream.reporter.testing import ManualClock
+from tallystream.reporter import ConfigError, KafkaReporter, MetricRegistry, TallystreamError
+from tallystream.reporter.record import Counter, Gauge, Snapshot, decode, encode
+from tallystream.reporter.testing import ManualClock, assert_count, find
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -79,7 +79,7 @@ class Bench:
 
     def make(self, **arguments: Any) -> KafkaReporter:
         """Make a reporter of the registry."""
-        wanted = {"bootstrap_servers": "b:9092", "instance": "i-1", **arguments}
+        wanted: dict[str, Any] = {"own_metrics": False, "bootstrap_servers": "b:9092", "instance": "i-1", **arguments}
         return KafkaReporter(self.registry, producer=self._producer, **wanted)
 
     def _producer(self, _: Mapping[str, Any], __: object) -> Any:
@@ -300,3 +300,39 @@ def test_a_registry_has_one_reporter_and_one_instance_at_a_destination() -> None
     with pytest.raises(ConfigError, match="is reported to 'metrics' as 'i-1' already"):
         bench.make(instance="i-2").report_now()
     assert bench.make().report_now()
+
+
+def test_the_reporters_own_metrics_are_in_its_registry() -> None:
+    """Records and bytes that arrived, failures, how long a report takes and when the last error was."""
+    bench = Bench(own_metrics=True)
+    assert bench.reporter.report_now()
+    bench.producers[0].refuse = BufferError("full")
+    assert not bench.reporter.report_now()
+    tags = {"reporter": "kafka"}
+    assert_count(bench.registry, "tallystream.reporter.sent", 1, tags=tags)
+    assert_count(bench.registry, "tallystream.reporter.failed", 1, tags=tags)
+    assert_count(bench.registry, "tallystream.reporter.bytes", len(encode(bench.taken[0])), tags=tags)
+    assert_count(bench.registry, "tallystream.reporter.duration", 2, tags=tags)
+    assert find(bench.registry, "tallystream.reporter.last_error", tags=tags) == Gauge(
+        name="tallystream.reporter.last_error", tags=tags, value=1_700_000_000
+    )
+
+
+def test_a_doubt_that_can_not_be_settled_now_is_a_failed_report() -> None:
+    """report_now() returns False, and the reason is seen; the life is asked about again with the next report."""
+    bench = Bench()
+    bench.reporter._open()
+    bench.producers[0].verdicts = [KafkaError(KafkaError._TIMED_OUT)]
+    assert not bench.reporter.report_now()
+    bench.clock.advance(25 * 3600)
+
+    def broken(_: object) -> None:
+        raise TallystreamError("the topic can't be read now")
+
+    bench.reporter._lives.settle = broken
+    assert not bench.reporter.report_now()
+    assert bench.reporter.last_error == "a report failed: the topic can't be read now"
+    bench.reporter._lives.settle = lambda _: None
+    bench.producers[0].verdicts = [True]
+    assert bench.reporter.report_now()
+    assert bench.taken[1].life != bench.taken[0].life

@@ -12,6 +12,7 @@ Importing it imports no Kafka client: that happens when a `KafkaReporter` begins
 from __future__ import annotations
 
 from tallystream.reporter.counter import Counter, UpDown
+from tallystream.reporter.environment import report
 from tallystream.reporter.errors import ConfigError, TallystreamError
 from tallystream.reporter.gauge import Gauge
 from tallystream.reporter.histogram import Histogram
@@ -36,4 +37,5 @@ __all__ = [
     "TallystreamError",
     "Timer",
     "UpDown",
+    "report",
 ]

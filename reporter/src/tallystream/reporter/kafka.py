@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tallystream.reporter import _accounts
 from tallystream.reporter._names import check_instance
@@ -39,10 +39,13 @@ class KafkaReporter(ScheduledReporter):
         interval: seconds between two reports, from 0.01 to 3600.
         topic: where to.
         options: any option of librdkafka (TLS, SASL, client.id …) but those that the guarantees rest on.
+        own_metrics: whether the registry shows what this reporter does, as `tallystream.reporter.*`.
 
     Raises:
         ConfigError: an argument can't be used; `start()` and `report_now()` raise it for what librdkafka refuses.
     """
+
+    kind: ClassVar[str] = "kafka"
 
     def __init__(
         self,
@@ -53,9 +56,10 @@ class KafkaReporter(ScheduledReporter):
         interval: float = 1.0,
         topic: str = "metrics",
         options: Mapping[str, Any] | None = None,
+        own_metrics: bool = True,
         producer: Callable[[Mapping[str, Any], Callable[[KafkaError], None]], Producer] = make_producer,
     ) -> None:
-        super().__init__(registry, interval=interval)
+        super().__init__(registry, interval=interval, own_metrics=own_metrics)
         self.instance = check_instance(instance)
         self.topic = topic
         self.sent = 0
@@ -120,10 +124,12 @@ class KafkaReporter(ScheduledReporter):
         if self._broken:
             self._discard_producer()
             self._open()
-        registry = self.registry
+        registry, begin = self.registry, self._monotonic()
         ready = self._lives.prepare(registry.snapshot(), registry.clock.now(), final=final, groups=registry.groups())
         for outgoing in ready:
             self._produce(outgoing)
+        if self._own:
+            self._own.duration.update(self._monotonic() - begin)
         return ready
 
     def _produce(self, outgoing: Outgoing) -> None:
@@ -143,6 +149,9 @@ class KafkaReporter(ScheduledReporter):
     def _on_delivery(self, outgoing: Outgoing, error: KafkaError | None, message: Message) -> None:
         if error is None:
             self.sent += 1
+            if self._own:
+                self._own.sent.inc()
+                self._own.bytes.inc(len(outgoing.value))
             self._lives.acknowledged(outgoing, append_ms(message), self.registry.clock.now())
             if self._lives.refused:
                 self._error("a life has ended", "its record came a day after the one before; a new life counts on")
@@ -188,4 +197,5 @@ class KafkaReporter(ScheduledReporter):
         self._producer = None
         self._account = None
         self._lives = Lives(self.registry.app, 1000)
+        self.sent = 0
         self._owed = self._broken = False

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from tallystream.reporter import record
+    from tallystream.reporter.scheduled import ScheduledReporter
 
 POSITION_NAME = "consumer.position"
 
@@ -53,6 +54,7 @@ class MetricRegistry:
     def __init__(self, app: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self.app = check_name("app", app)
         self.clock = clock
+        self.reporter: ScheduledReporter | None = None  # set by tallystream.reporter.report()
         self._metrics: dict[tuple[str, tuple[tuple[str, str], ...]], Metric] = {}
         self._kinds: dict[str, str] = {}
         self._groups: dict[record.Identity, record.Identity] = {}

@@ -8,10 +8,11 @@ import random
 import sys
 import threading
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 from weakref import WeakSet
 
 from tallystream.reporter._forks import Step, after_fork_in_child
+from tallystream.reporter._own import OwnMetrics
 from tallystream.reporter.errors import ConfigError
 from tallystream.reporter.record import MAX_EVERY_MS, MIN_EVERY_MS
 from tallystream.reporter.schedule import Schedule
@@ -38,17 +39,22 @@ class ScheduledReporter(ABC):
     Args:
         registry: what is reported.
         interval: seconds between two reports, from 0.01 to 3600.
+        own_metrics: whether the registry shows what this reporter does, as `tallystream.reporter.*`.
 
     Raises:
         ConfigError: the interval is out of these bounds.
     """
 
-    def __init__(self, registry: MetricRegistry, *, interval: float) -> None:
+    kind: ClassVar[str]
+    """The tag `reporter` of its own metrics."""
+
+    def __init__(self, registry: MetricRegistry, *, interval: float, own_metrics: bool = True) -> None:
         if not MIN_EVERY_MS <= interval * 1000 <= MAX_EVERY_MS:
             raise ConfigError("interval", interval, f"use {MIN_EVERY_MS / 1000} to {MAX_EVERY_MS // 1000} seconds")
         self.registry, self.interval = registry, interval
         self.failures = 0
         self.last_error: str | None = None
+        self._own = OwnMetrics(registry, self.kind) if own_metrics else None
         self._thread: threading.Thread | None = None
         self._opened = False
         self._monotonic = registry.clock.monotonic
@@ -128,6 +134,8 @@ class ScheduledReporter(ABC):
     def _error(self, what: str, error: object) -> None:
         self.failures += 1
         self.last_error = f"{what}: {error}"
+        if self._own:
+            self._own.fail()
         _log.error("%s", self.last_error)
 
     def _ready(self) -> None:
@@ -151,7 +159,12 @@ class ScheduledReporter(ABC):
             return False
         try:
             self._ready()
-            return self._report_and_wait(deadline - self._monotonic(), final=final)
+            try:
+                return self._report_and_wait(deadline - self._monotonic(), final=final)
+            except Exception as error:  # noqa: BLE001 - the caller learns it from the result, the log has the reason
+                _log.debug("the failure in full", exc_info=True)
+                self._error("a report failed", error)
+                return False
         finally:
             self._reporting.release()
 
@@ -196,6 +209,7 @@ class ScheduledReporter(ABC):
     def _after_fork_in_child(self) -> None:
         running, self._thread = self._thread is not None, None
         self._opened = False
+        self.failures, self.last_error = 0, None
         self._make_locks()
         self._leave_to_parent()
         if running:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from tallystream.reporter._simple import SimpleReporter
 from tallystream.reporter.clock import Instant
@@ -48,12 +48,15 @@ class ManualClock:
 class InMemoryReporter(SimpleReporter):
     """Keeps every report in `reports`, newest last: a list of metrics each, in the record's form."""
 
-    def __init__(self, registry: MetricRegistry, *, interval: float = 1.0) -> None:
-        super().__init__(registry, interval=interval)
+    kind: ClassVar[str] = "memory"
+
+    def __init__(self, registry: MetricRegistry, *, interval: float = 1.0, own_metrics: bool = False) -> None:
+        super().__init__(registry, interval=interval, own_metrics=own_metrics)
         self.reports: list[list[Metric]] = []
 
-    def _write(self, metrics: list[Metric]) -> None:
+    def _write(self, metrics: list[Metric]) -> int:
         self.reports.append(metrics)
+        return 0
 
 
 def find(registry: MetricRegistry, name: str, *, tags: Mapping[str, str] | None = None) -> Metric | None:

@@ -1,0 +1,74 @@
+"""One call that gives a registry which is already reporting, configured by arguments or TALLYSTREAM_* variables."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING, Any
+
+from tallystream.reporter.errors import ConfigError
+from tallystream.reporter.kafka import KafkaReporter
+from tallystream.reporter.registry import MetricRegistry
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PREFIX = "TALLYSTREAM_"
+KAFKA_PREFIX = PREFIX + "KAFKA_"
+"""TALLYSTREAM_KAFKA_SASL_PASSWORD is librdkafka's option sasl.password."""
+
+
+def report(
+    app: str,
+    *,
+    bootstrap_servers: str | None = None,
+    instance: str | None = None,
+    interval: float | None = None,
+    topic: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> MetricRegistry:
+    """Return a new registry that a started `KafkaReporter` reports; the reporter is `registry.reporter`.
+
+    What is not given comes from the environment: TALLYSTREAM_BOOTSTRAP_SERVERS (else localhost:9092),
+    TALLYSTREAM_INSTANCE (else the host's name), TALLYSTREAM_INTERVAL in seconds (else 1), TALLYSTREAM_TOPIC (else
+    TALLYSTREAM_TOPIC_PREFIX and `metrics`), and TALLYSTREAM_KAFKA_* for librdkafka's options, each in upper case with _
+    for a point; `options` go before these.
+
+    Raises:
+        ConfigError: something can't be used; the message names the argument or the variable, and never a secret.
+    """
+    registry = MetricRegistry(app)
+    prefix = environment.get(PREFIX + "TOPIC_PREFIX", "")
+    reporter = KafkaReporter(
+        registry,
+        bootstrap_servers=_pick(bootstrap_servers, environment.get(PREFIX + "BOOTSTRAP_SERVERS"), "localhost:9092"),
+        instance=_pick(instance, environment.get(PREFIX + "INSTANCE"), socket.gethostname()),
+        interval=_interval(environment) if interval is None else interval,
+        topic=_pick(topic, environment.get(PREFIX + "TOPIC"), prefix + "metrics"),
+        options={**kafka_options(environment), **(options or {})},
+    )
+    registry.reporter = reporter.start()
+    return registry
+
+
+def kafka_options(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return librdkafka's options as TALLYSTREAM_KAFKA_* variables have them."""
+    return {
+        name.removeprefix(KAFKA_PREFIX).lower().replace("_", "."): value
+        for name, value in environment.items()
+        if name.startswith(KAFKA_PREFIX)
+    }
+
+
+def _pick(argument: str | None, variable: str | None, default: str) -> str:
+    return argument if argument is not None else variable or default
+
+
+def _interval(environment: Mapping[str, str]) -> float:
+    name = PREFIX + "INTERVAL"
+    text = environment.get(name) or "1"
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(name, text, "set it to a number of seconds, such as 2.5") from None
