@@ -99,7 +99,7 @@ def expected(records: Iterable[Read], *, retire_after_ms: int = 24 * HOUR_MS) ->
     }
 
 
-def replay(  # noqa: C901  (one rule after the other, as the page has them)
+def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as the page has them)
     records: Iterable[Read],
     *,
     retire_after_ms: int = 24 * HOUR_MS,
@@ -121,6 +121,11 @@ def replay(  # noqa: C901  (one rule after the other, as the page has them)
 
     def event(kind: str, life: Life, ts_ms: int, detail: str = "") -> None:
         out.events[(kind, life.app, life.instance, life.life, ts_ms, detail)] += 1
+
+    def reached(life: Life, ts_ms: int, limit: str) -> None:
+        if limit not in life.limits:
+            life.limits.add(limit)
+            event("limit", life, ts_ms, limit)
 
     for record in records:
         clock = clocks[record.partition] = max(clocks.get(record.partition, 0), record.timestamp_ms)
@@ -172,6 +177,10 @@ def replay(  # noqa: C901  (one rule after the other, as the page has them)
         life.every_ms = header["every_ms"] or short_form_every_ms
         if short:
             key, value = header["metric"]
+            if key not in life.rows and len(life.rows) >= max_metrics:
+                out.dead[where] += 1
+                reached(life, clock, "metrics per life")
+                continue
             total, last = (life.rows[key][2][name] for name in ("count", "last")) if key in life.rows else (0, 0)
             added = value - (last if value >= last else 0)
             if total + added > LARGEST:
@@ -186,17 +195,14 @@ def replay(  # noqa: C901  (one rule after the other, as the page has them)
         life.newest[part] = seq
         if len(document["metrics"]) > max_metrics:
             out.dead[where] += 1
-            limit = "metrics per record"
-            if limit not in life.limits:
-                life.limits.add(limit)
-                event("limit", life, clock, limit)
+            reached(life, clock, "metrics per record")
         beyond = False
         once: set[Key] = set()
         for item in document["metrics"][:max_metrics]:
             try:
                 key, fields = read_metric(item, app)
                 if key in once:
-                    raise BadError("twice in a snapshot")
+                    raise BadError("twice in a snapshot")  # noqa: TRY301
                 once.add(key)
                 if key not in life.rows and len(life.rows) >= max_metrics:
                     beyond = True
@@ -204,9 +210,9 @@ def replay(  # noqa: C901  (one rule after the other, as the page has them)
                 if key in life.rows:
                     old_part, _, old = life.rows[key]
                     if old_part != part:
-                        raise BadError("in another part")
+                        raise BadError("in another part")  # noqa: TRY301
                     if "count" in fields and fields["count"] < old["count"]:
-                        raise BadError("a count fell")
+                        raise BadError("a count fell")  # noqa: TRY301
                     if key[2] == "position":
                         fields["start"] = min(fields["start"], old["start"])
                         fields["position"] = max(fields["position"], old["position"])
@@ -217,10 +223,7 @@ def replay(  # noqa: C901  (one rule after the other, as the page has them)
             seen.add(key)
         if beyond:
             out.dead[where] += 1
-            limit = "metrics per life"
-            if limit not in life.limits:
-                life.limits.add(limit)
-                event("limit", life, clock, limit)
+            reached(life, clock, "metrics per life")
 
     for life in [life for life in lives if life.life]:
         if clocks[life.partition] >= life.keep_ms + retire_after_ms:

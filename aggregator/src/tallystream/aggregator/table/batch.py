@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream.aggregator.table.state import State, pack, unpack
-from tallystream.aggregator.table.table import Changes, Table, TableSettings
+from tallystream.aggregator.table.table import Changes, Table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tallystream.aggregator.table.inputs import Record
+    from tallystream.aggregator.table.settings import TableSettings
 
 
 class Timer(NamedTuple):

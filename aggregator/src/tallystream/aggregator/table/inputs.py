@@ -40,10 +40,11 @@ class Rejected(NamedTuple):
 
 
 class Good(NamedTuple):
-    """A snapshot, less the metrics that were rejected."""
+    """A snapshot, less the metrics that were rejected, and less those `beyond` the limit: how many these are."""
 
     snapshot: Snapshot
     rejected: tuple[Rejected, ...] = ()
+    beyond: int = 0
 
 
 class Unreadable(NamedTuple):
@@ -71,7 +72,7 @@ def read_key(key: bytes | None) -> str | Unreadable:
     return Unreadable("the key holds a NUL character") if "\0" in instance else instance
 
 
-def read_value(value: bytes) -> Good | ShortForm | Unreadable:
+def read_value(value: bytes, max_metrics: int) -> Good | ShortForm | Unreadable:
     """Return what a record's value says: the same whichever of the two ways below finds it."""
     try:
         text = value.decode()
@@ -83,9 +84,10 @@ def read_value(value: bytes) -> Good | ShortForm | Unreadable:
         except (msgspec.DecodeError, RecursionError):
             pass  # the careful way below tells what is wrong, and saves what is good
         else:
-            if _is_flat(value, message):
+            within = isinstance(message, ShortForm) or len(message.snapshot.metrics) <= max_metrics
+            if within and _is_flat(value, message):
                 return message
-    return _read_with_care(text)
+    return _read_with_care(text, max_metrics)
 
 
 def _is_flat(value: bytes, message: Good | ShortForm) -> bool:
@@ -94,23 +96,22 @@ def _is_flat(value: bytes, message: Good | ShortForm) -> bool:
     return value.count(b"{") + value.count(b"[") - explained < MAX_DEPTH - 4
 
 
-def _depth(text: str) -> int:
-    deepest = depth = 0
+def _require_shallow(text: str) -> None:
+    depth = 0
     for found in _BRACKETS.finditer(text):
         bracket = found.group()
         if bracket in "[{":
             depth += 1
-            deepest = max(deepest, depth)
+            if depth > MAX_DEPTH:
+                raise ValueError(f"it is nested deeper than {MAX_DEPTH}")
         elif bracket in "]}":
             depth -= 1
-    return deepest
 
 
-def _read_with_care(text: str) -> Good | ShortForm | Unreadable:
+def _read_with_care(text: str, max_metrics: int) -> Good | ShortForm | Unreadable:
     try:
         # The parser's own limit depends on how deep its caller's stack is; this one does not.
-        if _depth(text) > MAX_DEPTH:
-            raise ValueError(f"nested deeper than {MAX_DEPTH}")
+        _require_shallow(text)
         # The standard library's parser knows NaN and Infinity, which other reporters write: so it finds the neighbours.
         document = json.loads(text, parse_int=_parse_int)
     except ValueError as error:
@@ -118,7 +119,7 @@ def _read_with_care(text: str) -> Good | ShortForm | Unreadable:
     if not isinstance(document, dict):
         return Unreadable("the value is not a JSON object")
     if "metrics" in document:
-        return _snapshot(document)
+        return _snapshot(document, max_metrics)
     if "name" in document and "value" in document:
         try:
             return _convert(document, ShortForm)
@@ -132,7 +133,7 @@ def _parse_int(digits: str) -> int | float:
     return int(digits) if len(digits) <= 400 else math.copysign(math.inf, -1 if digits[0] == "-" else 1)
 
 
-def _snapshot(document: dict[str, Any]) -> Good | Unreadable:
+def _snapshot(document: dict[str, Any], max_metrics: int) -> Good | Unreadable:
     metrics = document["metrics"]
     if not isinstance(metrics, list):
         return Unreadable("snapshot: metrics is not a list")
@@ -142,13 +143,13 @@ def _snapshot(document: dict[str, Any]) -> Good | Unreadable:
         return Unreadable(f"snapshot: {error}")
     good: list[Metric] = []
     rejected = []
-    for item in metrics:
+    for item in metrics[:max_metrics]:
         try:
             good.append(_metric(item))
         except (msgspec.ValidationError, ValueError) as error:
             rejected.append(Rejected(str(error), json.dumps(item)))
     fields = {name: getattr(header, name) for name in Header.__struct_fields__}
-    return Good(Snapshot(**fields, metrics=good), tuple(rejected))
+    return Good(Snapshot(**fields, metrics=good), tuple(rejected), max(0, len(metrics) - max_metrics))
 
 
 def _metric(item: object) -> Metric:

@@ -1,7 +1,4 @@
-"""What is kept of each metric type, and how values of many lives become one: the arithmetic of rules 4 to 7 and 9.
-
-Every reducer gives the same result whatever the order of the lives: a sum depends on the rows alone.
-"""
+"""What is kept of each metric type, how a newer value replaces it, and sums that do not depend on any order."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from typing import TYPE_CHECKING
 from tallystream.reporter.record import MAX_COUNT, Metric
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable
 
 Value = int | float | None
 Values = tuple[Value, ...]
@@ -48,23 +45,7 @@ def merge_values(kind: str, old: Values, new: Values) -> Values:
     """Return what replaces `old`: the new values, but for positions, which keep the highest (rule 9)."""
     if kind != "position":
         return new
-    return (_least((old[0], new[0])), _greatest((old[1], new[1])))
-
-
-def sum_lives(kind: str, rows: Sequence[tuple[Values, bool]]) -> Totals:
-    """Sum the values of many lives; the flag says whether the row is current (its life living, its metric not missing).
-
-    Raises:
-        OverflowError: a float sum leaves the range of floats.
-    """
-    totals: Totals = {}
-    for index, field in enumerate(STORED[kind]):
-        column = [values[index] for values, current in rows if current or field not in MOMENTARY]
-        if field == "value":
-            totals |= {"sum": _total(column), "min": _least(column), "max": _greatest(column), "number": len(column)}
-        else:
-            totals[field] = _REDUCE[field](column)
-    return totals
+    return (least((old[0], new[0])), greatest((old[1], new[1])))
 
 
 def mean(totals: Totals) -> float | None:
@@ -89,25 +70,27 @@ def _known(column: Iterable[Value]) -> list[int | float]:
     return [value for value in column if value is not None]
 
 
-def _count(column: Iterable[Value]) -> Value:
-    return sum(_known(column))
-
-
-def _total(column: Iterable[Value]) -> Value:
+def add(column: Iterable[Value]) -> Value:
+    """Return the sum of what is known, None of nothing: whole numbers exactly, with a float among them rounded once."""
     known = _known(column)
-    if not known:
-        return None
-    floats = [value for value in known if isinstance(value, float)]
-    whole = sum(value for value in known if isinstance(value, int))
-    return total(whole, floats) if floats else whole
+    return total(*split(known)) if known else None
 
 
-def total(whole: int, floats: list[float]) -> float:
-    """Return the float nearest to the exact sum: rounded once, so the order of the lives does not matter.
+def split(known: Iterable[int | float]) -> tuple[int, list[float]]:
+    """Return the sum of the whole numbers, and the floats."""
+    numbers = list(known)
+    floats = [value for value in numbers if isinstance(value, float)]
+    return sum(value for value in numbers if isinstance(value, int)), floats
+
+
+def total(whole: int, floats: list[float]) -> int | float:
+    """Return the exact sum, where there are floats the float nearest to it: the order does not matter.
 
     Raises:
         OverflowError: the sum leaves the range of floats.
     """
+    if not floats:
+        return whole
     near = float(whole)
     try:
         return math.fsum([*floats, near, float(whole - int(near))])
@@ -115,20 +98,11 @@ def total(whole: int, floats: list[float]) -> float:
         return float(sum(map(Fraction, floats), Fraction(whole)))
 
 
-def _least(column: Iterable[Value]) -> Value:
+def least(column: Iterable[Value]) -> Value:
+    """Return the least of what is known."""
     return min(_known(column), default=None)
 
 
-def _greatest(column: Iterable[Value]) -> Value:
+def greatest(column: Iterable[Value]) -> Value:
+    """Return the greatest of what is known."""
     return max(_known(column), default=None)
-
-
-_REDUCE: dict[str, Callable[[Iterable[Value]], Value]] = {
-    "count": _count,
-    "sum": _total,
-    "min": _least,
-    "max": _greatest,
-    "start": _least,
-    "position": _greatest,
-    **dict.fromkeys(RATES, _total),
-}

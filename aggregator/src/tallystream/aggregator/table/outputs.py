@@ -33,6 +33,7 @@ class Total(NamedTuple):
     instances: int
     ts_ms: int
     offsets: Offsets
+    retired: int = 0
 
     def key(self) -> bytes:
         """The record's key on `metrics-agg`."""
@@ -46,12 +47,13 @@ class Total(NamedTuple):
         for field, value in self.totals.items():
             setattr(row, field, value)
         row.mean = mean(self.totals)
-        row.lives, row.instances, row.epoch, row.batch = self.lives, self.instances, epoch, batch
+        row.lives, row.instances, row.retired = self.lives, self.instances, self.retired
+        row.epoch, row.batch = epoch, batch
         return sums.encode(row)
 
 
 class Event(NamedTuple):
-    """Something that a graph should be annotated with. `kind`: restart, tombstone, overflow."""
+    """Something that a graph should be annotated with. `kind`: restart, retired, tombstone, overflow, limit."""
 
     kind: str
     app: str

@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from tallystream.aggregator.table.kinds import Values
+from tallystream.aggregator.table.retired import Base
 from tallystream.reporter.errors import TallystreamError
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 
 MetricId = tuple[str, str, str, tuple[tuple[str, str], ...]]
 """(app, name, type, sorted tags)"""
@@ -27,7 +28,9 @@ class Row(msgspec.Struct, array_like=True, gc=False):
 class Life(msgspec.Struct, array_like=True):
     """One life of an instance; `parts` maps part → highest seq; `rows` maps the metric's number → row.
 
-    `heard_ms` is the append time of its last record; `partition` names whose clock it lives by.
+    `heard_ms` is the clock at the last record that was applied; `keep_ms` the clock at the last record of any seq (or
+    the ULID's time, where that is later): what it retires by; `partition` names whose clock it lives by. `limits` are
+    those that it has reached.
     """
 
     instance: str
@@ -36,10 +39,12 @@ class Life(msgspec.Struct, array_like=True):
     partition: str
     heard_ms: int
     every_ms: int
+    keep_ms: int
     final: bool = False
     living: bool = True
     parts: dict[int, int] = {}
     rows: dict[int, Row] = {}
+    limits: list[str] = []
 
     @property
     def deadline_ms(self) -> int:
@@ -54,13 +59,15 @@ class Life(msgspec.Struct, array_like=True):
 class State(msgspec.Struct, array_like=True):
     """A shard's table. `clocks` maps partition → running maximum of append times, `offsets` partition → last offset.
 
+    `lives` maps instance → its lives, oldest first; `base` maps the metric's number → what its retired lives add up to.
     `out_ms` is the time of the newest output; `seen_ms` the processing time (wall clock) of the last batch; `timer_ms`
     the processing time at which the next silence was asked to be looked for, 0 for none.
     """
 
     version: int = STATE_VERSION
     metrics: list[MetricId] = []
-    lives: list[Life] = []
+    lives: dict[str, list[Life]] = {}
+    base: dict[int, Base] = {}
     clocks: dict[str, int] = {}
     offsets: dict[str, int] = {}
     overflowed: list[int] = []

@@ -6,32 +6,24 @@ same records cut into other batches give the same table, dead letters and events
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream.aggregator.table.inputs import Good, Record, Unreadable, read_key, read_value
-from tallystream.aggregator.table.kinds import fits, sum_lives
+from tallystream.aggregator.table.kinds import fits
+from tallystream.aggregator.table.limits import RECORD_SIZE
+from tallystream.aggregator.table.lives import Lives
 from tallystream.aggregator.table.outputs import DeadLetter, Event, Offsets, Total
 from tallystream.aggregator.table.rows import Rows
+from tallystream.aggregator.table.settings import TableSettings
+from tallystream.aggregator.table.summing import sum_lives
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tallystream.aggregator.table.state import Life, Row, State
 
-HOUR_MS = 3_600_000
 
-
-@dataclass(frozen=True, slots=True)
-class TableSettings:
-    """What may be chosen of the rules; times in milliseconds.
-
-    `retire_after_ms`: how far back a tombstone reaches. `short_form_every_ms`: the interval that is assumed of a
-    program that publishes the short form, which does not say.
-    """
-
-    retire_after_ms: int = 24 * HOUR_MS
-    short_form_every_ms: int = 60_000
+__all__ = ["Changes", "Table", "TableSettings"]
 
 
 class Changes(NamedTuple):
@@ -49,8 +41,8 @@ class Table:
         self.state = state
         self._settings = settings or TableSettings()
         self._dead: list[DeadLetter] = []
-        self._events: list[Event] = []
-        self._rows = Rows(state, self._settings.short_form_every_ms, self._events)
+        self._lives = Lives(state, self._settings.retire_after_ms)
+        self._rows = Rows(self._lives, self._settings)
 
     def apply(self, records: Iterable[Record]) -> None:
         """Take records, which must be in offset order within each partition."""
@@ -64,24 +56,25 @@ class Table:
 
         Touches no count: only gauges, rates and the numbers of lives depend on it (rule 5).
         """
-        for life in self._rows.lives():
+        for life in self._lives:
             if life.living and self.state.clocks[life.partition] + ahead_ms >= life.deadline_ms:
                 life.living = False
-                self._rows.touch_all(life)
+                self._lives.touch(life.rows)
                 # The moment of falling silent, not of noticing it: a batch that runs twice writes the same point.
                 self.state.out_ms = max(self.state.out_ms, life.deadline_ms)
 
     def next_silence_ms(self) -> int | None:
         """Return how far the clock is from the next life's deadline, None when no life is living."""
-        left = [life.deadline_ms - self.state.clocks[life.partition] for life in self._rows.lives() if life.living]
+        left = [life.deadline_ms - self.state.clocks[life.partition] for life in self._lives if life.living]
         return min(left, default=None)
 
     def changes(self) -> Changes:
         """Return what changed since the last call, and forget it."""
-        totals = self._totals(self._rows.take_touched())
-        changes = Changes(totals, list(self._dead), list(self._events))
+        self._lives.retire_all()
+        totals = self._totals(self._lives.take_touched())
+        changes = Changes(totals, list(self._dead), list(self._lives.events))
         self._dead.clear()
-        self._events.clear()
+        self._lives.events.clear()
         return changes
 
     def _tick(self, record: Record) -> int:
@@ -97,10 +90,16 @@ class Table:
         instance = read_key(record.key)
         if isinstance(instance, Unreadable):
             return [(instance.reason, None)]
+        self._lives.retire(instance, clock)
         if record.value is None:
-            self._rows.tombstone(instance, record, clock, self._settings.retire_after_ms)
+            self._rows.tombstone(instance, record, clock)
             return []
-        message = read_value(record.value)
+        size, most = len(record.value), self._settings.max_record_bytes
+        if size > most:
+            place = (record.topic, record.partition, record.offset)
+            self._lives.events.append(Event("limit", "", instance, "", clock, place, RECORD_SIZE))
+            return [(f"limit: the record has {size} bytes, {most} at most are taken", None)]
+        message = read_value(record.value, self._settings.max_metrics)
         if isinstance(message, Unreadable):
             return [(message.reason, None)]
         if isinstance(message, Good):
@@ -115,17 +114,19 @@ class Table:
             offsets.setdefault(topic, {})[index] = offset
         for number in sorted(touched, key=self.state.metrics.__getitem__):
             metric = self.state.metrics[number]
+            base = self.state.base.get(number)
+            retired = 0 if base is None else base.lives
             rows = [(row.values, life.current(row)) for life, row in touched[number]]
             living = [life.instance for life, row in touched[number] if life.current(row)]
             try:
-                summed = sum_lives(metric[2], rows)
+                summed = sum_lives(metric[2], rows, base)
             except OverflowError:
                 summed = {}
             if summed and fits(summed):
-                totals.append(Total(metric, summed, len(living), len(set(living)), self.state.out_ms, offsets))
+                totals.append(Total(metric, summed, len(living), len(set(living)), self.state.out_ms, offsets, retired))
                 if number in self.state.overflowed:
                     self.state.overflowed.remove(number)
             elif number not in self.state.overflowed:
                 self.state.overflowed.append(number)
-                self._events.append(Event("overflow", metric[0], "", "", self.state.out_ms, detail=metric[1]))
+                self._lives.events.append(Event("overflow", metric[0], "", "", self.state.out_ms, detail=metric[1]))
         return totals

@@ -1,0 +1,129 @@
+"""The lives in a shard's state: found by instance, folded when they retire (rule 3); and which metrics were touched.
+
+Folding is decided as if it took place at once: a life has retired when the clock is `retire_after_ms` past its last
+record. Before a record of an instance is looked at, the instance's retired lives are folded; all others are folded at
+the end of a batch. As nothing but its own instance's records asks for a life, the delay shows nowhere.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tallystream.aggregator.table.outputs import Event
+from tallystream.aggregator.table.retired import fold, is_kept
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from tallystream.aggregator.table.inputs import Record
+    from tallystream.aggregator.table.state import Life, MetricId, Row, State
+
+SHORT_FORM_LIFE = ""
+
+
+class Lives:
+    """The lives and metrics of `state`, which it changes in place, and the events that this raises."""
+
+    def __init__(self, state: State, retire_after_ms: int) -> None:
+        self.state = state
+        self.events: list[Event] = []
+        self._retire_after_ms = retire_after_ms
+        self._numbers = {metric: number for number, metric in enumerate(state.metrics)}
+        self._touched: set[int] = set()
+
+    def __iter__(self) -> Iterator[Life]:
+        for lives in self.state.lives.values():
+            yield from lives
+
+    def of(self, instance: str) -> list[Life]:
+        """Return the lives of an instance, oldest first."""
+        return self.state.lives.get(instance, [])
+
+    def find(self, instance: str, app: str, life: str) -> Life | None:
+        """Return a life, None when it is not in the table."""
+        for known in reversed(self.of(instance)):  # the newest life is the one that most records are of
+            if known.life == life and known.app == app:
+                return known
+        return None
+
+    def add(self, life: Life, record: Record, clock: int) -> Life:
+        """Put a new life into the table: a restart, where its instance had one before."""
+        others = self.state.lives.setdefault(life.instance, [])
+        if life.life != SHORT_FORM_LIFE and any(o.app == life.app and o.life != SHORT_FORM_LIFE for o in others):
+            self.event("restart", life, record, clock)
+        others.append(life)
+        return life
+
+    def remove(self, life: Life) -> None:
+        """Take a life out of the table, with its rows."""
+        left = [other for other in self.of(life.instance) if other is not life]
+        if left:
+            self.state.lives[life.instance] = left
+        else:
+            del self.state.lives[life.instance]
+
+    def retire(self, instance: str, clock: int) -> None:
+        """Fold the instance's lives that have retired by `clock`."""
+        for life in [life for life in self.of(instance) if self._has_retired(life, clock)]:
+            self._fold(life)
+
+    def retire_all(self) -> None:
+        """Fold every life that has retired by the clock of its partition."""
+        clocks = self.state.clocks
+        for life in [life for life in self if self._has_retired(life, clocks.get(life.partition, 0))]:
+            self._fold(life)
+
+    def known(self, metric_id: MetricId) -> int:
+        """Return the number of a metric, -1 for one that has none."""
+        return self._numbers.get(metric_id, -1)
+
+    def number(self, metric_id: MetricId) -> int:
+        """Return the number of a metric, a new one for one that has none."""
+        number = self._numbers.get(metric_id)
+        if number is None:
+            number = self._numbers[metric_id] = len(self.state.metrics)
+            self.state.metrics.append(metric_id)
+        return number
+
+    def touch(self, numbers: Iterable[int]) -> None:
+        """Mark metrics as changed."""
+        self._touched.update(numbers)
+
+    def take_touched(self) -> dict[int, list[tuple[Life, Row]]]:
+        """Return, for each metric that was touched, the rows of all lives that have it; then forget the touches."""
+        found: dict[int, list[tuple[Life, Row]]] = {number: [] for number in self._touched}
+        self._touched = set()
+        if not found:
+            return found
+        for life in self:
+            fewer = found.keys() & life.rows.keys() if len(found) < len(life.rows) else life.rows.keys()
+            for number in fewer:
+                if number in found:
+                    found[number].append((life, life.rows[number]))
+        return found
+
+    def event(self, kind: str, life: Life, record: Record, clock: int, detail: str = "") -> None:
+        """Say that a record made something happen to a life."""
+        place = (record.topic, record.partition, record.offset)
+        self.events.append(Event(kind, life.app, life.instance, life.life, clock, place, detail))
+
+    def limit(self, life: Life, limit: str, record: Record, clock: int) -> None:
+        """Say, once in a life, that it reached a limit."""
+        if limit not in life.limits:
+            life.limits.append(limit)
+            self.event("limit", life, record, clock, limit)
+
+    def _has_retired(self, life: Life, clock: int) -> bool:
+        # Rows of the short form end only by a tombstone: without a life there is no telling a late one from a new one.
+        return life.life != SHORT_FORM_LIFE and clock >= life.keep_ms + self._retire_after_ms
+
+    def _fold(self, life: Life) -> None:
+        base = self.state.base
+        for number, row in life.rows.items():
+            kind = self.state.metrics[number][2]
+            if is_kept(kind):
+                base[number] = fold(kind, base.get(number), row.values)
+        self.touch(life.rows)
+        self.remove(life)
+        at_ms = life.keep_ms + self._retire_after_ms
+        self.events.append(Event("retired", life.app, life.instance, life.life, at_ms))

@@ -1,0 +1,257 @@
+"""Random schedules of what instances publish, with everything that goes wrong on the way: for property tests.
+
+A schedule is a list of whole numbers, each the seed of one step: so hypothesis can leave steps out and still have a
+schedule. `play` turns it into the records of the topic `metrics`.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any, NamedTuple
+
+from hypothesis import strategies as st
+
+RETIRE_AFTER_MS = 60_000
+EVERY_MS = 1_000
+BEGIN_MS = 1_700_000_000_000
+DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+steps = st.integers(0, 2**32)
+schedules = st.lists(steps, min_size=20, max_size=80)
+short_schedules = st.lists(steps, min_size=1, max_size=16)
+cuts = st.lists(st.integers(1, 12), min_size=1, max_size=6)
+
+
+class Written(NamedTuple):
+    """A record as the broker has it."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    partition: int
+    offset: int
+
+
+POISON: list[bytes] = [
+    b"",
+    b"{",
+    b"[]",
+    b"null",
+    b"\xff\xfe{}",
+    b'{"v":1}',
+    b'{"name":"a","value":-1}',
+    b'{"name":"a","value":1.5}',
+    b'{"name":"a","value":NaN}',
+    b'{"name":"a","value":true}',
+    b'{"name":"","value":1}',
+    b'{"name":"a","value":' + b"9" * 5000 + b"}",
+    b'{"name":"a\\u0000","value":1}',
+    b'{"name":"a\\ud800","value":1}',
+    b'{"name":"a","value":1,"x":' + b"[" * 80 + b"]" * 80 + b"}",
+    b'{"name":"a","value":1,"x":' + b"[" * 100_000 + b"}",
+    b'{"name":"a","value":1} x',
+    b'{"name":"a","value":1,"x":"\xff"}',
+    '{"name":"a","value":1}'.encode("utf-16"),
+    b'\xef\xbb\xbf{"name":"a","value":1}',
+    b'{"metrics":[],"app":"a"}',
+    b'{"metrics":{}}',
+]
+"""Values of which nothing can be taken."""
+
+ODD: list[bytes] = [
+    b'{"name":"metrics","value":3}',
+    b'{"name":"a","value":2,"value":3}',
+    b'{"n\\u0061me":"a","value":7,"unknown":[1e999,"\\ud800",NaN]}',
+    b'{"name":"a","value":4,"x":1e999}',
+    b'{"name":"a","value":5,"x":' + b"[" * 50 + b"]" * 50 + b"}",
+    b'{"name":"a","value":6,"tags":{"t":"1","t":"2"}}',
+]
+"""Values of the short form that look strange and are good."""
+
+BAD_METRICS: list[str] = [
+    '{"type":"gauge","name":"g","value":NaN}',
+    '{"type":"gauge","name":"g","value":-Infinity}',
+    '{"type":"gauge","name":"g","value":null}',
+    '{"type":"gauge","name":"g","value":1e400}',
+    '{"type":"gauge","name":"g","value":1' + "0" * 350 + "}",
+    '{"type":"gauge","name":"g","value":1' + "0" * 5000 + "}",
+    '{"type":"gauge","name":"g","value":"1"}',
+    '{"type":"gauge","name":"g"}',
+    '{"type":[],"name":"g","value":1}',
+    '{"type":"gage","name":"g","value":1}',
+    '{"type":"counter","name":"c","count":-1}',
+    '{"type":"counter","name":"c","count":9223372036854775808}',
+    '{"type":"counter","name":"c","count":1.0}',
+    '{"type":"counter","name":"c","count":true}',
+    '{"type":"counter","name":"' + "n" * 513 + '","count":1}',
+    '{"type":"counter","name":"c","count":1,"tags":{"":"x"}}',
+    '{"type":"counter","name":"c","count":1,"tags":{"a":"' + "x" * 513 + '"}}',
+    '{"type":"counter","name":"c","count":1,"tags":{"a":null}}',
+    '{"type":"counter","name":"c\\u0000","count":1}',
+    '{"type":"counter","name":"c\\udc00","count":1}',
+    '{"type":"position","name":"p","start":1}',
+    '{"type":"timer","name":"t","count":1,"p99":"fast"}',
+    "7",
+    "null",
+]
+"""Metrics that can't be taken, as JSON text: their neighbours can."""
+
+
+class Life:
+    """One life of an instance, as its application knows it."""
+
+    def __init__(self, app: str, ulid: str) -> None:
+        self.app = app
+        self.ulid = ulid
+        self.seqs: dict[int, int] = {}
+        self.counts: dict[str, int] = {}
+        self.prev: int | None = None
+
+
+class Play:
+    """Plays the steps of a schedule."""
+
+    def __init__(self) -> None:
+        self.records: list[Written] = []
+        self.now = BEGIN_MS
+        self.lives: dict[str, list[Life]] = {}
+        self.held: list[tuple[str, bytes]] = []
+
+    def step(self, seed: int) -> None:
+        """Take one step: most are snapshots, the rest is what may happen to them."""
+        chance = random.Random(seed)
+        self.now += chance.choices(
+            [0, 1, 300, 900, 2_999, 3_000, 10_000, 30_000, 59_999, 60_001, -5_000],
+            [10, 10, 30, 30, 3, 3, 2, 2, 1, 1, 2],
+        )[0]
+        instance = chance.choice(["app-1", "app-1", "app-1", "app-2", "äpp 3"])
+        action = chance.choices(
+            ["snapshot", "again", "hold", "release", "new", "tombstone", "poison", "odd", "short", "final"],
+            [50, 10, 5, 6, 6, 2, 4, 2, 8, 3],
+        )[0]
+        if action in ("snapshot", "hold", "final"):
+            value, life = self._snapshot(chance, instance, final=action == "final")
+            if action == "hold":
+                self.held.append((instance, value))
+            else:
+                self._append(instance, value)
+                life.prev = self.now
+        elif action == "again" and self.records:
+            old = chance.choice(self.records)
+            self._append(old.key, old.value)
+        elif action == "release" and self.held:
+            self._append(*self.held.pop(chance.randrange(len(self.held))))
+        elif action == "new":
+            self._new_life(chance, instance)
+        elif action == "tombstone":
+            self._append(instance, None)
+        elif action == "poison":
+            key = chance.choice([instance.encode(), None, b"", b"\xff", b"k" * 1025, b"nul\0"])
+            self._append(key, chance.choice(POISON) if key == instance.encode() else b'{"name":"a","value":1}')
+        elif action == "odd":
+            self._append(instance, chance.choice(ODD))
+        elif action == "short":
+            count, tags = chance.choice([0, 1, 5, 9, 2**62, 2**63 - 1]), chance.choice([{}, {"k": "v"}])
+            self._append(instance, json.dumps({"name": "orders", "value": count, "tags": tags}).encode())
+
+    def _new_life(self, chance: random.Random, instance: str) -> Life:
+        # Applications' clocks are off by as much as half of what the table tolerates, some by far more.
+        made = self.now + chance.choice([0, 0, 0, 0, 30_000, -30_000, 10**9, -(10**9)])
+        head = "".join(DIGITS[made >> shift & 31] for shift in range(45, -1, -5))
+        ulid = head + "".join(chance.choices(DIGITS, k=16))
+        life = Life(chance.choice(["shop", "shop", "mail"]), ulid)
+        self.lives.setdefault(instance, []).append(life)
+        return life
+
+    def _snapshot(self, chance: random.Random, instance: str, *, final: bool) -> tuple[bytes, Life]:
+        lives = self.lives.get(instance) or [self._new_life(chance, instance)]
+        life = lives[-1] if chance.random() < 0.8 else chance.choice(lives)
+        part = int(chance.random() < 0.2)
+        seq = life.seqs[part] = life.seqs.get(part, 0) + chance.choice([1, 1, 1, 2])
+        texts = [json.dumps(metric) for metric in self._metrics(chance, life, part)]
+        if chance.random() < 0.1:
+            texts.insert(chance.randint(0, len(texts)), chance.choice(BAD_METRICS))
+        header: dict[str, Any] = {"v": 1, "app": life.app, "life": life.ulid, "part": part, "seq": seq}
+        if life.prev is not None:
+            header["prev"] = life.prev
+        header |= {"ts": max(0, self.now + chance.choice([0, 3_600_000, -3_600_000]))}
+        header |= {"every_ms": EVERY_MS, "final": final, "from a later version": {"x": [1]}}
+        if chance.random() < 0.03:
+            header |= chance.choice(
+                [
+                    {"v": 2},
+                    {"app": ""},
+                    {"life": "x"},
+                    {"part": -1},
+                    {"seq": 0},
+                    {"prev": 1},
+                    {"every_ms": 9},
+                    {"final": 0},
+                ]
+            )
+        return (json.dumps(header)[:-1] + ', "metrics": [' + ",".join(texts) + "]}").encode(), life
+
+    def _metrics(self, chance: random.Random, life: Life, part: int) -> list[dict[str, Any]]:
+        metrics: list[dict[str, Any]] = []
+        for kind in chance.sample(
+            ["counter", "counter2", "updown", "gauge", "meter", "histogram", "timer", "position"], chance.randint(0, 6)
+        ):
+            tags = {"b": "2", "a": "ö 1"} if chance.random() < 0.5 else {"a": "ö 1", "b": "2"}
+            name = f"m{part}" if chance.random() < 0.95 else "m0"
+            metrics.append(self._metric(chance, life, name, kind, tags))
+        if metrics and chance.random() < 0.05:
+            metrics.append(metrics[0])
+        return metrics
+
+    def _metric(self, chance: random.Random, life: Life, name: str, kind: str, tags: dict[str, str]) -> dict[str, Any]:
+        count = life.counts.get(name + kind, 0) + chance.choice([0, 1, 3, 1000])
+        if chance.random() < 0.01:
+            count = 2**63 - 1
+        life.counts[name + kind] = count
+        if chance.random() < 0.04:
+            count = max(0, count - 2)
+        number = chance.choice([0, 1, -1, 0.1, 0.2, 1e16, -1e16, 2**53 + 1, 1e-300, 2**64, 1.7e308, -1.7e308])
+        rates: dict[str, Any] = {
+            rate: chance.choice([0.1, 3, 1e308]) for rate in ("mean_rate", "m1_rate", "m5_rate", "m15_rate")
+        }
+        spread: dict[str, Any] = {"count": count, "sum": number, "min": number, "max": chance.choice([None, 5, 7.5])}
+        spread |= {"p99": 1.0, "sketch": "AAA="}
+        bodies: dict[str, dict[str, Any]] = {
+            "counter": {"count": count},
+            "counter2": {"count": count},
+            "updown": {"value": number},
+            "gauge": {"value": number},
+            "meter": {"count": count} | rates,
+            "histogram": spread,
+            "timer": spread | rates,
+            "position": {"start": chance.randint(0, 9), "position": count},
+        }
+        if kind == "counter2":
+            tags = {}
+        return {"name": name, "tags": tags, "type": kind.rstrip("2")} | bodies[kind]
+
+    def _append(self, instance: str | bytes | None, value: bytes | None) -> None:
+        key = instance.encode() if isinstance(instance, str) else instance
+        partition = len(key or b"") % 2
+        offset = sum(record.partition == partition for record in self.records)
+        self.records.append(Written(key, value, self.now, partition, offset))
+
+
+def play(schedule: list[int]) -> list[Written]:
+    """Return the records of a schedule, in the order of appending; two partitions, each instance in one."""
+    playing = Play()
+    for seed in schedule:
+        playing.step(seed)
+    return playing.records
+
+
+def cut(records: list[Written], sizes: list[int]) -> list[list[Written]]:
+    """Cut records into batches of these sizes, over and over."""
+    batches: list[list[Written]] = []
+    left = list(records)
+    while left:
+        size = sizes[len(batches) % len(sizes)]
+        batches.append(left[:size])
+        left = left[size:]
+    return batches

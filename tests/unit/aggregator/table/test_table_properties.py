@@ -1,0 +1,126 @@
+"""The table against the oracle, on random schedules: whatever instances, brokers and batches do to the records."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+
+from support import oracle
+from support.schedules import RETIRE_AFTER_MS, Written, cut, cuts, play, schedules, short_schedules
+from tallystream.aggregator.table import Changes, Record, State, Table, TableSettings, pack, unpack
+from tallystream.aggregator.table.kinds import mean
+
+SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000, max_metrics=8)
+slow = list(HealthCheck)
+Fields = dict[str, Any]
+
+
+class Run:
+    """A table fed batch by batch, packed and unpacked between them; gathers what a reader of the topics would."""
+
+    def __init__(self) -> None:
+        self.packed = pack(State())
+        self.sums: dict[Any, Fields] = {}
+        self.dead: Counter[tuple[int, int]] = Counter()
+        self.events: Counter[tuple[str, str, str, str, int, str]] = Counter()
+
+    def batch(self, records: list[Written]) -> Changes:
+        """Apply one batch and return what it changed."""
+        table = Table(unpack(self.packed), SETTINGS)
+        in_order = sorted(records, key=lambda record: (record.partition, record.offset))
+        table.apply(Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in in_order)
+        table.notice_silence()
+        changes = table.changes()
+        self.packed = pack(table.state)
+        for total in changes.totals:
+            counts = {"lives": total.lives, "instances": total.instances, "retired": total.retired}
+            gauge = {"mean": mean(total.totals)} if "number" in total.totals else {}
+            self.sums[total.metric] = total.totals | gauge | counts
+        self.dead.update((letter.record.partition, letter.record.offset) for letter in changes.dead)
+        self.events.update((*e[:5], e.detail) for e in changes.events if e.kind != "overflow")
+        return changes
+
+
+def replayed(records: list[Written]) -> oracle.Outcome:
+    """Return the oracle's outcome; per partition in offset order, as the table takes them in one batch."""
+    return oracle.replay(records, retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000, max_metrics=8)
+
+
+def overflowed(state: State) -> set[Any]:
+    return {state.metrics[number] for number in state.overflowed}
+
+
+def check(schedule: list[int], sizes: list[int]) -> None:
+    """Compare the table with the oracle, in these batches and in one."""
+    records = play(schedule)
+    wanted = replayed(records)
+    for batches in (cut(records, sizes), [records]):
+        run = Run()
+        for batch in batches:
+            run.batch(batch)
+        state = unpack(run.packed)
+        assert {key: run.sums[key] for key in run.sums if key not in wanted.overflowed} == wanted.sums
+        assert overflowed(state) == wanted.overflowed
+        assert run.dead == wanted.dead
+        assert run.events == wanted.events
+        assert state.stale == wanted.stale
+        assert sum(map(len, state.lives.values())) == wanted.lives
+
+
+@settings(max_examples=1500, deadline=None, suppress_health_check=slow)
+@given(short_schedules, cuts)
+def test_the_table_equals_the_oracle_however_a_few_records_are_cut(schedule: list[int], sizes: list[int]) -> None:
+    """Sums of every type, lives, retired, dead letters, events and stale counts are the oracle's, in any batches."""
+    check(schedule, sizes)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=slow)
+@given(schedules, cuts)
+def test_the_table_equals_the_oracle_however_many_records_are_cut(schedule: list[int], sizes: list[int]) -> None:
+    """As above, in schedules long enough for lives to retire, come back and be buried."""
+    check(schedule, sizes)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=slow)
+@given(schedules, cuts)
+def test_counts_never_fall_but_by_a_tombstone(schedule: list[int], sizes: list[int]) -> None:
+    """From batch to batch no count falls, and no position, whatever restarts, retires, repeats or comes late."""
+    run = Run()
+    for batch in cut(play(schedule), sizes):
+        before = dict(run.sums)
+        run.batch(batch)
+        # What was not published for a while may have missed a tombstone: it is looked at from its next value on.
+        for key in overflowed(unpack(run.packed)):
+            run.sums.pop(key, None)
+        if any(record.value is None for record in batch):
+            continue
+        for key, fields in run.sums.items():
+            for name in ("count", "position"):
+                assert (fields.get(name) or 0) >= (before.get(key, {}).get(name) or 0)
+
+
+@settings(max_examples=150, deadline=None)
+@given(schedules, cuts)
+def test_a_batch_that_runs_again_from_its_checkpoint_says_the_same(schedule: list[int], sizes: list[int]) -> None:
+    """Applied twice from the same packed state, a batch gives the same changes and the same bytes of state."""
+    run = Run()
+    for batch in cut(play(schedule), sizes):
+        checkpoint = run.packed
+        first = run.batch(batch)
+        after = run.packed
+        run.packed = checkpoint
+        assert run.batch(batch) == first
+        assert run.packed == after
+
+
+def test_the_oracle_shares_no_code_with_the_table() -> None:
+    """The oracle imports the standard library only: nothing of Tallystream, no decoder of its own choice."""
+    tree = ast.parse(Path(oracle.__file__).read_text(encoding="utf-8"))
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    allowed = {"__future__", "collections", "collections.abc", "dataclasses", "fractions", "json", "re", "typing"}
+    assert imported <= allowed
