@@ -7,14 +7,15 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
-from support.oracle import expected
 
 from support.kafka import Read, aggregator, command, committed, latest_sums, read_topic
+from support.oracle import expected
 from support.wait import wait_until
 from tallystream.aggregator.topics import Topics, create_topics
 from tallystream.reporter import record
@@ -93,7 +94,9 @@ class Application:
         )
 
     def _life(self) -> str:
-        return "01JD" + "".join(self._random.choices(LIFE_CHARACTERS, k=22))
+        now_ms = int(time.time() * 1000)  # a life that began long ago would come too late
+        head = "".join(LIFE_CHARACTERS[now_ms >> shift & 31] for shift in range(45, -1, -5))
+        return head + "".join(self._random.choices(LIFE_CHARACTERS, k=16))
 
 
 @pytest.fixture
