@@ -56,25 +56,33 @@ class Supervisor:
         self._pause = pause
 
     def start(self, *, after: Callable[[str], None] = lambda _: None) -> None:
-        """Start each component when the one before is ready; `after` is called with the name of each that is.
+        """Start the first component, which the others need, then all the others together; return when all are ready.
+
+        `after` is called with the name of each that is ready.
 
         Raises:
             StartError: one ended, or was not ready in its time.
         """
-        for one in self.watched:
-            began = self._clock()
-            self._begin(one)
-            while not one.component.ready():
-                code = one.component.poll()
-                if code is not None:
-                    raise StartError(f"{one.component.name}: ended with code {code}:\n{one.component.said()}")
-                if self._clock() - began > one.component.patience_s:
-                    limit = one.component.patience_s
-                    raise StartError(f"{one.component.name}: not up after {limit:g} s:\n{one.component.said()}")
+        for group in (self.watched[:1], self.watched[1:]):
+            for one in group:
+                self._begin(one)
+            while any(one.state == "starting" for one in group):
+                for one in group:
+                    if one.state == "starting" and self._is_up(one):
+                        after(one.component.name)
                 self._pause(POLL_S)
+
+    def _is_up(self, one: Watched) -> bool:
+        code, passed = one.component.poll(), self._clock() - one.began
+        if code is not None:
+            raise StartError(f"{one.component.name}: ended with code {code}:\n{one.component.said()}")
+        if one.component.ready():
             self._set(one, "up")
-            self._say(f"{one.component.name} is up, after {self._clock() - began:.1f} s")
-            after(one.component.name)
+            self._say(f"{one.component.name} is up, after {passed:.1f} s")
+            return True
+        if passed > one.component.patience_s:
+            raise StartError(f"{one.component.name}: not up after {passed:.0f} s:\n{one.component.said()}")
+        return False
 
     def tick(self) -> None:
         """Look once at every component: notice the dead, start again those whose pause is over."""
