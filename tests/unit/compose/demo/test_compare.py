@@ -1,0 +1,110 @@
+"""The final table: it agrees when all is right, and each number that is wrong is seen."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tallystream.compose.demo.compare import Findings, differences, exact, rows
+
+if TYPE_CHECKING:
+    from tallystream.compose.demo.replay import Key, Values
+
+PROCESSED: Key = ("flights", "flights.processed", "counter", ())
+DELAY: Key = ("flights", "flights.delay", "histogram", ())
+BATCH: Key = ("flights", "flights.batch", "timer", ())
+AT: Key = ("flights", "flights.processed.position", "position", (("partition", "0"), ("topic", "flights")))
+SUMS: dict[Key, Values] = {
+    PROCESSED: {"count": 110},
+    DELAY: {"count": 90, "sum": 450.0, "min": -5, "max": 60},
+    BATCH: {"count": 11, "sum": 0.25, "min": 0.01, "max": 0.1},
+    AT: {"start": 0, "position": 100},
+}
+GOOD = Findings(
+    sent=100,
+    aggregate_processed=110,
+    journal_processed=110,
+    journal_twice=10,
+    journal_covered=100,
+    journal_delays=90,
+    journal_delay_sum=450,
+    journal_batches=11,
+    held=10,
+    covered=100,
+    lives=2,
+    dips=0,
+    dead=0,
+    acknowledged={"app-1": 70, "app-2": 40},
+    replayed={"app-1": 70, "app-2": 40},
+    aggregate=SUMS,
+    store=SUMS,
+    replay=SUMS,
+)
+
+
+def test_good_numbers_agree() -> None:
+    """What was sent, counted, journaled, replayed and stored fits together: the table is exact."""
+    table = rows(GOOD)
+    assert exact(table)
+    assert table[0].value == "100"
+    assert [row.value for row in table if row.what == "processed twice, by the aggregate"] == ["10"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"sent": 101},
+        {"aggregate_processed": 109},
+        {"journal_processed": 111},
+        {"journal_twice": 9},
+        {"journal_covered": 99},
+        {"journal_delays": 91},
+        {"journal_delay_sum": 451},
+        {"journal_batches": 12},
+        {"held": 0},
+        {"held": 11},
+        {"covered": 101},
+        {"lives": 1},
+        {"dips": 1},
+        {"dead": 1},
+        {"acknowledged": {"app-1": 71, "app-2": 39}},
+        {"replayed": {"app-1": 70, "app-2": 39}},
+        {"aggregate": {**SUMS, PROCESSED: {"count": 111}}},
+        {"store": {**SUMS, DELAY: {**SUMS[DELAY], "sum": 450.5}}},
+        {"store": {key: row for key, row in SUMS.items() if key != AT}},
+        {"replay": {**SUMS, BATCH: {**SUMS[BATCH], "max": 0.2}}},
+        {"aggregate": {}, "store": {}, "replay": {}},
+    ],
+    ids=str,
+)
+def test_each_wrong_number_is_seen(wrong: dict[str, Any]) -> None:
+    """One number off by one, or missing, and the table is not exact."""
+    assert not exact(rows(dataclasses.replace(GOOD, **wrong)))
+
+
+def test_a_demonstration_in_which_nothing_was_processed_twice_fails() -> None:
+    """Without a repeated record nothing was shown, however well the rest agrees."""
+    sums: dict[Key, Values] = {**SUMS, PROCESSED: {"count": 100}}
+    once = dataclasses.replace(
+        GOOD,
+        aggregate_processed=100,
+        journal_processed=100,
+        journal_twice=0,
+        held=0,
+        acknowledged={"app-1": 60, "app-2": 40},
+        replayed={"app-1": 60, "app-2": 40},
+        **dict.fromkeys(("aggregate", "store", "replay"), sums),  # type: ignore[arg-type]
+    )
+    assert [row.what for row in rows(once) if row.agrees is False] == [
+        "in the batch that app-2 held when it was killed"
+    ]
+
+
+def test_differences_name_metric_tags_field_and_both_values() -> None:
+    """A difference can be looked up without running anything again."""
+    other: dict[Key, Values] = {**SUMS, AT: {"start": 0, "position": 99}}
+    assert differences(SUMS, other) == [
+        "flights.processed.position{'partition': '0', 'topic': 'flights'}.position: 100 and 99"
+    ]
