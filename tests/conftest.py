@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from typing import TYPE_CHECKING
 
 import pytest
 
+from support.influx import Influx
 from support.skips import pytest_sessionfinish, pytest_terminal_summary  # noqa: F401 (hooks: pytest finds them here)
 
 if TYPE_CHECKING:
@@ -24,6 +26,26 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
 
     with KafkaBroker(tmp_path_factory.mktemp("broker")) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def influxdb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Influx]:
+    """A real InfluxDB 2.x that all tests share: INFLUXDB_URL's (with its token, organization and bucket), or our own.
+
+    Each test keeps to measurements of its own.
+    """
+    from tallystream.aggregator.sinks.stores import StoreSettings
+    from tallystream.compose.servers.influxd import InfluxServer, find_or_build
+
+    if os.environ.get("INFLUXDB_URL"):
+        given = StoreSettings.parse("influxdb")
+        yield Influx(given.where, given.token, given.org, given.bucket)
+        return
+    found = find_or_build()
+    if found.path is None:
+        pytest.skip(found.reason)
+    with InfluxServer(tmp_path_factory.mktemp("influxdb"), binary=found.path) as server:
+        yield Influx(server.url, server.token, server.org, server.bucket)
 
 
 @pytest.fixture
