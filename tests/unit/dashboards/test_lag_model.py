@@ -70,6 +70,9 @@ def test_points_carry_only_what_is_known() -> None:
     assert [dict(point.tags) for point in found] == [
         {"group": "g", "topic": "t", "partition": str(number)} for number in range(3)
     ]
+    assert [dict(one.fields) for one in points([GroupLag("g", group.partitions[1:2], 3)], 77)] == [
+        {"start": 1, "end": 10, "members": 3}
+    ]
     assert [dict(point.fields) for point in found] == [
         {"start": 1, "end": 10, "committed": 4, "lag": 6},
         {"start": 1, "end": 10},

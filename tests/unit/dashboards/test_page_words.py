@@ -7,7 +7,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from tallystream.dashboards.page import tables, units
+from tallystream.dashboards import units
+from tallystream.dashboards.page import tables
 from tallystream.dashboards.page.lags import GroupRow
 from tallystream.dashboards.page.lines import Line
 from tallystream.dashboards.page.selection import Selection, options, parse, refresh_every

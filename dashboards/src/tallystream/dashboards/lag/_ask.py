@@ -65,15 +65,19 @@ class Asker:
         """
         problems: set[str] = set()
         names = self._groups(patterns, problems)
-        assigned = self._assigned(names, problems)
+        members = self._members(names, problems)
         committed = self._committed(names, problems)
-        topics = {topic for places in (*assigned.values(), *committed.values()) for topic, _ in places}
+        topics = {
+            topic
+            for places in (*(own for each in members.values() for own in each), *committed.values())
+            for topic, _ in places
+        }
         partitions = self._partitions(topics, problems)
         places = [(topic, partition) for topic, ids in partitions.items() for partition in ids]
         start = self._offsets(places, EARLIEST, problems)
         end = self._offsets(places, LATEST, problems)
         groups = (
-            _group_lag(name, assigned.get(name, set()), committed[name], partitions=partitions, start=start, end=end)
+            _group_lag(name, members.get(name), committed[name], partitions=partitions, start=start, end=end)
             for name in names
             if name in committed
         )
@@ -89,13 +93,13 @@ class Asker:
         problems.update(f"listing groups: {_reason(error)}" for error in listed.errors or ())
         return sorted(group.group_id for group in listed.valid if patterns.match(group.group_id))
 
-    def _assigned(self, groups: list[str], problems: set[str]) -> dict[str, set[Place]]:
-        """What the members of each group have in hand: so a partition without any commit is known, too."""
+    def _members(self, groups: list[str], problems: set[str]) -> dict[str, list[set[Place]]]:
+        """What each member of each group has in hand: so a partition without any commit is known, too."""
         if not groups:
             return {}
         answers = self._wait(self._admin.describe_consumer_groups(groups, request_timeout=self._timeout))
         return {
-            group: {(at.topic, at.partition) for member in found.members for at in member.assignment.topic_partitions}
+            group: [{(at.topic, at.partition) for at in member.assignment.topic_partitions} for member in found.members]
             for group, found in _good(answers, "members of the group", problems)
         }
 
@@ -153,13 +157,14 @@ def _good(answers: Mapping[K, Future[Any]], what: str, problems: set[str]) -> It
 
 def _group_lag(
     group: str,
-    assigned: set[Place],
+    members: list[set[Place]] | None,
     committed: Mapping[Place, int],
     *,
     partitions: Mapping[str, list[int]],
     start: Mapping[Place, int],
     end: Mapping[Place, int],
 ) -> GroupLag:
+    assigned: set[Place] = set().union(*(members or ()))
     topics = sorted({topic for topic, _ in assigned} | {topic for topic, _ in committed})
     places = ((topic, partition) for topic in topics for partition in partitions.get(topic, ()))
     found = (place for place in places if place in start and place in end)
@@ -168,6 +173,7 @@ def _group_lag(
         tuple(
             partition_lag(*place, start=start[place], end=end[place], committed=committed.get(place)) for place in found
         ),
+        None if members is None else len(members),
     )
 
 

@@ -67,10 +67,11 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """All partitions of one consumer group, at one moment."""
+    """All partitions of one consumer group, at one moment; `members` is None where the broker did not tell."""
 
     group: str
     partitions: tuple[PartitionLag, ...]
+    members: int | None = None
 
     def total(self) -> Total:
         """Add up the partitions whose lag is known, and count those whose lag is not."""
@@ -98,13 +99,14 @@ def partition_lag(topic: str, partition: int, *, start: int, end: int, committed
 def points(groups: Iterable[GroupLag], ts_ms: int) -> list[Point]:
     """Return one point a partition, all at `ts_ms` (epoch ms).
 
-    The fields `end` and `start` are always there, `committed` where the group has committed, `lag` where it is known.
+    The fields `end` and `start` are always there, `committed` where the group has committed, `lag` where it is known,
+    `members` (of the whole group) where the broker told.
     """
     return [
         Point(
             LAG,
             {"group": group.group, "topic": partition.topic, "partition": str(partition.partition)},
-            _fields(partition),
+            _fields(partition, group.members),
             ts_ms,
         )
         for group in groups
@@ -112,8 +114,10 @@ def points(groups: Iterable[GroupLag], ts_ms: int) -> list[Point]:
     ]
 
 
-def _fields(partition: PartitionLag) -> dict[str, int | float | str | bool]:
+def _fields(partition: PartitionLag, members: int | None) -> dict[str, int | float | str | bool]:
     fields: dict[str, int | float | str | bool] = {"end": partition.end, "start": partition.start}
+    if members is not None:
+        fields["members"] = members
     match partition.progress:
         case Behind(committed, records):
             fields |= {"committed": committed, "lag": records}

@@ -1,6 +1,6 @@
 """The page for people on call: sums, living instances and lag, now and over time. Read-only.
 
-`lines`, `sums`, `lags`, `units` and `selection` are pure; `reading` reads the store; `app` is what Streamlit runs.
+`lines`, `sums`, `lags`, `tables` and `selection` are pure; `reading` reads the store; `app` is what Streamlit runs.
 """
 
 from __future__ import annotations

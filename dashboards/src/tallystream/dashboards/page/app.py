@@ -8,13 +8,13 @@ from datetime import UTC
 from zoneinfo import ZoneInfo
 
 import streamlit as st
-from tallystream.aggregator.sinks.stores import open_reader
 
 from tallystream.aggregator.sinks.base import SinkUnavailableError
+from tallystream.aggregator.sinks.stores import open_reader
 from tallystream.dashboards.page import sections, serving
 from tallystream.dashboards.page.reading import read_lag, read_sums
 from tallystream.dashboards.page.selection import RANGES, Selection, parse, refresh_every
-from tallystream.dashboards.page.units import duration
+from tallystream.dashboards.units import duration
 from tallystream.reporter.errors import ConfigError
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from tallystream.dashboards.page import charts, tables, units
+from tallystream.dashboards import units
+from tallystream.dashboards.page import charts, tables
 from tallystream.dashboards.page.lines import rate
 from tallystream.dashboards.page.selection import Selection, options
 

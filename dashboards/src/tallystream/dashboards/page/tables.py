@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pandas as pd
 
-from tallystream.dashboards.page import units
+from tallystream.dashboards import units
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -1,0 +1,79 @@
+"""How fast records come and go, and when the group is through at that rate. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tallystream.dashboards.lag.verdict import Look
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Records a second over a period: produced to, and consumed from, a partition or several."""
+
+    produced: float
+    consumed: float
+
+    @property
+    def net(self) -> float:
+        """How fast the lag falls, records a second; negative where it grows."""
+        return self.consumed - self.produced
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """There is nothing to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """Through in `low_s` to `high_s` seconds; `high_s` None: at the slowest rate seen lately, never."""
+
+    low_s: float
+    high_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Never:
+    """At today's rates the lag does not fall."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotKnown:
+    """Too little has been seen for a rate."""
+
+
+Drain = Drained | Between | Never | NotKnown
+
+
+def rates(looks: Sequence[Look]) -> Rates | None:
+    """Return the rates from the first look to the last; None where they are less than a second apart.
+
+    An end or an offset that went back (a topic made anew, a rewind) makes no negative rate: it counts as 0.
+    """
+    if len(looks) < 2 or looks[-1].ts_ms - looks[0].ts_ms < 1000:
+        return None
+    first, last = looks[0], looks[-1]
+    seconds = (last.ts_ms - first.ts_ms) / 1000
+    return Rates(max(0, last.end - first.end) / seconds, max(0, last.committed - first.committed) / seconds)
+
+
+def add(several: Sequence[Rates]) -> Rates:
+    """Return the rates of several partitions together."""
+    return Rates(sum(one.produced for one in several), sum(one.consumed for one in several))
+
+
+def drain(lag: int, seen: Sequence[Rates]) -> Drain:
+    """Return how long `lag` records take at the rates `seen` lately: the fastest and the slowest bound the answer."""
+    if lag <= 0:
+        return Drained()
+    if not seen:
+        return NotKnown()
+    best, worst = max(one.net for one in seen), min(one.net for one in seen)
+    if best <= 0:
+        return Never()
+    return Between(lag / best, lag / worst if worst > 0 else None)

@@ -1,0 +1,116 @@
+"""Lag in seconds: how old the oldest unconsumed record is, told from the history of end offsets. Pure.
+
+The collector writes down when the end of a partition was where. The record at offset `committed` was appended while the
+end moved past it, so its age is known as well as the history is dense: between two observations it is interpolated,
+assuming an even rate of production between them. Outside the history nothing is guessed: there is a bound, or nothing.
+
+Transaction markers and compaction leave offsets without a record. They count as records here: a group may stand before
+them with nothing to read, at a lag of a few "records" whose age is real all the same. `docs/lag.md` says more.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One look at a partition: at `ts_ms` (epoch ms) its end offset was `end`."""
+
+    ts_ms: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Zero:
+    """Everything is consumed: zero lag is zero seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """The oldest unconsumed record is `seconds` old, interpolated between two observations."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeast:
+    """The oldest unconsumed record is older than the history: its age is `seconds` or more."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Nobody can tell; `reason` says why, as the end of a sentence."""
+
+    reason: str
+
+
+SecondsLag = Zero | Exact | AtLeast | Unknown
+
+
+MAX_GAP_MS = 90_000
+"""The slowest collector looks every 60 s. Over a longer gap nobody looked, and interpolation would be a guess."""
+
+
+def seconds_lag(committed: int | None, history: Sequence[Observation], *, now_ms: int) -> SecondsLag:  # noqa: PLR0911 - a return a case
+    """Return the age of the record at offset `committed`, the next one that the group will read.
+
+    `history` is in order of time and ends with the newest observation. Where the end fell (the topic was truncated or
+    made anew), only what came after the fall counts. A result is never negative and never older than the history.
+    """
+    if committed is None:
+        return Unknown("the group has committed nothing")
+    known = _since_last_fall([one for one in history if one.ts_ms <= now_ms])
+    if not known:
+        return Unknown("the end of the partition has not been observed")
+    if committed > known[-1].end:
+        return Unknown("the committed offset is past the end: the topic was truncated or made anew")
+    if committed == known[-1].end:
+        return Zero()
+    after = bisect_right(known, committed, key=lambda one: one.end)
+    later = known[after]
+    if after == 0:
+        return AtLeast((now_ms - later.ts_ms) / 1000)
+    earlier = known[after - 1]
+    if later.ts_ms - earlier.ts_ms > MAX_GAP_MS:
+        return AtLeast((now_ms - later.ts_ms) / 1000)
+    # The record at `committed` is the first of the growth from earlier.end to later.end that is not yet read.
+    share = (committed - earlier.end) / (later.end - earlier.end)
+    appended_ms = earlier.ts_ms + share * (later.ts_ms - earlier.ts_ms)
+    return Exact((now_ms - appended_ms) / 1000)
+
+
+def worst(found: Sequence[SecondsLag]) -> SecondsLag:
+    """Return the largest of several partitions' lags: a bound counts with what it is at least.
+
+    Unknown ones do not hide a known one, but make the whole at least that; of nothing known nothing is known.
+    """
+    known = [one for one in found if not isinstance(one, Unknown)]
+    if not known:
+        return found[0] if found else Unknown("there are no partitions")
+    seconds = max(at_least(one) for one in known)
+    open_ended = len(known) < len(found) or any(isinstance(one, AtLeast) for one in known)
+    if open_ended:
+        return AtLeast(seconds) if seconds > 0 else next((one for one in found if isinstance(one, Unknown)), Zero())
+    return Exact(seconds) if seconds > 0 else Zero()
+
+
+def at_least(found: SecondsLag) -> float:
+    """Return the seconds that are certain: 0 where nothing is."""
+    match found:
+        case Exact(seconds) | AtLeast(seconds):
+            return seconds
+        case Zero() | Unknown():
+            return 0.0
+
+
+def _since_last_fall(history: list[Observation]) -> list[Observation]:
+    begin = max((i for i in range(1, len(history)) if history[i].end < history[i - 1].end), default=0)
+    return history[begin:]

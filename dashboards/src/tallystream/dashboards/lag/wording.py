@@ -1,0 +1,87 @@
+"""Lag in words and in JSON: the same for the terminal, the page and programs. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tallystream.dashboards import units
+from tallystream.dashboards.lag.drain import Between, Drain, Drained, Never
+from tallystream.dashboards.lag.seconds import AtLeast, Exact, SecondsLag, Zero
+
+if TYPE_CHECKING:
+    from tallystream.dashboards.lag.drain import Rates
+    from tallystream.dashboards.lag.evaluate import GroupState, PartitionState
+
+
+def age(found: SecondsLag) -> str:
+    """Return an age for people: `12 s`, `≥ 10 min`, or nothing where nothing is known."""
+    match found:
+        case Zero():
+            return "0 s"
+        case Exact(seconds):
+            return units.duration(seconds) if seconds >= 1 else "< 1 s"
+        case AtLeast(seconds) if seconds >= 1:
+            return f"≥ {units.duration(seconds)}"
+    return units.NOTHING
+
+
+def until_drained(found: Drain) -> str:
+    """Return when a group is through: `now`, `4 min to 9 min`, `4 min or never`, `never at this rate`, or nothing."""
+    match found:
+        case Drained():
+            return "now"
+        case Never():
+            return "never at this rate"
+        case Between(low, None):
+            return f"{units.duration(low)} or never"
+        case Between(low, high) if high is not None:
+            soon, late = units.duration(low), units.duration(high)
+            return soon if soon == late else f"{soon} to {late}"
+    return units.NOTHING
+
+
+def group_json(state: GroupState) -> dict[str, Any]:
+    """Return a group for programs. Numbers that are not known are null; a bound says so in `seconds_exact`."""
+    drain = state.drain
+    low = drain.low_s if isinstance(drain, Between) else 0.0 if isinstance(drain, Drained) else None
+    high = drain.high_s if isinstance(drain, Between) else low
+    return {
+        "group": state.group,
+        "verdict": state.judgement.verdict.name,
+        "reason": state.judgement.reason,
+        "lag": state.lag,
+        **_seconds_json(state.seconds),
+        **_rates_json(state.rates),
+        "drain_s_low": low,
+        "drain_s_high": high,
+        "seen_ms": state.seen_ms,
+        "partitions": [_partition_json(one) for one in state.partitions],
+    }
+
+
+def _partition_json(state: PartitionState) -> dict[str, Any]:
+    return {
+        "topic": state.topic,
+        "partition": state.partition,
+        "verdict": state.judgement.verdict.name,
+        "reason": state.judgement.reason,
+        "lag": state.lag,
+        **_seconds_json(state.seconds),
+        **_rates_json(state.rates),
+    }
+
+
+def _seconds_json(found: SecondsLag) -> dict[str, Any]:
+    match found:
+        case Zero():
+            return {"seconds": 0.0, "seconds_exact": True}
+        case Exact(seconds):
+            return {"seconds": seconds, "seconds_exact": True}
+        case AtLeast(seconds):
+            return {"seconds": seconds, "seconds_exact": False}
+    return {"seconds": None, "seconds_exact": False}
+
+
+def _rates_json(found: Rates | None) -> dict[str, Any]:
+    produced, consumed = (found.produced, found.consumed) if found else (None, None)
+    return {"produced_per_s": produced, "consumed_per_s": consumed}

@@ -1,0 +1,165 @@
+"""`tallystream lag`: what it prints, and what a monitoring check makes of it, over a real local store."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tallystream.aggregator.sinks.stores import StoreSettings, open_sink
+from tallystream.dashboards.lag import GroupLag, partition_lag, points
+from tallystream.dashboards.lag.drain import Between, Drain, Drained, Never, NotKnown
+from tallystream.dashboards.lag.evaluate import GroupState
+from tallystream.dashboards.lag.seconds import AtLeast, Exact, SecondsLag, Unknown, Zero
+from tallystream.dashboards.lag.show import ShowSettings, exit_code, run
+from tallystream.dashboards.lag.verdict import Judgement, Rules, Verdict
+from tallystream.dashboards.lag.wording import age, until_drained
+from tallystream.dashboards.units import NOTHING
+from tallystream.reporter.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> StoreSettings:
+    return StoreSettings.parse(f"local:{tmp_path / 'store.db'}")
+
+
+@pytest.fixture
+def now_ms(store: StoreSettings) -> int:
+    """Write two minutes of rounds up to now: `well` keeps up, `stopped` stood still a hundred seconds ago."""
+    now, sink = round(time.time() * 1000), open_sink(store)
+    sink.setup()
+    for second in range(121):
+        stood = min(second, 20)
+        groups = [
+            GroupLag("well", (partition_lag("t", 0, start=0, end=second * 5, committed=second * 5),), 1),
+            GroupLag("stopped", (partition_lag("t", 0, start=0, end=second * 5, committed=stood * 5),), 0),
+        ]
+        sink.write(points(groups, now - (120 - second) * 1000))
+    sink.close()
+    return now
+
+
+def shown(settings: ShowSettings) -> tuple[int, str]:
+    out = io.StringIO()
+    return run(settings, out), out.getvalue()
+
+
+def test_the_table_has_the_worst_first_and_the_reason(store: StoreSettings, now_ms: int) -> None:
+    """One line a group: verdict, lag, age, rates, and why; the exit code is that of the worst."""
+    code, text = shown(ShowSettings(store=store, at_ms=now_ms))
+    head, first, second = text.splitlines()
+    assert code == 2
+    assert head.split()[:4] == ["GROUP", "VERDICT", "LAG", "AGE"]
+    assert first.split("  ")[0] == "stopped"
+    for word in ("ERR", "500", "1 min 40 s", "never at this rate", "no commit has moved for 100 s; no member is there"):
+        assert word in first
+    assert second.split()[:4] == ["well", "OK", "0", "0"]
+
+
+def test_one_group_is_shown_by_partition(store: StoreSettings, now_ms: int) -> None:
+    """The group asked for, its partitions, and its own exit code."""
+    code, text = shown(ShowSettings(store=store, group="well", at_ms=now_ms))
+    assert code == 0
+    assert "stopped" not in text
+    assert any(line.startswith("t/0") and " OK " in line for line in text.splitlines())
+
+
+def test_a_moment_of_the_past(store: StoreSettings, now_ms: int) -> None:
+    """Twenty seconds into the history the group had not stopped yet: the past is told as it was."""
+    code, text = shown(ShowSettings(store=store, group="stopped", at_ms=now_ms - 100_000))
+    assert (code, "ERR" in text) == (0, False)
+
+
+def test_json_has_one_object_a_line(store: StoreSettings, now_ms: int) -> None:
+    """Programs get numbers: the lag, the seconds, the rates, the partitions."""
+    _, text = shown(ShowSettings(store=store, json=True, at_ms=now_ms))
+    stopped, well = (json.loads(line) for line in text.splitlines())
+    assert (stopped["group"], stopped["verdict"], stopped["lag"], stopped["seconds"]) == ("stopped", "ERR", 500, 100.0)
+    assert (stopped["seconds_exact"], stopped["drain_s_low"], stopped["consumed_per_s"]) == (
+        True,
+        None,
+        pytest.approx(0.83, 0.01),
+    )
+    assert stopped["partitions"][0]["verdict"] == "STOP"
+    assert (well["drain_s_low"], well["drain_s_high"], well["seconds"]) == (0.0, 0.0, 0.0)
+
+
+def test_an_unknown_group_says_so(store: StoreSettings, now_ms: int) -> None:
+    """Nothing known: exit code 3, and a sentence that says where to look."""
+    code, text = shown(ShowSettings(store=store, group="nobody", at_ms=now_ms))
+    assert (code, "'nobody'" in text, "tallystream status" in text) == (3, True, True)
+    assert shown(ShowSettings(store=store, group="nobody", json=True, at_ms=now_ms)) == (3, "")
+
+
+def test_a_store_that_is_away_is_unknown() -> None:
+    """No store: exit code 3 and the reason, not a trace."""
+    away = StoreSettings.parse("influxdb:http://127.0.0.1:1", token="secret-token", org="o", bucket="b", env={})
+    code, text = shown(ShowSettings(store=away))
+    assert (code, text.startswith("The store can't be read"), "secret-token" in text) == (3, True, False)
+
+
+def state(verdict: Verdict) -> GroupState:
+    return GroupState("g", 1, Zero(), None, NotKnown(), Judgement(verdict, "."), (), 0)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "code"),
+    [
+        ([], 3),
+        ([Verdict.OK, Verdict.OK], 0),
+        ([Verdict.OK, Verdict.NOTFOUND], 3),
+        ([Verdict.NOTFOUND, Verdict.WARN], 1),
+        ([Verdict.WARN, Verdict.ERR, Verdict.NOTFOUND], 2),
+    ],
+)
+def test_exit_codes(verdicts: list[Verdict], code: int) -> None:
+    """0 OK, 1 WARN, 2 ERR, 3 unknown: what is certainly bad beats what is not known."""
+    assert exit_code([state(one) for one in verdicts]) == code
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        (Zero(), "0 s"),
+        (Exact(0.4), "< 1 s"),
+        (Exact(75), "1 min 15 s"),
+        (AtLeast(600), "≥ 10 min"),
+        (AtLeast(0), NOTHING),
+        (Unknown("why"), NOTHING),
+    ],
+)
+def test_ages(found: SecondsLag, text: str) -> None:
+    """A bound is shown as one; what is not known is no number."""
+    assert age(found) == text
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [(Drained(), "now"), (Never(), "never at this rate"), (NotKnown(), NOTHING), (Between(60, 60.4), "1 min"),
+     (Between(60, 120), "1 min to 2 min"), (Between(60, None), "1 min or never")],
+)  # fmt: skip
+def test_times_to_drain(found: Drain, text: str) -> None:
+    """A range, or what there is to say instead."""
+    assert until_drained(found) == text
+
+
+@pytest.mark.parametrize(
+    ("wrong", "names"),
+    [
+        ({"every_s": 0.1}, "--every"),
+        ({"rules": Rules(window_s=0)}, "--window"),
+        ({"rules": Rules(window_s=100), "history_s": 50}, "--window"),
+        ({"rules": Rules(allowed_lag=-1)}, "--allowed-lag"),
+        ({"watch": True, "at_ms": 5}, "--at"),
+    ],
+)
+def test_settings_that_cannot_work(store: StoreSettings, wrong: dict[str, object], names: str) -> None:
+    """A sentence that names the option."""
+    with pytest.raises(ConfigError, match=names):
+        ShowSettings(store=store, **wrong)

@@ -1,0 +1,144 @@
+"""Verdicts: Burrow's words, each with a history that deserves it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tallystream.dashboards.lag.verdict import Judgement, Look, Rules, Verdict, judge, judge_group
+
+RULES = Rules(window_s=100)
+NOW = 1_000_000
+
+
+def looks(*pairs: tuple[int, int], every_s: int = 10, members: int | None = 0) -> list[Look]:
+    """Return looks (committed, end), the last of them now."""
+    first = NOW - (len(pairs) - 1) * every_s * 1000
+    return [Look(first + i * every_s * 1000, at, end, members) for i, (at, end) in enumerate(pairs)]
+
+
+def verdict(found: list[Look], rules: Rules = RULES) -> Verdict:
+    judged = judge(found, now_ms=NOW, rules=rules)
+    assert judged.reason.endswith(".")
+    return judged.verdict
+
+
+def test_no_lag_is_ok() -> None:
+    """Up to date now: OK, whatever was before."""
+    assert verdict(looks(*[(5, 9)] * 10, (9, 9))) is Verdict.OK
+
+
+def test_allowed_lag_counts_as_none() -> None:
+    """A lag that the rules allow is OK even where nothing moves."""
+    assert verdict(looks(*[(5, 9)] * 11), Rules(window_s=100, allowed_lag=4)) is Verdict.OK
+    assert verdict(looks(*[(5, 9)] * 11), Rules(window_s=100, allowed_lag=3)) is Verdict.STOP
+
+
+def test_catching_up_within_the_window_is_ok() -> None:
+    """Lag that was zero at a moment of the window is work in progress."""
+    assert (
+        verdict(looks((1, 9), (9, 9), (10, 20), (11, 20), (12, 25), (13, 40), (14, 40), (15, 50), (16, 60)))
+        is Verdict.OK
+    )
+
+
+def test_no_progress_and_no_members_is_stop() -> None:
+    """Records wait, nothing moves for more than half the window, nobody is there: the group has stopped."""
+    assert verdict(looks((1, 9), (5, 9), (5, 9), *[(5, 9)] * 6)) is Verdict.STOP
+    assert verdict(looks(*[(5, 9)] * 11, members=None)) is Verdict.STOP
+
+
+def test_no_progress_with_members_is_stall() -> None:
+    """Members are there and nothing moves: they are stuck."""
+    found = judge(looks(*[(5, 9)] * 11, members=2), now_ms=NOW, rules=RULES)
+    assert found == Judgement(
+        Verdict.STALL, "4 records wait, and no commit has moved for 100 s, although 2 members are there."
+    )
+
+
+def test_the_first_record_after_a_quiet_night_is_no_alarm() -> None:
+    """The time without progress counts from when there was something to do."""
+    assert verdict(looks(*[(9, 9)] * 10, (9, 10))) is Verdict.OK
+
+
+def test_lag_that_never_falls_is_warn() -> None:
+    """It moves, and every tenth of the window has as much lag as the one before, or more."""
+    assert verdict(looks(*[(i * 10, 100 + i * 11) for i in range(11)])) is Verdict.WARN
+    assert verdict(looks(*[(i * 10, 100 + i * 10) for i in range(11)])) is Verdict.WARN
+
+
+def test_lag_that_falls_is_ok() -> None:
+    """It moves and the lag falls at times: it is coping."""
+    assert verdict(looks(*[(i * 11, 500 + i * 10) for i in range(11)])) is Verdict.OK
+
+
+def test_commits_in_batches_are_no_warning() -> None:
+    """Between commits the lag grows; only its low points count, and here they fall."""
+    found = [Look(NOW - s * 1000, (100 - s) // 10 * 120, 5000 + (100 - s) * 10, 1) for s in range(100, -1, -1)]
+    assert verdict(found) is Verdict.OK
+
+
+def test_an_offset_that_goes_back_is_rewind() -> None:
+    """Somebody reset the group, or a consumer began again: it reads twice."""
+    assert verdict(looks((50, 90), (60, 95), (20, 99), *[(20 + i, 99 + i * 3) for i in range(1, 9)])) is Verdict.REWIND
+
+
+def test_nothing_seen_is_notfound() -> None:
+    """No look in the window: nothing is said about the group."""
+    assert judge([], now_ms=NOW, rules=RULES).verdict is Verdict.NOTFOUND
+    assert judge([Look(NOW - 200_000, 1, 9)], now_ms=NOW, rules=RULES).verdict is Verdict.NOTFOUND
+
+
+def test_too_little_watching_is_no_verdict() -> None:
+    """Before half a window has been watched, lag alone is no reason for an alarm, and the reason says so."""
+    found = judge(looks((5, 9), (6, 12), (7, 15)), now_ms=NOW, rules=RULES)
+    assert (found.verdict, "too few" in found.reason) == (Verdict.OK, True)
+
+
+LOOKS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=30).map(
+    lambda pairs: looks(*[(at, at + ahead) for at, ahead in pairs], every_s=5, members=1)
+)
+
+
+@given(LOOKS)
+def test_an_alarm_needs_lag_throughout(found: list[Look]) -> None:
+    """Whatever the history: with no lag now the verdict is OK, and WARN and REWIND need lag at every look."""
+    judged = verdict(found)
+    window = [look for look in found if look.ts_ms >= NOW - 100_000]
+    if window[-1].lag == 0:
+        assert judged is Verdict.OK
+    if judged in (Verdict.WARN, Verdict.REWIND):
+        assert all(look.lag > 0 for look in window)
+
+
+@given(LOOKS, st.integers(0, 100))
+def test_more_tolerance_gives_no_new_alarm(found: list[Look], allowed: int) -> None:
+    """What is OK when no lag is allowed is OK when some is."""
+    strict, tolerant = verdict(found), verdict(found, Rules(window_s=100, allowed_lag=allowed))
+    assert not (strict is Verdict.OK and tolerant is not Verdict.OK)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "group"),
+    [
+        ([Verdict.OK, Verdict.OK], Verdict.OK),
+        ([Verdict.OK, Verdict.WARN], Verdict.WARN),
+        ([Verdict.WARN, Verdict.STALL], Verdict.ERR),
+        ([Verdict.OK, Verdict.STOP], Verdict.ERR),
+        ([Verdict.REWIND], Verdict.ERR),
+        ([Verdict.NOTFOUND, Verdict.OK], Verdict.OK),
+        ([Verdict.NOTFOUND], Verdict.NOTFOUND),
+        ([], Verdict.NOTFOUND),
+    ],
+)
+def test_a_group_is_as_bad_as_its_worst_partition(partitions: list[Verdict], group: Verdict) -> None:
+    """STOP, STALL and REWIND make ERR; partitions of which nothing is known count only when all are so."""
+    named = [(f"t/{i}", Judgement(one, f"It is {one.name}.")) for i, one in enumerate(partitions)]
+    assert judge_group(named).verdict is group
+
+
+def test_the_groups_reason_names_the_worst_partition() -> None:
+    """An operator reads where to look."""
+    found = judge_group([("t/0", Judgement(Verdict.OK, "Fine.")), ("t/1", Judgement(Verdict.STOP, "It stands."))])
+    assert found.reason == "STOP in t/1 (1 of 2 partitions): It stands."
