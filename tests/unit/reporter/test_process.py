@@ -69,7 +69,7 @@ def test_the_last_report_comes_at_exit() -> None:
         from tallystream.reporter._simple import SimpleReporter
         class Printer(SimpleReporter):
             kind = "printer"
-            def _write(self, metrics):
+            def _write(self, metrics, ts_ms):
                 return print([m.count for m in metrics], flush=True) or 0
         registry = MetricRegistry("orders")
         registry.counter("c").inc(3)

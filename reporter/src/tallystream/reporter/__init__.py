@@ -11,11 +11,15 @@ Importing it imports no Kafka client: that happens when a `KafkaReporter` begins
 
 from __future__ import annotations
 
+from tallystream.reporter.console import ConsoleReporter, LoggingReporter
 from tallystream.reporter.counter import Counter, UpDown
 from tallystream.reporter.environment import report
 from tallystream.reporter.errors import ConfigError, TallystreamError
 from tallystream.reporter.gauge import Gauge
+from tallystream.reporter.graphite import GraphiteReporter
 from tallystream.reporter.histogram import Histogram
+from tallystream.reporter.influx import InfluxReporter
+from tallystream.reporter.jsonlines import JsonLinesReporter
 from tallystream.reporter.kafka import KafkaReporter
 from tallystream.reporter.meter import Meter
 from tallystream.reporter.position import Position
@@ -25,11 +29,16 @@ from tallystream.reporter.timer import Timer
 
 __all__ = [
     "ConfigError",
+    "ConsoleReporter",
     "ConsumerProgress",
     "Counter",
     "Gauge",
+    "GraphiteReporter",
     "Histogram",
+    "InfluxReporter",
+    "JsonLinesReporter",
     "KafkaReporter",
+    "LoggingReporter",
     "Meter",
     "MetricRegistry",
     "MetricTypeError",

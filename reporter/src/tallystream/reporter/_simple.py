@@ -6,24 +6,60 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from tallystream.reporter.scheduled import ScheduledReporter
+from tallystream.reporter.selection import Selection, Shape
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tallystream.reporter.record import Metric
+    from tallystream.reporter.registry import MetricRegistry
 
 
 class SimpleReporter(ScheduledReporter):
-    """Writes each snapshot at once; what `_write` raises is logged and counted, and the next report still happens."""
+    """Writes each snapshot at once: the values of the whole process.
+
+    Delivery: none is promised. What a report can't write is logged and counted, and the next one has the newer values.
+
+    Args:
+        registry: what is reported.
+        interval: seconds between two reports, from 0.01 to 3600.
+        include, exclude: shell patterns of the names of metrics: those that match an `include` and no `exclude`.
+        attributes: which attributes (count, m1_rate, p99 …); None takes all.
+        rate_unit: second, minute or hour.
+        duration_unit: of timers: s, ms or us.
+        own_metrics: whether the registry shows what this reporter does, as `tallystream.reporter.*`.
+
+    Raises:
+        ConfigError: an argument can't be used.
+    """
+
+    def __init__(
+        self,
+        registry: MetricRegistry,
+        *,
+        interval: float = 10.0,
+        include: Sequence[str] = ("*",),
+        exclude: Sequence[str] = (),
+        attributes: Sequence[str] | None = None,
+        rate_unit: str = "second",
+        duration_unit: str = "s",
+        own_metrics: bool = True,
+    ) -> None:
+        super().__init__(registry, interval=interval, own_metrics=own_metrics)
+        self._selection = Selection(include, exclude)
+        self.shape = Shape(attributes, rate_unit, duration_unit)
 
     @abstractmethod
-    def _write(self, metrics: list[Metric]) -> int:
-        """Write one snapshot, the values of the whole process, and return how many bytes that were."""
+    def _write(self, metrics: list[Metric], ts_ms: int) -> int:
+        """Write the metrics of one snapshot, taken at `ts_ms`, and return how many bytes that were."""
 
     def _open(self) -> None:
         """Nothing to acquire."""
 
     def _report(self) -> bool:
         begin = self._monotonic()
-        size = self._write(self.registry.snapshot())
+        metrics = self._selection.apply(self.registry.snapshot())
+        size = self._write(metrics, self.registry.clock.now().wall_ms)
         if self._own:
             self._own.sent.inc()
             self._own.bytes.inc(size)

@@ -11,9 +11,10 @@ from tallystream.reporter._producing import abandon, append_ms, make_producer, p
 from tallystream.reporter._read_back import read_back
 from tallystream.reporter.lives import Lives
 from tallystream.reporter.scheduled import ScheduledReporter
+from tallystream.reporter.selection import Selection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from confluent_kafka import KafkaError, Message, Producer
 
@@ -37,6 +38,7 @@ class KafkaReporter(ScheduledReporter):
         bootstrap_servers: host:port, several with commas between.
         instance: the instance ID, which becomes the key of the records: stable over restarts, up to 1024 bytes.
         interval: seconds between two reports, from 0.01 to 3600.
+        include, exclude: shell patterns of the names of metrics: those that match an `include` and no `exclude`.
         topic: where to.
         options: any option of librdkafka (TLS, SASL, client.id …) but those that the guarantees rest on.
         own_metrics: whether the registry shows what this reporter does, as `tallystream.reporter.*`.
@@ -54,6 +56,8 @@ class KafkaReporter(ScheduledReporter):
         bootstrap_servers: str,
         instance: str,
         interval: float = 1.0,
+        include: Sequence[str] = ("*",),
+        exclude: Sequence[str] = (),
         topic: str = "metrics",
         options: Mapping[str, Any] | None = None,
         own_metrics: bool = True,
@@ -63,6 +67,7 @@ class KafkaReporter(ScheduledReporter):
         self.instance = check_instance(instance)
         self.topic = topic
         self.sent = 0
+        self._selection = Selection(include, exclude)
         self._servers = bootstrap_servers
         self._options = producer_options(bootstrap_servers, options)
         self._make_producer = producer
@@ -125,7 +130,8 @@ class KafkaReporter(ScheduledReporter):
             self._discard_producer()
             self._open()
         registry, begin = self.registry, self._monotonic()
-        ready = self._lives.prepare(registry.snapshot(), registry.clock.now(), final=final, groups=registry.groups())
+        metrics = self._selection.apply(registry.snapshot())
+        ready = self._lives.prepare(metrics, registry.clock.now(), final=final, groups=registry.groups())
         for outgoing in ready:
             self._produce(outgoing)
         if self._own:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tallystream.reporter._simple import SimpleReporter
 from tallystream.reporter.clock import Instant
@@ -50,11 +50,11 @@ class InMemoryReporter(SimpleReporter):
 
     kind: ClassVar[str] = "memory"
 
-    def __init__(self, registry: MetricRegistry, *, interval: float = 1.0, own_metrics: bool = False) -> None:
-        super().__init__(registry, interval=interval, own_metrics=own_metrics)
+    def __init__(self, registry: MetricRegistry, *, own_metrics: bool = False, **options: Any) -> None:
+        super().__init__(registry, own_metrics=own_metrics, **options)
         self.reports: list[list[Metric]] = []
 
-    def _write(self, metrics: list[Metric]) -> int:
+    def _write(self, metrics: list[Metric], ts_ms: int) -> int:  # noqa: ARG002 - its clock is the test's
         self.reports.append(metrics)
         return 0
 

@@ -1,0 +1,59 @@
+"""The reporter to Graphite, in its plaintext protocol."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tallystream.reporter._names import check_instance
+from tallystream.reporter._simple import SimpleReporter
+from tallystream.reporter.lines import graphite
+
+if TYPE_CHECKING:
+    from tallystream.reporter.record import Metric
+    from tallystream.reporter.registry import MetricRegistry
+
+
+class GraphiteReporter(SimpleReporter):
+    """Sends each snapshot to carbon over TCP: a connection a report, a line an attribute, tagged with app and instance.
+
+    Args:
+        registry: what is reported.
+        instance: the instance ID, which becomes the tag `instance`: series of several instances stay apart.
+        host, port: where carbon listens.
+        prefix: what the paths begin with.
+        timeout: seconds for carbon to accept, and to read to the end.
+        options: those of every reporter (interval, include, attributes …).
+    """
+
+    kind: ClassVar[str] = "graphite"
+
+    def __init__(
+        self,
+        registry: MetricRegistry,
+        *,
+        instance: str,
+        host: str = "localhost",
+        port: int = 2003,
+        prefix: str = "",
+        timeout: float = 5.0,
+        **options: Any,
+    ) -> None:
+        super().__init__(registry, **options)
+        self._where, self._timeout, self._prefix = (host, port), timeout, prefix
+        self._tags = {"app": registry.app, "instance": check_instance(instance)}
+
+    def _write(self, metrics: list[Metric], ts_ms: int) -> int:
+        lines = [
+            line
+            for metric in metrics
+            for line in graphite(metric, self.shape.values(metric), self._prefix, self._tags, ts_ms)
+        ]
+        data = "".join(line + "\n" for line in lines).encode()
+        with socket.create_connection(self._where, timeout=self._timeout) as connection:
+            connection.sendall(data)
+            # Carbon closes when it has read to the end: without that nobody knows whether it did.
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(1024):
+                pass
+        return len(data)

@@ -1,0 +1,44 @@
+"""The reporter to a file: one JSON object a line, one line a snapshot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+from tallystream.reporter._simple import SimpleReporter
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from tallystream.reporter.record import Metric
+    from tallystream.reporter.registry import MetricRegistry
+
+_encoder = msgspec.json.Encoder()
+
+
+class JsonLinesReporter(SimpleReporter):
+    """Appends each snapshot to a file as `{"app", "ts", "metrics": [{"name", "tags", "type", attributes …}]}`.
+
+    The file is opened for each report, so that it may be moved away at any time; several processes may append to one.
+
+    Args:
+        registry: what is reported.
+        path: the file; its folder must be there.
+        options: those of every reporter (interval, include, attributes …).
+    """
+
+    kind: ClassVar[str] = "jsonlines"
+
+    def __init__(self, registry: MetricRegistry, *, path: str | PathLike[str], **options: Any) -> None:
+        super().__init__(registry, **options)
+        self._path = Path(path)
+
+    def _write(self, metrics: list[Metric], ts_ms: int) -> int:
+        shown = [{"name": m.name, "tags": m.tags, "type": m.type, **self.shape.values(m)} for m in metrics]
+        line = _encoder.encode({"app": self.registry.app, "ts": ts_ms, "metrics": shown}) + b"\n"
+        # Unbuffered and in one write: lines of several processes do not mix.
+        with self._path.open("ab", buffering=0) as file:
+            file.write(line)
+        return len(line)

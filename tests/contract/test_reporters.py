@@ -1,0 +1,194 @@
+"""The contract of every reporter, proved once and passed by all; the one to Kafka passes it on a real broker."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from support.kafka import read_topic
+from support.reporters import BENCHES, Bench
+from support.wait import wait_until
+from tallystream.aggregator.topics import Topics, create_topics
+from tallystream.reporter import ConfigError, KafkaReporter, MetricRegistry
+from tallystream.reporter.record import Counter, decode
+from tallystream.reporter.scheduled import ScheduledReporter
+from tallystream.reporter.testing import ManualClock, assert_count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tallystream.compose.servers.broker import KafkaBroker
+
+
+class Kafka(Bench):
+    """The reporter to Kafka; its destination is broken by a topic that is not there."""
+
+    def __init__(self, broker: KafkaBroker, topic: str) -> None:
+        self.servers, self.topic = broker.bootstrap_servers, topic
+        self.reporters: list[KafkaReporter] = []
+
+    def make(self, registry: MetricRegistry, **options: Any) -> ScheduledReporter:
+        """Return it."""
+        reporter = KafkaReporter(registry, bootstrap_servers=self.servers, instance="i-1", topic=self.topic, **options)
+        self.reporters.append(reporter)
+        return reporter
+
+    def lines(self) -> list[str]:
+        """Return each metric of each snapshot, in words."""
+        snapshots = [decode(read.value) for read in read_topic(self.servers, self.topic) if read.value]
+        return [
+            f"{metric.name} {metric.type} count={metric.count if isinstance(metric, Counter) else None}"
+            for snapshot in snapshots
+            for metric in snapshot.metrics
+        ]
+
+    def break_destination(self) -> None:
+        """Send where nothing is."""
+        for reporter in self.reporters:
+            reporter.topic = self.topic + "-missing"
+
+    def mend_destination(self) -> None:
+        """Send where the topic is."""
+        for reporter in self.reporters:
+            reporter.topic = self.topic
+
+
+@pytest.fixture(params=[*BENCHES, pytest.param("kafka", marks=pytest.mark.integration)])
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    if request.param == "kafka":
+        broker, topics = request.getfixturevalue("broker"), Topics(request.getfixturevalue("topic_prefix"))
+        create_topics(AdminClient({"bootstrap.servers": broker.bootstrap_servers}), topics)
+        made: Bench = Kafka(broker, topics.metrics)
+    else:
+        made = BENCHES[request.param](tmp_path)
+    make, reporters = made.make, list[ScheduledReporter]()
+
+    def remember(registry: MetricRegistry, **options: Any) -> ScheduledReporter:
+        reporters.append(make(registry, **options))
+        return reporters[-1]
+
+    made.make = remember  # type: ignore[method-assign]
+    yield made
+    for reporter in reporters:
+        reporter.stop(timeout=5)
+    made.close()
+
+
+@pytest.fixture
+def registry() -> MetricRegistry:
+    return MetricRegistry("app")
+
+
+def test_report_now_brings_every_metric_with_a_value(bench: Bench, registry: MetricRegistry) -> None:
+    """True means that it arrived: each metric that has a value, of any type, with the values of this moment."""
+    registry.counter("orders.count").inc(3)
+    registry.updown("orders.open").dec()
+    registry.gauge("orders.queue", lambda: 7.5)
+    registry.gauge("orders.unset")
+    registry.meter("orders.rate").mark()
+    registry.histogram("orders.size").update(4)
+    registry.timer("orders.time").update(0.25)
+    registry.position("orders", 0).cover(3, 9)
+    reporter = bench.make(registry)
+    assert reporter.report_now(timeout=60)
+    registry.counter("orders.count").inc()
+    assert reporter.report_now(timeout=60)
+    assert bench.counts("orders.count") == [3, 4]
+    text = "\n".join(bench.lines())
+    for name in ("orders.open", "orders.queue", "orders.rate", "orders.size", "orders.time", "consumer.position"):
+        assert name in text
+    assert "orders.unset" not in text
+
+
+def test_hostile_text_makes_no_second_entry(bench: Bench, registry: MetricRegistry) -> None:
+    """Line breaks, quotes, separators and unicode in names and tags: as many entries as there are metrics."""
+    hostile = 'a b,c=d;e"f\ng\r\th\\ü\u2028'
+    registry.counter(
+        "plain", tags={hostile: hostile, "end": "back\\", "empty": "", "forged": "x\nplain counter count=99"}
+    )
+    registry.counter(hostile).inc(1)
+    reporter = bench.make(registry, attributes=["count"]) if not isinstance(bench, Kafka) else bench.make(registry)
+    assert reporter.report_now(timeout=60)
+    bench.counts("plain")
+    own = [line for line in bench.lines() if "tallystream.reporter." in line]
+    assert len(bench.lines()) - len(own) == 2
+
+
+def test_the_end_brings_a_last_report_and_then_silence(bench: Bench, registry: MetricRegistry) -> None:
+    """Leaving the with block reports what came last, once; stopping again does nothing; a new start goes on."""
+    counter = registry.counter("c")
+    with bench.make(registry, interval=3600) as reporter:
+        counter.inc(5)
+    assert bench.counts("c") == [5]
+    assert reporter.stop()
+    assert bench.counts("c") == [5]
+    counter.inc(2)
+    reporter.start()
+    assert reporter.stop()
+    # Kafka's second life tells what came since; the others tell the whole.
+    assert bench.counts("c") == [5, 2 if isinstance(bench, Kafka) else 7]
+
+
+def test_a_failed_report_is_seen_and_the_next_one_happens(bench: Bench, registry: MetricRegistry) -> None:
+    """False, a count, a reason and the metric `tallystream.reporter.failed`; then everything arrives again."""
+    counter = registry.counter("c")
+    reporter = bench.make(registry, own_metrics=True)
+    counter.inc()
+    assert reporter.report_now(timeout=60)
+    bench.break_destination()
+    counter.inc()
+    assert not reporter.report_now(timeout=60)
+    assert reporter.failures == 1
+    assert reporter.last_error
+    bench.mend_destination()
+    assert reporter.report_now(timeout=60)
+    assert bench.counts("c") == [1, 2]
+    assert_count(registry, "tallystream.reporter.failed", 1, tags={"reporter": reporter.kind})
+    assert_count(registry, "tallystream.reporter.sent", 2, tags={"reporter": reporter.kind})
+
+
+def test_it_reports_by_itself(bench: Bench, registry: MetricRegistry) -> None:
+    """Started with a short interval, it reports again and again without being asked, from a daemon thread."""
+    counter = registry.counter("c")
+    counter.inc()
+    with bench.make(registry, interval=0.02, own_metrics=True) as reporter:
+        sent = registry.counter("tallystream.reporter.sent", tags={"reporter": reporter.kind})
+        wait_until(lambda: sent.count >= 3, 60, "three reports arrived")
+        threads = [
+            thread for thread in threading.enumerate() if thread.name == f"tallystream-{type(reporter).__name__}"
+        ]
+        assert [thread.daemon for thread in threads] == [True]
+    assert len(bench.counts("c")) >= 3
+
+
+def test_only_what_is_selected_is_reported(bench: Bench, registry: MetricRegistry) -> None:
+    """Patterns of names choose the metrics."""
+    for name in ("orders.one", "orders.two", "other"):
+        registry.counter(name).inc()
+    reporter = bench.make(registry, include=["orders.*"], exclude=["*.two"])
+    assert reporter.report_now(timeout=60)
+    assert [bench.counts(name) for name in ("orders.one", "orders.two", "other")] == [[1], [], []]
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [({"interval": 0}, "interval"), ({"include": "orders"}, "include"), ({"exclude": [""]}, "exclude")],
+)
+def test_bad_options_are_named(bench: Bench, registry: MetricRegistry, options: dict[str, Any], field: str) -> None:
+    """One sentence that names the option."""
+    with pytest.raises(ConfigError) as caught:
+        bench.make(registry, **options)
+    assert caught.value.field == field
+
+
+def test_an_empty_registry_is_no_error(bench: Bench) -> None:
+    """Nothing to say is said without a failure."""
+    registry = MetricRegistry("app", clock=ManualClock()) if not isinstance(bench, Kafka) else MetricRegistry("app")
+    reporter = bench.make(registry, own_metrics=False)
+    assert reporter.report_now(timeout=60)
+    assert reporter.stop()
+    assert reporter.failures == 0

@@ -1,0 +1,328 @@
+"""One bench a reporter: makes it, breaks its destination, and reads what arrived there, by metric name."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import socketserver
+import threading
+from abc import ABC, abstractmethod
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+from tallystream.reporter import (
+    ConsoleReporter,
+    GraphiteReporter,
+    InfluxReporter,
+    JsonLinesReporter,
+    LoggingReporter,
+    MetricRegistry,
+)
+from tallystream.reporter.testing import InMemoryReporter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tallystream.reporter.record import Metric
+    from tallystream.reporter.scheduled import ScheduledReporter
+
+
+class Bench(ABC):
+    """What the contract needs of a reporter under test."""
+
+    @abstractmethod
+    def make(self, registry: MetricRegistry, **options: Any) -> ScheduledReporter:
+        """Return a reporter of the registry to this bench's destination."""
+
+    @abstractmethod
+    def lines(self) -> list[str]:
+        """Return the text of each metric (or attribute) that arrived, oldest first."""
+
+    @abstractmethod
+    def break_destination(self) -> None:
+        """Let the next reports fail."""
+
+    @abstractmethod
+    def mend_destination(self) -> None:
+        """Let reports arrive again."""
+
+    def close(self) -> None:  # noqa: B027 (most benches hold nothing)
+        """Release what the bench holds."""
+
+    def counts(self, name: str) -> list[int]:
+        """Return the counts that arrived for the counter `name`, oldest first."""
+        return [self.count_in(line) for line in self.lines() if self.is_of(line, name)]
+
+    def is_of(self, line: str, name: str) -> bool:
+        """Tell whether the line is about the counter `name`."""
+        return line.startswith(name + " counter count=")
+
+    def count_in(self, line: str) -> int:
+        """Return the count in a line about a counter."""
+        return int(line.rpartition("=")[2])
+
+
+class BreakableStream(io.StringIO):
+    """A stream that fails while `broken`."""
+
+    broken = False
+
+    def write(self, text: str) -> int:
+        """Write, or fail."""
+        if self.broken:
+            raise OSError("no space left on device")
+        return super().write(text)
+
+
+class Console(Bench):
+    """The console reporter, to a stream."""
+
+    def __init__(self, _: Path) -> None:
+        self.stream = BreakableStream()
+
+    def make(self, registry: MetricRegistry, **options: Any) -> ScheduledReporter:
+        """Return it."""
+        return ConsoleReporter(registry, stream=self.stream, **options)
+
+    def lines(self) -> list[str]:
+        """Return all but the headings."""
+        return [line for line in self.stream.getvalue().split("\n") if line and not line.startswith("-- ")]
+
+    def break_destination(self) -> None:
+        """Let writes fail."""
+        self.stream.broken = True
+
+    def mend_destination(self) -> None:
+        """Let writes succeed."""
+        self.stream.broken = False
+
+
+class Logging(Bench):
+    """The logging reporter, to a logger of its own."""
+
+    def __init__(self, _: Path) -> None:
+        self.logger = logging.getLogger(f"bench-{id(self)}")
+        self.logger.setLevel(logging.INFO)
+        self.logger.propagate = False
+        self.stream = BreakableStream()
+        self.handler = RaisingHandler(self.stream)
+        self.logger.addHandler(self.handler)
+
+    def make(self, registry: MetricRegistry, **options: Any) -> ScheduledReporter:
+        """Return it."""
+        return LoggingReporter(registry, logger=self.logger, **options)
+
+    def lines(self) -> list[str]:
+        """Return the logged lines."""
+        return [line for line in self.stream.getvalue().split("\n") if line]
+
+    def break_destination(self) -> None:
+        """Let the handler's stream fail."""
+        self.stream.broken = True
+
+    def mend_destination(self) -> None:
+        """Let it succeed."""
+        self.stream.broken = False
+
+
+class RaisingHandler(logging.StreamHandler[BreakableStream]):
+    """Passes its errors on, which handlers may."""
+
+    def handleError(self, _: logging.LogRecord) -> None:  # noqa: N802 (the name is logging's)
+        """Raise what is being handled."""
+        raise  # noqa: PLE0704 (called while an exception is handled)
+
+
+class JsonLines(Bench):
+    """The reporter to a file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.path = folder, folder / "metrics.jsonl"
+
+    def make(self, registry: MetricRegistry, **options: Any) -> ScheduledReporter:
+        """Return it."""
+        return JsonLinesReporter(registry, path=self.path, **options)
+
+    def lines(self) -> list[str]:
+        """Return each metric of each line as JSON."""
+        if not self.path.is_file():
+            return []
+        text = self.path.read_text(encoding="utf-8")
+        return [
+            json.dumps(metric, ensure_ascii=False)
+            for row in text.split("\n")[:-1]
+            for metric in json.loads(row)["metrics"]
+        ]
+
+    def is_of(self, line: str, name: str) -> bool:
+        """Compare the name."""
+        metric = json.loads(line)
+        return (metric["name"], metric["type"]) == (name, "counter")
+
+    def count_in(self, line: str) -> int:
+        """Return the attribute."""
+        return int(json.loads(line)["count"])
+
+    def break_destination(self) -> None:
+        """Put a folder in the file's place."""
+        self.path.rename(self.folder / "kept")
+        self.path.mkdir()
+
+    def mend_destination(self) -> None:
+        """Put the file back."""
+        self.path.rmdir()
+        (self.folder / "kept").rename(self.path)
+
+
+class Graphite(Bench):
+    """The reporter to Graphite, and a listener that keeps the lines it is sent, as carbon would."""
+
+    def __init__(self, _: Path) -> None:
+        self.port = 0
+        self.data: list[bytes] = []
+        self.mend_destination()
+
+    def make(self, registry: MetricRegistry, **options: Any) -> ScheduledReporter:
+        """Return it."""
+        return GraphiteReporter(registry, instance="i-1", host="127.0.0.1", port=self.port, prefix="tally", **options)
+
+    def lines(self) -> list[str]:
+        """Return the lines that arrived."""
+        return b"".join(self.data).decode().split("\n")[:-1]
+
+    def is_of(self, line: str, name: str) -> bool:
+        """Compare the path."""
+        return line.startswith((f"tally.{name}.count;", f"tally.{name}.count "))
+
+    def count_in(self, line: str) -> int:
+        """Return the value."""
+        return int(line.split(" ")[1])
+
+    def break_destination(self) -> None:
+        """Stop listening."""
+        self.close()
+
+    def mend_destination(self) -> None:
+        """Listen, at the same port as before."""
+        data = self.data
+
+        class Handler(socketserver.StreamRequestHandler):
+            def handle(self) -> None:
+                data.append(self.rfile.read())
+
+        class Server(socketserver.ThreadingTCPServer):
+            allow_reuse_address = True
+
+        self.server = Server(("127.0.0.1", self.port), Handler)
+        self.port = self.server.server_address[1]
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+
+    def close(self) -> None:
+        """Stop the listener."""
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class Influx(Bench):
+    """The reporter to InfluxDB, and a stub of its write endpoint: the real one is in the tests on real servers."""
+
+    def __init__(self, _: Path) -> None:
+        self.status = 204
+        self.data: list[str] = []
+        bench = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+                assert self.path == "/api/v2/write?org=o&bucket=b&precision=ms"
+                assert self.headers["Authorization"] == "Token hush"
+                if bench.status == 204:
+                    bench.data.append(body)
+                self.send_response(bench.status)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+
+    def make(self, registry: MetricRegistry, **options: Any) -> ScheduledReporter:
+        """Return it."""
+        url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        return InfluxReporter(registry, instance="i-1", url=url, token="hush", org="o", bucket="b", **options)
+
+    def lines(self) -> list[str]:
+        """Return the points."""
+        return "\n".join(self.data).split("\n") if self.data else []
+
+    def is_of(self, line: str, name: str) -> bool:
+        """Compare the measurement."""
+        return line.startswith(name + ",") and "metric_type=counter" in line
+
+    def count_in(self, line: str) -> int:
+        """Return the field."""
+        return int(line.rpartition(" count=")[2].partition("i")[0])
+
+    def break_destination(self) -> None:
+        """Answer 503."""
+        self.status = 503
+
+    def mend_destination(self) -> None:
+        """Answer 204."""
+        self.status = 204
+
+    def close(self) -> None:
+        """Stop the stub."""
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class Memory(Bench):
+    """The in-memory reporter of the testing module."""
+
+    def __init__(self, _: Path) -> None:
+        self.broken = False
+        self.reporters: list[InMemoryReporter] = []
+
+    def make(self, registry: MetricRegistry, **options: Any) -> ScheduledReporter:
+        """Return it."""
+        bench = self
+
+        class Breakable(InMemoryReporter):
+            def _write(self, metrics: list[Metric], ts_ms: int) -> int:
+                if bench.broken:
+                    raise OSError("broken")
+                return super()._write(metrics, ts_ms)
+
+        self.reporters.append(Breakable(registry, **options))
+        return self.reporters[-1]
+
+    def lines(self) -> list[str]:
+        """Return each metric kept, in words."""
+        return [
+            f"{metric.name} {metric.type} count={getattr(metric, 'count', None)}"
+            for reporter in self.reporters
+            for report in reporter.reports
+            for metric in report
+        ]
+
+    def break_destination(self) -> None:
+        """Let it raise."""
+        self.broken = True
+
+    def mend_destination(self) -> None:
+        """Let it keep."""
+        self.broken = False
+
+
+BENCHES: dict[str, type[Bench]] = {
+    "console": Console,
+    "logging": Logging,
+    "jsonlines": JsonLines,
+    "graphite": Graphite,
+    "influx": Influx,
+    "memory": Memory,
+}

@@ -1,0 +1,85 @@
+"""The text formats, letter by letter, and what is selected in which units."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tallystream.reporter import ConfigError
+from tallystream.reporter.lines import graphite, influx, readable
+from tallystream.reporter.record import Counter, Gauge, Meter, Timer
+from tallystream.reporter.selection import Selection, Shape
+
+ANY_TEXT = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), min_size=1, max_size=20)
+TIMER = Timer(name="t", count=2, sum=0.5, min=0.1, max=0.4, p99=0.4, m1_rate=2.0, sketch="x")
+
+
+def test_readable() -> None:
+    """Name, sorted tags, type, attributes; no line break survives."""
+    metric = Counter(name="a\nb", tags={"y": "2", "x": "1\u2028"}, count=3)
+    assert readable(metric, {"count": 3, "rate": 1 / 3}) == "a\\nb{x=1\\u2028,y=2} counter count=3 rate=0.333333"
+    assert readable(Gauge(name="g", value=1), {}) == "g gauge"
+
+
+def test_graphite() -> None:
+    """A line an attribute, tags by Graphite's rules, seconds."""
+    metric = Meter(name="a b", tags={"t=": "x;y", "empty": ""}, count=3)
+    assert graphite(metric, {"count": 3, "m1_rate": 0.5}, "pre", {"app": "o"}, 1_700_000_000_999) == [
+        "pre.a_b.count;app=o;t_=x_y 3 1700000000",
+        "pre.a_b.m1_rate;app=o;t_=x_y 0.5 1700000000",
+    ]
+
+
+def test_influx() -> None:
+    """Escapes of line protocol, integers with i, floats without, milliseconds; nothing without a field."""
+    metric = Counter(name="a b,c\n", tags={"k=": "v w", "end": "\\", "empty": ""}, count=3)
+    line = influx(metric, {"count": 3, "mean": 0.5}, {"app": "o"}, 1_700_000_000_999)
+    assert line == "a\\ b\\,c\\n,app=o,end=\\_,k\\==v\\ w count=3i,mean=0.5 1700000000999"
+    assert influx(metric, {}, {}, 0) is None
+
+
+@given(ANY_TEXT, ANY_TEXT, ANY_TEXT)
+def test_no_text_makes_a_second_line(name: str, tag: str, value: str) -> None:
+    """Whatever is in a name or a tag, each format stays on its line, and Graphite's has three words."""
+    metric = Counter(name=name, tags={tag: value}, count=1)
+    values = {"count": 1.0}
+    texts = [readable(metric, values), influx(metric, values, {}, 0) or ""]
+    [line] = graphite(metric, values, "p", {}, 0)
+    for text in (*texts, line):
+        assert "\n" not in text
+        assert "\r" not in text
+    assert len(line.split(" ")) == 3
+
+
+def test_units_and_attributes() -> None:
+    """Rates per minute, a timer's durations in ms, and only what is asked for; a sketch is no attribute."""
+    assert Shape().values(TIMER)["sum"] == 0.5
+    assert "sketch" not in Shape().values(TIMER)
+    assert "p50" not in Shape().values(TIMER)
+    shape = Shape(attributes=["p99", "m1_rate", "count"], rate_unit="minute", duration_unit="ms")
+    assert shape.values(TIMER) == {"count": 2, "p99": 400.0, "m1_rate": 120.0}
+    assert shape.values(Gauge(name="g", value=1)) == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ({"attributes": ["p42"]}, "attributes"),
+        ({"rate_unit": "day"}, "rate_unit"),
+        ({"duration_unit": "m"}, "duration_unit"),
+    ],
+)
+def test_bad_shapes_are_named(arguments: dict[str, Any], field: str) -> None:
+    """One sentence with the option and what is possible."""
+    with pytest.raises(ConfigError, match=r"use (one|some) of") as caught:
+        Shape(**arguments)
+    assert caught.value.field == field
+
+
+def test_selection() -> None:
+    """Included and not excluded, upper and lower case apart."""
+    selection = Selection(["a.*", "b"], ["*.x"])
+    assert [name for name in ("a.1", "a.x", "b", "c", "A.1") if selection.takes(name)] == ["a.1", "b"]
