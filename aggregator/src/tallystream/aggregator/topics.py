@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DAY_MS = 86_400_000
+_ALLOWED = re.compile(r"[A-Za-z0-9._-]{0,200}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,10 @@ class Topics:
     dead: str = field(init=False, default="metrics-dead")
 
     def __post_init__(self) -> None:
+        if not _ALLOWED.fullmatch(self.prefix):
+            raise ConfigError(
+                "--topic-prefix", self.prefix, "use up to 200 letters, digits, dots, hyphens, underscores"
+            )
         for name in ("metrics", "agg", "table", "events", "ledger", "dead"):
             object.__setattr__(self, name, self.prefix + str(getattr(self, name)))
 

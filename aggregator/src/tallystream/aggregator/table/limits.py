@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tallystream.reporter.ulid import ulid_ms
+
 if TYPE_CHECKING:
     from tallystream.reporter.record import Snapshot
 
 RECORD_SIZE = "record size"
 METRICS_PER_RECORD = "metrics per record"
 METRICS_PER_LIFE = "metrics per life"
-
-_DIGITS = {digit: value for value, digit in enumerate("0123456789ABCDEFGHJKMNPQRSTVWXYZ")}
-
-
-def ulid_ms(life: str) -> int:
-    """Return the epoch milliseconds at which a ULID was made: its first ten characters, in Crockford's base 32."""
-    total = 0
-    for digit in life[:10]:
-        total = total << 5 | _DIGITS[digit]
-    return total
 
 
 def too_late(snapshot: Snapshot, clock: int, retire_after_ms: int) -> str | None:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tallystream.aggregator.table.kinds import falls, merge_values, stored
-from tallystream.aggregator.table.limits import METRICS_PER_LIFE, METRICS_PER_RECORD, too_late, ulid_ms
+from tallystream.aggregator.table.limits import METRICS_PER_LIFE, METRICS_PER_RECORD, too_late
 from tallystream.aggregator.table.lives import SHORT_FORM_LIFE, Lives
 from tallystream.aggregator.table.state import Life, Row
 from tallystream.reporter.record import DEFAULT_APP, MAX_COUNT, Metric, ShortForm, identity
+from tallystream.reporter.ulid import ulid_ms
 
 if TYPE_CHECKING:
     from tallystream.aggregator.table.inputs import Good, Record

@@ -1,0 +1,339 @@
+"""The table's rules one by one, each by its smallest example. The numbers are those of docs/table.md."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tallystream.aggregator import sums
+from tallystream.aggregator.table import Changes, Record, State, StateVersionError, Table, TableSettings, pack, unpack
+from tallystream.reporter.ulid import new_ulid
+
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+BEGIN_MS = 1_700_000_000_000
+FIRST, SECOND = (new_ulid(BEGIN_MS) for _ in range(2))
+
+
+def counter(count: int, name: str = "n", **more: Any) -> dict[str, Any]:
+    """Return a counter as a record has it."""
+    return {"type": "counter", "name": name, "count": count, **more}
+
+
+def gauge(value: Any, name: str = "g") -> dict[str, Any]:
+    """Return a gauge as a record has it."""
+    return {"type": "gauge", "name": name, "value": value}
+
+
+class Topic:
+    """A topic of one partition and the table that reads it; `at` is the broker's clock, in ms after the beginning."""
+
+    def __init__(self, settings: TableSettings | None = None) -> None:
+        self.table = Table(State(), settings)
+        self.offset = -1
+        self.changes = Changes([], [], [])
+
+    def append(self, key: bytes, value: bytes | None, at: int = 0) -> Topic:
+        """Append one record and let the table take it as a batch."""
+        self.offset += 1
+        self.table.apply([Record("metrics", 0, self.offset, BEGIN_MS + at, key, value)])
+        self.table.notice_silence()
+        self.changes = self.table.changes()
+        return self
+
+    def snapshot(self, *metrics: Any, at: int = 0, key: bytes = b"app-1", **header: Any) -> Topic:
+        """Append a snapshot of the first life; `header` says what is different."""
+        plain = {"v": 1, "app": "shop", "life": FIRST, "part": 0, "seq": 1, "ts": 0, "every_ms": 1000, "final": False}
+        return self.append(key, json.dumps({**plain, **header, "metrics": metrics}).encode(), at)
+
+    def short(self, value: int, at: int = 0) -> Topic:
+        """Append the short form of a counter."""
+        return self.append(b"script", json.dumps({"name": "n", "value": value}).encode(), at)
+
+    def sum(self, name: str = "n") -> sums.Sum:
+        """Return the sum that the last batch published for the metric `name`, read back from its bytes."""
+        (found,) = [total for total in self.changes.totals if total.metric[1] == name]
+        return sums.decode(found.value(epoch=1, batch=2))
+
+    def reasons(self) -> list[str]:
+        """Return why the last batch refused what it refused."""
+        return [letter.reason for letter in self.changes.dead]
+
+    def kinds(self) -> list[str]:
+        """Return the kinds of the last batch's events."""
+        return [event.kind for event in self.changes.events]
+
+
+def test_rule_1_a_newer_snapshot_replaces_an_older_one() -> None:
+    """Values are absolute: 5 and then 7 is 7, not 12."""
+    assert Topic().snapshot(counter(5), seq=1).snapshot(counter(7), seq=2).sum().count == 7
+
+
+@pytest.mark.parametrize("seq", [1, 2])
+def test_rule_1_the_same_or_an_older_seq_changes_nothing_and_is_counted(seq: int) -> None:
+    """A duplicate, and a record that was overtaken, are stale: no sum, no dead letter, one more on the stale count."""
+    topic = Topic().snapshot(counter(7), seq=2).snapshot(counter(5), seq=seq)
+    assert topic.changes == Changes([], [], [])
+    assert topic.table.state.stale == 1
+
+
+def test_rule_2_a_restart_adds_and_takes_nothing_away() -> None:
+    """A new life under the same instance ID counts from 0 on top of what the old one reached, and is an event."""
+    topic = Topic().snapshot(counter(10)).snapshot(counter(1), life=SECOND)
+    assert topic.sum().count == 11
+    assert [(event.kind, event.instance, event.life) for event in topic.changes.events] == [
+        ("restart", "app-1", SECOND)
+    ]
+
+
+def test_rule_2_several_living_lives_of_one_instance_are_all_counted() -> None:
+    """Workers that share an instance ID are several lives of one instance."""
+    row = Topic().snapshot(counter(10)).snapshot(counter(1), life=SECOND).sum()
+    assert (row.lives, row.instances) == (2, 1)
+
+
+def test_rule_3_a_life_that_retires_is_folded_and_the_sum_stays() -> None:
+    """After retire_after without a record a life leaves the table; its counts stay in the base, its gauges do not."""
+    topic = Topic().snapshot(counter(10), gauge(1)).snapshot(counter(1), key=b"app-2", life=SECOND, at=1000)
+    topic.append(b"clock", b'{"name":"tick","value":1}', at=DAY_MS)
+    assert list(topic.table.state.lives) == ["app-2", "clock"]
+    assert (topic.sum().count, topic.sum().retired) == (11, 1)
+    assert (topic.sum("g").number, topic.sum("g").retired) == (0, 0)
+    (event,) = topic.changes.events
+    assert (event.kind, event.life, event.ts_ms) == ("retired", FIRST, BEGIN_MS + DAY_MS)
+
+
+def test_rule_3_the_sum_of_a_histogram_stays_to_the_last_bit_when_its_lives_retire() -> None:
+    """Folding rounds nothing: 0.1 + 0.2 + 1e16 - 1e16 is 0.30000000000000004, in rows and in the base."""
+    topic = Topic()
+    for number, value in enumerate((0.1, 0.2, 1e16, -1e16)):
+        histogram = {"type": "histogram", "name": "h", "count": 1, "sum": value, "min": value, "max": value}
+        topic.snapshot(histogram, key=b"app-%d" % number, at=number)
+    before = topic.sum("h")
+    for number in range(4):
+        topic.append(b"clock", b'{"name":"tick","value":1}', at=DAY_MS + number)
+        row = topic.sum("h")
+        assert (row.count, row.sum, row.min, row.max) == (4, before.sum, -1e16, 1e16)
+    assert row.retired == 4
+
+
+def test_rule_3_a_record_too_long_after_its_prev_is_a_dead_letter() -> None:
+    """Whether the row is still there plays no part: here it is, and the verdict is the same."""
+    topic = Topic().snapshot(counter(10)).snapshot(counter(11), seq=2, prev=BEGIN_MS, at=DAY_MS - 1)
+    assert topic.sum().count == 11
+    topic.snapshot(counter(12), seq=3, prev=BEGIN_MS, at=DAY_MS)
+    assert topic.reasons() == [f"too late: {DAY_MS} ms after prev, and lives retire after {DAY_MS} ms"]
+
+
+def test_rule_3_a_first_record_of_an_old_life_is_a_dead_letter() -> None:
+    """A record without prev is judged by its life's ULID: one made retire_after ago may have been folded already."""
+    topic = Topic().snapshot(counter(10), life=new_ulid(BEGIN_MS - DAY_MS))
+    assert topic.reasons() == [f"too late: {DAY_MS} ms after the life's ULID, and lives retire after {DAY_MS} ms"]
+    assert topic.changes.totals == []
+
+
+def test_rule_3_a_record_that_was_appended_twice_a_day_apart_counts_once() -> None:
+    """An application's clock may be ahead: its first record is not taken again after its life was folded."""
+    ahead = new_ulid(BEGIN_MS + HOUR_MS)
+    topic = Topic().snapshot(counter(10), life=ahead)
+    topic.append(b"clock", b'{"name":"tick","value":1}', at=DAY_MS + HOUR_MS // 2)
+    topic.snapshot(counter(10), life=ahead, at=DAY_MS + HOUR_MS // 2)
+    topic.append(b"clock", b'{"name":"tick","value":2}', at=2 * DAY_MS)
+    topic.snapshot(counter(10), life=ahead, at=2 * DAY_MS + HOUR_MS)
+    topic.snapshot(counter(0), life=new_ulid(BEGIN_MS + 2 * DAY_MS), at=2 * DAY_MS + HOUR_MS)
+    assert topic.sum().count == 10
+
+
+def test_rule_4_a_count_that_falls_within_a_life_is_refused_and_its_neighbours_are_not() -> None:
+    """The row keeps its last value, the metric goes to the dead letters."""
+    topic = Topic().snapshot(counter(5), counter(5, "m")).snapshot(counter(4), counter(6, "m"), seq=2)
+    assert topic.sum("m").count == 6
+    assert topic.sum().count == 5
+    assert topic.reasons() == ["the count fell within a life, from 5 to 4"]
+    assert json.loads(topic.changes.dead[0].value())["metric"] == '{"type":"counter","count":4,"name":"n"}'
+
+
+def test_rule_4_a_sum_beyond_64_bits_is_not_published_and_is_an_event_once() -> None:
+    """No wrapped and no rounded number: nothing is published until the sum fits again."""
+    topic = Topic().snapshot(counter(2**63 - 1)).snapshot(counter(1), key=b"app-2", life=SECOND)
+    assert (topic.changes.totals, topic.kinds()) == ([], ["overflow"])
+    topic.snapshot(counter(2), key=b"app-2", life=SECOND, seq=2)
+    assert (topic.changes.totals, topic.kinds()) == ([], [])
+    topic.append(b"app-1", None)
+    assert topic.sum().count == 2
+
+
+def test_rule_4_a_base_beyond_64_bits_is_never_a_wrapped_number() -> None:
+    """Lives fold into a base that no 64 bits hold: the sum stays unpublished, whatever retires later."""
+    topic = Topic()
+    for number in range(3):
+        topic.snapshot(counter(2**63 - 1), key=b"app-%d" % number, life=new_ulid(BEGIN_MS))
+    topic.append(b"clock", b'{"name":"tick","value":1}', at=DAY_MS)
+    topic.table = Table(unpack(pack(topic.table.state)))
+    topic.snapshot(counter(1), life=new_ulid(BEGIN_MS + DAY_MS), at=DAY_MS)
+    assert topic.changes.totals == []
+
+
+def test_rule_5_gauges_are_summed_over_living_lives_and_silence_touches_no_counter() -> None:
+    """A life that was not heard from within three intervals is silent: its gauge is gone, its count is not."""
+    topic = Topic().snapshot(gauge(3), counter(3)).snapshot(gauge(4), counter(4), key=b"app-2", life=SECOND, at=2000)
+    row = topic.sum("g")
+    assert (row.sum, row.min, row.max, row.mean, row.number) == (7, 3, 4, 3.5, 2)
+    topic.snapshot(gauge(4), counter(4), key=b"app-2", life=SECOND, seq=2, at=3000)
+    assert (topic.sum("g").sum, topic.sum("g").number) == (4, 1)
+    assert (topic.sum().count, topic.sum().lives) == (7, 1)
+
+
+def test_rule_5_silence_is_noticed_though_nothing_arrives() -> None:
+    """A timer asks at the next deadline; the point's time is the deadline, so that a repeated batch writes it again."""
+    topic = Topic().snapshot(gauge(3))
+    assert topic.table.next_silence_ms() == 3000
+    topic.table.notice_silence(ahead_ms=3500)
+    topic.changes = topic.table.changes()
+    assert (topic.sum("g").number, topic.sum("g").sum, topic.sum("g").ts) == (0, None, BEGIN_MS + 3000)
+    assert topic.table.next_silence_ms() is None
+
+
+def test_rule_5_a_final_record_ends_a_life_at_once() -> None:
+    """A life that closed in order is not living; its counts stay."""
+    topic = Topic().snapshot(gauge(3), counter(3)).snapshot(gauge(3), counter(4), seq=2, final=True)
+    assert (topic.sum("g").number, topic.sum().count, topic.sum().lives) == (0, 4, 0)
+
+
+def test_rule_6_a_meters_count_stays_and_its_rates_are_those_of_living_lives() -> None:
+    """Rates of a silent life are not current any more."""
+    meter = {"type": "meter", "name": "m", "count": 5, "m1_rate": 0.5, "mean_rate": 1}
+    topic = Topic().snapshot(meter).snapshot(meter, key=b"app-2", life=SECOND)
+    assert (topic.sum("m").count, topic.sum("m").m1_rate, topic.sum("m").mean_rate) == (10, 1.0, 2)
+    topic.append(b"clock", b'{"name":"tick","value":1}', at=3000)
+    assert (topic.sum("m").count, topic.sum("m").m1_rate) == (10, None)
+
+
+def test_rule_7_histograms_add_count_and_sum_and_keep_the_extremes() -> None:
+    """Percentiles of instances are never averaged: they are not in the sum."""
+    one = {"type": "timer", "name": "t", "count": 2, "sum": 3.5, "min": 1, "max": 2.5, "p99": 2.5, "m1_rate": 1.0}
+    two = {"type": "timer", "name": "t", "count": 1, "sum": 4, "min": 4, "max": 4, "p99": 4, "m1_rate": 2.0}
+    row = Topic().snapshot(one).snapshot(two, life=SECOND).sum("t")
+    assert (row.count, row.sum, row.min, row.max, row.m1_rate, row.p99) == (3, 7.5, 1, 4, 3.0, None)
+
+
+def test_rule_8_one_bad_metric_does_not_freeze_its_neighbours() -> None:
+    """A NaN gauge is a dead letter, the counter beside it counts."""
+    topic = Topic().snapshot(gauge(float("nan")), counter(5))
+    assert topic.sum().count == 5
+    assert topic.reasons() == ["nan is not a number that can be summed"]
+
+
+def test_rule_8_an_unreadable_record_is_a_dead_letter_with_its_place_and_stops_nothing() -> None:
+    """The letter has the record's key, place, time, reason and bytes."""
+    topic = Topic().append(b"app-1", b"\xff{")
+    (letter,) = topic.changes.dead
+    body = json.loads(letter.value())
+    assert letter.key() == b"app-1"
+    assert (body["topic"], body["partition"], body["offset"], body["ts"]) == ("metrics", 0, 0, BEGIN_MS)
+    assert (body["bytes"], body["value_base64"]) == (2, "/3s=")
+    assert "UTF-8" in body["reason"]
+    assert topic.snapshot(counter(1)).sum().count == 1
+
+
+def test_rule_9_a_missing_counter_keeps_its_row_and_a_missing_gauge_goes_silent() -> None:
+    """What a newer snapshot has no more still counts, but is not of this moment."""
+    topic = Topic().snapshot(gauge(3), counter(3)).snapshot(seq=2)
+    assert topic.sum("g").number == 0
+    assert (topic.sum().count, topic.sum().lives) == (3, 0)
+
+
+def test_rule_9_positions_keep_the_highest_of_all_lives() -> None:
+    """A consumer that starts again at an older offset does not take the position back; start keeps the lowest."""
+    position = {"type": "position", "name": "p", "start": 100, "position": 200}
+    topic = Topic().snapshot(position).snapshot(position | {"start": 150, "position": 180}, life=SECOND)
+    assert (topic.sum("p").start, topic.sum("p").position) == (100, 200)
+
+
+def test_rule_10_a_tombstone_takes_the_instance_out_and_a_later_record_counts_in_full() -> None:
+    """All lives of the instance contribute nothing; a stale record of one does not bring it back, a newer one does."""
+    topic = Topic().snapshot(counter(10)).snapshot(counter(1), life=SECOND).append(b"app-1", None)
+    assert (topic.sum().count, topic.kinds()) == (0, ["tombstone", "tombstone"])
+    assert topic.snapshot(counter(10)).changes.totals == []
+    assert topic.snapshot(counter(12), seq=2).sum().count == 12
+
+
+def test_rule_10_what_has_retired_stays_in_the_base() -> None:
+    """A tombstone reaches back as far as retire_after, and not into the base."""
+    topic = Topic().snapshot(counter(10))
+    topic.snapshot(counter(1), life=new_ulid(BEGIN_MS + DAY_MS), at=DAY_MS).append(b"app-1", None, at=DAY_MS)
+    assert (topic.sum().count, topic.sum().retired) == (10, 1)
+
+
+def test_rule_11_a_record_beyond_the_size_limit_is_a_dead_letter_and_an_event() -> None:
+    """The record is not even parsed; the instance's next one counts."""
+    topic = Topic(TableSettings(max_record_bytes=300)).snapshot(counter(1, "n" * 300))
+    assert topic.reasons()[0].endswith("300 at most are taken")
+    assert [(event.kind, event.detail) for event in topic.changes.events] == [("limit", "record size")]
+    assert topic.snapshot(counter(1)).sum().count == 1
+
+
+def test_rule_11_metrics_beyond_the_limit_of_a_record_are_refused_and_the_rest_counts() -> None:
+    """One letter a record, one event a life: a flood of names does not become a flood of letters."""
+    topic = Topic(TableSettings(max_metrics=2)).snapshot(*(counter(1, f"n{i}") for i in range(5)))
+    assert [total.metric[1] for total in topic.changes.totals] == ["n0", "n1"]
+    assert topic.reasons() == ["limit: 3 metrics beyond the 2 that a record may have"]
+    assert [(event.kind, event.detail) for event in topic.changes.events] == [("limit", "metrics per record")]
+    assert topic.snapshot(*(counter(1, f"n{i}") for i in range(5)), seq=2).kinds() == []
+
+
+def test_rule_11_metrics_beyond_the_limit_of_a_life_are_refused_and_take_no_room() -> None:
+    """A life that sends other names in every record grows to the limit and not beyond, nor does the list of names."""
+    topic = Topic(TableSettings(max_metrics=2))
+    for seq in range(1, 6):
+        topic.snapshot(counter(seq, f"n{seq}"), seq=seq)
+    assert topic.reasons() == ["limit: 1 metrics beyond the 2 that a life may have"]
+    assert len(topic.table.state.metrics) == 2
+
+
+def test_the_short_form_keeps_what_was_counted_before_a_restart() -> None:
+    """In offset order a lower value means a restart: 5, 7, 2 is 7 + 2."""
+    topic = Topic().short(5).short(7).short(2)
+    assert (topic.sum().app, topic.sum().count, topic.kinds()) == ("default", 9, ["restart"])
+
+
+def test_the_short_form_ends_only_by_a_tombstone() -> None:
+    """Its rows never retire, however long nothing is heard; a tombstone takes them out whole."""
+    topic = Topic().short(5).short(6, at=10 * DAY_MS)
+    assert topic.sum().count == 6
+    assert topic.append(b"script", None, at=11 * DAY_MS).sum().count == 0
+
+
+def test_churn_of_ten_thousand_instances_leaves_the_lives_of_the_last_retire_after() -> None:
+    """Instances come, half of them under old names, and go: no sum dips, and state holds the last day's lives only."""
+    topic, expected, step_ms = Topic(), 0, 1_800_000
+    for number in range(10_000):
+        at = number * step_ms
+        topic.snapshot(counter(3), key=b"app-%d" % (number // 2), life=new_ulid(BEGIN_MS + at), at=at)
+        expected += 3
+        assert topic.sum().count == expected
+    assert sum(map(len, topic.table.state.lives.values())) == DAY_MS // step_ms
+    assert topic.sum().retired == 10_000 - DAY_MS // step_ms
+
+
+@pytest.mark.parametrize("damage", [b"", b"\x93\x01", b"\xc1", b"\x91\xa2\xff\xff", b"\x01", b"\xa3abc"])
+def test_a_damaged_state_is_refused(damage: bytes) -> None:
+    """What is not a state is never read as an empty one."""
+    with pytest.raises(StateVersionError, match="damaged"):
+        unpack(damage)
+
+
+def test_every_truncation_of_a_state_is_refused() -> None:
+    """A state that lost its end is never a smaller state."""
+    packed = pack(Topic().snapshot(counter(1), gauge(2)).table.state)
+    for length in range(len(packed)):
+        with pytest.raises(StateVersionError):
+            unpack(packed[:length])
+
+
+def test_a_state_of_another_version_is_refused_with_the_remedy() -> None:
+    """The sentence names both versions."""
+    state = State(version=1)
+    with pytest.raises(StateVersionError, match=r"version 1 is not \d+, this aggregator's; use the aggregator"):
+        unpack(pack(state))

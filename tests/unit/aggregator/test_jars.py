@@ -1,0 +1,90 @@
+"""The list of jars: exact, complete, and verified before a jar is used."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tallystream.aggregator import jars
+from tallystream.aggregator.jars import _fetch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize("of", ["spark", "broker"])
+def test_every_jar_is_pinned_by_revision_and_digest(of: str) -> None:
+    """No range, no snapshot, a SHA-256 for each, no jar twice."""
+    lock = jars.read_lock(of)
+    assert lock
+    for jar in lock:
+        assert re.fullmatch(r"\d[\w.\-]*", jar.revision)
+        assert "SNAPSHOT" not in jar.revision
+        assert re.fullmatch(r"[0-9a-f]{64}", jar.sha256)
+    assert len({(jar.group, jar.artifact) for jar in lock}) == len(lock)
+
+
+def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """TALLYSTREAM_CACHE goes before XDG_CACHE_HOME, and that before the home folder."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.delenv("TALLYSTREAM_CACHE", raising=False)
+    assert jars.cache_dir() == tmp_path / "xdg" / "tallystream"
+    monkeypatch.setenv("TALLYSTREAM_CACHE", str(tmp_path / "own"))
+    assert jars.cache_dir() == tmp_path / "own"
+
+
+def test_what_is_in_the_cache_is_not_downloaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A full cache needs no Java and no network; paths come in the order of the list."""
+    monkeypatch.setenv("TALLYSTREAM_CACHE", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    folder = tmp_path / "jars" / "spark"
+    folder.mkdir(parents=True)
+    names = [jar.file_name for jar in jars.read_lock("spark")]
+    for name in names:
+        (folder / name).touch()
+    assert [path.name for path in jars.fetch("spark")] == names
+
+
+def test_without_java_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One sentence with the remedy, and nothing left in the cache."""
+    monkeypatch.setenv("TALLYSTREAM_CACHE", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    with pytest.raises(jars.JarsError, match="install Java 17 or 21"):
+        jars.fetch("spark")
+    assert not list((tmp_path / "jars" / "spark").glob("*.jar"))
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("true", "was not served"),
+        (
+            'for last; do :; done; mkdir -p "$(dirname "$last")"; printf forged > "$(dirname "$last")/a-1.jar"',
+            "SHA-256",
+        ),
+    ],
+)
+def test_a_jar_that_is_missing_or_forged_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, message: str
+) -> None:
+    """What the resolver wrote is compared with the list before it gets into the cache."""
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    jar = jars.Jar("spark", "g", "a", "1", "0" * 64)
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    with pytest.raises(jars.JarsError, match=message):
+        _fetch._retrieve([jar], folder, 30)
+    assert not (folder / "a-1.jar").exists()
+
+
+def test_what_ivy_is_asked_for_is_the_list_and_nothing_else() -> None:
+    """Every dependency is exact and none is transitive; hostile text is quoted."""
+    text = _fetch._ivy_xml([jars.Jar("spark", "g", 'a"&', "1", "0" * 64)])
+    assert text.count("<dependency ") == text.count('transitive="false"') == 1
+    assert "'a\"&amp;'" in text

@@ -1,0 +1,185 @@
+"""The record contract: what a reporter may publish, its limits, and that both ways of reading it agree."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.schedules import BAD_METRICS, ODD, POISON
+from tallystream.aggregator.table import inputs
+from tallystream.reporter import record
+from tallystream.reporter.ulid import new_ulid, ulid_ms
+
+LIFE = new_ulid(1_700_000_000_000)
+HEADER: dict[str, Any] = {
+    "v": 1,
+    "app": "orders",
+    "life": LIFE,
+    "part": 0,
+    "seq": 1,
+    "prev": 5,
+    "ts": 6,
+    "every_ms": 1000,
+    "final": False,
+}
+texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=20)
+counts = st.integers(0, record.MAX_COUNT)
+numbers = st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**63), 2**63 - 1)
+common: dict[str, Any] = {"name": texts, "tags": st.dictionaries(texts, texts, max_size=3)}
+rates: dict[str, Any] = dict.fromkeys(("mean_rate", "m1_rate", "m5_rate", "m15_rate"), numbers)
+spread: dict[str, Any] = {"count": counts, "sum": numbers} | dict.fromkeys(("min", "max", "p99"), st.none() | numbers)
+metrics = st.one_of(
+    st.builds(record.Counter, **common, count=counts),
+    st.builds(record.UpDown, **common, value=numbers),
+    st.builds(record.Gauge, **common, value=numbers),
+    st.builds(record.Meter, **common, count=counts, **rates),
+    st.builds(record.Histogram, **common, **spread, sketch=st.none() | texts),
+    st.builds(record.Timer, **common, **spread, **rates),
+    st.builds(record.Position, **common, start=counts, position=counts),
+)
+snapshots = st.builds(
+    record.Snapshot,
+    app=texts,
+    life=st.just(LIFE),
+    part=counts,
+    seq=st.integers(1, record.MAX_COUNT),
+    prev=st.none() | counts,
+    ts=counts,
+    every_ms=st.integers(10, 3_600_000),
+    final=st.booleans(),
+    metrics=st.lists(metrics, max_size=4),
+)
+
+
+def value(*metrics: Any, **header: Any) -> bytes:
+    """Return a snapshot's bytes as the standard library writes them."""
+    return json.dumps({**HEADER, **header, "metrics": metrics}).encode()
+
+
+@settings(max_examples=150, deadline=None)
+@given(snapshots)
+def test_what_is_encoded_is_decoded_as_it_was(snapshot: record.Snapshot) -> None:
+    """Every snapshot survives the trip: hostile names, all types, the ends of 64 bits; `v` is always written."""
+    encoded = record.encode(snapshot)
+    assert record.decode(encoded) == snapshot
+    assert json.loads(encoded)["v"] == 1
+
+
+@settings(max_examples=150, deadline=None)
+@given(snapshots, st.sampled_from([{}, {"x": 1}, {"x": {"y": [1, {"z": None}]}}, {"x": "[[[{{{"}]), st.booleans())
+def test_the_fast_way_of_reading_says_what_the_careful_way_says(
+    snapshot: record.Snapshot, unknown: dict[str, Any], ascii_only: bool
+) -> None:
+    """The table reads most records by msgspec and the others by the standard library: the result is the same."""
+    document = json.loads(record.encode(snapshot)) | unknown
+    encoded = json.dumps(document, ensure_ascii=ascii_only).encode()
+    fast = inputs.read_value(encoded, 100)
+    assert fast == inputs._read_with_care(encoded.decode(), 100) == inputs.Good(snapshot)
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_odd_records_of_the_short_form_are_read(odd: bytes) -> None:
+    """Unknown fields may hold anything, also a number beyond floats; a repeated field counts by its last value."""
+    assert isinstance(inputs.read_value(odd, 100), record.ShortForm)
+
+
+@pytest.mark.parametrize("poison", POISON, ids=lambda poison: repr(poison[:30]))
+def test_what_is_no_record_is_unreadable_with_a_reason(poison: bytes) -> None:
+    """Nothing raises, whatever the bytes: there is a reason instead."""
+    assert isinstance(inputs.read_value(poison, 100), inputs.Unreadable)
+
+
+@pytest.mark.parametrize("metric", BAD_METRICS, ids=lambda metric: metric[:50])
+def test_a_bad_metric_leaves_its_neighbours(metric: str) -> None:
+    """The metric beside it is read; the bad one is quoted, or refused when it is stored."""
+    text = value({"type": "counter", "name": "good", "count": 1})[:-2].decode() + f",{metric}]}}"
+    message = inputs.read_value(text.encode(), 100)
+    assert isinstance(message, inputs.Good)
+    assert message.snapshot.metrics[0] == record.Counter(name="good", count=1)
+    assert len(message.rejected) == 1 or len(message.snapshot.metrics) == 2
+
+
+@pytest.mark.parametrize(
+    ("field", "good", "bad"),
+    [
+        ("app", ["a", "n" * 512], ["", "n" * 513, None, 1]),
+        ("life", [LIFE], ["", LIFE[:-1], LIFE + "0", LIFE.lower(), "8" + LIFE[1:], LIFE[:-1] + "U", LIFE + "\n"]),
+        ("part", [0, 2**63 - 1], [-1, 2**63, 1.0, "0", True]),
+        ("seq", [1, 2**63 - 1], [0, 2**63]),
+        ("prev", [None, 0], [-1, "1"]),
+        ("ts", [0], [-1, 1.5]),
+        ("every_ms", [10, 3_600_000], [9, 3_600_001]),
+        ("final", [True, False], [0, None, "no"]),
+        ("v", [1], [0, 2, "1", None]),
+    ],
+)
+def test_the_bounds_of_each_field_of_the_header(field: str, good: list[Any], bad: list[Any]) -> None:
+    """A value at its bound is taken, one beyond it makes the whole record unreadable, with the field's name."""
+    for each in good:
+        assert getattr(record.decode(value(**{field: each})), field) == each
+    for each in bad:
+        with pytest.raises(msgspec.ValidationError, match=f"{field}`"):
+            record.decode(value(**{field: each}))
+        assert isinstance(inputs.read_value(value(**{field: each}), 100), inputs.Unreadable)
+
+
+@pytest.mark.parametrize(
+    ("good", "tags"),
+    [
+        (True, {"k" * 128: "v" * 512}),
+        (True, {"k": ""}),
+        (True, {str(number): "" for number in range(32)}),
+        (False, {"k" * 129: ""}),
+        (False, {"k": "v" * 513}),
+        (False, {"": ""}),
+        (False, {str(number): "" for number in range(33)}),
+    ],
+)
+def test_the_limits_on_tags(good: bool, tags: dict[str, str]) -> None:
+    """Tags at their limits are taken; beyond them the metric is rejected, and only the metric."""
+    message = inputs.read_value(value({"type": "counter", "name": "n", "count": 1, "tags": tags}), 100)
+    assert isinstance(message, inputs.Good)
+    assert (len(message.snapshot.metrics), len(message.rejected)) == ((1, 0) if good else (0, 1))
+
+
+def test_unknown_fields_are_ignored() -> None:
+    """A later reporter may add fields, to the header and to metrics."""
+    extended = value({"type": "counter", "name": "n", "count": 1, "unit": "kg"}, host={"name": "a"})
+    assert record.decode(extended).metrics == [record.Counter(name="n", count=1)]
+
+
+def test_nesting_is_judged_the_same_whatever_the_callers_stack() -> None:
+    """64 levels are read, 65 are not: a fixed number, not the interpreter's limit on recursion."""
+    for levels, wanted in ((63, record.ShortForm), (64, inputs.Unreadable)):
+        nested = b'{"name":"n","value":1,"x":' + b"[" * levels + b"]" * levels + b"}"
+        assert isinstance(inputs.read_value(nested, 100), wanted)
+
+
+def test_nan_is_published_as_null_and_refused_for_that_metric_alone() -> None:
+    """JSON has no word for NaN."""
+    snapshot = record.decode(value())
+    snapshot.metrics = [record.Gauge(name="g", value=float("nan")), record.Counter(name="n", count=1)]
+    message = inputs.read_value(record.encode(snapshot), 100)
+    assert isinstance(message, inputs.Good)
+    assert [metric.name for metric in message.snapshot.metrics] == ["n"]
+
+
+def test_an_identity_does_not_depend_on_the_order_of_tags() -> None:
+    """Tags are sorted; name and type are part of the identity."""
+    assert record.identity("n", "counter", {"b": "2", "a": "1"}) == record.identity(
+        "n", "counter", {"a": "1", "b": "2"}
+    )
+    assert record.identity("n", "counter", {}) != record.identity("n", "gauge", {})
+
+
+@given(st.integers(0, 2**48 - 1))
+def test_a_life_tells_when_it_was_made(made_ms: int) -> None:
+    """A ULID holds the milliseconds of its making, and is a life that the contract takes."""
+    life = new_ulid(made_ms)
+    assert ulid_ms(life) == made_ms
+    assert record.decode(value(life=life)).life == life
