@@ -36,8 +36,8 @@ def test_graphite() -> None:
 def test_influx() -> None:
     """Escapes of line protocol, integers with i, floats without, milliseconds; nothing without a field."""
     metric = Counter(name="a b,c\n", tags={"k=": "v w", "end": "\\", "empty": ""}, count=3)
-    line = influx(metric, {"count": 3, "mean": 0.5}, {"app": "o"}, 1_700_000_000_999)
-    assert line == "a\\ b\\,c\\n,app=o,end=\\_,k\\==v\\ w count=3i,mean=0.5 1700000000999"
+    line = influx(metric, {"count": 3, "sum": 4, "mean": 0.5}, {"app": "o"}, 1_700_000_000_999)
+    assert line == "a\\ b\\,c\\n,app=o,end=\\_,k\\==v\\ w count=3i,sum=4.0,mean=0.5 1700000000999"
     assert influx(metric, {}, {}, 0) is None
 
 

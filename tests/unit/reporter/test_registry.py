@@ -216,3 +216,25 @@ def test_the_testing_helpers_tell_what_they_found(registry: MetricRegistry) -> N
     assert reporter.report_now()
     assert reporter.stop()
     assert reporter.reports == [registry.snapshot()] * 2
+
+
+def test_a_child_is_a_view_with_a_prefix_and_tags(registry: MetricRegistry) -> None:
+    """Its metrics are the registry's, under the longer name, with both tags; a child's child has both prefixes."""
+    http = registry.child("http", tags={"listener": "public", "zone": "a"})
+    requests = http.counter("requests", tags={"zone": "b"})
+    assert requests is registry.counter("http.requests", tags={"listener": "public", "zone": "b"})
+    inner = http.child("inner", tags={"x": "y"})
+    with inner.together():
+        inner.timer("t").update(1)
+    assert_count(registry, "http.inner.t", 1, tags={"listener": "public", "zone": "a", "x": "y"})
+    tagged = registry.child(tags={"only": "tags"})
+    assert tagged.gauge("g").identity == ("g", "gauge", (("only", "tags"),))
+    progress = ConsumerProgress(http, "seen")
+    progress.processed([Message("t", 0, 1)])
+    assert {identity[0] for identity in registry.groups()} == {"http.seen", "http.seen.position"}
+    with pytest.raises(MetricTypeError, match=r"'http\.requests' is a counter already"):
+        http.meter("requests")
+    with pytest.raises(ConfigError, match="prefix"):
+        registry.child("p" * 513)
+    with pytest.raises(ConfigError, match="the name of a metric"):
+        http.counter("")

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tallystream.reporter.record import Metric
     from tallystream.reporter.selection import Values
 
+_WHOLE = frozenset({"count", "start", "position"})
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 _NOT_GRAPHITE = re.compile(r"[\s;!^=~\x00-\x1f\x7f]")
 _ESCAPED_MEASUREMENT = str.maketrans({",": "\\,", " ": "\\ ", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
@@ -40,9 +41,9 @@ def graphite(metric: Metric, values: Values, prefix: str, tags: Mapping[str, str
 def influx(metric: Metric, values: Values, tags: Mapping[str, str], ts_ms: int) -> str | None:
     r"""Return the point in InfluxDB's line protocol, its time in milliseconds; None where it has no field.
 
-    Whole numbers are written as integers. A line break or tab in a name or tag is written as \n, \r or \t, as the
-    official client does; a backslash at the end of one would escape what follows, so `_` is put after it. A tag
-    without a value is left out, for InfluxDB takes none.
+    Counts and offsets are written as integers, all else as floats, so that no field ever changes its type. A line break
+    or tab in a name or tag is written as \n, \r or \t, as the official client does; a backslash at the end of one would
+    escape what follows, so `_` is put after it. A tag without a value is left out, for InfluxDB takes none.
     """
     if not values:
         return None
@@ -53,7 +54,7 @@ def influx(metric: Metric, values: Values, tags: Mapping[str, str], ts_ms: int) 
         for name, value in sorted(together.items())
         if value
     )
-    fields = ",".join(f"{name}={v}i" if isinstance(v, int) else f"{name}={v!r}" for name, v in values.items())
+    fields = ",".join(f"{name}={v}i" if name in _WHOLE else f"{name}={float(v)!r}" for name, v in values.items())
     return f"{measurement}{suffix} {fields} {ts_ms}"
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from tallystream.reporter.factory import Metrics
     from tallystream.reporter.position import Position
-    from tallystream.reporter.registry import MetricRegistry
 
 
 class ConsumedMessage(Protocol):
@@ -30,12 +30,12 @@ class ConsumerProgress:
     Processed twice, over all instances, is then what was counted less the offsets that were covered.
 
     Args:
-        registry: where the metrics are.
+        registry: where the metrics are, a registry or a child of one.
         counter_name: the counter's name; the positions are called `<counter_name>.position`.
         tags: the counter's tags; the positions have them too, beside topic and partition.
     """
 
-    def __init__(self, registry: MetricRegistry, counter_name: str, *, tags: Mapping[str, str] | None = None) -> None:
+    def __init__(self, registry: Metrics, counter_name: str, *, tags: Mapping[str, str] | None = None) -> None:
         self._registry = registry
         self._tags = dict(tags or {})
         self._position_name = f"{counter_name}.position"

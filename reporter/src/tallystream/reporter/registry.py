@@ -6,30 +6,23 @@ import logging
 from contextlib import contextmanager
 from math import isfinite
 from threading import Lock, RLock
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from tallystream.reporter._forks import Step, after_fork_in_child
 from tallystream.reporter._names import check_name, check_tags
 from tallystream.reporter.clock import SYSTEM_CLOCK, Clock
-from tallystream.reporter.counter import Counter, UpDown
 from tallystream.reporter.errors import TallystreamError
+from tallystream.reporter.factory import M, Metrics
 from tallystream.reporter.gauge import Gauge
-from tallystream.reporter.histogram import Histogram
-from tallystream.reporter.meter import Meter
-from tallystream.reporter.metric import Metric
-from tallystream.reporter.position import Position
-from tallystream.reporter.timer import Timer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from tallystream.reporter import record
+    from tallystream.reporter.metric import Metric
     from tallystream.reporter.scheduled import ScheduledReporter
 
-POSITION_NAME = "consumer.position"
-
-_M = TypeVar("_M", bound=Metric)
 _log = logging.getLogger("tallystream.reporter")
 
 
@@ -37,7 +30,7 @@ class MetricTypeError(TallystreamError, TypeError):
     """A name that is used for a metric of one type was asked for with another type."""
 
 
-class MetricRegistry:
+class MetricRegistry(Metrics):
     """All metrics of one application in one process.
 
     `app` is what the sums belong to: the instances of an application share it. Asking for a metric makes it, or returns
@@ -61,42 +54,6 @@ class MetricRegistry:
         self._making = Lock()
         self._lock = RLock()
         _registries.add(self)
-
-    def counter(self, name: str, *, tags: Mapping[str, str] | None = None) -> Counter:
-        """Return the counter of this name and tags. Raises ConfigError, MetricTypeError, as all of its like do."""
-        return self._get(Counter, name, tags, Counter)
-
-    def updown(self, name: str, *, tags: Mapping[str, str] | None = None) -> UpDown:
-        """Return the up-down counter of this name and tags."""
-        return self._get(UpDown, name, tags, UpDown)
-
-    def gauge(
-        self, name: str, function: Callable[[], float] | None = None, *, tags: Mapping[str, str] | None = None
-    ) -> Gauge:
-        """Return the gauge of this name and tags; `function`, if given, computes its value from now on."""
-        gauge = self._get(Gauge, name, tags, Gauge)
-        if function is not None:
-            gauge.function = function
-        return gauge
-
-    def meter(self, name: str, *, tags: Mapping[str, str] | None = None) -> Meter:
-        """Return the meter of this name and tags."""
-        return self._get(Meter, name, tags, lambda n, t: Meter(n, t, self.clock))
-
-    def histogram(self, name: str, *, tags: Mapping[str, str] | None = None) -> Histogram:
-        """Return the histogram of this name and tags."""
-        return self._get(Histogram, name, tags, lambda n, t: Histogram(n, t, self.clock))
-
-    def timer(self, name: str, *, tags: Mapping[str, str] | None = None) -> Timer:
-        """Return the timer of this name and tags."""
-        return self._get(Timer, name, tags, lambda n, t: Timer(n, t, self.clock))
-
-    def position(
-        self, topic: str, partition: int, *, name: str = POSITION_NAME, tags: Mapping[str, str] | None = None
-    ) -> Position:
-        """Return the position in this topic and partition, which become the tags `topic` and `partition`."""
-        tags = {**(tags or {}), "topic": topic, "partition": str(partition)}
-        return self._get(Position, name, tags, Position)
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -145,13 +102,14 @@ class MetricRegistry:
         for metric in self._metrics.values():
             metric.start_anew()
 
-    def _get(
+    def get(
         self,
-        kind: type[_M],
+        kind: type[M],
         name: str,
         tags: Mapping[str, str] | None,
-        make: Callable[[str, Mapping[str, str]], _M],
-    ) -> _M:
+        make: Callable[[str, Mapping[str, str]], M],
+    ) -> M:
+        """Return the metric of this type, name and tags; `make(name, tags)` makes it."""
         tags = check_tags(check_name("the name of a metric", name), tags)
         with self._making:
             known = self._kinds.setdefault(name, kind.kind)

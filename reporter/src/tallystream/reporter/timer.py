@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from functools import wraps
-from typing import TYPE_CHECKING, ClassVar, ParamSpec, TypeVar
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar, overload
 
 from tallystream.reporter import record
 from tallystream.reporter.histogram import Histogram
 from tallystream.reporter.meter import Meter, Rates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
     from types import TracebackType
     from typing import Self
 
@@ -18,10 +19,15 @@ if TYPE_CHECKING:
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+_A = TypeVar("_A")
+_B = TypeVar("_B")
 
 
 class Timing:
-    """One stretch of time, from `with` to its end; `elapsed` has it in seconds afterwards, None before."""
+    """One stretch of time, from `with` (or `async with`) to its end.
+
+    `elapsed` has it in seconds afterwards, None before.
+    """
 
     __slots__ = ("_start", "_timer", "elapsed")
 
@@ -39,6 +45,14 @@ class Timing:
     ) -> None:
         self.elapsed = self._timer.clock.monotonic() - self._start
         self._timer.update(self.elapsed)
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)
 
 
 class Timer(Histogram):
@@ -70,11 +84,25 @@ class Timer(Histogram):
         """Return a context manager that takes the time between its two ends."""
         return Timing(self)
 
-    def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
-        """Return `function`, each call of which is timed."""
+    @overload
+    def __call__(self, function: Callable[_P, Coroutine[_A, _B, _R]]) -> Callable[_P, Coroutine[_A, _B, _R]]: ...
+
+    @overload
+    def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]: ...
+
+    def __call__(self, function: Callable[_P, Any]) -> Callable[_P, Any]:
+        """Return `function`, each call of which is timed; of a coroutine function, from its first step to its end."""
+        if iscoroutinefunction(function):
+
+            @wraps(function)
+            async def timed_async(*args: _P.args, **kwargs: _P.kwargs) -> Any:
+                with Timing(self):
+                    return await function(*args, **kwargs)
+
+            return timed_async
 
         @wraps(function)
-        def timed(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        def timed(*args: _P.args, **kwargs: _P.kwargs) -> Any:
             with Timing(self):
                 return function(*args, **kwargs)
 
