@@ -46,18 +46,18 @@ def read_all(bootstrap_servers: str, topic: str) -> list[tuple[bytes, int, Snaps
         consumer.close()
 
 
+def counters(snapshot: Snapshot, name: str) -> list[Counter]:
+    """Return the counters of this name in a snapshot."""
+    return [metric for metric in snapshot.metrics if isinstance(metric, Counter) and metric.name == name]
+
+
 def sum_of_lives(snapshots: list[Snapshot], name: str) -> int:
     """Sum a counter over lives, taking the highest seq of each."""
     newest: dict[str, Snapshot] = {}
     for snapshot in snapshots:
         if snapshot.life not in newest or snapshot.seq > newest[snapshot.life].seq:
             newest[snapshot.life] = snapshot
-    return sum(
-        metric.count
-        for s in newest.values()
-        for metric in s.metrics
-        if isinstance(metric, Counter) and metric.name == name
-    )
+    return sum(metric.count for snapshot in newest.values() for metric in counters(snapshot, name))
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_what_is_acknowledged_is_in_the_topic(broker: KafkaBroker, topic: str) -
     records = read_all(broker.bootstrap_servers, topic)
     snapshots = [snapshot for _, _, snapshot in records]
     assert {key for key, _, _ in records} == {b"orders-1"}
-    assert [(s.seq, s.final, m.count) for s in snapshots for m in s.metrics if isinstance(m, Counter)] == [
+    assert [(s.seq, s.final, m.count) for s in snapshots for m in counters(s, processed.name)] == [
         (1, False, 3),
         (2, False, 7),
         (3, True, 8),
