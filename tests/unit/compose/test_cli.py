@@ -1,0 +1,154 @@
+"""The command line: help, and one sentence for what can't be used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from tallystream.compose import _options, cli
+from tallystream.reporter.errors import ConfigError, TallystreamError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COMMANDS = ["aggregate", "ship", "page", "up", "down", "status", "demo", "lag", "lag collect"]
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """Run the command line in this process and return its exit code."""
+    monkeypatch.setattr(sys, "argv", ["tallystream", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_every_command_has_help(command: str) -> None:
+    """--help says what the command does and lists its options."""
+    shown = CliRunner().invoke(cli.app, [*command.split(), "--help"], prog_name="tallystream")
+    assert shown.exit_code == 0
+    assert f"tallystream {command}".strip() in shown.stdout
+    assert "Options:" in shown.stdout
+
+
+def test_every_command_is_listed() -> None:
+    """A command that is added is tested for its help here, too."""
+    top = [one.name or one.callback.__name__ for one in cli.app.registered_commands if one.callback is not None]
+    below = [f"lag {one.name}" for one in cli.lag_app.registered_commands]
+    assert sorted([*top, "lag", *below]) == sorted(COMMANDS)
+
+
+def test_help_needs_no_spark_and_no_streamlit() -> None:
+    """Heavy imports wait until a command needs them."""
+    script = (
+        "import sys; from typer.testing import CliRunner; from tallystream.compose import cli; "
+        "assert CliRunner().invoke(cli.app, ['up', '--help']).exit_code == 0; "
+        "print([name for name in ('pyspark', 'streamlit', 'pandas', 'confluent_kafka') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_version_is_that_of_the_package(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--version says it and exits 0."""
+    assert call(monkeypatch, "--version") == 0
+    assert capsys.readouterr().out == f"tallystream {version('tallystream-compose')}\n"
+
+
+BAD = [
+    ("--log-level loud status", "--log-level: 'loud' can't be used; give debug, info, warning or error."),
+    ("aggregate --checkpoint {tmp}/c --trigger-ms -4", "--trigger-ms: -4 can't be used; "),
+    ("aggregate --checkpoint {tmp}/c --max-records 0", "--max-records: 0 can't be used; "),
+    ("aggregate --checkpoint {tmp}/c --from yesterday", "--from: 'yesterday' can't be used; "),
+    ("aggregate --checkpoint {tmp}/c --on-data-loss weep", "--on-data-loss: 'weep' can't be used; "),
+    ("aggregate --checkpoint {tmp}/c --kafka acks", "--kafka: 'acks' can't be used; give KEY=VALUE"),
+    ("ship --checkpoint {tmp}/c --store tape:x", "--store: 'tape:x' can't be used; give local:PATH"),
+    ("ship --checkpoint {tmp}/c --store local:{tmp}/s.db --max-records 0", "--max-records: 0 can't be used; "),
+    ("page --store local:{tmp}/s.db --port 70000", "--port: 70000 can't be used; "),
+    ("page --store local:{tmp}/s.db --refresh 0", "--refresh: 0.0 can't be used; "),
+    ("lag collect --store local:{tmp}/s.db --interval 900", "--interval: 900.0 can't be used; "),
+    ("up --data {tmp}/d --broker-port 70000", "--broker-port: 70000 can't be used; "),
+    ("up --data {tmp}/d --page-port -1", "--page-port: -1 can't be used; "),
+    ("up --data {tmp}/file/d --broker-port 0 --page-port 0", "--data: "),
+    ("up --detach --data {tmp}/file/d --broker-port 0 --page-port 0", "--data: "),
+    ("demo --events 3", "--events: 3 can't be used; "),
+]
+
+
+@pytest.mark.parametrize(("line", "sentence"), BAD)
+def test_a_setting_that_cant_be_used_is_one_sentence(
+    line: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The sentence names the option, its value and the remedy; the exit code is 2."""
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("signal.signal", lambda *_: None)  # this process keeps its own
+    assert call(monkeypatch, *(word.format(tmp=tmp_path) for word in line.split())) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(sentence)
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "line", ["aggregate", "up --broker-port many", "nonsense", "up --nonsense", "ship --checkpoint c"]
+)
+def test_what_the_command_line_does_not_know_ends_with_a_sentence(
+    line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A missing, unknown or malformed option is one sentence after the usage; the exit code is 2."""
+    monkeypatch.delenv("TALLYSTREAM_STORE", raising=False)
+    assert call(monkeypatch, *line.split()) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said[-1].startswith("Error: ")
+    assert sum(one.startswith("Error: ") for one in said) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(ConfigError("a", 1, "give b"), 2), (TallystreamError("it broke"), 1), (KeyboardInterrupt(), 130)],
+)
+def test_the_exit_code_tells_what_happened(
+    error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """2 for a setting, 1 for a failure, 130 for Ctrl-C; never a traceback."""
+
+    def fails(_: object) -> int:
+        raise error
+
+    monkeypatch.setattr("tallystream.compose.local.running.status", fails)
+    assert call(monkeypatch, "status") == code
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_status_and_down_of_an_unused_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing runs there: `status` says so with code 1 and how to start it, `down` says so with code 0."""
+    assert call(monkeypatch, "status", "--data", str(tmp_path)) == 1
+    assert capsys.readouterr().out.endswith(f"start it with: tallystream up --data {tmp_path}\n")
+    assert call(monkeypatch, "down", "--data", str(tmp_path)) == 0
+    assert capsys.readouterr().out == f"down: nothing ran in {tmp_path}\n"
+
+
+def test_kafka_options_come_from_the_environment_and_the_command_line() -> None:
+    """The command line wins; other variables are none of its business; a value may hold an equals sign."""
+    env = {"TALLYSTREAM_KAFKA_SASL_PASSWORD": "s=cret", "TALLYSTREAM_KAFKA_CLIENT_ID": "env", "PATH": "/bin"}
+    assert _options.kafka_options(["client.id=line", "sasl.username=a=b"], env) == {
+        "sasl.password": "s=cret",
+        "client.id": "line",
+        "sasl.username": "a=b",
+    }
+
+
+def test_a_kafka_option_without_a_key_does_not_show_its_value() -> None:
+    """What stands after the equals sign may be a secret."""
+    with pytest.raises(ConfigError) as error:
+        _options.kafka_options(["=hush"], {})
+    assert "hush" not in str(error.value)
