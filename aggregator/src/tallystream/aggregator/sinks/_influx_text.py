@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from urllib.parse import unquote
 
-_ENCODED = {character: f"%{ord(character):02X}" for character in "%\\\n\r\t\x00\v\f"}
-_TABLE = str.maketrans(_ENCODED)
-EMPTY = "%00%00"
-"""An empty tag value: no text encodes to this but two NULs, which no Point may hold."""
+_ENCODED = {character: f"%{character:02X}" for character in (*range(0x20), 0x7F, ord("%"), ord("\\"))}
+EMPTY = "%"
+"""An empty text: no other text encodes to this, since each % in one becomes %25."""
 
 RESERVED_KEYS = frozenset({"time", "result", "table"})
 """`time` is refused as a tag key; the other two are columns that every answer to a query has."""
@@ -19,15 +18,14 @@ RESERVED_KEYS = frozenset({"time", "result", "table"})
 
 def encode_name(text: str) -> str:
     """Return a measurement's name, or a tag's or field's key, as it is stored."""
-    stored = text.translate(_TABLE)
     if text in RESERVED_KEYS or text[:1] in {"_", "#"}:
-        stored = f"%{ord(text[0]):02X}" + stored[1:]
-    return stored
+        return f"%{ord(text[0]):02X}" + text[1:].translate(_ENCODED)
+    return encode_value(text)
 
 
 def encode_value(text: str) -> str:
     """Return a tag's value as it is stored."""
-    return text.translate(_TABLE) if text else EMPTY
+    return text.translate(_ENCODED) if text else EMPTY
 
 
 def decode(stored: str) -> str:

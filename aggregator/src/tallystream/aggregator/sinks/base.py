@@ -16,7 +16,10 @@ Field = int | float | str | bool
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One point of one series. `ts_ms` is epoch milliseconds; tags and fields may hold any text but NUL."""
+    """One point of one series. `ts_ms` is epoch milliseconds; names and tags may be any text, the empty one too.
+
+    A float is finite, an integer has 64 bits with its sign.
+    """
 
     measurement: str
     tags: Mapping[str, str]
@@ -45,8 +48,11 @@ class Sink(Protocol):
     Delivery: at least once. When `write` returns, its points are durable in the store, or `flush` makes them so.
     Writing the same points again changes nothing: a point is identified by (measurement, tags, ts_ms), and of two with
     the same identity the fields are merged, the later value winning. Points of one series are written in order.
-    A sink is used by one thread at a time.
+    A point that the store will never take is logged with the reason and counted in `rejected`; its neighbours are
+    written. A sink is used by one thread at a time.
     """
+
+    rejected: int
 
     def setup(self) -> None:
         """Make what the sink writes to, if it is missing; safe to call again.
@@ -60,6 +66,7 @@ class Sink(Protocol):
         """Write the points, in order.
 
         Raises:
+            ConfigError: the settings can't work, whatever one waits.
             SinkUnavailableError: nothing or only a part was written; write the same points again later.
         """
 
@@ -87,6 +94,8 @@ class PointReader(Protocol):
         last_before: bool = False,
     ) -> list[Series]:
         """Return the fields of every series of `measurement` whose tags include `tags`: start_ms <= time < end_ms.
+
+        Series are sorted by tags, then by field; one without a value in that time is not there.
 
         With `last_before`, each series that has a value before `start_ms` begins with its last one, at its own time, so
         that a sum that has not changed lately is still seen.

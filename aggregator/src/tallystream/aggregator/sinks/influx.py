@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from influxdb_client import InfluxDBClient
+from influxdb_client import InfluxDBClient, WriteService
 from influxdb_client import Point as InfluxPoint
-from influxdb_client.client.write_api import SYNCHRONOUS
 from influxdb_client.domain.write_precision import WritePrecision
 from influxdb_client.rest import ApiException
 from urllib3.exceptions import HTTPError
@@ -34,8 +34,7 @@ class InfluxStore:
 
     Level: every point. Delivery: as the protocol says; `write` is synchronous.
 
-    A point that InfluxDB will never take (a field of another type, a time beyond the bucket's retention) is logged with
-    the reason and counted in `rejected`; its neighbours are written.
+    InfluxDB never takes a field of another type than it has, nor a time beyond the bucket's retention.
     """
 
     def __init__(self, url: str, *, token: str, org: str, bucket: str) -> None:
@@ -43,17 +42,18 @@ class InfluxStore:
         self._org = org
         self._bucket = bucket
         self._client = InfluxDBClient(url=url, token=token, org=org, timeout=TIMEOUT_MS, enable_gzip=True)
-        self._writer = self._client.write_api(write_options=SYNCHRONOUS)
+        self._writes = WriteService(self._client.api_client)
         self.rejected = 0
 
     def setup(self) -> None:
-        """Look whether the bucket is there and the token may use it.
+        """Look whether the bucket is there and the token may write it.
 
         Raises:
             ConfigError: the token, the organization or the bucket is wrong.
             SinkUnavailableError: the server does not answer.
         """
-        self._ask(f"buckets() |> filter(fn: (r) => r.name == {_text(self._bucket)})", empty=self._no_bucket())
+        # A write of no points is checked like any other, and needs no more rights than writing does.
+        self._write(())
 
     def write(self, points: Sequence[Point]) -> None:
         """Write the points in order, some thousands a request.
@@ -62,8 +62,10 @@ class InfluxStore:
             ConfigError: the token, the organization or the bucket is wrong.
             SinkUnavailableError: the server does not answer or is overloaded; write the same points again later.
         """
-        for at in range(0, len(points), BATCH):
-            self._write(points[at : at + BATCH])
+        good = [point for point in points if _finite(point)]
+        for at in range(0, len(good), BATCH):
+            self._write(good[at : at + BATCH])
+        self._reject([point for point in points if not _finite(point)], "a field is not a finite number")
 
     def flush(self) -> None:
         """Return at once: `write` is synchronous."""
@@ -111,28 +113,29 @@ class InfluxStore:
                 key = (name, tuple(sorted(tags.items())))
                 series = found.setdefault(key, Series(measurement, tags, name))
                 series.times_ms.append(round(row.get_time().timestamp() * 1000))
-                series.values.append(row.get_value())
+                value = row.get_value()
+                series.values.append(decode(value) if isinstance(value, str) else value)
 
     def _range(self, start_ms: int, end_ms: int) -> str:
         times = (datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds") for ms in (start_ms, end_ms))
         start, stop = (text.replace("+00:00", "Z") for text in times)
         return f"from(bucket: {_text(self._bucket)}) |> range(start: {start}, stop: {stop})"
 
-    def _ask(self, flux: str, *, empty: ConfigError | None = None) -> list[Any]:
+    def _ask(self, flux: str) -> list[Any]:
         try:
-            tables = list(self._client.query_api().query(flux))
+            return list(self._client.query_api().query(flux))
         except ApiException as error:
-            raise self._error(error) or TallystreamError(f"InfluxDB {self._url}: {_reason(error)}") from error
+            reason = _reason(error)
+            if "organization name" in reason:  # to a query, unlike to a write, this is a bad request
+                raise self._no_bucket() from error
+            raise self._error(error) or TallystreamError(f"InfluxDB {self._url}: {reason}") from error
         except (HTTPError, OSError) as error:
             raise self._unavailable(error) from error
-        if empty is not None and not any(table.records for table in tables):
-            raise empty
-        return tables
 
     def _write(self, points: Sequence[Point]) -> None:
+        lines = "\n".join(_line(point) for point in points) or "\n"  # a compressed nothing is a server error
         try:
-            lines = [_line(point) for point in points]
-            self._writer.write(bucket=self._bucket, record=lines, write_precision=WritePrecision.MS)
+            self._writes.post_write(org=self._org, bucket=self._bucket, body=lines, precision=WritePrecision.MS)
         except ApiException as error:
             known = self._error(error)
             if known is not None:
@@ -141,11 +144,15 @@ class InfluxStore:
                 middle = len(points) // 2
                 self._write(points[:middle])
                 self._write(points[middle:])
-                return
-            self.rejected += 1
-            log.warning("InfluxDB refuses a point of %r for good: %s", points[0].measurement, _reason(error))
+            else:
+                self._reject(points, _reason(error))
         except (HTTPError, OSError) as error:
             raise self._unavailable(error) from error
+
+    def _reject(self, points: Sequence[Point], reason: str) -> None:
+        self.rejected += len(points)
+        for point in points:
+            log.warning("InfluxDB refuses a point of %r for good: %s", point.measurement, reason)
 
     def _error(self, error: ApiException) -> TallystreamError | None:
         """Return what an answer of the server means, None when it is about the points themselves."""
@@ -167,13 +174,18 @@ class InfluxStore:
         )
 
 
-def _line(point: Point) -> InfluxPoint:
+def _line(point: Point) -> str:
     made = InfluxPoint(encode_name(point.measurement)).time(point.ts_ms, WritePrecision.MS)
-    for name, value in sorted(point.tags.items()):
+    for name, value in point.tags.items():
         made.tag(encode_name(name), encode_value(value))
     for field, content in point.fields.items():
-        made.field(encode_name(field), content)
-    return made
+        # A text too is encoded: an answer in CSV would turn its newlines into others.
+        made.field(encode_name(field), encode_value(content) if isinstance(content, str) else content)
+    return str(made.to_line_protocol())
+
+
+def _finite(point: Point) -> bool:
+    return all(not isinstance(value, float) or math.isfinite(value) for value in point.fields.values())
 
 
 def _is_tag(column: str) -> bool:
@@ -181,8 +193,9 @@ def _is_tag(column: str) -> bool:
 
 
 def _text(text: str) -> str:
-    """Return a Flux string literal; `${` would begin an interpolation."""
-    return json.dumps(text, ensure_ascii=False).replace("${", "\\${")
+    """Return a Flux string literal: its escapes are not JSON's, and `${` would begin an interpolation."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("${", "\\${")
+    return '"' + "".join(f"\\x{ord(char):02x}" if char < " " else char for char in escaped) + '"'
 
 
 def _reason(error: ApiException) -> str:

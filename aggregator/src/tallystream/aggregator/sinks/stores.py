@@ -92,7 +92,7 @@ def open_sink(settings: StoreSettings) -> Sink:
 def open_reader(settings: StoreSettings) -> PointReader:
     """Return the reader of a store; nothing is connected until its first use."""
     if settings.kind == "local":
-        from tallystream.aggregator.sinks.local import LocalReader
+        from tallystream.aggregator.sinks.local_reader import LocalReader
 
         return LocalReader(Path(settings.where))
     from tallystream.aggregator.sinks.influx import InfluxStore

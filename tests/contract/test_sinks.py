@@ -1,0 +1,422 @@
+"""The contract of every store (sinks/base.py), run on a real SQLite file and a real InfluxDB."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+import uuid
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support import stores
+from support.stores import NOW_MS, content, influx_bucket, write
+from tallystream.aggregator.sinks.base import Point, SinkUnavailableError
+from tallystream.aggregator.sinks.local import LocalStore
+from tallystream.aggregator.sinks.stores import StoreSettings, open_reader, open_sink
+from tallystream.compose.servers._process import free_port
+from tallystream.reporter.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from support.influx import Influx
+
+HOSTILE = [
+    "two words",
+    " begins and ends with a space ",
+    "a,b",
+    "a=b",
+    'say "hi"',
+    "it's",
+    "line\nbreak",
+    "\n",
+    "carriage\r\nreturn",
+    "tab\there",
+    "ends with a backslash\\",
+    "\\",
+    "\\n is no newline",
+    "50 %",
+    "%0A",
+    "%",
+    "%25",
+    "",
+    "#comment",
+    "_field",
+    "_measurement",
+    "_value",
+    "_time",
+    "_start",
+    "time",
+    "table",
+    "result",
+    "größe",
+    "名前",
+    "🦀 crab",
+    "e\u0301 is not \u00e9",
+    "\u2028\u0085\u00a0\ufeff",
+    "\x00",
+    "\x00\x00",
+    "\x01\x1b[0m\x1c\x7f",
+    "${r._value}",
+    "a' OR 1=1 --",
+    'a", b="c',
+    "m,tag=evil field=1i 1\nm2 field=2i",
+    "true",
+    "1i",
+    "null",
+]
+
+
+@pytest.fixture(params=["local", pytest.param("influxdb", marks=pytest.mark.integration)])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreSettings]:
+    """An empty store."""
+    if request.param == "local":
+        yield StoreSettings.parse(f"local:{tmp_path / 'new folder' / 'store.db'}", retention_days=1, env={})
+        return
+    with influx_bucket(request.getfixturevalue("influxdb"), f"test {uuid.uuid4().hex}") as settings:
+        yield settings
+
+
+def test_what_is_written_is_read(store: StoreSettings) -> None:
+    """Every kind of field comes back with its value and its type, under its own series and time."""
+    fields = {
+        "count": 7,
+        "ratio": 0.5,
+        "whole": 3.0,
+        "text": 'two\nlines, a "quote" and a \\',
+        "up": True,
+        "off": False,
+    }
+    assert write(store, [Point("all", {"app": "orders"}, fields, NOW_MS)]) == 0
+    found = content(store, "all", [*fields, "absent"])
+    assert found == {(("app", "orders"),): {NOW_MS: fields}}
+    read = found[("app", "orders"),][NOW_MS]
+    assert {name: type(value) for name, value in read.items()} == {name: type(value) for name, value in fields.items()}
+
+
+def test_numbers_are_exact(store: StoreSettings) -> None:
+    """Integers of 64 bits and floats of any size come back to the last bit."""
+    integers = [0, -1, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63)]
+    floats = [0.1 + 0.2, 1e300, 5e-324, -1e-300, 1.7976931348623157e308, 2.0**53, 1e22, -0.5, 123456789.12345679]
+    points = [Point("integers", {}, {"v": value}, NOW_MS + at) for at, value in enumerate(integers)]
+    points += [Point("floats", {}, {"v": value}, NOW_MS + at) for at, value in enumerate(floats)]
+    assert write(store, points) == 0
+    assert [point["v"] for point in content(store, "integers", ["v"])[()].values()] == integers
+    read = [point["v"] for point in content(store, "floats", ["v"])[()].values()]
+    assert read == floats
+    assert {type(value) for value in read} == {float}
+
+
+def test_a_repeated_write_changes_nothing(store: StoreSettings) -> None:
+    """The same points, written again whole or in part, in the same call or another, leave the store as it was."""
+    points = [Point("again", {"n": str(i % 3)}, {"count": i, "sum": i / 7}, NOW_MS + i // 3) for i in range(300)]
+    write(store, points)
+    before = content(store, "again", ["count", "sum"])
+    assert sum(len(series) for series in before.values()) == 300
+    write(store, points)
+    write(store, points[100:200] + points[150:])
+    write(store, points)
+    assert content(store, "again", ["count", "sum"]) == before
+
+
+def test_fields_of_one_point_are_merged_and_the_later_value_wins(store: StoreSettings) -> None:
+    """Two writes with the same measurement, tags (in any order) and time make one point of all fields."""
+    write(store, [Point("merged", {"a": "1", "b": "2"}, {"count": 1, "lag": 5}, NOW_MS)])
+    write(store, [Point("merged", {"b": "2", "a": "1"}, {"lag": 6, "end": 9}, NOW_MS)])
+    assert content(store, "merged", ["count", "lag", "end"]) == {
+        (("a", "1"), ("b", "2")): {NOW_MS: {"count": 1, "lag": 6, "end": 9}}
+    }
+    write(store, [Point("merged", {"a": "1", "b": "2"}, {"lag": value}, NOW_MS) for value in (7, 8)])
+    assert content(store, "merged", ["lag"])[("a", "1"), ("b", "2")] == {NOW_MS: {"lag": 8}}
+
+
+def test_points_written_in_any_order_are_read_in_order_of_time(store: StoreSettings) -> None:
+    """A point that comes late takes its place; nothing is lost in a write of many requests."""
+    order = list(range(12_000))
+    random.Random(3).shuffle(order)
+    write(store, [Point("many", {}, {"count": i}, NOW_MS + i) for i in order])
+    found = content(store, "many", ["count"])[()]
+    assert found == {NOW_MS + i: {"count": i} for i in range(12_000)}
+
+
+@pytest.mark.parametrize("where", ["measurement", "tag value", "tag key", "field"])
+def test_hostile_text_comes_back_as_itself(store: StoreSettings, where: str) -> None:
+    """Whatever a name or tag holds, it is one series of one point, that no other text is taken for."""
+    points, wanted = [], {}
+    for count, text in enumerate(HOSTILE):
+        if where == "measurement":
+            points.append(Point(text, {"k": "v"}, {"count": count}, NOW_MS))
+        elif where == "tag value":
+            points.append(Point("m", {"k": text, "other": "x"}, {"count": count}, NOW_MS))
+            wanted[("k", text), ("other", "x")] = {NOW_MS: {"count": count}}
+        elif where == "tag key":
+            points.append(Point("m", {text: "v", "other": "x"}, {"count": count}, NOW_MS))
+            wanted[tuple(sorted({text: "v", "other": "x"}.items()))] = {NOW_MS: {"count": count}}
+        else:
+            points.append(Point("m", {}, {text: count}, NOW_MS))
+    assert write(store, points) == 0
+    reader = open_reader(store)
+    assert reader.measurements() == (sorted(HOSTILE) if where == "measurement" else ["m"])
+    reader.close()
+    if where == "measurement":
+        for count, text in enumerate(HOSTILE):
+            assert content(store, text, ["count"]) == {(("k", "v"),): {NOW_MS: {"count": count}}}
+    elif where == "field":
+        assert content(store, "m", HOSTILE) == {(): {NOW_MS: {text: count for count, text in enumerate(HOSTILE)}}}
+        for count, text in enumerate(HOSTILE):
+            later = content(store, "m", [text], start_ms=NOW_MS + 1, last_before=True)
+            assert later == {(): {NOW_MS: {text: count}}}
+    else:
+        assert content(store, "m", ["count"]) == wanted
+        for key, point in wanted.items():
+            assert content(store, "m", ["count"], tags=dict(key)) == {key: point}
+
+
+def test_reading_by_time_tags_and_field(store: StoreSettings) -> None:
+    """The start is included and the end is not; tags filter by equality; what does not match is not there."""
+    points = [
+        Point("read", {"app": app, "topic": topic}, {"count": i, "lives": 1}, NOW_MS + i * 1000)
+        for i in range(5)
+        for app, topic in (("a", "x"), ("a", "y"), ("b", "x"))
+    ]
+    write(store, points)
+    window = content(store, "read", ["count"], start_ms=NOW_MS + 1000, end_ms=NOW_MS + 3000)
+    assert len(window) == 3
+    assert {tuple(series) for series in window.values()} == {(NOW_MS + 1000, NOW_MS + 2000)}
+    assert set(content(store, "read", ["count"], tags={"app": "a"})) == {
+        (("app", "a"), ("topic", "x")),
+        (("app", "a"), ("topic", "y")),
+    }
+    assert set(content(store, "read", ["count"], tags={"topic": "x", "app": "b"})) == {(("app", "b"), ("topic", "x"))}
+    assert content(store, "read", ["count"], tags={"app": "c"}) == {}
+    assert content(store, "read", ["count"], tags={"absent": ""}) == {}
+    assert content(store, "read", ["absent"]) == {}
+    assert content(store, "read", []) == {}
+    assert content(store, "absent", ["count"]) == {}
+    assert content(store, "read", ["count"], start_ms=NOW_MS, end_ms=NOW_MS) == {}
+
+
+def test_the_last_value_before_the_window(store: StoreSettings) -> None:
+    """With last_before each field begins with its own last value, at its own time; without it the window is empty."""
+    at = [NOW_MS, NOW_MS + 1000, NOW_MS + 2000, NOW_MS + 9000]
+    write(
+        store,
+        [
+            Point("last", {"app": "a"}, {"count": 1, "lag": 5}, at[0]),
+            Point("last", {"app": "a"}, {"count": 2}, at[1]),
+            Point("last", {"app": "b"}, {"count": 3}, at[2]),
+            Point("last", {"app": "b"}, {"count": 4}, at[3]),
+        ],
+    )
+    assert content(store, "last", ["count", "lag"], start_ms=at[2] + 1, end_ms=at[3]) == {}
+    found = content(store, "last", ["count", "lag"], start_ms=at[2] + 1, end_ms=at[3], last_before=True)
+    assert found == {
+        (("app", "a"),): {at[0]: {"lag": 5}, at[1]: {"count": 2}},
+        (("app", "b"),): {at[2]: {"count": 3}},
+    }
+    found = content(store, "last", ["count"], start_ms=at[2], end_ms=at[3] + 1, last_before=True, tags={"app": "b"})
+    assert found == {(("app", "b"),): {at[2]: {"count": 3}, at[3]: {"count": 4}}}
+
+
+def test_a_store_outlives_its_sinks(store: StoreSettings) -> None:
+    """What was written is there for the next process; setting up and closing may be repeated."""
+    first = open_sink(store)
+    first.setup()
+    first.setup()
+    first.write([Point("kept", {}, {"count": 1}, NOW_MS)])
+    first.flush()
+    first.close()
+    first.close()
+    write(store, [Point("kept", {}, {"count": 2}, NOW_MS + 1)])
+    reader = open_reader(store)
+    assert reader.measurements() == ["kept"]
+    reader.close()
+    reader.close()
+    assert content(store, "kept", ["count"]) == {(): {NOW_MS: {"count": 1}, NOW_MS + 1: {"count": 2}}}
+
+
+def test_an_empty_write_is_none(store: StoreSettings) -> None:
+    """No points make no point and no error."""
+    assert write(store, []) == 0
+    reader = open_reader(store)
+    assert reader.measurements() == []
+    reader.close()
+
+
+def test_two_processes_write_at_once(store: StoreSettings) -> None:
+    """Both processes' points are all there, and in the points that they share, both processes' fields."""
+    batches, base_ms = 25, NOW_MS
+    environment = {**os.environ, "INFLUXDB_TOKEN": store.token}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, stores.__file__, store.spec, store.org, store.bucket, writer, str(batches), str(base_ms)],
+            env=environment,
+        )
+        for writer in ("one", "two")
+    ]
+    try:
+        assert [process.wait(120) for process in processes] == [0, 0]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    times = range(base_ms, base_ms + batches * 10)
+    own = content(store, "own", ["count"])
+    assert own == {
+        (("writer", writer),): {ts_ms: {"count": ts_ms - base_ms} for ts_ms in times} for writer in ("one", "two")
+    }
+    shared = content(store, "shared", ["one", "two"])
+    assert shared == {(): {ts_ms: {"one": ts_ms, "two": ts_ms} for ts_ms in times}}
+
+
+def test_a_point_that_can_never_be_written_blocks_no_other(
+    store: StoreSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is counted and logged; its neighbours, before it and after it, are written."""
+    points = [Point("neighbours", {}, {"count": i}, NOW_MS + i) for i in range(100)]
+    bad = [
+        Point("neighbours", {}, {"count": 1000, "sum": number}, NOW_MS + 1000)
+        for number in (math.nan, math.inf, -math.inf)
+    ]
+    with caplog.at_level("WARNING"):
+        assert write(store, [*points[:50], *bad, *points[50:]]) == 3
+    assert caplog.text.count("refuses a point of 'neighbours' for good") == 3
+    assert list(content(store, "neighbours", ["count", "sum"])[()]) == [point.ts_ms for point in points]
+
+
+@contextmanager
+def _away(store: StoreSettings) -> Iterator[StoreSettings]:
+    """The same store while it is away: the file locked, or no server where it should be."""
+    if store.kind == "influxdb":
+        yield StoreSettings.parse(
+            f"influxdb:http://127.0.0.1:{free_port()}", token=store.token, org=store.org, bucket=store.bucket, env={}
+        )
+        return
+    write(store, [])
+    other = sqlite3.connect(store.where, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    try:
+        yield store
+    finally:
+        other.execute("ROLLBACK")
+        other.close()
+
+
+def test_a_store_that_is_away_says_so_and_can_be_tried_again(
+    store: StoreSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Setting up and writing raise SinkUnavailableError, the message without the token; later the write succeeds."""
+    point = Point("away", {}, {"count": 1}, NOW_MS)
+    with _away(store) as away:
+        sink = LocalStore(Path(away.where), busy_s=0) if away.kind == "local" else open_sink(away)
+        for call in (sink.setup, lambda: sink.write([point]), sink.setup):
+            with pytest.raises(SinkUnavailableError) as caught:
+                call()
+            assert store.where in str(caught.value) or away.where in str(caught.value)
+            assert not store.token or store.token not in str(caught.value)
+    if store.kind == "local":  # the same sink goes on
+        sink.write([point])
+    else:
+        with pytest.raises(SinkUnavailableError):
+            open_reader(away).measurements()
+        write(store, [point])
+    sink.close()
+    assert content(store, "away", ["count"]) == {(): {NOW_MS: {"count": 1}}}
+
+
+@pytest.mark.integration
+def test_influxdb_refuses_wrong_settings_at_once(influxdb: Influx) -> None:
+    """A wrong token, organization or bucket is a ConfigError that names it, in each call; no token in it."""
+    with influx_bucket(influxdb, f"test {uuid.uuid4().hex}") as right:
+        for wrong, name in (
+            ({"token": "wrong-token"}, "INFLUXDB_TOKEN"),
+            ({"org": "no such"}, "--bucket"),
+            ({"bucket": "no such"}, "--bucket"),
+        ):
+            given = {"token": right.token, "org": right.org, "bucket": right.bucket} | wrong
+            settings = StoreSettings.parse(right.spec, env={}, **given)
+            sink, reader = open_sink(settings), open_reader(settings)
+            point = Point("m", {}, {"v": 1}, NOW_MS)
+            for call in (sink.setup, partial(sink.write, [point]), reader.measurements):
+                with pytest.raises(ConfigError, match=name) as caught:
+                    call()
+                assert given["token"] not in str(caught.value)
+            sink.close()
+            reader.close()
+
+
+@pytest.mark.integration
+def test_influxdb_needs_no_more_than_the_right_to_write(influxdb: Influx) -> None:
+    """A token that may only write its bucket is enough for the sink; one that may only read it is refused at setup."""
+    from influxdb_client import InfluxDBClient, Permission, PermissionResource
+
+    with (
+        influx_bucket(influxdb, f"test {uuid.uuid4().hex}") as settings,
+        InfluxDBClient(url=influxdb.url, token=influxdb.token, org=influxdb.org) as client,
+    ):
+        bucket = client.buckets_api().find_bucket_by_name(settings.bucket)
+        made = {}
+        for action in ("read", "write"):
+            resource = PermissionResource(type="buckets", id=bucket.id, org_id=bucket.org_id)
+            permissions = [Permission(action=action, resource=resource)]
+            made[action] = client.authorizations_api().create_authorization(bucket.org_id, permissions)
+        tokens = {
+            action: StoreSettings.parse(
+                settings.spec, token=own.token, org=settings.org, bucket=settings.bucket, env={}
+            )
+            for action, own in made.items()
+        }
+        assert write(tokens["write"], [Point("m", {}, {"v": 1}, NOW_MS)]) == 0
+        assert content(tokens["read"], "m", ["v"]) == {(): {NOW_MS: {"v": 1}}}
+        with pytest.raises(ConfigError, match="insufficient permissions for write"):
+            write(tokens["read"], [])
+        for own in made.values():
+            client.authorizations_api().delete_authorization(own)
+
+
+@pytest.mark.integration
+def test_influxdb_refuses_a_second_type_of_a_field_and_takes_the_rest(
+    influxdb: Influx, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Points with a field of another type are counted one by one, however they lie among 6,000 good ones."""
+    with influx_bucket(influxdb, f"test {uuid.uuid4().hex}") as settings:
+        write(settings, [Point("typed", {}, {"v": 1}, NOW_MS - 1)])
+        points = [
+            Point("typed", {}, {"v": "text" if i in {0, 17, 4999, 5000, 5999} else i}, NOW_MS + i) for i in range(6000)
+        ]
+        with caplog.at_level("WARNING"):
+            assert write(settings, points) == 5
+        assert caplog.text.count("field type conflict") == 5
+        assert len(content(settings, "typed", ["v"])[()]) == 1 + 6000 - 5
+
+
+@pytest.mark.integration
+def test_influxdb_killed_between_two_writes_is_away_until_it_is_back(influxdb: Influx, tmp_path: Path) -> None:
+    """The same sink raises SinkUnavailableError while the server is dead and goes on when it is back."""
+    from tallystream.compose.servers.influxd import InfluxServer, find_or_build
+
+    binary = find_or_build().path
+    if binary is None:
+        pytest.skip("the InfluxDB of INFLUXDB_URL is not ours to kill, and there is no influxd of our own")
+    with InfluxServer(tmp_path / "influxdb", binary=binary) as server:
+        settings = StoreSettings.parse(
+            f"influxdb:{server.url}", token=server.token, org=server.org, bucket=server.bucket, env={}
+        )
+        sink = open_sink(settings)
+        sink.setup()
+        sink.write([Point("kept", {}, {"v": 1}, NOW_MS)])
+        server.kill()
+        with pytest.raises(SinkUnavailableError):
+            sink.write([Point("kept", {}, {"v": 2}, NOW_MS + 1)])
+        server.start()
+        sink.write([Point("kept", {}, {"v": 2}, NOW_MS + 1)])
+        sink.close()
+        assert content(settings, "kept", ["v"]) == {(): {NOW_MS: {"v": 1}, NOW_MS + 1: {"v": 2}}}

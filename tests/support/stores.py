@@ -1,0 +1,101 @@
+"""Both stores, real, for the tests that hold them to one contract; run as a script, it writes from another process."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tallystream.aggregator.sinks.base import Point
+from tallystream.aggregator.sinks.stores import StoreSettings, open_reader, open_sink
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from support.influx import Influx
+    from tallystream.aggregator.sinks.base import Field
+
+NOW_MS = time.time_ns() // 10**6 - 3_600_000
+"""The time of the tests' points: within every retention. Each run has another one: nothing may depend on it."""
+
+
+@contextmanager
+def influx_bucket(influxdb: Influx, name: str) -> Iterator[StoreSettings]:
+    """A bucket of its own, deleted in the end."""
+    from influxdb_client import InfluxDBClient
+
+    with InfluxDBClient(url=influxdb.url, token=influxdb.token, org=influxdb.org) as client:
+        made = client.buckets_api().create_bucket(bucket_name=name)
+        try:
+            yield StoreSettings.parse(
+                f"influxdb:{influxdb.url}", token=influxdb.token, org=influxdb.org, bucket=name, env={}
+            )
+        finally:
+            client.buckets_api().delete_bucket(made)
+
+
+def write(settings: StoreSettings, points: Sequence[Point]) -> int:
+    """Set up, write, flush, close; returns how many points were rejected."""
+    sink = open_sink(settings)
+    try:
+        sink.setup()
+        sink.write(points)
+        sink.flush()
+    finally:
+        sink.close()
+    return sink.rejected
+
+
+Content = dict[tuple[tuple[str, str], ...], dict[int, dict[str, "Field"]]]
+"""By series (its sorted tags), then by time, the fields."""
+
+
+def content(
+    settings: StoreSettings,
+    measurement: str,
+    fields: Sequence[str],
+    *,
+    start_ms: int = 0,
+    end_ms: int = NOW_MS * 2,
+    tags: Mapping[str, str] | None = None,
+    last_before: bool = False,
+) -> Content:
+    """Return what a new reader finds, and check that each series comes in order of time and once."""
+    reader = open_reader(settings)
+    try:
+        found = reader.read(measurement, fields, start_ms=start_ms, end_ms=end_ms, tags=tags, last_before=last_before)
+    finally:
+        reader.close()
+    keys = [(sorted(series.tags.items()), series.field) for series in found]
+    assert keys == sorted(keys)
+    assert len({str(key) for key in keys}) == len(keys)
+    result: Content = {}
+    for series in found:
+        assert series.measurement == measurement
+        assert series.times_ms == sorted(set(series.times_ms))
+        points = result.setdefault(tuple(sorted(series.tags.items())), {})
+        for ts_ms, value in zip(series.times_ms, series.values, strict=True):
+            points.setdefault(ts_ms, {})[series.field] = value
+    return result
+
+
+def writers_points(writer: str, batch: int, base_ms: int) -> list[Point]:
+    """One batch of a process: a series of its own, and its own field of the points that all processes share."""
+    own = [Point("own", {"writer": writer}, {"count": batch * 10 + i}, base_ms + batch * 10 + i) for i in range(10)]
+    return [*own, *(Point("shared", {}, {writer: point.ts_ms}, point.ts_ms) for point in own)]
+
+
+def _main(spec: str, org: str, bucket: str, *work: str) -> None:
+    writer, batches, base_ms = work
+    settings = StoreSettings.parse(spec, org=org, bucket=bucket)  # the token comes from the environment
+    sink = open_sink(replace(settings, retention_days=1.0))
+    sink.setup()
+    for batch in range(int(batches)):
+        sink.write(writers_points(writer, batch, int(base_ms)))
+    sink.close()
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])
