@@ -15,7 +15,7 @@ class Gauge(Metric):
     """A value of this moment: a queue's length, a temperature.
 
     It is either set, or computed by `function` for each snapshot. A function that raises, or a value that is no finite
-    number, leaves the gauge out of that snapshot; the reporter logs and counts it.
+    number, leaves the gauge out of that snapshot, which is logged, once a minute at most.
     """
 
     kind: ClassVar[str] = "gauge"

@@ -11,6 +11,7 @@ from weakref import WeakSet
 
 from tallystream.reporter._forks import Step, after_fork_in_child
 from tallystream.reporter._names import check_name, check_tags
+from tallystream.reporter._quiet import OncePerKind
 from tallystream.reporter.clock import SYSTEM_CLOCK, Clock
 from tallystream.reporter.errors import TallystreamError
 from tallystream.reporter.factory import M, Metrics
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from tallystream.reporter.metric import Metric
     from tallystream.reporter.scheduled import ScheduledReporter
 
-_log = logging.getLogger("tallystream.reporter")
+_log = logging.getLogger("tallystream.reporter.gauges")
+_log.addFilter(OncePerKind())
 
 
 class MetricTypeError(TallystreamError, TypeError):
