@@ -66,6 +66,9 @@ class FlightsApp:
                 "partition.assignment.strategy": "cooperative-sticky",
                 "session.timeout.ms": options.session_timeout_ms,
                 "heartbeat.interval.ms": min(500, options.session_timeout_ms // 3),
+                # Little is fetched ahead: what is taken over from another instance then comes soon, not last.
+                "queued.min.messages": options.batch,
+                "fetch.wait.max.ms": 50,
             }
         )
 

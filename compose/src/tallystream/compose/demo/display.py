@@ -30,7 +30,7 @@ class Display:
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.console = console or Console(file=sys.stdout, highlight=False, soft_wrap=True)
+        self.console = console or Console(highlight=False, width=None if sys.stdout.isatty() else 120)
         self.took: list[tuple[str, float]] = []
         self._clock = clock
         self._counts = dict.fromkeys(bars, 0)
