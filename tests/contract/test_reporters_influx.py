@@ -16,7 +16,7 @@ pytestmark = pytest.mark.integration
 
 
 def test_points_arrive_as_they_are_meant(influxdb: Influx, topic_prefix: str) -> None:
-    """Counts as integers, all else as floats, also when a gauge changes from 3 to 3.5; hostile text in one point only."""
+    """Counts as integers, all else as floats, also when a gauge changes from 3 to 3.5; hostile text in one point."""
     app = topic_prefix + "app"
     registry = MetricRegistry(app)
     hostile = 'a b,c=d;e"f\ng\\ü'
