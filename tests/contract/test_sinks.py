@@ -284,11 +284,12 @@ def test_a_point_that_can_never_be_written_blocks_no_other(
     points = [Point("neighbours", {}, {"count": i}, NOW_MS + i) for i in range(100)]
     bad = [
         Point("neighbours", {}, {"count": 1000, "sum": number}, NOW_MS + 1000)
-        for number in (math.nan, math.inf, -math.inf)
+        for number in (math.nan, math.inf, -math.inf, 2**63, -(2**63) - 1)
     ]
+    bad.append(Point("neighbours", {}, {"count": 1000}, 2**63))
     with caplog.at_level("WARNING"):
-        assert write(store, [*points[:50], *bad, *points[50:]]) == 3
-    assert caplog.text.count("refuses a point of 'neighbours' for good") == 3
+        assert write(store, [*points[:50], *bad, *points[50:]]) == 6
+    assert caplog.text.count("refuses a point of 'neighbours' for good") == 6
     assert list(content(store, "neighbours", ["count", "sum"])[()]) == [point.ts_ms for point in points]
 
 

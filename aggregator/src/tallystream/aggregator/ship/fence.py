@@ -1,62 +1,91 @@
-"""The fence against a stale writer: a sum of an epoch below the highest seen is not shipped.
+"""The fence against a stale writer: a sum of a lower epoch than one that came before it in the topic is not shipped.
 
-The highest epoch is kept in a file beside the shipper's checkpoint. It is written before the first point of that epoch
-is, so that a crash can only raise the fence too early: by then that epoch's writer had already taken over.
+Whether a row passes depends only on the rows before it, so that a batch that runs again after a crash ships the same
+rows. What came before is kept in a file beside the shipper's checkpoint: where the highest epoch rose, and to what. It
+is written before the first point of the batch is.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from tallystream.reporter.errors import TallystreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from tallystream.aggregator.sums import Sum
 
 
+class Rise(NamedTuple):
+    """The row at `offset` was the first of `epoch`, the highest until then."""
+
+    offset: int
+    epoch: int
+
+
 class Fence:
-    """Lets sums pass whose epoch is not below the highest seen; `dropped` counts the others. Used by one thread."""
+    """Lets sums pass whose epoch is not below the highest before them; `dropped` counts the others. For one thread.
+
+    Raises:
+        TallystreamError: the file is damaged.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._highest = self._read()
+        self._rises = self._read()
         self.dropped = 0
 
-    def admit(self, rows: Iterable[Sum]) -> list[Sum]:
-        """Return the rows that may be shipped, in order."""
+    def admit(self, rows: Sequence[tuple[int, Sum]]) -> list[Sum]:
+        """Return those of the rows (offset, sum), ascending by offset, that may be shipped."""
+        if not rows:
+            return []
+        first = rows[0][0]
+        # Of what lies before this batch only the last rise can matter again.
+        rises = [rise for rise in self._rises if rise.offset < first][-1:]
+        rises += [rise for rise in self._rises if rise.offset >= first]  # it runs again: compaction may hide some rows
         admitted = []
-        highest = self._highest
-        for row in rows:
+        for offset, row in rows:
+            highest = max((rise.epoch for rise in rises if rise.offset < offset), default=0)
             if row.epoch < highest:
                 self.dropped += 1
-            else:
-                highest = row.epoch
-                admitted.append(row)
-        if highest > self._highest:
-            self._write(highest)
-            self._highest = highest
+                continue
+            admitted.append(row)
+            if row.epoch > highest:
+                rises.append(Rise(offset, row.epoch))
+        self._keep(_ascending(rises))
         return admitted
 
-    def _read(self) -> int:
+    def _keep(self, rises: list[Rise]) -> None:
+        if rises != self._rises:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            new = self._path.with_name(self._path.name + ".new")
+            with new.open("wb") as file:
+                file.write(msgspec.json.encode(rises))
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self._path)
+            self._rises = rises
+
+    def _read(self) -> list[Rise]:
         if not self._path.exists():
-            return 0
-        text = self._path.read_text(encoding="ascii")
+            return []
+        content = self._path.read_bytes()
         try:
-            return int(text)
-        except ValueError as error:
+            return msgspec.json.decode(content, type=list[Rise])
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise TallystreamError(
-                f"fence: {self._path} holds {text!r}, not an epoch; delete it if no old aggregator can be running."
+                f"fence: {self._path} is damaged ({error}); delete it if no old aggregator can be running."
             ) from error
 
-    def _write(self, epoch: int) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        new = self._path.with_suffix(".new")
-        with new.open("w", encoding="ascii") as file:
-            file.write(str(epoch))
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self._path)
+
+def _ascending(rises: Iterable[Rise]) -> list[Rise]:
+    kept: list[Rise] = []
+    for rise in sorted(rises):
+        if not kept or rise.epoch > kept[-1].epoch:
+            kept.append(rise)
+    return kept

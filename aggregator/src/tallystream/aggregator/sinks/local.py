@@ -120,8 +120,8 @@ class LocalStore:
         self, connection: sqlite3.Connection, points: Sequence[Point], refused: list[Point]
     ) -> Iterator[tuple[int, int, str]]:
         for point in points:
-            if any(isinstance(value, float) and not math.isfinite(value) for value in point.fields.values()):
-                refused.append(point)  # JSON has no such number: null would delete the field
+            if not all(_storable(value) for value in (point.ts_ms, *point.fields.values())):
+                refused.append(point)
                 continue
             tags = msgspec.json.encode(dict(sorted(point.tags.items()))).decode()
             fields = msgspec.json.encode(dict(point.fields)).decode()
@@ -145,5 +145,11 @@ class LocalStore:
     def _reject(self, refused: Sequence[Point]) -> None:
         self.rejected += len(refused)
         for point in refused:
-            bad: dict[str, Field] = {k: v for k, v in point.fields.items() if isinstance(v, float)}
-            log.warning("the local store refuses a point of %r for good: not finite in %s", point.measurement, bad)
+            bad = [value for value in (point.ts_ms, *point.fields.values()) if not _storable(value)]
+            log.warning("the local store refuses a point of %r for good: %s", point.measurement, bad)
+
+
+def _storable(value: Field) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)  # JSON has no other: null would delete the field
+    return not isinstance(value, int) or -(2**63) <= value < 2**63

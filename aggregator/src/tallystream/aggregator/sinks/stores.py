@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,15 +51,14 @@ class StoreSettings:
             ConfigError: the form is unknown, or something that InfluxDB needs is missing.
         """
         kind, _, where = spec.partition(":")
-        if retention_days < 0:
+        if not 0 <= retention_days < math.inf:
             raise ConfigError("--retention-days", retention_days, "give a number of days, 0 to keep everything")
         if kind == "local" and where:
             return cls("local", where, retention_days=retention_days)
         if kind != "influxdb":
             raise ConfigError("--store", spec, REMEDY)
         url = where or env.get("INFLUXDB_URL", "")
-        if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).hostname:
-            raise ConfigError("--store", spec, REMEDY)
+        _require_url(url, spec)
         settings = cls(
             "influxdb",
             url,
@@ -98,6 +98,18 @@ def open_reader(settings: StoreSettings) -> PointReader:
     from tallystream.aggregator.sinks.influx import InfluxStore
 
     return InfluxStore(settings.where, token=settings.token, org=settings.org, bucket=settings.bucket)
+
+
+def _require_url(url: str, spec: str) -> None:
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, half an IPv6 address
+        good, parts = False, urlsplit("")
+    if parts.username or parts.password:
+        raise ConfigError("--store", "influxdb:***", "leave user and password out: INFLUXDB_TOKEN is the secret")
+    if not good:
+        raise ConfigError("--store", spec, REMEDY)
 
 
 def _token_file(env: Mapping[str, str]) -> str:

@@ -86,9 +86,8 @@ class Shipper:
             StoppedError: the sink was away when a stop was asked for; the batch is not done.
             ConfigError: the sink refuses the settings, whatever one waits.
         """
-        rows = frame.select("partition", "offset", "value").collect()
-        rows.sort(key=lambda row: (row["partition"], row["offset"]))
-        points = [point(row) for row in self._fence.admit(self._read((row["offset"], row["value"]) for row in rows))]
+        rows = sorted((row["offset"], row["value"]) for row in frame.select("offset", "value").collect())
+        points = [point(row) for row in self._fence.admit(list(self._read(rows)))]
 
         def write() -> None:
             if not self._set_up:
@@ -100,10 +99,10 @@ class Shipper:
         persist(write, self._stop.event)
         log.debug("batch %d: %d points", number, len(points))
 
-    def _read(self, rows: Iterable[tuple[int, bytes | None]]) -> Iterable[sums.Sum]:
+    def _read(self, rows: Iterable[tuple[int, bytes | None]]) -> Iterable[tuple[int, sums.Sum]]:
         for offset, value in rows:
             try:
-                yield sums.decode(bytes(value or b""))
+                yield offset, sums.decode(bytes(value or b""))
             except msgspec.DecodeError as error:
                 self.unreadable += 1
                 log.warning("offset %d is not a sum and is not shipped: %s", offset, error)

@@ -1,0 +1,108 @@
+"""The fence: what passes depends on the rows before, not on where a batch ends or a crash falls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tallystream.aggregator.ship.fence import Fence
+from tallystream.aggregator.sums import Sum
+from tallystream.reporter.errors import TallystreamError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def _rows(*epochs: int, first: int = 0) -> list[tuple[int, Sum]]:
+    return [
+        (first + at, Sum(app="a", name="n", type="counter", count=first + at, ts=0, epoch=epoch))
+        for at, epoch in enumerate(epochs)
+    ]
+
+
+def _counts(admitted: list[Sum]) -> list[int | None]:
+    return [row.count for row in admitted]
+
+
+def test_a_lower_epoch_than_the_one_before_is_dropped_and_counted(tmp_path: Path) -> None:
+    """A stale writer's rows are left out wherever they stand after the new one's; the rest passes in order."""
+    fence = Fence(tmp_path / "fence")
+    assert _counts(fence.admit(_rows(0, 1, 1, 2, 1, 2, 0, 3, 2))) == [0, 1, 2, 3, 5, 7]
+    assert fence.dropped == 3
+    assert _counts(fence.admit(_rows(2, 3, first=9))) == [10]
+    assert fence.dropped == 4
+
+
+def test_the_fence_outlives_the_process(tmp_path: Path) -> None:
+    """A new fence on the same file, in a folder that had to be made, knows the highest epoch."""
+    path = tmp_path / "new" / "fence"
+    Fence(path).admit(_rows(4))
+    assert _counts(Fence(path).admit(_rows(3, 4, 5, first=1))) == [2, 3]
+    assert [file.name for file in path.parent.iterdir()] == ["fence"]
+
+
+def test_a_batch_that_runs_again_after_a_crash_ships_the_same_rows(tmp_path: Path) -> None:
+    """The fence rose within the batch, then the shipper died before it wrote: nothing of the batch is left out."""
+    path = tmp_path / "fence"
+    Fence(path).admit(_rows(1))
+    batch = _rows(1, 1, 2, 1, 2, first=1)
+    assert _counts(Fence(path).admit(batch)) == [1, 2, 3, 5]
+    assert _counts(Fence(path).admit(batch)) == [1, 2, 3, 5]
+
+
+def test_a_rise_that_compaction_has_taken_still_counts(tmp_path: Path) -> None:
+    """The row where the epoch rose is gone when the batch runs again: the stale row after it stays out."""
+    path = tmp_path / "fence"
+    batch = _rows(1, 2, 1)
+    Fence(path).admit(batch)
+    assert _counts(Fence(path).admit([batch[0], batch[2]])) == [0]
+
+
+def test_shipping_all_again_from_the_start_ships_the_same_rows(tmp_path: Path) -> None:
+    """With a new checkpoint beside an old fence, the rows of earlier epochs pass as they did the first time."""
+    path = tmp_path / "fence"
+    rows = _rows(1, 1, 2, 3, 2)
+    first = [*Fence(path).admit(rows[:2]), *Fence(path).admit(rows[2:])]
+    again = Fence(path)
+    assert [*again.admit(rows[:2]), *again.admit(rows[2:])] == first
+
+
+@given(st.lists(st.integers(0, 4)), st.lists(st.integers(1, 4), min_size=1), st.data())
+def test_batches_and_crashes_change_nothing(
+    tmp_path_factory: pytest.TempPathFactory, epochs: list[int], sizes: list[int], data: st.DataObject
+) -> None:
+    """However the rows are cut, and whichever batch runs twice with a new fence, what passes is what passes at once."""
+    rows = _rows(*epochs)
+    wanted = Fence(tmp_path_factory.mktemp("once") / "fence").admit(rows)
+    path = tmp_path_factory.mktemp("cut") / "fence"
+    fence = Fence(path)
+    admitted: list[Sum] = []
+    at, turn = 0, 0
+    while at < len(rows):
+        batch = rows[at : at + sizes[turn % len(sizes)]]
+        if data.draw(st.booleans()):
+            fence.admit(batch)
+            fence = Fence(path)
+        admitted += fence.admit(batch)
+        at, turn = at + len(batch), turn + 1
+    assert admitted == wanted
+
+
+def test_no_rows_write_no_file(tmp_path: Path) -> None:
+    """An empty batch leaves everything as it is."""
+    assert Fence(tmp_path / "fence").admit([]) == []
+    assert not (tmp_path / "fence").exists()
+
+
+@pytest.mark.parametrize("damaged", [b"", b"7x", b"[[1]]", b"\xff\xfe", b'{"epoch": 1}'])
+def test_a_damaged_file_is_refused_with_the_remedy(tmp_path: Path, damaged: bytes) -> None:
+    """It is never taken for an open fence: the error names the file and what to do."""
+    path = tmp_path / "fence"
+    path.write_bytes(damaged)
+    with pytest.raises(
+        TallystreamError, match=r"fence is damaged .*; delete it if no old aggregator can be running\.$"
+    ):
+        Fence(path)

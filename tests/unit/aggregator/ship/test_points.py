@@ -1,0 +1,92 @@
+"""The point of a sum: names, tags, types of fields, and that no two sums share a point."""
+
+from __future__ import annotations
+
+import typing
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tallystream.aggregator.ship.points import ALWAYS, FLOATS, INTEGERS, point
+from tallystream.aggregator.sums import Sum
+
+KINDS: dict[str, dict[str, typing.Any]] = {
+    "counter": {"count": 2**63 - 1},
+    "updown": {"sum": -3, "min": -5, "max": 2, "mean": -1.5, "number": 2},
+    "gauge": {"sum": 0.5, "min": 0, "max": 1, "mean": 0.25, "number": 2},
+    "meter": {"count": 9, "mean_rate": 1, "m1_rate": 2.0, "m5_rate": 0, "m15_rate": 0.5},
+    "histogram": {"count": 9, "sum": 2**53, "min": 0, "max": 9, "p50": 4.0, "p99": 9},
+    "timer": {"count": 1, "sum": 0.25, "min": 0.25, "max": 0.25, "m1_rate": 1.0, "p999": 0.25},
+    "position": {"start": 0, "position": 17},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_type_of_metric_has_its_fields(kind: str) -> None:
+    """The fields that are set, those that every sum has, and no others; the table's time; app and type as tags."""
+    row = Sum(
+        app="orders", name="n", type=kind, tags={"topic": "x"}, lives=2, instances=1, retired=3, ts=5, **KINDS[kind]
+    )
+    made = point(row)
+    assert (made.measurement, made.ts_ms) == ("n", 5)
+    assert made.tags == {"topic": "x", "app": "orders", "metric_type": kind}
+    assert made.fields == {**KINDS[kind], "lives": 2, "instances": 1, "retired": 3}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_field_never_changes_its_type(kind: str) -> None:
+    """Counts are integers and everything else floats, whatever JSON made of them."""
+    made = point(Sum(app="a", name="n", type=kind, ts=0, **KINDS[kind]))
+    for name, value in made.fields.items():
+        assert type(value) is (int if name in {*INTEGERS, *ALWAYS} else float), name
+
+
+def test_no_number_of_a_sum_is_forgotten() -> None:
+    """Every numeric field of a sum is a field of its point, unless it says where the sum is from."""
+    origin = {"v", "app", "name", "type", "tags", "ts", "offsets", "epoch", "batch"}
+    assert {*INTEGERS, *FLOATS, *ALWAYS} == set(Sum.__struct_fields__) - origin
+
+
+def test_a_gauge_that_nobody_reports_has_only_its_number() -> None:
+    """No sum is made up where there is none."""
+    assert point(Sum(app="a", name="g", type="gauge", number=0, ts=0)).fields == {
+        "number": 0,
+        "lives": 0,
+        "instances": 0,
+        "retired": 0,
+    }
+
+
+def test_a_users_tag_with_a_reserved_name_is_kept_beside_ours() -> None:
+    """The user's `app` and `metric_type` get a prefix; so does what would then meet them."""
+    tags = {"app": "u1", "metric_type": "u2", "tag_app": "u3", "tag_tag_app": "u4", "tag_x": "u5"}
+    assert point(Sum(app="a", name="n", type="counter", count=1, tags=tags, ts=0)).tags == {
+        "app": "a",
+        "metric_type": "counter",
+        "tag_app": "u1",
+        "tag_metric_type": "u2",
+        "tag_tag_app": "u3",
+        "tag_tag_tag_app": "u4",
+        "tag_x": "u5",
+    }
+
+
+_tags = st.dictionaries(
+    st.sampled_from(["app", "tag_app", "tag_tag_app", "metric_type", "tag_metric_type", "tag_", "x"]) | st.text(),
+    st.sampled_from(["counter", "meter", "", "a"]),
+    max_size=3,
+)
+_sums = st.builds(
+    lambda app, type_, tags: Sum(app=app, name="n", type=type_, tags=tags, count=1, ts=0),
+    st.sampled_from(["a", "b"]),
+    st.sampled_from(["counter", "meter"]),
+    _tags,
+)
+
+
+@given(_sums, _sums)
+def test_two_sums_never_share_a_series(one: Sum, other: Sum) -> None:
+    """Points have the same tags only if app, type and tags of their sums are the same."""
+    same = (one.app, one.type, one.tags) == (other.app, other.type, other.tags)
+    assert (point(one).tags == point(other).tags) == same

@@ -1,0 +1,138 @@
+"""What only the local store has: retention, files that are something else, and a store that is not there yet."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tallystream.aggregator.sinks.base import Point
+from tallystream.aggregator.sinks.local import SWEEP_EVERY_MS, LocalStore
+from tallystream.aggregator.sinks.local_reader import LocalReader
+from tallystream.reporter.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HOUR_MS = 3_600_000
+
+
+class _Clock:
+    """A clock that stands until it is set."""
+
+    now_ms = 100 * HOUR_MS
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+def _point(name: str, hours: int) -> Point:
+    return Point(name, {"k": name}, {"count": hours}, hours * HOUR_MS)
+
+
+def _hours(path: Path, name: str) -> list[int]:
+    reader = LocalReader(path)
+    found = reader.read(name, ["count"], start_ms=0, end_ms=10**15)
+    reader.close()
+    return [ts_ms // HOUR_MS for series in found for ts_ms in series.times_ms]
+
+
+def test_what_is_beyond_the_retention_is_deleted(tmp_path: Path) -> None:
+    """At setup, and while writing once ten minutes have passed, older points go, and the series that are left empty."""
+    path, clock = tmp_path / "store.db", _Clock()
+    store = LocalStore(path, retention_ms=10 * HOUR_MS, clock=clock)
+    store.setup()
+    store.write([_point("old", 80), _point("both", 89), _point("both", 91), _point("new", 99)])
+    assert _hours(path, "both") == [89, 91]
+    clock.now_ms += SWEEP_EVERY_MS
+    store.write([_point("new", 100)])
+    assert (_hours(path, "both"), _hours(path, "new")) == ([91], [99, 100])
+    assert LocalReader(path).measurements() == ["both", "new"]
+    clock.now_ms += 8 * HOUR_MS
+    store.setup()
+    assert LocalReader(path).measurements() == ["new"]
+    store.close()
+
+
+def test_without_a_retention_nothing_is_deleted(tmp_path: Path) -> None:
+    """A retention of 0 keeps everything."""
+    path, clock = tmp_path / "store.db", _Clock()
+    store = LocalStore(path, retention_ms=0, clock=clock)
+    store.write([_point("old", 1)])
+    clock.now_ms *= 1000
+    store.setup()
+    store.close()
+    assert _hours(path, "old") == [1]
+
+
+def test_a_series_that_another_process_deleted_is_made_again(tmp_path: Path) -> None:
+    """A writer that knew the series writes it anew after the other's sweep: its point is not lost."""
+    path, clock = tmp_path / "store.db", _Clock()
+    writer = LocalStore(path, retention_ms=0, clock=clock)
+    writer.write([_point("swept", 1), _point("other", 99)])
+    sweeper = LocalStore(path, retention_ms=10 * HOUR_MS, clock=clock)
+    sweeper.setup()
+    assert _hours(path, "swept") == []
+    sweeper.write([_point("takes its number", 99)])
+    writer.write([_point("swept", 98)])
+    assert (_hours(path, "swept"), _hours(path, "takes its number")) == ([98], [99])
+    writer.close()
+    sweeper.close()
+
+
+def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    """A point in the middle that raises takes the whole write with it, its new series too; the next write is whole."""
+    path = tmp_path / "store.db"
+    store = LocalStore(path, retention_ms=0)
+    with pytest.raises(TypeError):
+        store.write([_point("a", 1), Point("b", {}, {"x": object()}, 1), _point("c", 1)])  # type: ignore[dict-item]
+    assert LocalReader(path).measurements() == []
+    store.write([_point("c", 2), _point("a", 1)])
+    assert (_hours(path, "a"), _hours(path, "c")) == ([1], [2])
+    store.close()
+
+
+def test_a_store_that_is_not_there_yet_has_nothing_in_it(tmp_path: Path) -> None:
+    """A reader that comes first finds nothing and makes nothing; it sees the store as soon as there is one."""
+    path = tmp_path / "store.db"
+    reader = LocalReader(path)
+    assert reader.measurements() == []
+    assert reader.read("m", ["v"], start_ms=0, end_ms=1, last_before=True) == []
+    assert not path.exists()
+    path.touch()  # as it is for an instant while a writer makes it
+    assert reader.measurements() == []
+    store = LocalStore(path, retention_ms=0)
+    store.write([_point("m", 1)])
+    assert reader.measurements() == ["m"]
+    store.close()
+    reader.close()
+
+
+@pytest.mark.parametrize("opened", ["sink", "reader"])
+def test_a_file_of_something_else_is_left_alone(tmp_path: Path, opened: str) -> None:
+    """A text, another program's database, another version's store or a folder: one sentence, and not a byte changed."""
+    text, database, later = tmp_path / "notes.txt", tmp_path / "other.db", tmp_path / "later.db"
+    text.write_text("not a database, but long enough to be taken for one " * 20)
+    with sqlite3.connect(database) as connection:
+        connection.execute("CREATE TABLE points (x)")
+    with sqlite3.connect(later) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    for path, reason in (
+        (text, "it is not a store"),
+        (database, "a database of something else"),
+        (later, "its schema is version 99"),
+        (tmp_path, "it is a folder"),
+    ):
+        before = path.read_bytes() if path.is_file() else b""
+        call = LocalStore(path).setup if opened == "sink" else LocalReader(path).measurements
+        with pytest.raises(ConfigError, match=f"local:{path}.*{reason}"):
+            call()
+        assert not path.is_file() or path.read_bytes() == before
+
+
+def test_a_folder_that_cannot_be_made_is_a_wrong_setting(tmp_path: Path) -> None:
+    """Where a file stands in the way of the folder, no waiting helps: the sentence says so."""
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="name a file in a folder of yours"):
+        LocalStore(tmp_path / "file" / "deep" / "store.db").setup()

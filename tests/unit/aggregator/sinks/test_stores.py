@@ -1,0 +1,143 @@
+"""What names a store: every form, every fallback, every error's sentence, and no token anywhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tallystream.aggregator.sinks.influx import InfluxStore
+from tallystream.aggregator.sinks.local import LocalStore
+from tallystream.aggregator.sinks.local_reader import LocalReader
+from tallystream.aggregator.sinks.stores import StoreSettings, open_reader, open_sink
+from tallystream.reporter.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ENV = {
+    "INFLUXDB_URL": "https://metrics.example:8086",
+    "INFLUXDB_TOKEN": "token-of-env",
+    "INFLUXDB_ORG": "org-of-env",
+    "INFLUXDB_BUCKET": "bucket-of-env",
+}
+
+
+def test_a_local_store_is_a_path() -> None:
+    """Everything after the first colon is the path, other colons too; nothing is taken from the environment."""
+    settings = StoreSettings.parse("local:./a:b.db", retention_days=0, env=ENV)
+    assert settings == StoreSettings("local", "./a:b.db", retention_days=0)
+    assert settings.spec == "local:./a:b.db"
+
+
+def test_influxdb_from_the_environment_alone() -> None:
+    """`influxdb` takes everything from the environment."""
+    assert StoreSettings.parse("influxdb", env=ENV) == StoreSettings(
+        "influxdb", ENV["INFLUXDB_URL"], org="org-of-env", bucket="bucket-of-env", token="token-of-env"
+    )
+
+
+def test_options_go_before_the_environment() -> None:
+    """What is given wins; what is not is taken from the environment; the bucket has a default."""
+    settings = StoreSettings.parse("influxdb:http://localhost:8086", token="t", bucket="b", env=ENV)
+    assert settings == StoreSettings("influxdb", "http://localhost:8086", org="org-of-env", bucket="b", token="t")
+    least = {"INFLUXDB_TOKEN": "t", "INFLUXDB_ORG": "o"}
+    assert StoreSettings.parse("influxdb:http://h", env=least).bucket == "tallystream"
+
+
+def test_the_environment_is_the_processes_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without `env` it is os.environ, as it is at the time of the call."""
+    for name, value in ENV.items():
+        monkeypatch.setenv(name, value)
+    assert StoreSettings.parse("influxdb").token == "token-of-env"
+
+
+def test_the_token_may_lie_in_a_file(tmp_path: Path) -> None:
+    """INFLUXDB_TOKEN_FILE names it, without the newline at its end; INFLUXDB_TOKEN goes before it."""
+    file = tmp_path / "token"
+    file.write_text("token-of-file\n")
+    env = {"INFLUXDB_ORG": "o", "INFLUXDB_TOKEN_FILE": str(file)}
+    assert StoreSettings.parse("influxdb:http://h", env=env).token == "token-of-file"
+    assert StoreSettings.parse("influxdb:http://h", env=env | {"INFLUXDB_TOKEN": "first"}).token == "first"
+
+
+def test_no_text_of_the_settings_holds_the_token() -> None:
+    """Neither repr nor str nor the form that goes to logs."""
+    settings = StoreSettings.parse("influxdb", env=ENV)
+    assert "token-of-env" not in f"{settings!r} {settings} {settings.spec} {[settings]}"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "",
+        "local",
+        "local:",
+        "sqlite:x",
+        "/path/to/store.db",
+        "influxdb:localhost:8086",
+        "influxdb:http://h:x",
+        "influxdb:http://[::1",
+    ],
+)
+def test_an_unknown_form_is_one_sentence(spec: str) -> None:
+    """It names the option and the value, and shows both forms."""
+    with pytest.raises(ConfigError) as caught:
+        StoreSettings.parse(spec, env={})
+    assert str(caught.value) == (
+        f"--store: {spec!r} can't be used; give local:PATH, as in local:./metrics.db, "
+        "or influxdb:URL, as in influxdb:http://localhost:8086."
+    )
+
+
+@pytest.mark.parametrize(
+    ("missing", "sentence"),
+    [
+        ("INFLUXDB_URL", "--store: 'influxdb' can't be used; give local:PATH"),
+        (
+            "INFLUXDB_TOKEN",
+            "INFLUXDB_TOKEN: '' can't be used; set it, or name the token's file in INFLUXDB_TOKEN_FILE.",
+        ),
+        ("INFLUXDB_ORG", "INFLUXDB_ORG: '' can't be used; set it, or give --org."),
+    ],
+)
+def test_what_influxdb_needs_and_lacks_is_named(missing: str, sentence: str) -> None:
+    """Each missing setting has a sentence with its remedy."""
+    with pytest.raises(ConfigError) as caught:
+        StoreSettings.parse("influxdb", env={name: value for name, value in ENV.items() if name != missing})
+    assert str(caught.value).startswith(sentence)
+
+
+def test_a_token_file_that_is_not_there(tmp_path: Path) -> None:
+    """The variable, the path and the reason are named."""
+    path = tmp_path / "absent"
+    with pytest.raises(ConfigError) as caught:
+        StoreSettings.parse("influxdb:http://h", org="o", env={"INFLUXDB_TOKEN_FILE": str(path)})
+    assert str(caught.value) == (
+        f"INFLUXDB_TOKEN_FILE: {str(path)!r} can't be used; it can't be read: No such file or directory."
+    )
+
+
+def test_a_password_in_the_url_is_refused_and_not_repeated() -> None:
+    """A secret in a URL would reach logs: the sentence names the place for it, without the secret."""
+    with pytest.raises(ConfigError, match="INFLUXDB_TOKEN") as caught:
+        StoreSettings.parse("influxdb:http://user:secret-word@host:8086", env=ENV)
+    assert "secret-word" not in str(caught.value)
+
+
+@pytest.mark.parametrize("days", [-1.0, float("nan"), float("inf")])
+def test_a_retention_that_is_no_number_of_days(days: float) -> None:
+    """Zero keeps everything; what is below it, or no number, is refused."""
+    with pytest.raises(ConfigError, match="--retention-days"):
+        StoreSettings.parse("local:x.db", retention_days=days, env={})
+
+
+def test_opening_connects_to_nothing(tmp_path: Path) -> None:
+    """Sink and reader of either kind are made without a file, a folder or a server."""
+    local = StoreSettings.parse(f"local:{tmp_path / 'new' / 'x.db'}", env={})
+    influxdb = StoreSettings.parse("influxdb:http://127.0.0.1:9", env=ENV)
+    made = [opened(settings) for settings in (local, influxdb) for opened in (open_sink, open_reader)]
+    assert [type(one) for one in made] == [LocalStore, LocalReader, InfluxStore, InfluxStore]
+    for one in made:
+        one.close()
+    assert list(tmp_path.iterdir()) == []
