@@ -153,12 +153,12 @@ def test_a_restarted_component_that_is_never_ready_is_ended_and_tried_again(worl
     assert not psutil.pid_exists(hanging)
 
 
-def test_a_component_that_ignores_sigterm_is_killed(world: World) -> None:
+def test_a_component_that_ignores_sigterm_is_killed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stop has a bound: then it is SIGKILL."""
-    supervisor = world.supervise(world.command("sums", HARD, patience_s=20.0))
+    monkeypatch.setattr("tallystream.compose.local.component.STOP_S", 0.2)
+    supervisor = world.supervise(world.command("sums", HARD))
     supervisor.start()
     command = supervisor.watched[0].component
-    command.patience_s = 0.2
     pid = command.pid
     assert pid is not None
     supervisor.stop()
