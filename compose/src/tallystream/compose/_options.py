@@ -55,7 +55,7 @@ def kafka_options(given: Iterable[str] | None, env: Mapping[str, str]) -> dict[s
     for text in given or ():
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise ConfigError("--kafka", key, "give KEY=VALUE, as in security.protocol=SSL")
+            raise ConfigError("--kafka", "***", "give KEY=VALUE, as in security.protocol=SSL")
         options[key] = value
     return options
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.exceptions import TyperException
 
 from tallystream.compose import _options as o
 from tallystream.reporter.errors import ConfigError, TallystreamError
@@ -251,17 +252,27 @@ def demo(
 def main() -> None:
     """Run the command line: a wrong setting is one sentence and exit code 2, a failure one sentence and code 1."""
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
+    except TyperException as error:
+        sys.exit(_said(_usage(error), error.exit_code))
     except ConfigError as error:
-        sys.exit(_said(error, 2))
+        sys.exit(_said(str(error), 2))
     except TallystreamError as error:
-        sys.exit(_said(error, 1))
+        sys.exit(_said(str(error), 1))
     except KeyboardInterrupt:
         sys.exit(130)
 
 
-def _said(error: TallystreamError, code: int) -> int:
-    sys.stderr.write(f"{error}\n")
+def _usage(error: TyperException) -> str:
+    """Return what is wrong with the command line as one sentence; the help itself, where no command was given."""
+    message, context = error.format_message(), getattr(error, "ctx", None)
+    if "\n" in message or context is None:
+        return message
+    return f"{context.command_path}: {message.rstrip('.')}; {context.command_path} --help lists the options."
+
+
+def _said(sentence: str, code: int) -> int:
+    sys.stderr.write(f"{sentence}\n")
     return code
 
 

@@ -17,8 +17,12 @@ if TYPE_CHECKING:
     from tallystream.compose.servers.broker import KafkaBroker
 
 
+STOP_S = 90.0
+"""How long a command may take to stop: Spark finishes its batch, which is given a minute."""
+
+
 class Component(Protocol):
-    """What the supervisor starts, watches and stops. `patience_s`: how long it may take to be ready, or to stop."""
+    """What the supervisor starts, watches and stops. `patience_s`: how long it may take to be ready."""
 
     name: str
     patience_s: float
@@ -53,8 +57,8 @@ class Command:
         *,
         log: Path,
         ready: Path,
-        env: Mapping[str, str] | None = None,
-        patience_s: float = 120.0,
+        env: Mapping[str, str | None] | None = None,
+        patience_s: float = 300.0,  # a start takes half a minute; on a machine with much else to do, minutes
     ) -> None:
         self.name = name
         self.patience_s = patience_s
@@ -89,12 +93,12 @@ class Command:
     def stop(self) -> None:
         """Stop in order, then with SIGKILL: the process and everything in its session's group."""
         if self._process is not None:
-            end(self._process, patience=self.patience_s / 2)
+            end(self._process, patience=STOP_S)
             self._kill_group()
 
     def said(self) -> str:
-        """Return the last lines that it logged."""
-        return tail(self._log)
+        """Return the last lines that it logged, and where."""
+        return f"{tail(self._log)}\n({self._log})"
 
     def _kill_group(self) -> None:
         # Spark's JVM and its Python workers are of the group that the command leads; they end by themselves soon after
@@ -135,5 +139,5 @@ class Broker:
         self._broker.stop()
 
     def said(self) -> str:
-        """Return the last lines that it logged."""
-        return tail(self._broker.log)
+        """Return the last lines that it logged, and where."""
+        return f"{tail(self._broker.log)}\n({self._broker.log})"

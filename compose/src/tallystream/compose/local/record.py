@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+SAME_S = 2.0
+"""The system reckons creation from the wall clock, which may be set: two times this near are of one process."""
+
+
 class Process(msgspec.Struct, omit_defaults=True):
     """A process, by its ID and the time it was created, in seconds since 1970: an ID alone may be somebody else's."""
 
@@ -23,7 +27,8 @@ class Process(msgspec.Struct, omit_defaults=True):
         """Tell whether this very process still runs."""
         with contextlib.suppress(psutil.NoSuchProcess):
             process = psutil.Process(self.pid)
-            return process.create_time() == self.created and process.status() != psutil.STATUS_ZOMBIE
+            same = abs(process.create_time() - self.created) < SAME_S
+            return same and process.status() != psutil.STATUS_ZOMBIE
         return False
 
 
@@ -53,6 +58,41 @@ class SystemRecord(msgspec.Struct, omit_defaults=True):
     page_url: str = ""
     up: bool = False
     components: list[ComponentRecord] = []
+
+
+def left_over(record: SystemRecord) -> list[psutil.Process]:
+    """Return what still runs of a system whose supervisor was killed: its components and what these started.
+
+    Each component led a session, so its children are known by that even when it has died itself.
+    """
+    sessions = {one.process.pid: one.process for one in record.components if one.process is not None}
+    found = []
+    for running in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+            led = sessions.get(os.getsid(running.pid))
+            if led is None or running.create_time() < led.created - SAME_S or running.status() == psutil.STATUS_ZOMBIE:
+                continue
+            if not _reused(led):
+                found.append(running)
+    return found
+
+
+def _reused(led: Process) -> bool:
+    """Tell whether the ID has gone to a younger process."""
+    try:
+        return abs(psutil.Process(led.pid).create_time() - led.created) >= SAME_S
+    except psutil.NoSuchProcess:
+        return False
+
+
+def end_left_over(record: SystemRecord) -> int:
+    """End what `left_over` finds with SIGKILL, and return how many components and children that were."""
+    found = left_over(record)
+    for running in found:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            running.kill()
+    psutil.wait_procs(found, timeout=30)
+    return len(found)
 
 
 def write(path: Path, record: SystemRecord) -> None:

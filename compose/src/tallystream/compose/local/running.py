@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import psutil
 from rich.console import Console
@@ -16,19 +17,21 @@ from rich.table import Table
 
 from tallystream.compose.local import record
 from tallystream.compose.local.system import RECORD, LocalSystem, SystemSettings
-from tallystream.reporter.errors import TallystreamError
+from tallystream.reporter.errors import ConfigError, TallystreamError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
 TICK_S = 0.2
-UP_S = 300.0
-DOWN_S = 180.0
+UP_S = 600.0
+DOWN_S = 300.0
 
 
 def foreground(settings: SystemSettings) -> int:
-    """Run the system until SIGTERM or Ctrl-C; then stop all of it and return 0. Progress goes to standard error.
+    """Run the system until SIGTERM, Ctrl-C or the terminal's end; then stop all of it and return 0.
+
+    Progress goes to standard error.
 
     Raises:
         ConfigError: a port is taken, or another system uses the data folder.
@@ -41,7 +44,7 @@ def foreground(settings: SystemSettings) -> int:
             stop.set()
             raise KeyboardInterrupt  # out of whatever start-up is waiting for
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, request)
     system = LocalSystem(settings, say=_say)
     try:
@@ -52,58 +55,80 @@ def foreground(settings: SystemSettings) -> int:
             system.tick()
             stop.wait(TICK_S)
     except KeyboardInterrupt:
-        _say("stopping")
+        return 0
     finally:
         system.stop()
-    return 0
 
 
 def detach(arguments: Sequence[str], data: Path) -> int:
-    """Start `up` in a session of its own and return 0 when it is up.
+    """Start `up` in a session of its own and return 0 when it is up; its own exit code when it ended before that.
+
+    What it says goes to `up.log` in the data folder and, until it is up, to standard error too. Ctrl-C and SIGTERM
+    end it.
 
     Raises:
-        TallystreamError: it ended, or was not up in five minutes; the message ends with what it said last.
+        ConfigError: the data folder can't be used.
+        TallystreamError: it was not up in five minutes.
     """
-    data.mkdir(parents=True, exist_ok=True)
-    log = data / "up.log"
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        out = (data / "up.log").open("ab+")
+    except OSError as error:
+        raise ConfigError("--data", str(data), f"the system says: {error.strerror}") from error
     command = [sys.executable, "-m", "tallystream.compose.cli", *(a for a in arguments if a != "--detach")]
-    with log.open("wb") as out:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # both end what is being started
+    with out:
+        out.seek(0, os.SEEK_END)
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
+        with (data / "up.log").open("rb") as log:
+            log.seek(out.tell())
+            try:
+                return _wait_until_up(process, data, log)
+            except BaseException:
+                process.terminate()
+                process.wait(DOWN_S)
+                _echo(log)
+                raise
+
+
+def _wait_until_up(process: subprocess.Popen[bytes], data: Path, log: IO[bytes]) -> int:
     began = time.monotonic()
     while time.monotonic() - began < UP_S:
+        code = process.poll()
+        _echo(log)
+        if code is not None:  # it has said why
+            return code or 1
         known = record.read(data / RECORD)
         if known is not None and known.supervisor.pid == process.pid and known.up:
-            sys.stdout.write(f"up: broker {known.bootstrap_servers}, page {known.page_url}, data {data}\n")
+            sys.stdout.write(f"up: end it with: tallystream down --data {data}\n")
             return 0
-        if process.poll() is not None:
-            said = log.read_text(encoding="utf-8", errors="replace").strip()
-            raise TallystreamError(f"up: it ended with code {process.returncode}:\n{said[-2000:]}")
         time.sleep(TICK_S)
-    process.terminate()
-    raise TallystreamError(f"up: not up after {UP_S:g} s; {log} says why.")
+    raise TallystreamError(f"up: not up after {UP_S:g} s; {data / 'logs'} says why")
+
+
+def _echo(log: IO[bytes]) -> None:
+    sys.stderr.write(log.read().decode("utf-8", errors="replace"))
+    sys.stderr.flush()
 
 
 def down(data: Path) -> int:
     """End the system of a data folder and return 0 when nothing of it runs any more, or ran."""
     known = record.read(data / RECORD)
     if known is None or not known.supervisor.alive():
-        survivors = [] if known is None else [one for one in known.components if one.process and one.process.alive()]
-        for one in survivors:  # only where the supervisor was killed: its components should have died with it
-            _kill(one.process)
-        sys.stdout.write(
-            f"down: nothing ran in {data}\n" if not survivors else f"down: {len(survivors)} left over, ended\n"
-        )
+        ended = 0 if known is None else record.end_left_over(known)
+        what = f"{ended} left-over processes are ended" if ended else f"nothing ran in {data}"
+        sys.stdout.write(f"down: {what}\n")
         return 0
-    supervisor = psutil.Process(known.supervisor.pid)
-    supervisor.terminate()
-    try:
-        supervisor.wait(DOWN_S)
-    except psutil.TimeoutExpired:
-        supervisor.kill()
-        supervisor.wait(DOWN_S)
-    for one in known.components:
-        _kill(one.process)
-    sys.stdout.write(f"down: {data} is kept\n")
+    with contextlib.suppress(psutil.NoSuchProcess):
+        supervisor = psutil.Process(known.supervisor.pid)
+        supervisor.terminate()
+        try:
+            supervisor.wait(DOWN_S)
+        except psutil.TimeoutExpired:
+            supervisor.kill()
+            supervisor.wait(DOWN_S)
+    record.end_left_over(known)
+    sys.stdout.write(f"down: ended; {data} is kept\n")
     return 0
 
 
@@ -118,17 +143,10 @@ def status(data: Path) -> int:
         alive = one.process is not None and one.process.alive()
         state = one.state if alive or one.state != "up" else "died"
         table.add_row(one.name, state, str(one.restarts), str(one.process.pid) if one.process and alive else "")
-    console = Console()
-    console.print(table)
-    console.print(f"broker {known.bootstrap_servers}, page {known.page_url}, store {known.store}", highlight=False)
+    Console().print(table)
+    sys.stdout.write(f"broker {known.bootstrap_servers}, page {known.page_url}, store {known.store}\n")
     all_up = known.up and all(one.state == "up" and one.process and one.process.alive() for one in known.components)
     return 0 if all_up else 1
-
-
-def _kill(process: record.Process | None) -> None:
-    if process is not None and process.alive():
-        with contextlib.suppress(psutil.NoSuchProcess):
-            psutil.Process(process.pid).kill()
 
 
 def _say(sentence: str) -> None:

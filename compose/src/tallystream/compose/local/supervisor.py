@@ -90,9 +90,16 @@ class Supervisor:
             if one.state in {"up", "starting"}:
                 self._look(one)
             elif one.state == "died" and self._clock() >= one.again:
-                one.restarts += 1
-                self._begin(one)
-                self._say(f"{one.component.name} is started again ({one.restarts})")
+                self._restart(one)
+
+    def _restart(self, one: Watched) -> None:
+        one.restarts += 1
+        try:
+            self._begin(one)
+        except (OSError, TallystreamError) as error:
+            self._died(one, f"can't be started ({error})")
+        else:
+            self._say(f"{one.component.name} is started again ({one.restarts})")
 
     def stop(self) -> None:
         """Stop every component, the last one first; safe to call again."""
@@ -103,19 +110,26 @@ class Supervisor:
                 self._say(f"{one.component.name} is stopped")
 
     def _look(self, one: Watched) -> None:
-        code = one.component.poll()
+        code, passed = one.component.poll(), self._clock() - one.began
         if code is not None:
-            pause = one.backoff.died(self._clock() - one.began)
-            one.again = self._clock() + pause
-            self._set(one, "died")
-            self._say(f"{one.component.name} died (code {code}); it is started again in {pause:g} s")
+            self._died(one, f"died (code {code})")
         elif one.state == "starting" and one.component.ready():
             self._set(one, "up")
-            self._say(f"{one.component.name} is up again, after {self._clock() - one.began:.1f} s")
+            self._say(f"{one.component.name} is up again, after {passed:.1f} s")
+        elif one.state == "starting" and passed > one.component.patience_s:
+            one.component.stop()
+            self._died(one, f"was not up after {passed:.0f} s and is ended")
+
+    def _died(self, one: Watched, how: str) -> None:
+        pause = one.backoff.died(self._clock() - one.began)
+        one.again = self._clock() + pause
+        self._set(one, "died")
+        self._say(f"{one.component.name} {how}; it is started again in {pause:g} s")
 
     def _begin(self, one: Watched) -> None:
+        # The state comes first: a Ctrl-C in the middle of a start leaves no process that `stop` knows nothing of.
+        one.state, one.began = "starting", self._clock()
         one.component.begin()
-        one.began = self._clock()
         self._set(one, "starting")
 
     def _set(self, one: Watched, state: State) -> None:

@@ -6,7 +6,7 @@ import fcntl
 import os
 import socket
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import IO, TYPE_CHECKING, Self
 
 from confluent_kafka.admin import AdminClient
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tallystream.aggregator.sinks.stores import StoreSettings
 
 RECORD = "system.json"
+NOT_FOR_COMPONENTS = ("TALLYSTREAM_KAFKA_", "TALLYSTREAM_TOPIC_PREFIX", "TALLYSTREAM_BOOTSTRAP_SERVERS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,11 @@ class SystemSettings:
     lag_interval_s: float = 2.0
     extra_env: dict[str, str] = field(default_factory=dict, repr=False)
 
+    def __post_init__(self) -> None:
+        for option, port in (("--broker-port", self.broker_port), ("--page-port", self.page_port)):
+            if not 0 <= port <= 65_535:
+                raise ConfigError(option, port, "give a port from 1 to 65535, or 0 for a free one")
+
 
 class LocalSystem:
     """Runs the system from `start` to `stop`, or as a context manager; `tick` keeps it running and has to be called.
@@ -54,7 +60,8 @@ class LocalSystem:
     """
 
     def __init__(self, settings: SystemSettings, *, say: Callable[[str], None]) -> None:
-        self._settings = settings
+        # Absolute, so that the record reads the same from everywhere.
+        self._settings = settings = replace(settings, data=settings.data.resolve())
         self._say = say
         self._broker = KafkaBroker(settings.data / "broker", port=settings.broker_port or free_port())
         self._page_port = settings.page_port or free_port()
@@ -87,12 +94,12 @@ class LocalSystem:
         """Start everything, in order, and return when all of it is up.
 
         Raises:
-            ConfigError: a port is taken, or another system uses the data folder.
+            ConfigError: a port is taken, or the data folder can't be used or is another system's.
             StartError: a component did not come up; what had been started is stopped again.
         """
-        self._settings.data.mkdir(parents=True, exist_ok=True)
         self._take_lock()
         try:
+            self._end_left_over()
             _require_free("--broker-port", self._settings.broker_port)
             _require_free("--page-port", self._settings.page_port if self._settings.page else 0)
             self._supervisor.start(after=self._after)
@@ -109,6 +116,8 @@ class LocalSystem:
 
     def stop(self) -> None:
         """Stop everything, in reverse order; safe to call again."""
+        if self._lock is not None:
+            self._say("stopping")
         self._up = False
         self._supervisor.stop()
         if self._lock is not None:
@@ -145,7 +154,9 @@ class LocalSystem:
 
     def _command(self, name: str, *arguments: str) -> Command:
         data, store = self._settings.data, self._settings.store
-        env = dict(self._settings.extra_env)
+        # What the environment says of other brokers is not meant for this one.
+        env: dict[str, str | None] = {key: None for key in os.environ if key.startswith(NOT_FOR_COMPONENTS)}
+        env |= self._settings.extra_env
         if store is not None and store.kind == "influxdb":  # not on the command line, where everybody may read it
             env |= {"INFLUXDB_TOKEN": store.token, "INFLUXDB_ORG": store.org, "INFLUXDB_BUCKET": store.bucket}
         ready = data / f"{name}.ready"
@@ -158,7 +169,11 @@ class LocalSystem:
         )
 
     def _take_lock(self) -> None:
-        lock = (self._settings.data / "lock").open("w", encoding="ascii")
+        try:
+            self._settings.data.mkdir(parents=True, exist_ok=True)
+            lock = (self._settings.data / "lock").open("w", encoding="ascii")
+        except OSError as error:
+            raise ConfigError("--data", str(self._settings.data), f"the system says: {error.strerror}") from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -169,6 +184,12 @@ class LocalSystem:
                 "another system uses it: end it with down, or name another folder",
             ) from error
         self._lock = lock
+
+    def _end_left_over(self) -> None:
+        # Where a killed supervisor's components did not die with it, they would write the same checkpoints.
+        before = record.read(self._settings.data / RECORD)
+        if before is not None and (ended := record.end_left_over(before)):
+            self._say(f"ended {ended} processes that an earlier system had left")
 
     def _write(self, watched: Sequence[Watched]) -> None:
         me = record.process(os.getpid())

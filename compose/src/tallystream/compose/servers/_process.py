@@ -25,11 +25,12 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def spawn(command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+def spawn(command: Sequence[str], log: Path, env: Mapping[str, str | None] | None = None) -> subprocess.Popen[bytes]:
     """Start `command` in a session of its own, its output appended to `log`.
 
     A session of its own keeps a terminal's Ctrl-C away from it: whoever started it ends it, in the right order. On
-    Linux it is killed when the thread that started it ends, so that a killed parent leaves no server behind.
+    Linux it is killed when the thread that started it ends, so that a killed parent leaves no server behind. `env` is
+    added to this process's environment; a variable that is None in it is taken away.
     """
     with log.open("ab") as out:
         return subprocess.Popen(
@@ -37,7 +38,7 @@ def spawn(command: Sequence[str], log: Path, env: Mapping[str, str] | None = Non
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
-            env=None if env is None else {**os.environ, **env},
+            env={name: value for name, value in {**os.environ, **(env or {})}.items() if value is not None},
             start_new_session=True,
             preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 (one C call, no lock)
         )

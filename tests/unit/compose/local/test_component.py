@@ -1,0 +1,68 @@
+"""A command as a component: its ready file, its log, its environment."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import psutil
+
+from support.wait import wait_until
+from tallystream.compose.local.component import Command
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+READY = "import pathlib, sys, time; print('hello'); pathlib.Path(sys.argv[1]).touch(); time.sleep(600)"
+
+
+def make(tmp_path: Path, script: str, **options: object) -> Command:
+    ready = tmp_path / "ready"
+    arguments = [sys.executable, "-c", script, str(ready)]
+    return Command("part", arguments, log=tmp_path / "logs" / "part.log", ready=ready, **options)  # type: ignore[arg-type]
+
+
+def gone(pid: int) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    return True
+
+
+def begun(command: Command) -> int:
+    """Begin it, wait until it is ready, return its process ID."""
+    command.begin()
+    wait_until(command.ready, 60, "the component is ready")
+    assert command.pid is not None
+    return command.pid
+
+
+def test_it_is_up_when_its_ready_file_is_there(tmp_path: Path) -> None:
+    """A ready file of an earlier run does not count; output is in the log; after the stop there is no process."""
+    (tmp_path / "ready").touch()
+    command = make(tmp_path, "import time; time.sleep(600)")
+    command.begin()
+    assert not command.ready()
+    command.stop()
+    command = make(tmp_path, "print('hello', flush=True);" + READY)
+    pid = begun(command)
+    assert command.poll() is None
+    assert "hello" in command.said()
+    assert str(tmp_path / "logs" / "part.log") in command.said()
+    command.stop()
+    command.stop()
+    assert command.pid is None
+    assert gone(pid)
+
+
+def test_its_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Variables are added to this process's own; None takes one away."""
+    monkeypatch.setenv("KEPT", "kept")
+    monkeypatch.setenv("TAKEN", "taken")
+    script = "import os; print(os.getenv('KEPT'), os.getenv('TAKEN'), os.getenv('ADDED'), flush=True);" + READY
+    command = make(tmp_path, script, env={"TAKEN": None, "ADDED": "added"})
+    begun(command)
+    command.stop()
+    assert "kept None added" in command.said()
