@@ -1,0 +1,115 @@
+"""scripts/setup on a machine that lacks Java or Python, or has too old ones: fakes of them come first on the PATH."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SETUP = Path(__file__).parents[3] / "scripts" / "setup"
+TOOLS = ("bash", "env", "dirname", "sed", "head")
+
+
+def fake(folder: Path, name: str, script: str) -> None:
+    """Put a program of this name on the PATH."""
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def bin_folder(tmp_path: Path) -> Path:
+    """A PATH with the few tools that the script's checks need, and neither Java nor Python."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for tool in TOOLS:
+        found = shutil.which(tool)
+        assert found is not None
+        (folder / tool).symlink_to(found)
+    return folder
+
+
+def run(folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a copy of the script with that PATH, in a folder where it can do no harm."""
+    copy = folder.parent / "scripts" / "setup"
+    copy.parent.mkdir()
+    shutil.copy(SETUP, copy)
+    return subprocess.run(
+        [str(folder / "bash"), str(copy)],
+        env={"PATH": str(folder), **env},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_no_python_that_is_new_enough(bin_folder: Path) -> None:
+    """A python3 that is too old: one sentence with what was found and what to do, exit code 2."""
+    fake(bin_folder, "python3", 'case "$1" in --version) echo "Python 3.9.2";; *) exit 1;; esac')
+    done = run(bin_folder)
+    assert done.returncode == 2
+    assert done.stderr.startswith("python: none of version 3.11 or newer was found")
+    assert "python3 is Python 3.9.2" in done.stderr
+    assert "PYTHON=" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_no_python_at_all(bin_folder: Path) -> None:
+    """No python3: the sentence says that it is missing, and nothing of the shell's own complaint."""
+    done = run(bin_folder)
+    assert done.returncode == 2
+    assert "(python3 is missing)" in done.stderr
+    assert "command not found" not in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_no_java(bin_folder: Path) -> None:
+    """No java: one sentence with the versions that do and a package that has one, exit code 2."""
+    fake(bin_folder, "python3", "exit 0")
+    done = run(bin_folder)
+    assert done.returncode == 2
+    assert done.stderr.startswith("java: no Java was found")
+    assert "install Java 17 or 21" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'java version "1.8.0_392"',
+        'openjdk version "11.0.21" 2023-10-17',
+        'openjdk version "25" 2025-09-16',
+        "some other program called java",
+    ],
+)
+def test_a_java_that_spark_does_not_run_on(bin_folder: Path, line: str) -> None:
+    """Too old, too new, or no Java at all: one sentence with what it says of itself and the remedy, exit code 2."""
+    fake(bin_folder, "python3", "exit 0")
+    fake(bin_folder, "java", f"printf '%s\\n' '{line}' 'more of it' >&2")
+    done = run(bin_folder)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"java: version 17 or 21 is needed, found: {line}; install one")
+    assert done.stderr.count("\n") == 1
+
+
+def test_java_home_wins_over_the_path(bin_folder: Path) -> None:
+    """A JAVA_HOME with an old Java is what Spark would take: so it is what is looked at."""
+    fake(bin_folder, "python3", "exit 0")
+    fake(bin_folder, "java", "echo 'openjdk version \"17.0.9\" 2023-10-17' >&2")
+    home = bin_folder.parent / "old-java"
+    (home / "bin").mkdir(parents=True)
+    fake(home / "bin", "java", "echo 'openjdk version \"11.0.2\" 2019-01-15' >&2")
+    done = run(bin_folder, JAVA_HOME=str(home))
+    assert done.returncode == 2
+    assert 'found: openjdk version "11.0.2"' in done.stderr
+
+
+@pytest.mark.parametrize("version", ["17.0.15", "21", "21.0.1"])
+def test_a_java_that_will_do(bin_folder: Path, version: str) -> None:
+    """17 and 21 pass the check: the script goes on to what it does next."""
+    fake(bin_folder, "python3", "exit 0")
+    fake(bin_folder, "java", f"echo 'openjdk version \"{version}\" 2025-04-15' >&2")
+    assert "java:" not in run(bin_folder).stderr
