@@ -13,6 +13,7 @@ from influxdb_client import Point as InfluxPoint
 from influxdb_client.domain.write_precision import WritePrecision
 from influxdb_client.rest import ApiException
 from urllib3.exceptions import HTTPError
+from urllib3.util import Retry
 
 from tallystream.aggregator.sinks._influx_text import decode, encode_name, encode_value
 from tallystream.aggregator.sinks.base import Point, Series, SinkUnavailableError
@@ -41,7 +42,11 @@ class InfluxStore:
         self._url = url
         self._org = org
         self._bucket = bucket
-        self._client = InfluxDBClient(url=url, token=token, org=org, timeout=TIMEOUT_MS, enable_gzip=True)
+        # No tries of its own, which it logs one by one: whoever writes decides how long to be patient.
+        retries = Retry(0)
+        self._client = InfluxDBClient(
+            url=url, token=token, org=org, timeout=TIMEOUT_MS, enable_gzip=True, retries=retries
+        )
         self._writes = WriteService(self._client.api_client)
         self.rejected = 0
 
