@@ -48,8 +48,10 @@ def read_topic(bootstrap_servers: str, topic: str, *, timeout: float = 60.0) -> 
                 raise TimeoutError(f"{topic}: nothing was read for {timeout:g} s")
             error = message.error()
             if error is None:
-                at_ms = message.timestamp()[1]
-                records.append(Read(message.key(), message.value(), at_ms, message.partition(), message.offset()))
+                partition, offset = message.partition(), message.offset()
+                assert partition is not None
+                assert offset is not None
+                records.append(Read(message.key(), message.value(), message.timestamp()[1], partition, offset))
             elif error.code() == KafkaError._PARTITION_EOF:
                 open_partitions.discard(message.partition())
             else:
@@ -91,7 +93,7 @@ def command(*arguments: str) -> list[str]:
 
 @contextmanager
 def aggregator(
-    bootstrap_servers: str, prefix: str, folder: Path, *options: str, timeout: float = 120.0
+    bootstrap_servers: str, prefix: str, folder: Path, *options: str, timeout: float = 300.0
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run `tallystream aggregate` on the checkpoint in `folder` until the block ends; yields when it is processing."""
     ready = folder / "ready"

@@ -243,7 +243,7 @@ def demo(
     page_port: Annotated[int, typer.Option(help="The page's port; 0 takes a free one.")] = 0,
 ) -> None:
     """The demonstration: a million real events, two consumers, a kill -9, and sums that agree to the integer."""
-    from tallystream.compose.demonstration.run import DemoSettings, run
+    from tallystream.compose.demo.run import DemoSettings, run
 
     settings = DemoSettings(events=events, quick=quick, headless=headless, keep=keep, data=data, page_port=page_port)
     raise typer.Exit(run(settings))

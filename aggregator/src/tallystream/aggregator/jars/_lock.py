@@ -30,5 +30,6 @@ def read_lock(of: str) -> list[Jar]:
         if line and not line.startswith("#"):
             set_, coordinates, sha256 = line.split()
             if set_ == of:
-                jars.append(Jar(set_, *coordinates.split(":"), sha256=sha256))
+                group, artifact, revision = coordinates.split(":")
+                jars.append(Jar(set_, group, artifact, revision, sha256))
     return jars

@@ -19,6 +19,7 @@ from tallystream.aggregator.spark.kafka import source_options
 from tallystream.aggregator.spark.offsets import last_committed
 from tallystream.aggregator.spark.running import StopRequest, run_until_stopped
 from tallystream.aggregator.spark.session import build_session, end_session
+from tallystream.aggregator.spark.wake import wake
 from tallystream.aggregator.start import parse_start, resolve
 from tallystream.aggregator.table.table import TableSettings
 from tallystream.aggregator.topics import Topics, create_topics
@@ -97,6 +98,8 @@ def run(settings: AggregateSettings) -> int:
         ends = _ends(topics, kafka) if settings.catch_up else None
         writer = ledger.LedgerWriter(topics.ledger, kafka)
         opened = int(time.time() * 1000)
+        if not begin:
+            wake(topics.metrics, kafka)
         writer.write([ledger.LedgerRow(kind="opened", query=ledger.QUERY, epoch=epoch, ts=opened, partial=partial)])
     except KafkaException as error:
         raise TallystreamError(f"broker {settings.bootstrap_servers}: {error.args[0]}") from error
