@@ -30,9 +30,7 @@ def options(command: Any) -> dict[str, Any]:
 
 def shown(default: object) -> str:
     """Return a default as the page writes it, the commas of large numbers aside."""
-    return (
-        f"{default:,}" if isinstance(default, int) else f"{default:g}" if isinstance(default, float) else str(default)
-    )
+    return f"{default:g}" if isinstance(default, float) else str(default)
 
 
 @pytest.mark.parametrize("name", commands())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from tallystream.reporter.errors import TallystreamError
@@ -76,14 +77,21 @@ def run_until_stopped(
 
 
 def _finish(query: StreamingQuery) -> None:
-    pause = threading.Event()
-    waited = 0.0
-    # Between two triggers nothing runs: stopping there interrupts no batch. A batch that begins in the instant between
-    # the look and the stop is interrupted before its commit, so the next start runs it again: late, never wrong.
-    while query.isActive and query.status["isTriggerActive"] and waited < FINISH_S:
+    pause, began, finished = threading.Event(), time.monotonic(), _finished(query)
+    # Between two triggers nothing runs: stopping there interrupts no batch. Where batches take longer than the interval
+    # there is no such moment: then the one that was running has to be done. A next one that has just begun is interrupted
+    # before its commit, so the next start runs it again: late, never wrong.
+    while query.isActive and query.status["isTriggerActive"] and _finished(query) == finished:
+        if time.monotonic() - began > FINISH_S:
+            break
         pause.wait(0.01)
-        waited += 0.01
     query.stop()
+
+
+def _finished(query: StreamingQuery) -> int:
+    """Return the number of the last batch that was finished, -1 before the first one."""
+    progress = query.lastProgress
+    return -1 if progress is None else int(progress["batchId"])
 
 
 def _sentence(failure: Exception) -> str:
