@@ -58,7 +58,7 @@ def lag(ts_ms: int, **behind: int) -> list[Point]:
         GroupLag(
             name.replace("_", "-"),
             (
-                partition_lag("orders", 0, start=0, end=1_000_000, committed=1_000_000 - records),
+                partition_lag("orders", 0, start=0, end=ts_ms // 100, committed=ts_ms // 100 - records),
                 partition_lag("orders", 1, start=0, end=10, committed=None),
             ),
         )
@@ -75,7 +75,12 @@ def history(sink: Sink) -> None:
         done = 1_234_567 - ago * 1000
         found = [counted(done, ts, instances=1 if ago > 300 else 2)]
         found.append(Point("queue.length", {"app": "orders", "metric_type": "gauge"}, {"sum": 7.5, "number": 2}, ts))
-        sink.write([*found, *lag(ts, billing=ago * 50 + 4321, tallystream_aggregator=17, tallystream_shipper=0)])
+        sink.write(
+            [
+                *found,
+                *lag(ts, billing=ago * 50 + 4321, tallystream_aggregator=17 + ago // 30 % 3, tallystream_shipper=0),
+            ]
+        )
     sink.flush()
 
 
@@ -120,11 +125,12 @@ def test_the_numbers_that_a_person_reads(
         assert ["records.processed", "topic=orders", "counter", "1,232,567"] in [row[:4] for row in sums]
         groups = cells(page, "groups-table")
         assert [row[:3] for row in groups[1:]] == [
-            ["billing", "consumer", "4421"],
-            ["tallystream-aggregator", "aggregator", "17"],
-            ["tallystream-shipper", "shipper", "0"],
+            ["billing", "OK", "4421"],
+            ["tallystream-aggregator", "OK", "17"],
+            ["tallystream-shipper", "OK", "0"],
         ]
-        assert groups[1][6] == "nothing committed in 1 of 2 partitions"
+        assert groups[1][6].startswith("Nothing committed in 1 of 2 partitions.")
+        assert [row[7] for row in groups[1:]] == ["consumer", "aggregator", "shipper"]
         page.screenshot(path=tmp_path / "page.png", full_page=True)
 
 
@@ -144,6 +150,25 @@ def test_it_refreshes_by_itself_without_drawing_anew(spec: str, sink: Sink, serv
         assert [handle.evaluate("element => element.isConnected") for handle in before] == [True] * 3
 
 
+def test_a_stopped_consumer_comes_first_with_the_reason(spec: str, sink: Sink, serve: Callable, look: Callable) -> None:
+    """A consumer that commits no more, with records waiting: ERR, first in the table and in the tile, and why."""
+    history(sink)
+    now = now_ms()
+    for ago in range(118, 0, -2):
+        stood = partition_lag("orders", 0, start=0, end=9_900 - ago * 10, committed=min(9_000, 9_900 - ago * 10))
+        sink.write(points([GroupLag("audit", (stood,), 0)], now - ago * 1000))
+    sink.flush()
+    with serve(spec) as url, look(url) as page:
+        until(page, "Worst lag: audit", "880")
+        assert "ERR" in page.get_by_test_id("stMetricDelta").inner_text()
+        first = cells(page, "groups-table")[1]
+        assert first[:3] == ["audit", "ERR", "880"]
+        assert first[3].startswith("1 min 3")
+        assert first[4] == "never at this rate"
+        assert "STOP in orders/0" in first[6]
+        assert "880 records wait" in first[6]
+
+
 def test_a_link_shows_what_was_shared(spec: str, sink: Sink, serve: Callable, look: Callable) -> None:
     """App, metric, period and group come from the address, and what one chooses goes into it."""
     history(sink)
@@ -152,7 +177,10 @@ def test_a_link_shows_what_was_shared(spec: str, sink: Sink, serve: Callable, lo
     with serve(spec) as url, look(f"{url}/?app=billing&metric=invoices&range=1h&group=billing") as page:
         until(page, "Sum of invoices", "55")
         page.get_by_text("Lag of billing by partition").wait_for(timeout=LIMIT_MS)
-        assert [row[1:3] for row in cells(page, "partitions-table")[1:]] == [["1", ""], ["0", "4421"]]
+        assert [row[1:4] for row in cells(page, "partitions-table")[1:]] == [
+            ["1", "NOTFOUND", ""],
+            ["0", "OK", "4421"],
+        ]
         page.locator(".st-key-app input").click()
         page.get_by_role("option", name="orders").click()
         until(page, "Sum of records.processed", "1,232,567")

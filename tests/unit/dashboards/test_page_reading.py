@@ -9,7 +9,7 @@ import pytest
 from tallystream.aggregator.sinks.base import Point
 from tallystream.aggregator.sinks.stores import StoreSettings, open_reader, open_sink
 from tallystream.dashboards.lag import GroupLag, partition_lag, points
-from tallystream.dashboards.page.lines import MAX_POINTS
+from tallystream.dashboards.page.lines import MAX_POINTS, rate
 from tallystream.dashboards.page.reading import MAX_LINES, read_lag, read_sums
 from tallystream.dashboards.page.selection import Selection
 
@@ -66,6 +66,7 @@ def test_a_sum_that_has_not_changed_lately_is_still_seen(sink: Sink, reader: Poi
     assert [(row.value, row.changed_ms) for row in view.rows] == [(7, NOW - 90 * MINUTE)]
     (line,) = view.over_time.lines
     assert (line.times_ms, line.values) == ([NOW - 15 * MINUTE, NOW - 1000], [7, 7])
+    assert rate(view.chosen[0].value, window_ms=MINUTE, at_ms=view.until_ms) == 0.0
 
 
 def test_the_first_counter_is_shown_first(sink: Sink, reader: PointReader) -> None:
@@ -108,8 +109,8 @@ def test_a_silent_collector_leaves_the_last_lag(sink: Sink, reader: PointReader)
 
 def test_one_group_by_partition(sink: Sink, reader: PointReader) -> None:
     """A chosen group has a line and a row for each partition; the other groups stay in the list."""
-    sink.write([*lag(NOW - 2, "a", 5), *lag(NOW - 1, "a", 6), *lag(NOW - 1, "b", 7)])
+    sink.write([*lag(NOW - 2, "a", 6), *lag(NOW - 1, "a", 5), *lag(NOW - 1, "b", 7)])
     view = read_lag(reader, Selection(group="a"), now_ms=NOW)
-    assert [(line.label, line.values) for line in view.drawn.lines] == [("t/0", [5, 6])]
-    assert [(row.partition, row.lag) for row in view.partitions] == [(0, 6)]
+    assert [(line.label, line.values) for line in view.drawn.lines] == [("t/0", [6, 5])]
+    assert [(row.partition, row.lag) for row in view.partitions] == [(0, 5)]
     assert [row.group for row in view.groups] == ["b", "a"]

@@ -8,6 +8,10 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tallystream.dashboards import units
+from tallystream.dashboards.lag.drain import Between
+from tallystream.dashboards.lag.evaluate import GroupState
+from tallystream.dashboards.lag.seconds import Exact
+from tallystream.dashboards.lag.verdict import Judgement, Verdict
 from tallystream.dashboards.page import tables
 from tallystream.dashboards.page.lags import GroupRow
 from tallystream.dashboards.page.lines import Line
@@ -91,25 +95,28 @@ def group(lag: int | None, *, unknown: int = 0, gone: bool = False) -> GroupRow:
     return GroupRow("g", "consumer", lag, lag, 4, unknown, 1000, gone, Line("g", [0, 1000], [8, lag]))
 
 
-def test_states_are_words() -> None:
-    """Each state that a number hides has its sentence."""
-    assert tables.state(group(0)) == "up to date"
-    assert tables.state(group(3)) == "behind"
-    assert tables.state(group(None, unknown=4)) == "nothing committed yet"
-    assert tables.state(group(3, unknown=1)) == "nothing committed in 1 of 4 partitions"
-    assert tables.state(group(3, gone=True)).startswith("gone")
+def state(verdict: Verdict = Verdict.OK) -> GroupState:
+    return GroupState("g", 3, Exact(75), None, Between(60, None), Judgement(verdict, "It stands."), (), 1000)
 
 
-def test_the_table_of_groups_keeps_unknown_lag_empty() -> None:
-    """An unknown lag is an empty cell; a known one is a whole number, also beside an unknown one."""
-    table = tables.groups([group(2**53 + 1), group(None)], str)
+def test_the_reason_says_what_a_number_hides() -> None:
+    """The verdict's reason; a group that is gone or known only in part says so."""
+    assert tables.why(group(3), state()) == "It stands."
+    assert tables.why(group(3, unknown=1), state()) == "Nothing committed in 1 of 4 partitions. It stands."
+    assert tables.why(group(3, gone=True), state()).startswith("It is no longer on the broker")
+
+
+def test_the_table_of_groups_has_words_and_exact_numbers() -> None:
+    """Verdict, age and time to drain beside the lag; an unknown lag is an empty cell, and makes no float of another."""
+    table = tables.groups([group(2**53 + 1), group(None)], {"g": state(Verdict.ERR)}, str)
     assert table["Lag"][0] == 2**53 + 1
     assert table["Lag"].isna().tolist() == [False, True]
+    assert table.loc[0, ["Verdict", "Age", "Through in"]].tolist() == [["ERR"], "1 min 15 s", "1 min or never"]
 
 
 def test_tables_without_rows_keep_their_columns() -> None:
     """A group that a link names and nobody knows has an empty table, not an error."""
-    assert tables.partitions([], str).columns.tolist()[:3] == ["Topic", "Partition", "Lag"]
+    assert tables.partitions([], None, str).columns.tolist()[:4] == ["Topic", "Partition", "Verdict", "Lag"]
 
 
 def test_the_table_of_sums_is_exact() -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tallystream.aggregator.sinks.base import Series
 
-FIELDS = ("committed", "end", "start", "lag")
+FIELDS = ("committed", "end", "lag", "members")
 CARRY_MS = 90_000
 """The slowest collector writes every 60 s: what it has not mentioned for longer than this is gone."""
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tallystream.dashboards.lag.evaluate import GroupState, evaluate
 from tallystream.dashboards.lag.model import LAG
 from tallystream.dashboards.page import lags, sums
 from tallystream.dashboards.page.lines import Line, clip, thin
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tallystream.aggregator.sinks.base import PointReader, Series
     from tallystream.dashboards.page.selection import Selection
 
@@ -34,6 +37,7 @@ class SumsView:
     """What is shown of the sums.
 
     `app` and `metric` are what was chosen, or the first there is, of metrics the first counter; None: there is none.
+    Sums are known to hold until `until_ms`.
     """
 
     apps: tuple[str, ...]
@@ -46,13 +50,15 @@ class SumsView:
     rows: tuple[sums.SumRow, ...]
     left_out: int
     as_of_ms: int | None
+    until_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class LagView:
-    """What is shown of lag. `partitions` is set where one group was chosen."""
+    """What is shown of lag: groups, worst first, and their states. `partitions` are those of the chosen group."""
 
     groups: tuple[lags.GroupRow, ...]
+    states: Mapping[str, GroupState]
     drawn: Drawn
     partitions: tuple[lags.PartitionRow, ...]
     as_of_ms: int | None
@@ -72,13 +78,16 @@ def read_lag(reader: PointReader, selection: Selection, *, now_ms: int) -> LagVi
     groups = lags.by_group(found)
     rows = lags.group_rows(groups)
     as_of_ms = max((row.seen_ms for row in rows), default=None)
+    # The collector's clock may be ahead of the page's: its newest round is not in the future.
+    states = {state.group: state for state in evaluate(found, now_ms=max(now_ms, as_of_ms or 0))}
+    order = {group: number for number, group in enumerate(states)}
+    rows.sort(key=lambda row: order[row.group])
     mine = groups.get(selection.group, {}) if selection.group else {}
     lines = lags.partition_lines(mine) if selection.group else [row.trend for row in rows if row.lag is not None]
-    if selection.group:
-        lines.sort(key=lambda line: -(line.last or 0))
+    lines.sort(key=lambda line: -(line.last or 0))
     # Lag is asked for at an interval: the last answer is drawn where it was given and no further.
     drawn = Drawn(()) if silent else _draw(lines, start_ms, None)
-    return LagView(tuple(rows), drawn, tuple(lags.partition_rows(mine)), as_of_ms)
+    return LagView(tuple(rows), states, drawn, tuple(lags.partition_rows(mine)), as_of_ms)
 
 
 def read_sums(reader: PointReader, selection: Selection, *, now_ms: int, until_ms: int | None) -> SumsView:
@@ -114,6 +123,7 @@ def read_sums(reader: PointReader, selection: Selection, *, now_ms: int, until_m
         rows=tuple(sums.rows(of_app)),
         left_out=max(0, len(names) - MAX_MEASUREMENTS),
         as_of_ms=as_of_ms,
+        until_ms=until,
     )
 
 

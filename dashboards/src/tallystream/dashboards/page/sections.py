@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import streamlit as st
 
 from tallystream.dashboards import units
+from tallystream.dashboards.lag.verdict import Verdict
+from tallystream.dashboards.lag.wording import age
 from tallystream.dashboards.page import charts, tables
 from tallystream.dashboards.page.lines import rate
 from tallystream.dashboards.page.selection import Selection, options
@@ -24,6 +26,8 @@ ALL_GROUPS = "All groups"
 SILENT_MS = 150_000
 """The slowest collector writes every minute: older lag than this is news by itself."""
 RATE_MS = 60_000
+
+_TILE: Any = {"border": True, "height": "stretch"}
 
 ICON = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E"
@@ -82,21 +86,30 @@ def empty() -> None:
 
 def tiles(sums: SumsView, lag: LagView) -> None:
     """The four numbers that one looks at first."""
-    behind = [group for group in lag.groups if group.lag is not None and not group.gone]
-    worst = behind[0] if behind else None
+    worst = next((group for group in lag.groups if group.lag is not None and not group.gone), None)
     first = sums.chosen[0] if sums.chosen else None
     value = first.value if first else None
-    growth = rate(value, window_ms=RATE_MS, at_ms=value.times_ms[-1]) if value and value.times_ms else None
+    growth = rate(value, window_ms=RATE_MS, at_ms=sums.until_ms) if value else None
     columns = st.columns(4)
     name = sums.metric or units.NOTHING
     more = f" ({first.label})" if first and len(sums.chosen) > 1 else ""
-    columns[0].metric(f"Sum of {name}{more}", units.number(value.last if value else None), border=True)
+    columns[0].metric(f"Sum of {name}{more}", units.number(value.last if value else None), **_TILE)
     gauge = first is not None and first.type in ("gauge", "updown")
-    columns[1].metric("Rate, last minute", units.per_second(None if gauge else growth), border=True)
+    columns[1].metric("Rate, last minute", units.per_second(None if gauge else growth), **_TILE)
     living = first.line("instances").last if first else None
-    columns[2].metric("Living instances", units.number(living), border=True)
+    columns[2].metric("Living instances", units.number(living), **_TILE)
+    if worst is None:
+        columns[3].metric("Worst lag", units.NOTHING, **_TILE)
+        return
+    verdict = lag.states[worst.group].judgement.verdict
+    behind = f"{verdict.name} · {age(lag.states[worst.group].seconds)} old"
     columns[3].metric(
-        f"Worst lag: {worst.group}" if worst else "Worst lag", units.number(worst.lag if worst else None), border=True
+        f"Worst lag: {worst.group}",
+        units.number(worst.lag),
+        behind,
+        delta_color=_COLORS[verdict],
+        delta_arrow="off",
+        **_TILE,
     )
 
 
@@ -135,16 +148,27 @@ def draw_lag(view: LagView, selection: Selection, *, now_ms: int, zone: tzinfo) 
     _chart(what, view.drawn, step=False, whole=True, key="lag-chart")
     clock = _clock(zone, now_ms)
     if selection.group:
-        _table(tables.partitions(view.partitions, clock), key="partitions-table")
+        _table(tables.partitions(view.partitions, view.states.get(selection.group), clock), key="partitions-table")
     else:
-        _table(tables.groups(view.groups, clock), key="groups-table")
+        _table(tables.groups(view.groups, view.states, clock), key="groups-table")
 
+
+_COLORS: dict[Verdict, Literal["green", "orange", "red", "gray"]] = {
+    Verdict.OK: "green",
+    Verdict.NOTFOUND: "gray",
+    Verdict.WARN: "orange",
+    Verdict.REWIND: "red",
+    Verdict.STALL: "red",
+    Verdict.STOP: "red",
+    Verdict.ERR: "red",
+}
 
 _COLUMNS = {
-    **{
-        name: st.column_config.NumberColumn(format="localized")
-        for name in ("Lag", "Worst partition", "Committed", "End")
-    },
+    "Verdict": st.column_config.MultiselectColumn(
+        options=[verdict.name for verdict in _COLORS], color=list(_COLORS.values()), width="small"
+    ),
+    "Why": st.column_config.TextColumn(width="large"),
+    **{name: st.column_config.NumberColumn(format="localized") for name in ("Lag", "Committed", "End")},
     **{name: st.column_config.TextColumn(alignment="right") for name in ("Sum", "Mean")},
     "Trend": st.column_config.AreaChartColumn(y_min=0),
 }

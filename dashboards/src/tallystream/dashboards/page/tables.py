@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, TypeAlias
 import pandas as pd
 
 from tallystream.dashboards import units
+from tallystream.dashboards.lag.verdict import Verdict
+from tallystream.dashboards.lag.wording import age, until_drained
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from tallystream.dashboards.lag.evaluate import GroupState
     from tallystream.dashboards.page.lags import GroupRow, PartitionRow
     from tallystream.dashboards.page.lines import Line
     from tallystream.dashboards.page.sums import SumRow
@@ -40,31 +43,39 @@ def sums(rows: Sequence[SumRow], clock: Clock) -> pd.DataFrame:
     )
 
 
-def groups(rows: Sequence[GroupRow], clock: Clock) -> pd.DataFrame:
-    """Return the table of consumer groups."""
+def groups(rows: Sequence[GroupRow], states: Mapping[str, GroupState], clock: Clock) -> pd.DataFrame:
+    """Return the table of consumer groups. The verdict is a list of one: the browser shows it as a badge."""
+    known = [states[row.group] for row in rows]
     return pd.DataFrame(
         {
             "Group": [row.group for row in rows],
-            "Role": [row.role for row in rows],
+            "Verdict": [[state.judgement.verdict.name] for state in known],
             "Lag": _whole(row.lag for row in rows),
+            "Age": [age(state.seconds) for state in known],
+            "Through in": [until_drained(state.drain) for state in known],
             "Trend": [trend(row.trend) for row in rows],
-            "Worst partition": _whole(row.worst for row in rows),
+            "Why": [why(row, state) for row, state in zip(rows, known, strict=True)],
+            "Role": [row.role for row in rows],
             "Partitions": [row.partitions for row in rows],
-            "State": [state(row) for row in rows],
             "Last seen": [clock(row.seen_ms) for row in rows],
         }
     )
 
 
-def partitions(rows: Sequence[PartitionRow], clock: Clock) -> pd.DataFrame:
+def partitions(rows: Sequence[PartitionRow], state: GroupState | None, clock: Clock) -> pd.DataFrame:
     """Return the table of one group's partitions."""
+    known = {(one.topic, one.partition): one for one in (state.partitions if state else ())}
+    found = [known.get((row.topic, row.partition)) for row in rows]
     return pd.DataFrame(
         {
             "Topic": [row.topic for row in rows],
             "Partition": [row.partition for row in rows],
+            "Verdict": [[one.judgement.verdict.name if one else Verdict.NOTFOUND.name] for one in found],
             "Lag": _whole(row.lag for row in rows),
+            "Age": [age(one.seconds) if one else units.NOTHING for one in found],
             "Committed": _whole(row.committed for row in rows),
             "End": _whole(row.end for row in rows),
+            "Why": [one.judgement.reason if one else "" for one in found],
             "Last seen": [clock(row.seen_ms) for row in rows],
         }
     )
@@ -75,15 +86,13 @@ def _whole(values: Iterable[int | None]) -> pd.Series[int]:
     return pd.Series(list(values), dtype="Int64")
 
 
-def state(row: GroupRow) -> str:
-    """Say in words what a number can't."""
+def why(row: GroupRow, state: GroupState) -> str:
+    """Return the reason of the verdict; a group that is gone, or unknown in part, says so first."""
     if row.gone:
-        return "gone: no longer on the broker, or not watched any more"
-    if row.lag is None:
-        return "nothing committed yet"
-    if row.unknown:
-        return f"nothing committed in {row.unknown:,} of {row.partitions:,} partitions"
-    return "up to date" if row.lag == 0 else "behind"
+        return "It is no longer on the broker, or not watched any more."
+    if row.lag is not None and row.unknown:
+        return f"Nothing committed in {row.unknown:,} of {row.partitions:,} partitions. {state.judgement.reason}"
+    return state.judgement.reason
 
 
 def trend(line: Line) -> list[float]:
