@@ -79,8 +79,8 @@ def run_until_stopped(
 def _finish(query: StreamingQuery) -> None:
     pause, began, finished = threading.Event(), time.monotonic(), _finished(query)
     # Between two triggers nothing runs: stopping there interrupts no batch. Where batches take longer than the interval
-    # there is no such moment: then the one that was running has to be done. A next one that has begun is interrupted before
-    # its commit, so the next start runs it again: late, never wrong.
+    # there is no such moment: then the one that was running has to be done. A next one that has begun is interrupted
+    # before its commit, so the next start runs it again: late, never wrong.
     while query.isActive and query.status["isTriggerActive"] and _finished(query) == finished:
         if time.monotonic() - began > FINISH_S:
             break
