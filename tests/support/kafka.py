@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from support.wait import wait_until
 
+from support.wait import wait_until
 from tallystream.aggregator import sums
 
 if TYPE_CHECKING:
