@@ -14,6 +14,7 @@ from tallystream.aggregator import sums
 from tallystream.aggregator.ship.fence import Fence
 from tallystream.aggregator.ship.patience import StoppedError, persist
 from tallystream.aggregator.ship.points import point
+from tallystream.aggregator.sinks.base import SinkUnavailableError
 from tallystream.aggregator.sinks.stores import StoreSettings, open_sink
 from tallystream.aggregator.spark.commits import GroupCommitter
 from tallystream.aggregator.spark.kafka import source_options
@@ -79,6 +80,17 @@ class Shipper:
         self._set_up = False
         self.unreadable = 0
 
+    def look(self) -> None:
+        """Set the sink up if it is there now, so that wrong settings are known before Spark has started.
+
+        Raises:
+            ConfigError: the sink refuses the settings, whatever one waits.
+        """
+        try:
+            self._set_up_once()
+        except SinkUnavailableError as error:
+            log.warning("%s Points wait on Kafka and are written when it is back.", error)
+
     def batch(self, frame: DataFrame, number: int) -> None:
         """Ship one batch.
 
@@ -90,14 +102,17 @@ class Shipper:
         points = [point(row) for row in self._fence.admit(list(self._read(rows)))]
 
         def write() -> None:
-            if not self._set_up:
-                self._sink.setup()
-                self._set_up = True
+            self._set_up_once()
             self._sink.write(points)
             self._sink.flush()
 
         persist(write, self._stop.event)
         log.debug("batch %d: %d points", number, len(points))
+
+    def _set_up_once(self) -> None:
+        if not self._set_up:
+            self._sink.setup()
+            self._set_up = True
 
     def _read(self, rows: Iterable[tuple[int, bytes | None]]) -> Iterable[tuple[int, sums.Sum]]:
         for offset, value in rows:
@@ -133,6 +148,7 @@ def run(settings: ShipSettings) -> int:
         raise TallystreamError(f"broker {settings.bootstrap_servers}: {error.args[0]}") from error
     sink = open_sink(settings.store)
     shipper = Shipper(sink, Fence(settings.checkpoint.with_name(settings.checkpoint.name + ".epoch")), stop)
+    shipper.look()
     committer = GroupCommitter(settings.bootstrap_servers, settings.topic_prefix + GROUP, settings.kafka)
     session = build_session("tallystream ship", master=settings.master, driver_memory=settings.driver_memory)
     failures: list[Exception] = []

@@ -1,0 +1,152 @@
+"""The shipper on a real broker, real Spark and both stores: every sum is its point, whatever is killed."""
+
+from __future__ import annotations
+
+import signal
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.kafka import committed
+from support.shipping import Sums, kill, shipper, wait_shipped
+from support.stores import influx_bucket
+from support.wait import wait_until
+from tallystream.aggregator.sinks.stores import StoreSettings
+from tallystream.aggregator.topics import Topics, create_topics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from confluent_kafka.admin import AdminClient
+
+    from support.influx import Influx
+    from tallystream.compose.servers.broker import KafkaBroker
+
+LIMIT_S = 300.0
+"""After this a test gives up waiting: a busy machine takes minutes to start Spark."""
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1500)]
+
+
+@pytest.fixture
+def topics(admin: AdminClient, topic_prefix: str) -> Topics:
+    """The six topics of this test alone."""
+    made = Topics(topic_prefix)
+    create_topics(admin, made)
+    return made
+
+
+@pytest.fixture(params=["local", "influxdb"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreSettings]:
+    """An empty store."""
+    if request.param == "local":
+        yield StoreSettings.parse(f"local:{tmp_path / 'store.db'}", env={})
+        return
+    with influx_bucket(request.getfixturevalue("influxdb"), f"test {uuid.uuid4().hex}") as settings:
+        yield settings
+
+
+def _forget_last_commit(checkpoint: Path) -> Path:
+    """Take back the end of the last finished batch: what is on disk is then as after a kill before the commit."""
+    commits = checkpoint / "commits"
+    last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
+    begun = [path.name for path in (checkpoint / "offsets").iterdir() if path.name.isdigit() and int(path.name) > last]
+    for path in (commits / str(last), *(checkpoint / "offsets" / name for name in begun)):
+        path.unlink()
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    return commits / str(last)
+
+
+def test_every_sum_is_its_point_through_kills_and_a_takeover(
+    broker: KafkaBroker, topics: Topics, topic_prefix: str, store: StoreSettings, tmp_path: Path
+) -> None:
+    """Killed with SIGKILL in the middle, and between write and commit, the shipper goes on to the same points.
+
+    What a stale aggregator writes after the new one is left out, what is no sum is passed over, SIGTERM ends it with
+    exit code 0, and the group's committed offset is the end of the topic.
+    """
+    wanted = Sums(broker.bootstrap_servers, topics.agg)
+    wanted.publish(3_000)
+    few = ("--max-records", "300")
+    with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, store, *few) as process:
+        first = wanted.rows
+        wait_until(lambda: wanted.missing(store) <= first - 600, LIMIT_S, "two batches are in the store")
+        kill(process)
+    wanted.epoch = 2  # another aggregator takes over; the old one has not noticed
+    wanted.publish(500)
+    wanted.publish(50, epoch=1)
+    wanted.publish_noise()
+    wanted.publish(500)
+    again = _forget_last_commit(tmp_path / "checkpoint")
+    with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, store, *few) as process:
+        wait_shipped(process, tmp_path, wanted, store)
+        assert again.exists()
+        wanted.publish(200)
+        wanted.publish(20, epoch=1)
+        wait_shipped(process, tmp_path, wanted, store)
+        group = topic_prefix + "tallystream-shipper"
+        wait_until(
+            lambda: committed(broker.bootstrap_servers, group, topics.agg) == wanted.rows,
+            LIMIT_S,
+            "the group's offset is the end of the topic",
+        )
+        assert (tmp_path / "ready").exists()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(LIMIT_S) == 0
+    assert wanted.missing(store) == 0
+    log = (tmp_path / "ship.log").read_text()
+    assert "is not a sum and is not shipped" in log
+    assert not store.token or store.token not in log
+
+
+def test_an_outage_of_influxdb_loses_no_point(
+    broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path
+) -> None:
+    """InfluxDB killed while sums flow, and started again: every point is there. SIGTERM in an outage still ends it."""
+    from tallystream.compose.servers.influxd import InfluxServer, find_or_build
+
+    found = find_or_build()
+    if found.path is None:
+        pytest.skip(found.reason)
+    wanted = Sums(broker.bootstrap_servers, topics.agg)
+    log = tmp_path / "ship.log"
+    with InfluxServer(tmp_path / "influxdb", binary=found.path) as server:
+        store = StoreSettings.parse(
+            f"influxdb:{server.url}", token=server.token, org=server.org, bucket=server.bucket, env={}
+        )
+        wanted.publish(200)
+        with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, store) as process:
+            wait_shipped(process, tmp_path, wanted, store)
+            server.kill()
+            wanted.publish(2_000)
+            wait_until(lambda: "Points wait on Kafka" in log.read_text(), LIMIT_S, "the shipper notices the outage")
+            wanted.publish(500)
+            assert process.poll() is None
+            server.start()
+            wait_shipped(process, tmp_path, wanted, store)
+            server.kill()
+            wanted.publish(100)
+            wait_until(lambda: log.read_text().count("Points wait on Kafka") == 2, LIMIT_S, "it notices the second one")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(LIMIT_S) == 0
+        with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, store) as process:
+            wait_until(
+                lambda: log.read_text().count("Points wait on Kafka") >= 3, LIMIT_S, "it starts without the store"
+            )
+            server.start()
+            wait_shipped(process, tmp_path, wanted, store)
+
+
+def test_wrong_settings_of_the_store_end_it_at_once(
+    broker: KafkaBroker, topic_prefix: str, tmp_path: Path, influxdb: Influx
+) -> None:
+    """A bucket that is not there, or a token that is refused: one sentence, exit code 2, and no token in it."""
+    for token, bucket, name in ((influxdb.token, "no such bucket", "--bucket"), ("wrong-token", "b", "INFLUXDB_TOKEN")):
+        store = StoreSettings.parse(f"influxdb:{influxdb.url}", token=token, org=influxdb.org, bucket=bucket, env={})
+        with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, store) as process:
+            assert process.wait(LIMIT_S) == 2
+        last = (tmp_path / "ship.log").read_text().splitlines()[-1]
+        assert name in last
+        assert token not in (tmp_path / "ship.log").read_text()

@@ -1,0 +1,147 @@
+"""Sums on `metrics-agg` with the points that must come of them, and the shipper's command."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import psutil
+from confluent_kafka import Producer
+
+from support.kafka import command
+from support.stores import NOW_MS, Content, content
+from support.wait import wait_until
+from tallystream.aggregator import sums
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tallystream.aggregator.sinks.stores import StoreSettings
+    from tallystream.reporter.record import Identity
+
+FIELDS = ["count", "sum", "min", "max", "mean", "number", "lives", "instances", "retired"]
+
+
+class Sums:
+    """An aggregator's output, seeded: counters and gauges of a few series, each row at a time of its own.
+
+    `points` is what the store has to hold, by measurement: put down here by hand, with none of the shipper's code.
+    """
+
+    SERIES: ClassVar[list[tuple[str, str, dict[str, str]]]] = [
+        ("flights.processed", "counter", {"topic": "flights"}),
+        ("flights.processed", "counter", {"topic": 'a, b="c"\nd\\'}),
+        ("flights in flight", "gauge", {}),
+    ]
+
+    def __init__(self, bootstrap_servers: str, topic: str) -> None:
+        self._producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 5})
+        self._topic = topic
+        self._random = random.Random(11)
+        self._counts = [0] * len(self.SERIES)
+        self.epoch = 1
+        self.rows = 0
+        self.points: dict[str, Content] = {name: {} for name, _, _ in self.SERIES}
+
+    def publish(self, rows: int, *, epoch: int | None = None) -> None:
+        """Publish rows of the current epoch, or of an older one: those must not arrive."""
+        for _ in range(rows):
+            number = self._random.randrange(len(self.SERIES))
+            name, kind, tags = self.SERIES[number]
+            self._counts[number] += self._random.randrange(2**40)
+            count, ts_ms = self._counts[number], NOW_MS + self.rows
+            values: dict[str, Any] = {"count": count}
+            if kind == "gauge":
+                values = {"sum": 1.5 * count, "min": 0.5, "max": 1.0 * count, "mean": 0.75, "number": 2}
+            row = sums.Sum(
+                app="orders",
+                name=name,
+                type=kind,
+                tags=tags,
+                lives=2,
+                instances=1,
+                ts=ts_ms,
+                **values,
+                epoch=self.epoch if epoch is None else epoch,
+            )
+            identity: Identity = (name, kind, tuple(tags.items()))
+            self._send(sums.key("orders", identity), sums.encode(row))
+            if epoch is None:
+                series = tuple(sorted({**tags, "app": "orders", "metric_type": kind}.items()))
+                fields = {**values, "lives": 2, "instances": 1, "retired": 0}
+                self.points[name].setdefault(series, {})[ts_ms] = fields
+        assert self._producer.flush(60) == 0
+
+    def publish_noise(self) -> None:
+        """Publish what is no sum: the shipper must go on."""
+        for value in (b"", b"{", b'{"v":1}', b"\xff", None):
+            self._send(b"noise", value)
+        assert self._producer.flush(60) == 0
+
+    def _send(self, key: bytes, value: bytes | None) -> None:
+        self._producer.produce(self._topic, key=key, value=value)
+        self._producer.poll(0)
+        self.rows += 1
+
+    def missing(self, store: StoreSettings) -> int:
+        """Return how many points the store lacks, and fail where it holds one that it should not, or another value."""
+        lacking = 0
+        for measurement, wanted in self.points.items():
+            found = content(store, measurement, FIELDS)
+            for series, points in found.items():
+                for ts_ms, fields in points.items():
+                    assert wanted.get(series, {}).get(ts_ms) == fields, (measurement, series, ts_ms)
+            lacking += sum(len(points) for points in wanted.values()) - sum(len(points) for points in found.values())
+        return lacking
+
+
+@contextmanager
+def shipper(
+    bootstrap_servers: str, prefix: str, folder: Path, store: StoreSettings, *options: str, timeout: float = 300.0
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run `tallystream ship` on the checkpoint in `folder` until the block ends; yields as soon as it has started."""
+    with (folder / "ship.log").open("ab") as log:
+        process = subprocess.Popen(
+            command(
+                *("ship", "--bootstrap-servers", bootstrap_servers, "--topic-prefix", prefix),
+                *("--checkpoint", str(folder / "checkpoint"), "--ready-file", str(folder / "ready")),
+                *("--store", store.spec, "--org", store.org, "--bucket", store.bucket, *options),
+            ),
+            env={**os.environ, "INFLUXDB_TOKEN": store.token},
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(timeout)
+            finally:
+                process.kill()
+                process.wait()
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """End the shipper with SIGKILL, and its JVM, which would go on for some tenths of a second without it."""
+    family = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
+    for member in family:
+        with suppress(psutil.NoSuchProcess):  # a launcher's shell may end meanwhile
+            member.kill()
+    psutil.wait_procs(family, timeout=60)
+    process.wait(60)
+
+
+def wait_shipped(process: subprocess.Popen[bytes], folder: Path, wanted: Sums, store: StoreSettings) -> None:
+    """Wait until the store holds exactly the points that it has to."""
+
+    def shipped() -> bool:
+        assert process.poll() is None, (folder / "ship.log").read_text()
+        return wanted.missing(store) == 0
+
+    wait_until(shipped, 300, f"{wanted.rows} rows are shipped", poll=0.5)
