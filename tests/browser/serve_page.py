@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 from tallystream.aggregator.sinks.stores import StoreSettings
-
 from tallystream.dashboards.page import PageSettings, run
 
 if __name__ == "__main__":

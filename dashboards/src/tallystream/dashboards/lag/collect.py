@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-from tallystream.aggregator.sinks.stores import StoreSettings, open_sink
 
 from tallystream.aggregator.sinks.base import SinkUnavailableError
+from tallystream.aggregator.sinks.stores import StoreSettings, open_sink
 from tallystream.dashboards.lag._ask import Asker, StoppedError
 from tallystream.dashboards.lag._collector import Collector
 from tallystream.dashboards.lag._patterns import Patterns
