@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.stores import influx_bucket
 from tallystream.aggregator.sinks.base import Point
 from tallystream.aggregator.sinks.stores import StoreSettings, open_sink
 from tallystream.dashboards.lag import GroupLag, partition_lag, points
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Page
 
+    from support.influx import Influx
     from tallystream.aggregator.sinks.base import Sink
 
 pytestmark = pytest.mark.browser
@@ -223,3 +225,25 @@ def test_a_store_that_is_away_says_so(serve: Callable, look: Callable, monkeypat
         assert "127.0.0.1:1" in text
         assert "tallystream status" in text
         assert "a-very-secret-token" not in page.content()
+
+
+@pytest.mark.integration
+def test_influxdb_gives_the_same_page(
+    influxdb: Influx, serve: Callable, look: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over a real InfluxDB the page shows the same numbers as over the local store, and refreshes by itself."""
+    with influx_bucket(influxdb, f"page-{time.time_ns()}") as settings:
+        for name, value in (("TOKEN", settings.token), ("ORG", settings.org), ("BUCKET", settings.bucket)):
+            monkeypatch.setenv(f"INFLUXDB_{name}", value)
+        sink = open_sink(settings)
+        sink.setup()
+        history(sink)
+        with serve(settings.spec) as url, look(url) as page:
+            until(page, "Sum of records.processed", "1,232,567")
+            assert tile(page, "Rate") == "1,000/s"
+            assert tile(page, "Living instances") == "2"
+            assert tile(page, "Worst lag: billing") == "4,421"
+            sink.write([counted(2_000_001, now_ms(), instances=3)])
+            until(page, "Sum of records.processed", "2,000,001")
+            assert settings.token not in page.content()
+        sink.close()
