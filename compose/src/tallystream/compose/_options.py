@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from tallystream.reporter.errors import ConfigError
 
@@ -39,6 +41,30 @@ Master = Annotated[str, typer.Option(help="Spark's master; spark-submit's own st
 DriverMemory = Annotated[str, typer.Option(help="The heap of Spark's driver.")]
 ReadyFile = Annotated[Path | None, typer.Option(help="A file that is created as soon as the command does its work.")]
 Data = Annotated[Path, typer.Option(help="The folder with all data of the local system.", file_okay=False)]
+
+
+class WithDefault(TyperGroup):
+    """A group of commands of which `show` is meant when none is named: `lag orders` is `lag show orders`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the default command in front, where the first argument is neither a command nor --help."""
+        if not args or (args[0] not in self.commands and args[0] != "--help"):
+            args = ["show", *args]
+        parsed: list[str] = super().parse_args(ctx, args)
+        return parsed
+
+
+def moment(option: str, text: str) -> int:
+    """Return a time as epoch milliseconds; without an offset from UTC it is in UTC.
+
+    Raises:
+        ConfigError: it is no time in ISO 8601.
+    """
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ConfigError(option, text, "give a time in UTC, as in 2026-11-20T03:12") from error
+    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def kafka_options(given: Iterable[str] | None, env: Mapping[str, str]) -> dict[str, str]:

@@ -23,7 +23,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-lag_app = typer.Typer(help="The lag of every consumer group.", no_args_is_help=True, rich_markup_mode=None)
+lag_app = typer.Typer(
+    help="The lag of every consumer group: `lag [GROUP]` shows it, `lag collect` keeps its history.",
+    cls=o.WithDefault,
+    rich_markup_mode=None,
+)
 app.add_typer(lag_app, name="lag")
 
 
@@ -155,6 +159,38 @@ def page(
 
     parsed = StoreSettings.parse(store, org=org, bucket=bucket)
     settings = PageSettings(store=parsed, port=port, address=address, refresh_s=refresh, ready_file=ready_file)
+    raise typer.Exit(run(settings))
+
+
+@lag_app.command("show")
+def lag_show(
+    group: Annotated[str | None, typer.Argument(help="One group, by partition; all groups if not given.")] = None,
+    *,
+    store: o.Store,
+    org: o.Org = None,
+    bucket: o.Bucket = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two looks of --watch.")] = 2.0,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object a line instead of a table.")] = False,
+    at: Annotated[str | None, typer.Option(help="A moment of the past, in UTC, as in 2026-11-20T03:12.")] = None,
+    window: Annotated[float, typer.Option(help="Seconds of the sliding window of the verdict.")] = 120.0,
+    allowed_lag: Annotated[int, typer.Option(help="A lag of so many records counts as none.")] = 0,
+) -> None:
+    """Show the lag from the store. Exit code: 0 OK, 1 WARN, 2 ERR, 3 unknown, the worst of all groups."""
+    from tallystream.aggregator.sinks.stores import StoreSettings
+    from tallystream.dashboards.lag.show import ShowSettings, run
+    from tallystream.dashboards.lag.verdict import Rules
+
+    settings = ShowSettings(
+        store=StoreSettings.parse(store, org=org, bucket=bucket),
+        group=group,
+        watch=watch,
+        json=json,
+        at_ms=None if at is None else o.moment("--at", at),
+        every_s=every,
+        history_s=max(3600.0, window),
+        rules=Rules(window_s=window, allowed_lag=allowed_lag),
+    )
     raise typer.Exit(run(settings))
 
 

@@ -1,0 +1,61 @@
+"""`tallystream lag`: the default command of its group, and the moment it looks at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from tallystream.aggregator.sinks.local import LocalStore
+from tallystream.compose import _options as o
+from tallystream.compose import cli
+from tallystream.dashboards.lag import GroupLag, partition_lag, points
+from tallystream.reporter.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+AT_MS = 1_795_168_800_000
+"""2026-11-20T10:00 UTC in epoch ms"""
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> str:
+    """A store in which `billing` is 880 records behind and commits no more, at ten o'clock."""
+    store = LocalStore(tmp_path / "store.db", retention_ms=0)
+    store.setup()
+    for ago in range(300, -1, -2):
+        end = 9_900 - ago * 10
+        stood = partition_lag("orders", 0, start=0, end=end, committed=min(9_020, end))
+        store.write(points([GroupLag("billing", (stood,), 0)], AT_MS - ago * 1000))
+    store.close()
+    return f"local:{tmp_path / 'store.db'}"
+
+
+@pytest.mark.parametrize("words", [["lag"], ["lag", "billing"], ["lag", "show", "billing"]])
+def test_without_a_command_the_lag_is_shown(spec: str, words: list[str]) -> None:
+    """`lag`, `lag GROUP` and `lag show GROUP` are the same command; a group that stopped is exit code 2."""
+    shown = CliRunner().invoke(cli.app, [*words, "--store", spec, "--at", "2026-11-20T10:00"])
+    assert "billing" in shown.stdout
+    assert "ERR" in shown.stdout
+    assert shown.exit_code == 2
+
+
+def test_a_group_that_nobody_knows_is_unknown(spec: str) -> None:
+    """Exit code 3, and a sentence that says what to look at."""
+    shown = CliRunner().invoke(cli.app, ["lag", "nobody", "--store", spec, "--at", "2026-11-20T10:00"])
+    assert "'nobody'" in shown.stdout
+    assert shown.exit_code == 3
+
+
+@pytest.mark.parametrize("text", ["2026-11-20T10:00", "2026-11-20T12:00+02:00"])
+def test_a_moment_is_in_utc_unless_it_says_otherwise(text: str) -> None:
+    """A time without an offset does not depend on the machine's zone."""
+    assert o.moment("--at", text) == AT_MS
+
+
+def test_a_moment_that_is_none_is_refused() -> None:
+    """The sentence names the option and shows the form."""
+    with pytest.raises(ConfigError, match=r"^--at: 'noon'"):
+        o.moment("--at", "noon")
