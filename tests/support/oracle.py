@@ -6,6 +6,7 @@ is made anew from all of them, floats are added as fractions. `replay` gives eve
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections import Counter
@@ -372,9 +373,38 @@ def read_metric(item: Any, app: str) -> tuple[Key, dict[str, Any]]:
             if item.get(name) is not None:
                 fields[name] = number(item[name])
         fields = {"min": None, "max": None} | fields
-        if item.get("sketch") is not None:
-            text(item["sketch"], 0, 2**62)
+        if item.get("sketch") is not None and counted(text(item["sketch"], 0, 65_536)) != fields["count"]:
+            raise BadError("the sketch and the count disagree")
     return key, fields
+
+
+def counted(sketch: str) -> int:
+    """Return how many values a DDSketch stands for, by the format in docs/metrics.md."""
+    try:
+        data = base64.b64decode(sketch, validate=True)
+    except ValueError as error:
+        raise BadError("base64") from error
+    numbers, number, place = [], 0, 1
+    for byte in data[1:]:
+        number, place = number + byte % 128 * place, place * 128
+        if byte < 128:
+            numbers.append(number)
+            number, place = 0, 1
+    if data[:1] != b"\1" or place > 1 or not numbers or max(numbers) > LARGEST:
+        raise BadError("sketch")
+    total, left = numbers[0], numbers[1:]
+    for _ in ("positive", "negative"):
+        size = left[0] if left else LARGEST
+        bins, left = left[1 : 2 * size + 1], left[2 * size + 1 :]
+        if len(bins) != 2 * size or 0 in bins[1:] or size > 2048 or sum(bins[2::2]) >= 2048:
+            raise BadError("bins")
+        first = (bins[0] // 2 if bins[0] % 2 == 0 else -(bins[0] + 1) // 2) if bins else 0
+        if abs(first) > 65_536 or abs(first + sum(bins[2::2])) > 65_536:
+            raise BadError("a bin beyond every number")
+        total += sum(bins[1::2])
+    if left:
+        raise BadError("bytes after the end")
+    return total
 
 
 def read_tags(item: dict[str, Any]) -> tuple[tuple[str, str], ...]:

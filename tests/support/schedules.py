@@ -6,6 +6,7 @@ schedule. `play` turns it into the records of the topic `metrics`.
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 from typing import Any, NamedTuple
@@ -69,6 +70,26 @@ ODD: list[bytes] = [
 ]
 """Values of the short form that look strange and are good."""
 
+BAD_SKETCHES: list[str] = [
+    "7",
+    '""',
+    '"sketch"',
+    '"ÄÖÜ="',
+    '"AAA="',
+    '"AQEAAA=\\n="',
+    '"AQIAAA=="',
+    '"AQEA"',
+    '"AQEAAAA="',
+    '"AQH="',
+    '"AQCBAA=="',
+    '"AQD/////////////fwAA"',
+    '"AQABAAAA"',
+    '"AQACAAEAAAA="',
+    '"AQABgIAQAQA="',
+    '"' + "A" * 65_540 + '"',
+]
+"""Sketches, as JSON text, that can't be taken beside a count of 1."""
+
 BAD_METRICS: list[str] = [
     '{"type":"gauge","name":"g","value":NaN}',
     '{"type":"gauge","name":"g","value":-Infinity}',
@@ -92,10 +113,29 @@ BAD_METRICS: list[str] = [
     '{"type":"counter","name":"c\\udc00","count":1}',
     '{"type":"position","name":"p","start":1}',
     '{"type":"timer","name":"t","count":1,"p99":"fast"}',
+    *(f'{{"type":"timer","name":"t","count":1,"sketch":{sketch}}}' for sketch in BAD_SKETCHES),
     "7",
     "null",
 ]
 """Metrics that can't be taken, as JSON text: their neighbours can."""
+
+
+def sketch(chance: random.Random, count: int) -> str:
+    """Return the sketch of `count` values, by the format in docs/metrics.md: zeros, and a bin or two of each sign."""
+    numbers = [chance.choice([0, count // 2, count])]
+    left = count - numbers[0]
+    for share in (left // 3, left - left // 3):
+        counts = [size for size in (share // 4, share - share // 4) if size]
+        numbers.append(len(counts))
+        for place, size in enumerate(counts):
+            numbers += [chance.randint(1, 300) if place else chance.randint(0, 900), size]
+    data = bytearray([1])
+    for number in numbers:
+        while number > 127:
+            data.append(number % 128 + 128)
+            number //= 128  # noqa: PLW2901
+        data.append(number)
+    return base64.b64encode(data).decode()
 
 
 class Life:
@@ -216,7 +256,9 @@ class Play:
             rate: chance.choice([0.1, 3, 1e308]) for rate in ("mean_rate", "m1_rate", "m5_rate", "m15_rate")
         }
         spread: dict[str, Any] = {"count": count, "sum": number, "min": number, "max": chance.choice([None, 5, 7.5])}
-        spread |= {"p99": 1.0, "sketch": "AAA="}
+        spread |= {"p99": 1.0}
+        if chance.random() < 0.8:
+            spread["sketch"] = sketch(chance, count if chance.random() < 0.97 else count + 1)
         bodies: dict[str, dict[str, Any]] = {
             "counter": {"count": count},
             "counter2": {"count": count},

@@ -122,7 +122,7 @@ class Lives:
         for number, row in life.rows.items():
             kind = self.state.metrics[number][2]
             if is_kept(kind):
-                base[number] = fold(kind, base.get(number), row.values)
+                base[number] = fold(kind, base.get(number), row.values, row.sketch)
         self.touch(life.rows)
         self.remove(life)
         at_ms = life.keep_ms + self._retire_after_ms

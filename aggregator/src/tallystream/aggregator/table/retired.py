@@ -1,7 +1,7 @@
 """The retired base: what the lives of one metric that were folded add up to (rule 3), without changing any sum.
 
 Counts are kept up to 2**63, which says "beyond 64 bits" for good: a base never shrinks. A sum with floats is kept as
-a fraction, so that folding rounds nothing, and the order of folding does not matter.
+a fraction, so that folding rounds nothing, and the order of folding does not matter. Nor does it to merged sketches.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from fractions import Fraction
 import msgspec
 
 from tallystream.aggregator.table.kinds import MOMENTARY, STORED, Value, Values, greatest, least
+from tallystream.aggregator.table.sketches import SKETCHED, merge
 from tallystream.reporter.record import MAX_COUNT
 
 
@@ -18,13 +19,15 @@ class Base(msgspec.Struct, array_like=True, gc=False):
     """The retired lives of one metric: how many, and their values in the order of `STORED[kind]`.
 
     Momentary fields are None, and so is `sum`, which is exact in `total` ("25/2"); `floats` tells whether one of the
-    values that it is made of was a float.
+    values that it is made of was a float. `sketch` is their merged sketch, encoded; None where it would not stand for
+    the whole count, because a life that counted something had none.
     """
 
     lives: int
     values: Values
     total: str = "0"
     floats: bool = False
+    sketch: str | None = None
 
 
 def is_kept(kind: str) -> bool:
@@ -32,7 +35,7 @@ def is_kept(kind: str) -> bool:
     return any(field not in MOMENTARY for field in STORED[kind])
 
 
-def fold(kind: str, base: Base | None, values: Values) -> Base:
+def fold(kind: str, base: Base | None, values: Values, sketch: str | None = None) -> Base:
     """Return the base with one more life in it."""
     old = base or Base(0, (None,) * len(values))
     columns = zip(STORED[kind], old.values, values, strict=True)
@@ -41,7 +44,14 @@ def fold(kind: str, base: Base | None, values: Values) -> Base:
     if "sum" in STORED[kind]:
         value = values[STORED[kind].index("sum")]
         total, floats = total + Fraction(value or 0), floats or isinstance(value, float)
-    return Base(old.lives + 1, kept, str(total), floats)
+    merged = _merge(old, values, sketch) if kind in SKETCHED else None
+    return Base(old.lives + 1, kept, str(total), floats, merged)
+
+
+def _merge(old: Base, values: Values, sketch: str | None) -> str | None:
+    merged = merge([(old.values[0], old.sketch), (values[0], sketch)])
+    # A count beyond 64 bits is never published again, and no sketch is encoded that could not be decoded.
+    return merged.encode() if merged is not None and merged.count <= MAX_COUNT else None
 
 
 def _combine(field: str, before: Value, value: Value) -> Value:

@@ -9,6 +9,7 @@ import msgspec
 from tallystream.aggregator.table.kinds import falls, merge_values, stored
 from tallystream.aggregator.table.limits import METRICS_PER_LIFE, METRICS_PER_RECORD, too_late
 from tallystream.aggregator.table.lives import SHORT_FORM_LIFE, Lives
+from tallystream.aggregator.table.sketches import taken
 from tallystream.aggregator.table.state import Life, Row
 from tallystream.reporter.record import DEFAULT_APP, MAX_COUNT, Metric, ShortForm, identity
 from tallystream.reporter.ulid import ulid_ms
@@ -108,9 +109,12 @@ class Rows:
         beyond = 0
         for metric in snapshot.metrics:
             try:
-                values = stored(metric)
+                values, sketch = stored(metric), taken(metric)
             except OverflowError:
                 refused.append(("a value is beyond the range of floats", _text(metric)))
+                continue
+            except ValueError as error:
+                refused.append((str(error), _text(metric)))
                 continue
             metric_id = _metric_id(snapshot.app, metric)
             if metric_id in seen:
@@ -124,7 +128,7 @@ class Rows:
                     beyond += 1
                     continue
                 number = self._lives.number(metric_id)  # only now: what is refused takes no room
-                life.rows[number] = Row(snapshot.part, snapshot.seq, values)
+                life.rows[number] = Row(snapshot.part, snapshot.seq, values, sketch)
             elif row.part != snapshot.part:
                 reason = f"the metric was in part {row.part} of this life and is now in part {snapshot.part}"
                 refused.append((reason, _text(metric)))
@@ -134,7 +138,8 @@ class Rows:
                 refused.append((reason, _text(metric)))
                 continue
             else:
-                row.seq, row.values = snapshot.seq, merge_values(metric.type, row.values, values)
+                row.seq, row.sketch = snapshot.seq, sketch
+                row.values = merge_values(metric.type, row.values, values)
             self._lives.touch([number])
         if beyond:
             most = self._settings.max_metrics

@@ -8,7 +8,7 @@ from tallystream.aggregator.table.kinds import Values
 from tallystream.aggregator.table.retired import Base
 from tallystream.reporter.errors import TallystreamError
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 
 MetricId = tuple[str, str, str, tuple[tuple[str, str], ...]]
 """(app, name, type, sorted tags)"""
@@ -17,12 +17,14 @@ MetricId = tuple[str, str, str, tuple[tuple[str, str], ...]]
 class Row(msgspec.Struct, array_like=True, gc=False):
     """One metric of one life: its newest values, and the (part, seq) of the snapshot that carried them.
 
-    In the short form `values` is (sum of all runs, value of this run) and `seq` stays 0.
+    In the short form `values` is (sum of all runs, value of this run) and `seq` stays 0. `sketch` is that of a
+    histogram or timer, encoded, None where its snapshot had none.
     """
 
     part: int
     seq: int
     values: Values
+    sketch: str | None = None
 
 
 class Life(msgspec.Struct, array_like=True):

@@ -15,11 +15,14 @@ from tallystream.aggregator.table.lives import Lives
 from tallystream.aggregator.table.outputs import DeadLetter, Event, Offsets, Total
 from tallystream.aggregator.table.rows import Rows
 from tallystream.aggregator.table.settings import TableSettings
+from tallystream.aggregator.table.sketches import SKETCHED, quantiles
 from tallystream.aggregator.table.summing import sum_lives
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tallystream.aggregator.table.retired import Base
+    from tallystream.aggregator.table.sketches import Part
     from tallystream.aggregator.table.state import Life, Row, State
 
 
@@ -123,6 +126,8 @@ class Table:
             except OverflowError:
                 summed = {}
             if summed and fits(summed):
+                if metric[2] in SKETCHED:
+                    summed |= quantiles(_parts(touched[number], base))
                 totals.append(Total(metric, summed, len(living), len(set(living)), self.state.out_ms, offsets, retired))
                 if number in self.state.overflowed:
                     self.state.overflowed.remove(number)
@@ -130,3 +135,8 @@ class Table:
                 self.state.overflowed.append(number)
                 self._lives.events.append(Event("overflow", metric[0], "", "", self.state.out_ms, detail=metric[1]))
         return totals
+
+
+def _parts(rows: list[tuple[Life, Row]], base: Base | None) -> list[Part]:
+    parts = [(row.values[0], row.sketch) for _, row in rows]
+    return parts if base is None else [*parts, (base.values[0], base.sketch)]

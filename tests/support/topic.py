@@ -1,0 +1,63 @@
+"""A topic of one partition and the table that reads it: for tests of one rule at a time."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tallystream.aggregator import sums
+from tallystream.aggregator.table import Changes, Record, State, Table, TableSettings
+from tallystream.reporter.ulid import new_ulid
+
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+BEGIN_MS = 1_700_000_000_000
+FIRST, SECOND = (new_ulid(BEGIN_MS) for _ in range(2))
+
+
+def counter(count: int, name: str = "n", **more: Any) -> dict[str, Any]:
+    """Return a counter as a record has it."""
+    return {"type": "counter", "name": name, "count": count, **more}
+
+
+def gauge(value: Any, name: str = "g") -> dict[str, Any]:
+    """Return a gauge as a record has it."""
+    return {"type": "gauge", "name": name, "value": value}
+
+
+class Topic:
+    """A topic of one partition and the table that reads it; `at` is the broker's clock, in ms after the beginning."""
+
+    def __init__(self, settings: TableSettings | None = None) -> None:
+        self.table = Table(State(), settings)
+        self.offset = -1
+        self.changes = Changes([], [], [])
+
+    def append(self, key: bytes, value: bytes | None, at: int = 0) -> Topic:
+        """Append one record and let the table take it as a batch."""
+        self.offset += 1
+        self.table.apply([Record("metrics", 0, self.offset, BEGIN_MS + at, key, value)])
+        self.table.notice_silence()
+        self.changes = self.table.changes()
+        return self
+
+    def snapshot(self, *metrics: Any, at: int = 0, key: bytes = b"app-1", **header: Any) -> Topic:
+        """Append a snapshot of the first life; `header` says what is different."""
+        plain = {"v": 1, "app": "shop", "life": FIRST, "part": 0, "seq": 1, "ts": 0, "every_ms": 1000, "final": False}
+        return self.append(key, json.dumps({**plain, **header, "metrics": metrics}).encode(), at)
+
+    def short(self, value: int, at: int = 0) -> Topic:
+        """Append the short form of a counter."""
+        return self.append(b"script", json.dumps({"name": "n", "value": value}).encode(), at)
+
+    def sum(self, name: str = "n") -> sums.Sum:
+        """Return the sum that the last batch published for the metric `name`, read back from its bytes."""
+        (found,) = [total for total in self.changes.totals if total.metric[1] == name]
+        return sums.decode(found.value(epoch=1, batch=2))
+
+    def reasons(self) -> list[str]:
+        """Return why the last batch refused what it refused."""
+        return [letter.reason for letter in self.changes.dead]
+
+    def kinds(self) -> list[str]:
+        """Return the kinds of the last batch's events."""
+        return [event.kind for event in self.changes.events]

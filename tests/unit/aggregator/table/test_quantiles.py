@@ -1,0 +1,215 @@
+"""Rule 7: histograms and timers over all lives, and their quantiles from merged sketches."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from support.schedules import BAD_SKETCHES, RETIRE_AFTER_MS, cut, cuts
+from support.topic import BEGIN_MS, DAY_MS, SECOND, Topic, counter
+from tallystream.aggregator.table import Record, TableSettings, Total
+from tallystream.aggregator.table.batch import run_batch
+from tallystream.aggregator.table.sketches import MAX_SKETCH
+from tallystream.reporter.sketch import MAX_BINS, Sketch
+from tallystream.reporter.ulid import new_ulid
+
+if TYPE_CHECKING:
+    from tallystream.aggregator import sums
+
+SHARES = {"p50": 0.5, "p75": 0.75, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999}
+EMPTY = Sketch().encode()
+
+
+def histogram(*values: float, kind: str = "histogram", **more: Any) -> dict[str, Any]:
+    """Return a histogram of these values as a record has it; `more` says what is different."""
+    sketch = Sketch()
+    sketch.add(values)
+    plain = {"type": kind, "name": "h", "count": len(values), "sum": sum(values), "sketch": sketch.encode()}
+    return plain | more
+
+
+def quantiles(row: sums.Sum) -> dict[str, float | None]:
+    """Return the quantiles that a sum has."""
+    return {name: getattr(row, name) for name in SHARES if getattr(row, name) is not None}
+
+
+def near(values: list[float]) -> dict[str, Any]:
+    """Return the exact quantiles of these values, equal to what is within 1 % of them."""
+    values = sorted(values)
+    return {
+        name: pytest.approx(values[int(share * (len(values) - 1))], rel=0.010001, abs=0)
+        for name, share in SHARES.items()
+    }
+
+
+def test_rule_7_histograms_add_count_and_sum_and_keep_the_extremes() -> None:
+    """Percentiles of instances are never averaged: without sketches they are not in the sum."""
+    one = {"type": "timer", "name": "t", "count": 2, "sum": 3.5, "min": 1, "max": 2.5, "p99": 2.5, "m1_rate": 1.0}
+    two = {"type": "timer", "name": "t", "count": 1, "sum": 4, "min": 4, "max": 4, "p99": 4, "m1_rate": 2.0}
+    row = Topic().snapshot(one).snapshot(two, life=SECOND).sum("t")
+    assert (row.count, row.sum, row.min, row.max, row.m1_rate, row.p99) == (3, 7.5, 1, 4, 3.0, None)
+
+
+@pytest.mark.parametrize("kind", ["histogram", "timer"])
+def test_rule_7_quantiles_are_those_of_all_lives_together(kind: str) -> None:
+    """99 fast calls here and one slow one there: the median is fast, and no average of 1 and 100."""
+    fast, slow = histogram(*[1.0] * 99, kind=kind), histogram(100.0, kind=kind)
+    row = Topic().snapshot(fast).snapshot(slow, life=SECOND, key=b"app-2").sum("h")
+    assert quantiles(row) == near([1.0] * 99 + [100.0])
+
+
+def test_rule_7_a_newer_sketch_replaces_an_older_one() -> None:
+    """A sketch is of the whole life, like a count: it is never added to the one before."""
+    topic = Topic().snapshot(histogram(1, 1, 1)).snapshot(histogram(1, 1, 1, 9, 9, 9, 9), seq=2)
+    assert (topic.sum("h").count, quantiles(topic.sum("h"))) == (7, near([1, 1, 1, 9, 9, 9, 9]))
+
+
+def test_rule_7_quantiles_stay_when_lives_are_silent_or_retire_and_go_with_a_tombstone() -> None:
+    """They are of all values, as the count is: what was folded is in them, what was buried is not."""
+    topic = Topic().snapshot(histogram(1, 2, 3)).snapshot(histogram(50), life=SECOND, key=b"app-2", at=1000)
+    before = quantiles(topic.sum("h"))
+    topic.append(b"clock", b'{"name":"tick","value":1}', at=DAY_MS)
+    assert (topic.sum("h").retired, topic.sum("h").lives) == (1, 0)
+    assert quantiles(topic.sum("h")) == before == near([1, 2, 3, 50])
+    topic.append(b"app-2", None, at=DAY_MS)
+    assert quantiles(topic.sum("h")) == near([1, 2, 3])
+
+
+def test_rule_7_a_life_without_a_sketch_takes_the_quantiles_away_and_no_count() -> None:
+    """Quantiles of a part would pass for those of all: there are none, until the sketches cover the count again."""
+    topic = Topic().snapshot(histogram(1, 2, 3)).snapshot(histogram(9, sketch=None), life=SECOND)
+    assert (topic.sum("h").count, quantiles(topic.sum("h"))) == (4, {})
+    topic.snapshot(histogram(9), life=SECOND, seq=2)
+    assert quantiles(topic.sum("h")) == near([1, 2, 3, 9])
+
+
+@pytest.mark.parametrize("sketch", [None, EMPTY])
+def test_rule_7_a_life_that_counted_nothing_needs_no_sketch(sketch: str | None) -> None:
+    """It takes nothing away from the others, living or folded; of nothing at all there are no quantiles."""
+    topic = Topic().snapshot(histogram(sketch=sketch))
+    assert (topic.sum("h").count, quantiles(topic.sum("h"))) == (0, {})
+    topic.snapshot(histogram(5), life=SECOND, key=b"app-2", at=1000)
+    assert quantiles(topic.sum("h")) == near([5])
+    topic.append(b"clock", b'{"name":"tick","value":1}', at=DAY_MS)
+    assert (topic.sum("h").retired, quantiles(topic.sum("h"))) == (1, near([5]))
+
+
+def test_rule_7_a_life_without_a_sketch_is_missing_from_the_base_too() -> None:
+    """What was folded without a sketch can't be had again: its metric has no quantiles from then on."""
+    topic = Topic().snapshot(histogram(9, sketch=None)).snapshot(histogram(5), life=SECOND, key=b"app-2", at=1000)
+    for number in range(2):
+        topic.append(b"clock", b'{"name":"tick","value":1}', at=DAY_MS + 1000 * number)
+        assert (topic.sum("h").retired, topic.sum("h").count, quantiles(topic.sum("h"))) == (number + 1, 2, {})
+
+
+def test_rule_7_a_base_whose_count_leaves_64_bits_keeps_no_sketch() -> None:
+    """Folding two sketches of 2**63 - 1 values each stops nothing: the sum is not published, its neighbour is."""
+    large = histogram(count=2**63 - 1, sketch=Sketch(zeros=2**63 - 1).encode())
+    topic = Topic().snapshot(large).snapshot(large, life=SECOND, key=b"app-2")
+    topic.append(b"clock", b'{"name":"tick","value":1}', at=DAY_MS)
+    (base,) = topic.table.state.base.values()
+    assert (base.lives, base.sketch) == (2, None)
+    topic.snapshot(histogram(5), counter(1), life=new_ulid(BEGIN_MS + DAY_MS), at=DAY_MS)
+    assert [total.metric[1] for total in topic.changes.totals] == ["n"]
+
+
+@pytest.mark.parametrize("sketch", BAD_SKETCHES, ids=lambda sketch: sketch[:20])
+def test_rule_7_a_sketch_that_cannot_be_taken_refuses_its_metric_alone(sketch: str) -> None:
+    """Count and sketch must agree, so the row keeps the values it had, all of them; the metric is a dead letter."""
+    topic = (
+        Topic()
+        .snapshot(histogram(5))
+        .snapshot(counter(1), histogram(5, 6, count=1, sum=11, sketch=json.loads(sketch)), seq=2)
+    )
+    assert topic.sum("n").count == 1
+    assert (topic.sum("h").count, topic.sum("h").sum, quantiles(topic.sum("h"))) == (1, 5, near([5]))
+    (letter,) = topic.changes.dead
+    assert letter.metric is not None
+    assert "sketch" in letter.reason or "$.sketch" in letter.reason
+
+
+def test_rule_7_a_sketch_of_another_count_is_refused_with_both_numbers() -> None:
+    """The sentence says what disagrees; a metric that is new with it takes no room."""
+    topic = Topic().snapshot(histogram(1, 2, 3, count=4))
+    assert topic.reasons() == ["the sketch stands for 3 values and the count is 4"]
+    assert topic.table.state.metrics == []
+
+
+def test_rule_11_a_sketch_beyond_the_limit_is_refused_and_the_largest_that_there_is_fits() -> None:
+    """All bins of both signs full, with counts as large as 64 bits allow: below the limit, and taken."""
+    each = (2**63 - 1) // (2 * MAX_BINS)
+    full = dict.fromkeys(range(-37_000, -37_000 + MAX_BINS), each)
+    sketch = Sketch(full, full).encode()
+    topic = Topic().snapshot(histogram(count=each * 2 * MAX_BINS, sketch=sketch))
+    assert topic.sum("h").count == each * 2 * MAX_BINS
+    assert len(sketch) < MAX_SKETCH
+    topic.snapshot(histogram(5, sketch="A" * (MAX_SKETCH + 1)), life=SECOND)
+    assert topic.reasons() == ["limit: the sketch has 65537 characters, 65536 at most are taken"]
+
+
+magnitudes = st.floats(1e-7, 1e7)
+numbers = magnitudes | magnitudes.map(lambda value: -value) | st.sampled_from([0.0, 1.0, 0.25])
+waits = st.sampled_from([0, 100, 3_000, 20_000, RETIRE_AFTER_MS - 1, RETIRE_AFTER_MS])
+reports = st.lists(
+    st.tuples(st.integers(0, 3), st.booleans(), waits, st.lists(numbers, max_size=12)), min_size=1, max_size=24
+)
+
+
+class Reported(NamedTuple):
+    """A record, and every value that was ever observed when it was published."""
+
+    record: Record
+    values: list[float]
+
+
+def publish(steps: list[tuple[int, bool, int, list[float]]]) -> list[Reported]:
+    """Return what instances publish: each step is one's report, of a new life if it restarted or was long silent."""
+    now, everything = BEGIN_MS, list[float]()
+    lives: dict[int, tuple[str, int, int, list[float]]] = {}
+    published = []
+    for offset, (number, restarts, wait, values) in enumerate(steps):
+        now += wait
+        life, seq, prev, known = lives.get(number, ("", 0, 0, []))
+        if restarts or now >= prev + RETIRE_AFTER_MS:
+            life, seq, prev, known = new_ulid(now), 0, now, []
+        known = known + values
+        lives[number] = (life, seq + 1, now, known)
+        everything = everything + values
+        header = {"v": 1, "app": "shop", "life": life, "part": 0, "seq": seq + 1, "prev": prev, "ts": now}
+        body = header | {"every_ms": 1000, "final": False, "metrics": [histogram(*known)]}
+        record = Record("metrics", 0, offset, now, b"app-%d" % number, json.dumps(body).encode())
+        published.append(Reported(record, everything))
+    end = Record("metrics", 0, len(steps), now + RETIRE_AFTER_MS, b"clock", b'{"name":"tick","value":1}')
+    return [*published, Reported(end, everything)]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(reports, cuts)
+def test_merged_quantiles_are_within_1_percent_of_the_exact_ones(
+    steps: list[tuple[int, bool, int, list[float]]], sizes: list[int]
+) -> None:
+    """After every batch, in any cut, with restarts and folding, of all values together; at last all is in the base."""
+    published = publish(steps)
+    table = TableSettings(retire_after_ms=RETIRE_AFTER_MS)
+    last: list[Total] = []
+    for batches in (cut(published, sizes), [published]):
+        packed, row = None, None
+        for batch in batches:
+            done = run_batch(packed, [reported.record for reported in batch], now_ms=BEGIN_MS, settings=table)
+            packed = done.packed
+            assert done.changes.dead == []
+            rows = [total for total in done.changes.totals if total.metric[1] == "h"]
+            for row in rows:
+                values = batch[-1].values
+                assert row.totals["count"] == len(values)
+                found = {name: row.totals[name] for name in SHARES if name in row.totals}
+                assert found == (near(values) if values else {})
+        assert row is not None
+        assert row.lives == 0
+        last.append(row)
+    assert last[0].totals == last[1].totals
+    assert last[0].retired == last[1].retired > 0
