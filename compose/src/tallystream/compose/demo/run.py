@@ -21,7 +21,7 @@ from tallystream.compose.demo.choreography import PROCESSED, SENT, Choreography
 from tallystream.compose.demo.compare import Row, exact, rows
 from tallystream.compose.demo.display import Display
 from tallystream.compose.demo.findings import catch_up, gather
-from tallystream.compose.demo.interrupts import Interrupts, no_orphans
+from tallystream.compose.local.interrupts import Interrupts, no_orphans
 from tallystream.compose.local.system import LocalSystem, SystemSettings
 from tallystream.reporter.errors import ConfigError
 
@@ -102,7 +102,7 @@ def _run(settings: DemoSettings, folder: Path, display: Display, interrupts: Int
     with ExitStack() as stack:
         # On the way out no signal may cut the stopping short; this is entered first, so that it is left last.
         parts = SystemSettings(folder / "system", page_port=settings.page_port, page=not settings.headless)
-        system = LocalSystem(parts, say=lambda sentence: display.say(f"   {sentence}"))
+        system = LocalSystem(parts, say=lambda sentence: display.say(f"   {sentence}"), check=interrupts.check)
         stack.callback(system.stop)
         stack.callback(interrupts.ignore)
         reading = stack.enter_context(ThreadPoolExecutor(1)).submit(flights.read_events, settings.number)

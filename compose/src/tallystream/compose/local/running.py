@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from typing import IO, TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tallystream.compose.local import record
+from tallystream.compose.local.interrupts import Interrupts
 from tallystream.compose.local.system import RECORD, LocalSystem, SystemSettings
 from tallystream.reporter.errors import ConfigError, TallystreamError
 
@@ -37,27 +37,21 @@ def foreground(settings: SystemSettings) -> int:
         ConfigError: a port is taken, or another system uses the data folder.
         StartError: a component did not come up.
     """
-    stop = threading.Event()
-
-    def request(_number: int, _frame: object) -> None:
-        if not stop.is_set():
-            stop.set()
-            raise KeyboardInterrupt  # out of whatever start-up is waiting for
-
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, request)
-    system = LocalSystem(settings, say=_say)
-    try:
-        system.start()
-        _say(f"broker {system.bootstrap_servers}, store {system.store_spec}")
-        _say(f"page {system.page_url}")
-        while True:
-            system.tick()
-            stop.wait(TICK_S)
-    except KeyboardInterrupt:
-        return 0
-    finally:
-        system.stop()
+    interrupts = Interrupts()
+    with interrupts.installed():
+        system = LocalSystem(settings, say=_say, check=interrupts.check)
+        try:
+            system.start()
+            _say(f"broker {system.bootstrap_servers}, store {system.store_spec}")
+            _say(f"page {system.page_url}")
+            while True:
+                system.tick()
+                time.sleep(TICK_S)
+        except KeyboardInterrupt:
+            return 0
+        finally:
+            interrupts.ignore()
+            system.stop()
 
 
 def detach(arguments: Sequence[str], data: Path) -> int:

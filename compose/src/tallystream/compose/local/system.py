@@ -6,6 +6,7 @@ import fcntl
 import os
 import socket
 import sys
+import time
 from dataclasses import dataclass, field, replace
 from typing import IO, TYPE_CHECKING, Self
 
@@ -59,7 +60,9 @@ class LocalSystem:
     The components die with the process that started them. One system at a time uses a data folder.
     """
 
-    def __init__(self, settings: SystemSettings, *, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, settings: SystemSettings, *, say: Callable[[str], None], check: Callable[[], None] = lambda: None
+    ) -> None:
         # Absolute, so that the record reads the same from everywhere.
         self._settings = settings = replace(settings, data=settings.data.resolve())
         self._say = say
@@ -67,7 +70,8 @@ class LocalSystem:
         self._page_port = settings.page_port or free_port()
         self._lock: IO[str] | None = None
         self._up = False
-        self._supervisor = Supervisor(self._components(), say=say, changed=self._write)
+        self._check = check
+        self._supervisor = Supervisor(self._components(), say=say, changed=self._write, pause=self._pause)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -112,7 +116,12 @@ class LocalSystem:
 
     def tick(self) -> None:
         """Notice what died, and start it again when its pause is over."""
+        self._check()
         self._supervisor.tick()
+
+    def _pause(self, seconds: float) -> None:
+        self._check()
+        time.sleep(seconds)
 
     def stop(self) -> None:
         """Stop everything, in reverse order; safe to call again."""

@@ -17,12 +17,15 @@ GONE_S = 10.0
 
 
 class Interrupts:
-    """Turns the first SIGINT, SIGTERM or SIGHUP into KeyboardInterrupt.
+    """Turns the first SIGINT, SIGTERM or SIGHUP into KeyboardInterrupt, out of whatever is being waited for.
 
-    Later ones do nothing, and so does any after `ignore`: the way out takes as long as it takes.
+    Python swallows an exception that a handler raises inside a callback or a finalizer (`logging` has one that runs at
+    each fork), so whoever waits calls `check` too: it raises again until `ignore`. Later signals do nothing: the way
+    out takes as long as it takes.
     """
 
     def __init__(self) -> None:
+        self._requested = False
         self._ignored = False
 
     @contextmanager
@@ -35,14 +38,19 @@ class Interrupts:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if a signal came and nothing is being stopped yet."""
+        if self._requested and not self._ignored:
+            raise KeyboardInterrupt
+
     def ignore(self) -> None:
         """From now on, signals do nothing."""
         self._ignored = True
 
     def _interrupt(self, _number: int, _frame: object) -> None:
-        if not self._ignored:
-            self._ignored = True
-            raise KeyboardInterrupt
+        first, self._requested = not self._requested, True
+        if first:
+            self.check()
 
 
 @contextmanager
