@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka.admin import AdminClient
 
+    from tallystream.aggregator.topics import Topics
     from tallystream.compose.servers.broker import KafkaBroker
 
 
@@ -60,3 +61,13 @@ def admin(broker: KafkaBroker) -> AdminClient:
 def topic_prefix() -> str:
     """A prefix that no other test has."""
     return f"t{uuid.uuid4().hex[:8]}-"
+
+
+@pytest.fixture
+def topics(admin: AdminClient, topic_prefix: str) -> Topics:
+    """The six topics of this test alone."""
+    from tallystream.aggregator.topics import Topics, create_topics
+
+    made = Topics(topic_prefix)
+    create_topics(admin, made)
+    return made

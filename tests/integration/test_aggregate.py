@@ -3,126 +3,25 @@
 from __future__ import annotations
 
 import json
-import random
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer
 
-from support.kafka import Read, aggregator, command, committed, latest_sums, read_topic
-from support.oracle import expected
+from support.application import Application, assert_exact
+from support.kafka import Read, aggregator, command, latest_sums, read_topic
 from support.wait import wait_until
-from tallystream.aggregator.topics import Topics, create_topics
-from tallystream.reporter import record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from confluent_kafka.admin import AdminClient
 
+    from tallystream.aggregator.topics import Topics
     from tallystream.compose.servers.broker import KafkaBroker
 
 pytestmark = pytest.mark.integration
-
-LIFE_CHARACTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-
-
-class Application:
-    """Many instances of one application, seeded: publishes snapshots, duplicates, old ones again, restarts, poison."""
-
-    def __init__(self, bootstrap_servers: str, topic: str, seed: int) -> None:
-        self._producer = Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True})
-        self._topic = topic
-        self._random = random.Random(seed)
-        self._counts = dict.fromkeys(range(20), 0)
-        self._lives = {instance: self._life() for instance in self._counts}
-        self._seqs = dict.fromkeys(self._counts, 0)
-        self.poison = 0
-
-    def publish(self, records: int) -> None:
-        """Publish about that many records and return when the broker has them."""
-        for _ in range(records):
-            for key, value in self._step():
-                self._producer.produce(self._topic, key=key, value=value)
-        assert self._producer.flush(60) == 0
-
-    def _step(self) -> Iterator[tuple[bytes, bytes | None]]:
-        chance, instance = self._random.random(), self._random.randrange(len(self._counts))
-        key = f"orders-{instance}".encode()
-        if chance < 0.02:
-            self.poison += 1
-            yield key, self._random.choice([b"{", b"\xff\xfe", b"[]", b'{"v":2}', b'{"name":"x","value":-1}'])
-            return
-        if chance < 0.03:
-            yield key, None
-            return
-        if chance < 0.06:  # a restart under the same instance ID
-            self._lives[instance], self._seqs[instance], self._counts[instance] = self._life(), 0, 0
-        self._counts[instance] += self._random.randrange(1000)
-        self._seqs[instance] += 1
-        value = self._snapshot(instance)
-        yield key, value
-        if chance > 0.9:  # sent twice
-            yield key, value
-
-    def _snapshot(self, instance: int) -> bytes:
-        count = self._counts[instance]
-        metrics: list[record.Metric] = [
-            record.Counter(name="records.processed", tags={"topic": "orders"}, count=count),
-            record.Gauge(name="queue", value=instance + 0.5),
-            record.Meter(name="calls", count=count, m1_rate=2.0),
-            record.Histogram(name="size", count=count, sum=float(count), min=0.0, max=float(instance)),
-        ]
-        return record.encode(
-            record.Snapshot(
-                app="orders",
-                life=self._lives[instance],
-                part=0,
-                seq=self._seqs[instance],
-                ts=0,
-                every_ms=3_600_000,
-                final=False,
-                metrics=metrics,
-            )
-        )
-
-    def _life(self) -> str:
-        now_ms = int(time.time() * 1000)  # a life that began long ago would come too late
-        head = "".join(LIFE_CHARACTERS[now_ms >> shift & 31] for shift in range(45, -1, -5))
-        return head + "".join(self._random.choices(LIFE_CHARACTERS, k=16))
-
-
-@pytest.fixture
-def topics(admin: AdminClient, topic_prefix: str) -> Topics:
-    """The six topics of this test alone."""
-    made = Topics(topic_prefix)
-    create_topics(admin, made)
-    return made
-
-
-def _assert_exact(broker: KafkaBroker, topics: Topics) -> dict[Any, Any]:
-    """Wait until the group is at the end of `metrics`, then compare every field of every sum with the oracle's."""
-    records = read_topic(broker.bootstrap_servers, topics.metrics)
-    end = len(records)
-    group = topics.prefix + "tallystream-aggregator"
-
-    def finished() -> bool:
-        return committed(broker.bootstrap_servers, group, topics.metrics) >= end
-
-    wait_until(finished, 300, f"the batch with offset {end - 1} is finished")
-    found = latest_sums(broker.bootstrap_servers, topics.agg)
-    wanted = expected(records)
-    assert {key: _fields(row, wanted[key]) for key, row in found.items()} == wanted
-    return wanted
-
-
-def _fields(row: Any, wanted: dict[str, Any]) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in wanted}
 
 
 def test_sums_are_exact_through_kills_of_the_aggregator(
@@ -142,7 +41,7 @@ def test_sums_are_exact_through_kills_of_the_aggregator(
     application.publish(300)
     with aggregator(broker.bootstrap_servers, topic_prefix, tmp_path) as process:
         application.publish(300)
-        wanted = _assert_exact(broker, topics)
+        wanted = assert_exact(broker, topics)
         assert wanted
         process.send_signal(signal.SIGTERM)
         assert process.wait(120) == 0
@@ -236,7 +135,7 @@ def test_an_application_restarted_and_killed_loses_no_acknowledged_increment(
             for instance in running.values():
                 instance.process.terminate()
                 assert instance.process.wait(30) == 0
-        wanted = _assert_exact(broker, topics)
+        wanted = assert_exact(broker, topics)
     total = wanted["orders", "records.processed", "counter", ()]["count"]
     acknowledged = sum(instance.acknowledged() for instance in running.values())
     assert total >= acknowledged > 200
@@ -267,4 +166,4 @@ def test_lives_that_ended_while_no_aggregator_ran_are_noticed_after_a_start(
     assert living() == [1]
     with aggregator(broker.bootstrap_servers, topic_prefix, tmp_path):
         wait_until(lambda: living() == [0], 120, "its silence is noticed")
-        _assert_exact(broker, topics)
+        assert_exact(broker, topics)

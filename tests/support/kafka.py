@@ -35,6 +35,7 @@ def read_topic(bootstrap_servers: str, topic: str, *, timeout: float = 60.0) -> 
             "group.id": "tests-read",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",  # the first ones may have been deleted
         }
     )
     try:

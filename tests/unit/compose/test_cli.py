@@ -16,7 +16,7 @@ from tallystream.reporter.errors import ConfigError, TallystreamError
 if TYPE_CHECKING:
     from pathlib import Path
 
-COMMANDS = ["aggregate", "ship", "page", "up", "down", "status", "demo", "lag", "lag collect", "lag show"]
+COMMANDS = ["aggregate", "rebuild", "ship", "page", "up", "down", "status", "demo", "lag", "lag collect", "lag show"]
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:

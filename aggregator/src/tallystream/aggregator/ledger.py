@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer
 
-from tallystream.reporter.errors import TallystreamError
+from tallystream.aggregator.reading import read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,9 +24,10 @@ Offsets = dict[str, dict[str, int]]
 class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     """One row. `kind` "opened": a writer took this epoch; "batch": it finished a batch.
 
-    `start` and `end` map topic → partition → the next offset to read, so a batch covers start <= offset < end; `start`
-    is empty for the first batch, which began where the query was told to. `ts` is the batch's processing time in epoch
-    ms. `partial` is true where the query began after earlier records had already been deleted.
+    `start` and `end` map topic → partition → the next offset to read, so a batch covers start <= offset < end. The
+    first batch has no `start`: it began where the row "opened" before it says, which has one where a table began. `ts`
+    is the batch's processing time in epoch ms. `partial` is true where the query began after earlier records had
+    already been deleted.
     """
 
     v: int = 1
@@ -72,29 +73,8 @@ def read_tail(topic: str, kafka: Mapping[str, str], *, rows: int = TAIL, timeout
         KafkaException: the broker did not answer, or has no such topic.
         TallystreamError: the topic's end was not reached in time.
     """
-    consumer = Consumer(
-        {**kafka, "group.id": "tallystream-tail", "enable.auto.commit": False, "enable.partition.eof": True}
-    )
-    try:
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=timeout)
-        if low >= high:
-            return []
-        consumer.assign([TopicPartition(topic, 0, max(low, high - rows))])
-        values: list[bytes] = []
-        while True:
-            message = consumer.poll(timeout)
-            if message is None:
-                raise TallystreamError(f"topic {topic}: its end was not reached in {timeout:g} s.")
-            error = message.error()
-            if error is None:
-                value = message.value()
-                values += [] if value is None else [value]
-            elif error.code() == error._PARTITION_EOF:  # noqa: SLF001 (librdkafka's name for it)
-                return values
-            else:
-                raise KafkaException(error)
-    finally:
-        consumer.close()
+    read = read_topic(topic, kafka, last=rows, timeout=timeout)
+    return [record.value for record in read if record.value is not None]
 
 
 class LedgerWriter:

@@ -14,7 +14,9 @@ from tallystream.reporter.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-DAY_MS = 86_400_000
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+TABLE_RECORD_BYTES = 32 * 1024 * 1024
+"""The largest record of `metrics-table`: one has all metrics of a part of a life, ten thousand at most."""
 _ALLOWED = re.compile(r"[A-Za-z0-9._-]{0,200}")
 
 
@@ -45,7 +47,11 @@ def policies(topics: Topics) -> dict[str, dict[str, str]]:
     return {
         topics.metrics: {"cleanup.policy": "delete", "retention.ms": week, "message.timestamp.type": "LogAppendTime"},
         topics.agg: {"cleanup.policy": "compact", "min.compaction.lag.ms": week},
-        topics.table: {"cleanup.policy": "compact"},
+        topics.table: {
+            "cleanup.policy": "compact",
+            "min.compaction.lag.ms": str(HOUR_MS),
+            "max.message.bytes": str(TABLE_RECORD_BYTES),
+        },
         topics.events: {"cleanup.policy": "delete", "retention.ms": year},
         topics.ledger: {"cleanup.policy": "delete", "retention.ms": year},
         topics.dead: {"cleanup.policy": "delete", "retention.ms": week},

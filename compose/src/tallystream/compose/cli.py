@@ -61,12 +61,13 @@ def aggregate(
     topic_prefix: o.TopicPrefix = "",
     kafka: o.Kafka = None,
     start: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--from",
-            help="Where a new table begins: earliest, latest, group, a time in UTC, ledger:TIME, or offsets as JSON.",
+            help="Where a new table begins: earliest, latest, group, a time in UTC, ledger:TIME, or offsets as JSON; "
+            "earliest if not given and there never was a table.",
         ),
-    ] = "earliest",
+    ] = None,
     accept_partial: Annotated[
         bool, typer.Option("--accept-partial", help="Let a new table begin in the middle of the topic.")
     ] = False,
@@ -104,6 +105,30 @@ def aggregate(
         driver_memory=driver_memory,
     )
     raise typer.Exit(run(settings))
+
+
+@app.command()
+def rebuild(
+    *,
+    checkpoint: o.Checkpoint,
+    bootstrap_servers: o.BootstrapServers = "localhost:9092",
+    topic_prefix: o.TopicPrefix = "",
+    kafka: o.Kafka = None,
+    accept_partial: Annotated[
+        bool, typer.Option("--accept-partial", help="Go on though something was deleted that the table lacks.")
+    ] = False,
+) -> None:
+    """Make a lost table again from metrics-table, as the beginning of a new checkpoint."""
+    from tallystream.aggregator.rebuild import RebuildSettings, run
+
+    settings = RebuildSettings(
+        bootstrap_servers,
+        checkpoint,
+        topic_prefix=topic_prefix,
+        kafka=o.kafka_options(kafka, os.environ),
+        accept_partial=accept_partial,
+    )
+    raise typer.Exit(run(settings, typer.echo))
 
 
 @app.command()

@@ -111,6 +111,7 @@ def test_rule_7_a_base_whose_count_leaves_64_bits_keeps_no_sketch() -> None:
     large = histogram(count=2**63 - 1, sketch=Sketch(zeros=2**63 - 1).encode())
     topic = Topic().snapshot(large).snapshot(large, life=SECOND, key=b"app-2")
     topic.append(b"clock", b'{"name":"tick","value":1}', at=DAY_MS)
+    topic.append(b"clock", b'{"name":"tick","value":2}', at=DAY_MS)  # the base has them from the next batch on
     (base,) = topic.table.state.base.values()
     assert (base.lives, base.sketch) == (2, None)
     topic.snapshot(histogram(5), counter(1), life=new_ulid(BEGIN_MS + DAY_MS), at=DAY_MS)

@@ -32,6 +32,7 @@ class Run:
     def batch(self, records: list[Written]) -> Changes:
         """Apply one batch and return what it changed."""
         table = Table(unpack(self.packed), SETTINGS)
+        table.begin()
         in_order = sorted(records, key=lambda record: (record.partition, record.offset))
         table.apply(Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in in_order)
         table.notice_silence()

@@ -13,6 +13,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tallystream.aggregator import ledger, sums
+from tallystream.aggregator.seed import read_seed, seed_path
 from tallystream.aggregator.spark.bookkeeping import Bookkeeper
 from tallystream.aggregator.spark.commits import GroupCommitter
 from tallystream.aggregator.spark.kafka import source_options
@@ -22,7 +23,7 @@ from tallystream.aggregator.spark.session import build_session, end_session
 from tallystream.aggregator.spark.wake import wake
 from tallystream.aggregator.start import parse_start, resolve
 from tallystream.aggregator.table.table import TableSettings
-from tallystream.aggregator.topics import Topics, create_topics
+from tallystream.aggregator.topics import TABLE_RECORD_BYTES, Topics, create_topics
 from tallystream.reporter.errors import ConfigError, TallystreamError
 
 if TYPE_CHECKING:
@@ -44,8 +45,9 @@ class AggregateSettings:
     `checkpoint` is Spark's own directory: offsets, commits and the table. `kafka` are librdkafka options.
     `max_records_per_trigger` caps a batch, `trigger_ms` is the interval between two. `accept_partial` lets a new table
     begin in the middle of the topic. `ready_file` is created when the first batch has run. `start` says where a new
-    table begins (tallystream.aggregator.start). `catch_up` ends when everything that is there is summed.
-    `on_data_loss`: whether the query fails, or goes on, when records that it has not read were deleted.
+    table begins (tallystream.aggregator.start); None is earliest, where there never was one. `catch_up` ends when
+    everything that is there is summed. `on_data_loss`: whether the query fails, or goes on, when records that it has
+    not read were deleted.
     """
 
     bootstrap_servers: str
@@ -54,7 +56,7 @@ class AggregateSettings:
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     max_records_per_trigger: int = 50_000
     trigger_ms: int = 500
-    start: str = "earliest"
+    start: str | None = None
     accept_partial: bool = False
     catch_up: bool = False
     on_data_loss: Literal["fail", "continue"] = "fail"
@@ -70,7 +72,7 @@ class AggregateSettings:
             raise ConfigError("--trigger-ms", self.trigger_ms, "give milliseconds, 0 for as fast as possible")
         if self.on_data_loss not in ("fail", "continue"):
             raise ConfigError("--on-data-loss", self.on_data_loss, "give fail or continue")
-        parse_start(self.start)
+        parse_start(self.start or "earliest")
         if not self.bootstrap_servers:
             raise ConfigError("--bootstrap-servers", self.bootstrap_servers, "name a broker, as in localhost:9092")
 
@@ -92,15 +94,17 @@ def run(settings: AggregateSettings) -> int:
     java = source_options(settings.bootstrap_servers, settings.kafka)
     try:
         create_topics(AdminClient(dict(kafka)), topics)
-        begin, partial = _begin(settings, topics, kafka)
         rows = [ledger.decode(value) for value in ledger.read_tail(topics.ledger, kafka)]
+        begin, partial = _begin(settings, topics, kafka, rows)
         epoch = _next_epoch(rows, topics, kafka)
         ends = _ends(topics, kafka) if settings.catch_up else None
         writer = ledger.LedgerWriter(topics.ledger, kafka)
         opened = int(time.time() * 1000)
-        if not begin:
+        if not begin or _seed(settings):
             wake(topics.metrics, kafka)
-        writer.write([ledger.LedgerRow(kind="opened", query=ledger.QUERY, epoch=epoch, ts=opened, partial=partial)])
+        start = {topics.metrics: {str(partition): offset for partition, offset in begin.items()}} if begin else {}
+        row = ledger.LedgerRow(kind="opened", query=ledger.QUERY, epoch=epoch, ts=opened, start=start, partial=partial)
+        writer.write([row])
     except KafkaException as error:
         raise TallystreamError(f"broker {settings.bootstrap_servers}: {error.args[0]}") from error
     committer = GroupCommitter(settings.bootstrap_servers, settings.topic_prefix + GROUP, settings.kafka)
@@ -119,6 +123,8 @@ def run(settings: AggregateSettings) -> int:
             _plan(session, settings, topics, begin=begin, epoch=epoch)
             .writeStream.format("kafka")
             .options(**java)
+            .option("kafka.max.request.size", str(TABLE_RECORD_BYTES))
+            .option("kafka.buffer.memory", str(2 * TABLE_RECORD_BYTES))
             .outputMode("update")
             .option("checkpointLocation", str(settings.checkpoint))
             .queryName("aggregate")
@@ -161,23 +167,38 @@ def _plan(
         "0 AS shard", "topic", "partition", "offset", "unix_millis(timestamp) AS timestamp_ms", "key", "value"
     )
     return records.groupBy("shard").transformWithStateInPandas(
-        statefulProcessor=TableProcessor(topics, settings.table, epoch=epoch),
+        statefulProcessor=TableProcessor(topics, settings.table, epoch=epoch, seed=_seed(settings)),
         outputStructType=OUTPUT,
         outputMode="Update",
         timeMode="ProcessingTime",
     )
 
 
-def _begin(settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str]) -> tuple[dict[int, int], bool]:
+def _begin(
+    settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str], rows: Sequence[ledger.LedgerRow]
+) -> tuple[dict[int, int], bool]:
     """Return the offsets at which a new table begins, and whether it misses earlier records, which it may if told so.
 
-    A checkpoint that has begun wins over `start`: the offsets are empty then.
+    A checkpoint that has begun wins over `start`, and so does a seed: the offsets are empty then, or the seed's.
     """
-    start = parse_start(settings.start)
+    start = parse_start(settings.start or "earliest")
     if last_committed(settings.checkpoint) is not None:
-        if start != "earliest":
+        if settings.start is not None:
             log.info("%s goes on where it was: --from %s is for a new one", settings.checkpoint, settings.start)
         return {}, False
+    seed = _seed(settings)
+    if seed is not None:
+        if settings.start is not None:
+            raise ConfigError("--from", settings.start, f"there is a seed for the checkpoint: move {seed} away")
+        log.info("beginning with the table in %s", seed)
+        return read_seed(seed).offsets, False
+    if settings.start is None and any(row.kind == "batch" and row.query == ledger.QUERY for row in rows):
+        raise ConfigError(
+            "--checkpoint",
+            str(settings.checkpoint),
+            f"it has no table, and {topics.ledger} says that there was one: name its checkpoint; or, if that is lost, "
+            f"run tallystream rebuild --checkpoint {settings.checkpoint}; or begin from nothing with --from earliest",
+        )
     offsets = resolve(start, topics.metrics, settings.topic_prefix + GROUP, topics.ledger, kafka)
     missing = {partition: first for partition, first in offsets.items() if first > 0}
     if missing and not settings.accept_partial:
@@ -188,6 +209,11 @@ def _begin(settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str]
             "sums would lack what came before: name the checkpoint that has it, or accept that with --accept-partial",
         )
     return offsets, bool(missing)
+
+
+def _seed(settings: AggregateSettings) -> Path | None:
+    path = seed_path(settings.checkpoint)
+    return path if path.exists() else None
 
 
 def _ends(topics: Topics, kafka: Mapping[str, str]) -> dict[str, dict[str, int]]:

@@ -8,11 +8,13 @@ import pandas as pd
 from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
+from tallystream.aggregator.seed import read_seed
 from tallystream.aggregator.table.batch import Batch, run_batch
 from tallystream.aggregator.table.inputs import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessorHandle, TimerValues
 
@@ -32,18 +34,27 @@ def batch_id() -> int:
 
 
 class TableProcessor(StatefulProcessor):
-    """Keeps one shard's table and emits rows of `metrics-agg`, `metrics-dead` and `metrics-events`.
+    """Keeps one shard's table and emits rows of `metrics-agg`, `metrics-table`, `metrics-events` and `metrics-dead`.
+
+    A shard that has no state yet begins with the one in `seed`, a file that a rebuild made, if there is one.
 
     Delivery: at least once, with absolute values: a batch that runs again writes the same sums under the same
     (epoch, batch), or under a higher epoch.
     """
 
     def __init__(
-        self, topics: Topics, settings: TableSettings, *, epoch: int, batch_id: Callable[[], int] = batch_id
+        self,
+        topics: Topics,
+        settings: TableSettings,
+        *,
+        epoch: int,
+        seed: Path | None = None,
+        batch_id: Callable[[], int] = batch_id,
     ) -> None:
         self._topics = topics
         self._settings = settings
         self._epoch = epoch
+        self._seed = seed
         self._batch_id = batch_id
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -82,7 +93,7 @@ class TableProcessor(StatefulProcessor):
     def _run(self, records: list[Record], times: TimerValues, *, expired: bool) -> pd.DataFrame:
         stored = self._state.get()
         batch = run_batch(
-            None if stored is None else bytes(stored[0]),
+            self._begin() if stored is None else bytes(stored[0]),
             records,
             now_ms=times.getCurrentProcessingTimeInMs(),
             expired=expired,
@@ -95,10 +106,14 @@ class TableProcessor(StatefulProcessor):
             self._handle.registerTimer(batch.timer.at_ms)
         return self._rows(batch)
 
+    def _begin(self) -> bytes | None:
+        return None if self._seed is None else read_seed(self._seed).packed
+
     def _rows(self, batch: Batch) -> pd.DataFrame:
         epoch, number, topics = self._epoch, self._batch_id(), self._topics
-        out: list[tuple[str, bytes | None, bytes]] = []
-        out += [(topics.agg, total.key(), total.value(epoch=epoch, batch=number)) for total in batch.changes.totals]
-        out += [(topics.events, event.key(), event.value()) for event in batch.changes.events]
+        out: list[tuple[str, bytes | None, bytes | None]] = []
         out += [(topics.dead, letter.key(), letter.value()) for letter in batch.changes.dead]
+        out += [(topics.events, event.key(), event.value()) for event in batch.changes.events]
+        out += [(topics.agg, total.key(), total.value(epoch=epoch, batch=number)) for total in batch.changes.totals]
+        out += [(topics.table, row.key, row.value(epoch=epoch, batch=number)) for row in batch.changes.rows]
         return pd.DataFrame(out, columns=["topic", "key", "value"], dtype=object)

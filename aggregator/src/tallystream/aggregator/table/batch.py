@@ -43,6 +43,9 @@ def run_batch(
     """
     state = State() if packed is None else unpack(packed)
     table = Table(state, settings)
+    if now_ms != state.settled_ms:  # rows and a timer may both come in one batch: it begins once
+        table.begin()
+        state.settled_ms = now_ms
     if records:
         table.apply(sorted(records, key=lambda record: (record.topic, record.partition, record.offset)))
         state.seen_ms = now_ms

@@ -31,6 +31,11 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
 
+    @property
+    def clock_name(self) -> str:
+        """The partition whose clock the record moves, as the table names it."""
+        return f"{self.topic}:{self.partition}"
+
 
 class Rejected(NamedTuple):
     """One metric that can't be taken, as JSON text, and why."""

@@ -1,8 +1,9 @@
-"""The lives in a shard's state: found by instance, folded when they retire (rule 3); and which metrics were touched.
+"""The lives in a shard's state: found by instance, gone when they retire (rule 3); and what was touched and changed.
 
-Folding is decided as if it took place at once: a life has retired when the clock is `retire_after_ms` past its last
-record. Before a record of an instance is looked at, the instance's retired lives are folded; all others are folded at
-the end of a batch. As nothing but its own instance's records asks for a life, the delay shows nowhere.
+Retiring is decided as if it took place at once: a life has retired when the clock is `retire_after_ms` past its last
+record. Before a record of an instance is looked at, the instance's lives whose time has come leave; all others leave at
+the end of a batch. As nothing but its own instance's records asks for a life, the delay shows nowhere. Nor does that
+until a life that has left is in the base: sums count it as retired at once.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tallystream.aggregator.table.outputs import Event
-from tallystream.aggregator.table.retired import fold, is_kept
+from tallystream.aggregator.table.published import Published, life_key, life_row
+from tallystream.aggregator.table.retired import is_kept
+from tallystream.aggregator.table.state import Leaving
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -30,6 +33,8 @@ class Lives:
         self._retire_after_ms = retire_after_ms
         self._numbers = {metric: number for number, metric in enumerate(state.metrics)}
         self._touched: set[int] = set()
+        self._changed: dict[int, tuple[Life, set[int]]] = {}
+        self._buried: list[Published] = []
 
     def __iter__(self) -> Iterator[Life]:
         for lives in self.state.lives.values():
@@ -63,15 +68,15 @@ class Lives:
             del self.state.lives[life.instance]
 
     def retire(self, instance: str, clock: int) -> None:
-        """Fold the instance's lives that have retired by `clock`."""
+        """Retire the instance's lives whose time has come by `clock`."""
         for life in [life for life in self.of(instance) if self._has_retired(life, clock)]:
-            self._fold(life)
+            self._leave(life)
 
     def retire_all(self) -> None:
-        """Fold every life that has retired by the clock of its partition."""
+        """Retire every life whose time has come by the clock of its partition."""
         clocks = self.state.clocks
         for life in [life for life in self if self._has_retired(life, clocks.get(life.partition, 0))]:
-            self._fold(life)
+            self._leave(life)
 
     def known(self, metric_id: MetricId) -> int:
         """Return the number of a metric, -1 for one that has none."""
@@ -89,13 +94,48 @@ class Lives:
         """Mark metrics as changed."""
         self._touched.update(numbers)
 
+    def change(self, life: Life, part: int, record: Record) -> None:
+        """Mark a part of a life as changed by a record, which its rows include from now on."""
+        if life.partition == record.clock_name:  # an offset of another partition says nothing about this one
+            life.places[part] = record.offset
+        self._changed.setdefault(id(life), (life, set()))[1].add(part)
+
+    def bury(self, life: Life) -> None:
+        """Take a life out of the table at once, and its row off `metrics-table`."""
+        self.remove(life)
+        self._changed.pop(id(life), None)
+        self._buried.append(Published(life_key(life, 0), None))
+
+    def take_published(self) -> dict[bytes, Published]:
+        """Return the records of the lives that changed, or of all where none was published yet; then forget them."""
+        found = {row.key: row for row in self._buried}
+        changed = list(self._changed.values()) if self.state.published else self._all_parts()
+        for life, parts in changed:
+            rows = sorted(life.rows.items())
+            for part in sorted(parts):
+                mine = [(self.state.metrics[number], row) for number, row in rows if row.part == part]
+                published = life_row(life, part, mine)
+                found[published.key] = published
+        self._buried, self._changed = [], {}
+        return found
+
+    def _all_parts(self) -> list[tuple[Life, set[int]]]:
+        lives = [*self, *(leaving.life for leaving in self.state.leaving)]
+        for life in lives:
+            for part in life.parts or (0,):
+                life.places.setdefault(part, self.state.offsets.get(life.partition, -1))
+        return [(life, set(life.places)) for life in lives]
+
     def take_touched(self) -> dict[int, list[tuple[Life, Row]]]:
-        """Return, for each metric that was touched, the rows of all lives that have it; then forget the touches."""
+        """Return, for each metric that was touched, the rows of all lives that have it; then forget the touches.
+
+        Lives that are on their way into the base are among them.
+        """
         found: dict[int, list[tuple[Life, Row]]] = {number: [] for number in self._touched}
         self._touched = set()
         if not found:
             return found
-        for life in self:
+        for life in (*self, *(leaving.life for leaving in self.state.leaving)):
             fewer = found.keys() & life.rows.keys() if len(found) < len(life.rows) else life.rows.keys()
             for number in fewer:
                 if number in found:
@@ -117,13 +157,12 @@ class Lives:
         # Rows of the short form end only by a tombstone: without a life there is no telling a late one from a new one.
         return life.life != SHORT_FORM_LIFE and clock >= life.keep_ms + self._retire_after_ms
 
-    def _fold(self, life: Life) -> None:
-        base = self.state.base
-        for number, row in life.rows.items():
-            kind = self.state.metrics[number][2]
-            if is_kept(kind):
-                base[number] = fold(kind, base.get(number), row.values, row.sketch)
+    def _leave(self, life: Life) -> None:
         self.touch(life.rows)
         self.remove(life)
+        life.living = False
+        for number in [number for number in life.rows if not is_kept(self.state.metrics[number][2])]:
+            del life.rows[number]
+        self.state.leaving.append(Leaving(self.state.fold + 1, life))
         at_ms = life.keep_ms + self._retire_after_ms
         self.events.append(Event("retired", life.app, life.instance, life.life, at_ms))

@@ -20,7 +20,7 @@ class Base(msgspec.Struct, array_like=True, gc=False):
 
     Momentary fields are None, and so is `sum`, which is exact in `total` ("25/2"); `floats` tells whether one of the
     values that it is made of was a float. `sketch` is their merged sketch, encoded; None where it would not stand for
-    the whole count, because a life that counted something had none.
+    the whole count, because a life that counted something had none. `fold` numbers the last fold that is in it.
     """
 
     lives: int
@@ -28,6 +28,7 @@ class Base(msgspec.Struct, array_like=True, gc=False):
     total: str = "0"
     floats: bool = False
     sketch: str | None = None
+    fold: int = 0
 
 
 def is_kept(kind: str) -> bool:
@@ -35,8 +36,8 @@ def is_kept(kind: str) -> bool:
     return any(field not in MOMENTARY for field in STORED[kind])
 
 
-def fold(kind: str, base: Base | None, values: Values, sketch: str | None = None) -> Base:
-    """Return the base with one more life in it."""
+def fold(kind: str, base: Base | None, values: Values, sketch: str | None = None, number: int = 0) -> Base:
+    """Return the base with one more life in it, which retired in the fold with this number."""
     old = base or Base(0, (None,) * len(values))
     columns = zip(STORED[kind], old.values, values, strict=True)
     kept = tuple(_combine(field, before, value) for field, before, value in columns)
@@ -45,7 +46,7 @@ def fold(kind: str, base: Base | None, values: Values, sketch: str | None = None
         value = values[STORED[kind].index("sum")]
         total, floats = total + Fraction(value or 0), floats or isinstance(value, float)
     merged = _merge(old, values, sketch) if kind in SKETCHED else None
-    return Base(old.lives + 1, kept, str(total), floats, merged)
+    return Base(old.lives + 1, kept, str(total), floats, merged, max(old.fold, number))
 
 
 def _merge(old: Base, values: Values, sketch: str | None) -> str | None:

@@ -43,13 +43,18 @@ class Rows:
             keep = max(clock, min(ulid_ms(snapshot.life), clock + self._settings.retire_after_ms))
             life = self._lives.add(Life(instance, snapshot.app, snapshot.life, "", clock, 0, keep), record, clock)
         life.keep_ms = max(life.keep_ms, clock)
+        if _includes(life, snapshot.part, record):
+            return []
         before = life.parts.get(snapshot.part, 0)
         if snapshot.seq <= before:
+            self._lives.change(life, snapshot.part, record)
             self._lives.state.stale += 1
             return []
         was_living = life.living
-        _heard(life, record, clock, snapshot.every_ms)
-        life.final, life.living = snapshot.final, not snapshot.final
+        if not any(_includes(life, part, record) for part in life.places):  # else another part knows of newer things
+            _heard(life, record, clock, snapshot.every_ms)
+            life.final, life.living = snapshot.final, not snapshot.final
+        self._lives.change(life, snapshot.part, record)
         life.parts[snapshot.part] = snapshot.seq
         refused: Refused = [(reason, metric) for reason, metric in message.rejected]
         refused += self._replace_all(life, snapshot, record, clock)
@@ -66,9 +71,12 @@ class Rows:
     def short_form(self, instance: str, message: ShortForm, record: Record, clock: int) -> Refused:
         """Apply one metric of the short form: a lower value than the last one is a restart, and the old one is kept."""
         life = self._lives.find(instance, DEFAULT_APP, SHORT_FORM_LIFE)
+        if life is not None and _includes(life, 0, record):
+            return []
         if life is None:
             life = self._lives.add(Life(instance, DEFAULT_APP, SHORT_FORM_LIFE, "", clock, 0, clock), record, clock)
         _heard(life, record, clock, self._settings.short_form_every_ms)
+        self._lives.change(life, 0, record)
         life.keep_ms = max(life.keep_ms, clock)
         if not life.living:
             life.living = True
@@ -95,13 +103,18 @@ class Rows:
         What has retired is in the base by now, and stays there.
         """
         for life in list(self._lives.of(instance)):
-            self._lives.touch(life.rows)
-            if life.rows:
+            parts = {part for part in (life.parts or (0,)) if not _includes(life, part, record)}
+            gone = [number for number, row in life.rows.items() if row.part in parts]
+            self._lives.touch(gone)
+            if gone:
                 self._lives.event("tombstone", life, record, clock)
-            life.rows.clear()
-            life.living = False
-            if life.life == SHORT_FORM_LIFE:
-                self._lives.remove(life)
+            for number in gone:
+                del life.rows[number]
+            for part in parts:
+                self._lives.change(life, part, record)
+            life.living = life.living and not parts
+            if life.life == SHORT_FORM_LIFE and parts:
+                self._lives.bury(life)
 
     def _replace_all(self, life: Life, snapshot: Snapshot, record: Record, clock: int) -> Refused:
         refused: Refused = []
@@ -156,5 +169,12 @@ def _text(metric: Metric) -> str:
     return msgspec.json.encode(metric).decode()
 
 
+def _includes(life: Life, part: int, record: Record) -> bool:
+    """Tell whether the part's rows include the record already: only after a rebuild is one met again."""
+    return life.partition == record.clock_name and record.offset <= life.places.get(part, -1)
+
+
 def _heard(life: Life, record: Record, clock: int, every_ms: int) -> None:
-    life.partition, life.heard_ms, life.every_ms = f"{record.topic}:{record.partition}", clock, every_ms
+    if life.partition != record.clock_name:  # partitions were added, and its instance is in another one now
+        life.places.clear()
+    life.partition, life.heard_ms, life.every_ms = record.clock_name, clock, every_ms

@@ -8,7 +8,9 @@ from tallystream.aggregator.table.kinds import Values
 from tallystream.aggregator.table.retired import Base
 from tallystream.reporter.errors import TallystreamError
 
-STATE_VERSION = 3
+STATE_VERSION = 4
+READABLE = (3, 4)
+"""The versions that can be read: what version 4 added has defaults, and its rows are published at the next batch."""
 
 MetricId = tuple[str, str, str, tuple[tuple[str, str], ...]]
 """(app, name, type, sorted tags)"""
@@ -32,7 +34,8 @@ class Life(msgspec.Struct, array_like=True):
 
     `heard_ms` is the clock at the last record that was applied; `keep_ms` the clock at the last record of any seq (or
     the ULID's time, where that is later): what it retires by; `partition` names whose clock it lives by. `limits` are
-    those that it has reached.
+    those that it has reached. `places` maps part → the last offset of `partition` that the part's rows include: what a
+    rebuild, which may meet a record again, must not apply twice.
     """
 
     instance: str
@@ -47,6 +50,7 @@ class Life(msgspec.Struct, array_like=True):
     parts: dict[int, int] = {}
     rows: dict[int, Row] = {}
     limits: list[str] = []
+    places: dict[int, int] = {}
 
     @property
     def deadline_ms(self) -> int:
@@ -58,12 +62,24 @@ class Life(msgspec.Struct, array_like=True):
         return self.living and row.seq == self.parts.get(row.part, 0)
 
 
+class Leaving(msgspec.Struct, array_like=True):
+    """A life that has retired, by the fold with this number, on its way into the base and out of `metrics-table`."""
+
+    fold: int
+    life: Life
+
+
 class State(msgspec.Struct, array_like=True):
     """A shard's table. `clocks` maps partition → running maximum of append times, `offsets` partition → last offset.
 
     `lives` maps instance → its lives, oldest first; `base` maps the metric's number → what its retired lives add up to.
     `out_ms` is the time of the newest output; `seen_ms` the processing time (wall clock) of the last batch; `timer_ms`
     the processing time at which the next silence was asked to be looked for, 0 for none.
+
+    `fold` counts the batches in which lives retired. `leaving` are lives that the base does not have yet, `deleting`
+    those that it has and whose rows are still on `metrics-table`, `settled` those of which nothing is left there but
+    the list of their fold. `settled_ms` is the processing time of the batch that moved them on. `published` tells
+    whether every row is on `metrics-table`; `forget` are keys of it that have to go.
     """
 
     version: int = STATE_VERSION
@@ -77,6 +93,13 @@ class State(msgspec.Struct, array_like=True):
     seen_ms: int = 0
     timer_ms: int = 0
     stale: int = 0
+    fold: int = 0
+    leaving: list[Leaving] = []
+    deleting: list[Leaving] = []
+    settled: list[Leaving] = []
+    settled_ms: int = 0
+    published: bool = False
+    forget: list[bytes] = []
 
 
 class _Version(msgspec.Struct, array_like=True):
@@ -107,8 +130,10 @@ def unpack(data: bytes) -> State:
     """
     try:
         version = _versions.decode(data).version
-        if version == STATE_VERSION:
-            return _decoder.decode(data)
+        if version in READABLE:
+            state = _decoder.decode(data)
+            state.version = STATE_VERSION
+            return state
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise StateVersionError(f"state: it is damaged ({error}); the checkpoint can't be used.") from error
     raise StateVersionError(

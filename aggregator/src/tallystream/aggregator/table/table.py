@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream.aggregator.table.inputs import Good, Record, Unreadable, read_key, read_value
 from tallystream.aggregator.table.kinds import fits
+from tallystream.aggregator.table.leaving import advance, everything, leave
 from tallystream.aggregator.table.limits import RECORD_SIZE
 from tallystream.aggregator.table.lives import Lives
 from tallystream.aggregator.table.outputs import DeadLetter, Event, Offsets, Total
+from tallystream.aggregator.table.published import shard_row
 from tallystream.aggregator.table.rows import Rows
 from tallystream.aggregator.table.settings import TableSettings
 from tallystream.aggregator.table.sketches import SKETCHED, quantiles
@@ -21,6 +23,7 @@ from tallystream.aggregator.table.summing import sum_lives
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tallystream.aggregator.table.published import Published
     from tallystream.aggregator.table.retired import Base
     from tallystream.aggregator.table.sketches import Part
     from tallystream.aggregator.table.state import Life, Row, State
@@ -30,11 +33,15 @@ __all__ = ["Changes", "Table", "TableSettings"]
 
 
 class Changes(NamedTuple):
-    """What a batch changed: `totals` of every metric touched, sorted; the rest in the order of the records."""
+    """What a batch changed: `totals` of every metric touched, sorted; letters and events in the order of the records.
+
+    `rows` are the records of `metrics-table`, one at most of each key.
+    """
 
     totals: list[Total]
     dead: list[DeadLetter]
     events: list[Event]
+    rows: list[Published] = []  # noqa: RUF012 (a tuple's default is never changed)
 
 
 class Table:
@@ -46,6 +53,12 @@ class Table:
         self._dead: list[DeadLetter] = []
         self._lives = Lives(state, self._settings.retire_after_ms)
         self._rows = Rows(self._lives, self._settings)
+        self._advanced: list[Published] = []
+        self._moved = False
+
+    def begin(self) -> None:
+        """Begin a batch: what left in one before, and so has been written, goes a step on."""
+        self._advanced += advance(self.state)
 
     def apply(self, records: Iterable[Record]) -> None:
         """Take records, which must be in offset order within each partition."""
@@ -74,17 +87,22 @@ class Table:
     def changes(self) -> Changes:
         """Return what changed since the last call, and forget it."""
         self._lives.retire_all()
+        left = leave(self.state)
+        if not self.state.published:
+            for number in range(len(self.state.metrics)):
+                self._lives.touch([number])
         totals = self._totals(self._lives.take_touched())
-        changes = Changes(totals, list(self._dead), list(self._lives.events))
+        changes = Changes(totals, list(self._dead), list(self._lives.events), self._published(left))
         self._dead.clear()
         self._lives.events.clear()
         return changes
 
     def _tick(self, record: Record) -> int:
-        state, partition = self.state, f"{record.topic}:{record.partition}"
+        state, partition = self.state, record.clock_name
         clock = max(state.clocks.get(partition, 0), record.timestamp_ms)
         state.clocks[partition] = clock
         state.offsets[partition] = record.offset
+        self._moved = True
         state.out_ms = max(state.out_ms, clock)
         return clock
 
@@ -109,18 +127,32 @@ class Table:
             return self._rows.snapshot(instance, message, record, clock)
         return self._rows.short_form(instance, message, record, clock)
 
+    def _published(self, left: list[Published]) -> list[Published]:
+        rows = {row.key: row for row in self._advanced}
+        rows |= self._lives.take_published()
+        if not self.state.published:
+            left = everything(self.state)
+            self.state.published = True
+        rows |= {row.key: row for row in left}
+        if not rows and not self._moved:
+            return []
+        self._advanced, self._moved = [], False
+        # Last: what it says is included has been written before it.
+        return [*rows.values(), shard_row(self.state)]
+
     def _totals(self, touched: dict[int, list[tuple[Life, Row]]]) -> list[Total]:
         totals = []
         offsets: Offsets = {}
         for partition, offset in self.state.offsets.items():
             topic, _, index = partition.rpartition(":")
             offsets.setdefault(topic, {})[index] = offset
+        leaving = {id(leaving.life) for leaving in self.state.leaving}
         for number in sorted(touched, key=self.state.metrics.__getitem__):
             metric = self.state.metrics[number]
             base = self.state.base.get(number)
-            retired = 0 if base is None else base.lives
             rows = [(row.values, life.current(row)) for life, row in touched[number]]
             living = [life.instance for life, row in touched[number] if life.current(row)]
+            retired = sum(1 for life, _ in touched[number] if id(life) in leaving) + (base.lives if base else 0)
             try:
                 summed = sum_lives(metric[2], rows, base)
             except OverflowError:

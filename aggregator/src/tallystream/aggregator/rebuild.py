@@ -1,0 +1,132 @@
+"""`tallystream rebuild`: the table again from `metrics-table`, as the seed of a new checkpoint.
+
+It changes nothing but the seed's file: the aggregator that is started with the checkpoint begins with it, reads
+`metrics` on from where the table was, and publishes every sum anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from tallystream.aggregator import sums
+from tallystream.aggregator.reading import read_topic
+from tallystream.aggregator.seed import Seed, seed_path, write_seed
+from tallystream.aggregator.table.rebuild import Rebuilt, Standing, behind, restore
+from tallystream.aggregator.table.state import pack
+from tallystream.aggregator.topics import Topics
+from tallystream.reporter.errors import ConfigError, TallystreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from tallystream.aggregator.table.state import MetricId
+
+TOLD_EVERY = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildSettings:
+    """What `tallystream rebuild` may be told. `checkpoint` is a new one; `accept_partial` takes what can be had."""
+
+    bootstrap_servers: str
+    checkpoint: Path
+    topic_prefix: str = ""
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    accept_partial: bool = False
+
+
+def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
+    """Write the seed, say what it has and what it can't have, and return 0.
+
+    Raises:
+        ConfigError: the checkpoint is in use, or the rebuilt table would lack something and that was not accepted.
+        TallystreamError: there is nothing to rebuild from, or the broker can't be reached.
+    """
+    if any((settings.checkpoint / log).exists() for log in ("offsets", "commits")):
+        raise ConfigError("--checkpoint", str(settings.checkpoint), "it is in use: name a new one, or move it away")
+    topics = Topics(settings.topic_prefix)
+    kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
+    try:
+        standing = _read_table(topics, kafka, say)
+        rebuilt = restore(standing, _summed(topics, kafka))
+        offsets = _next_offsets(rebuilt, topics, kafka, accept_partial=settings.accept_partial)
+    except KafkaException as error:
+        raise TallystreamError(f"broker {settings.bootstrap_servers}: {error.args[0]}") from error
+    if rebuilt.omitted and not settings.accept_partial:
+        raise ConfigError(
+            "--accept-partial",
+            "no",
+            f"the rows of {len(rebuilt.omitted)} lives were too large to be published, the first is "
+            f"{list(rebuilt.omitted[0])}: their counts are lost; give the option to go on without them",
+        )
+    state = rebuilt.state
+    lives = sum(map(len, state.lives.values())) + len(state.leaving)
+    retired = sum(base.lives for base in state.base.values())
+    path = seed_path(settings.checkpoint)
+    write_seed(path, Seed(pack(state), offsets, rebuilt.epoch))
+    say(f"{lives} lives, {len(state.metrics)} metrics, a base of {retired} retired rows; seed {path}")
+    say(f"{topics.metrics} is read on from {offsets}; sums are published anew by the first batch")
+    say("not given back: events and dead letters that the last, unfinished batch had not written yet")
+    say(f"start it with: tallystream aggregate --checkpoint {settings.checkpoint}")
+    return 0
+
+
+def _read_table(topics: Topics, kafka: Mapping[str, str], say: Callable[[str], object]) -> Standing:
+    standing = Standing()
+    for number, record in enumerate(read_topic(topics.table, kafka), 1):
+        if record.key is not None:
+            standing.take(record.key, record.value)
+        if number % TOLD_EVERY == 0:
+            say(f"{number:,} records of {topics.table} read")
+    return standing
+
+
+def _summed(topics: Topics, kafka: Mapping[str, str]) -> Iterator[MetricId]:
+    """Yield the metrics that have a sum on `metrics-agg`."""
+    for record in read_topic(topics.agg, kafka):
+        if record.value is None:
+            continue
+        try:
+            row = sums.decode(record.value)
+        except msgspec.DecodeError:
+            continue  # not a sum of ours: nothing that a table published
+        yield row.app, row.name, row.type, tuple(sorted(row.tags.items()))
+
+
+def _next_offsets(
+    rebuilt: Rebuilt, topics: Topics, kafka: Mapping[str, str], *, accept_partial: bool
+) -> dict[int, int]:
+    """Return where `metrics` is read on: after what the table includes, or at the first record that is left.
+
+    Raises:
+        ConfigError: records were deleted that the table does not include, or the topic is another one.
+    """
+    consumer = Consumer({**kafka, "group.id": "tallystream-reading", "enable.auto.commit": False})
+    try:
+        partitions = sorted(consumer.list_topics(topics.metrics, timeout=30).topics[topics.metrics].partitions)
+        ends = {p: consumer.get_watermark_offsets(TopicPartition(topics.metrics, p), timeout=30) for p in partitions}
+    finally:
+        consumer.close()
+    included = {p: rebuilt.state.offsets.get(f"{topics.metrics}:{p}", -1) for p in partitions}
+    beyond = {p: included[p] for p in partitions if included[p] >= ends[p][1]}
+    if beyond:
+        raise ConfigError(
+            "topic",
+            topics.metrics,
+            f"it ends before what the table includes (partition → offset: {beyond}), so it was created anew: "
+            "begin a new table with tallystream aggregate --from earliest",
+        )
+    gaps = behind(rebuilt.state, {f"{topics.metrics}:{p}": low for p, (low, _) in ends.items()})
+    if gaps and not accept_partial:
+        raise ConfigError(
+            "--accept-partial",
+            "no",
+            f"records that the table does not include were deleted (partition → how many: {gaps}); the counters that "
+            "they carried come with the next record of their life, ended lives may lack some: give the option to go on",
+        )
+    return {p: max(included[p] + 1, ends[p][0]) for p in partitions}

@@ -1,0 +1,53 @@
+"""The seed of a table: the state that a rebuild made, in a file beside the checkpoint that will hold it.
+
+A table with a seed begins with its state and reads `metrics` from its offsets. The file stays: a shard asks for it when
+its first records come.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tallystream.reporter.errors import TallystreamError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Seed(msgspec.Struct, array_like=True):
+    """`packed` is the state; `offsets` maps partition of `metrics` → the next offset to read; `epoch` its writer's."""
+
+    packed: bytes
+    offsets: dict[int, int]
+    epoch: int
+
+
+def seed_path(checkpoint: Path) -> Path:
+    """Return where the seed of a checkpoint lies."""
+    return checkpoint.with_name(checkpoint.name + ".seed")
+
+
+def write_seed(path: Path, seed: Seed) -> None:
+    """Write the file, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(path.name + ".new")
+    with new.open("wb") as file:
+        file.write(msgspec.msgpack.encode(seed))
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+
+
+def read_seed(path: Path) -> Seed:
+    """Return what is in the file.
+
+    Raises:
+        TallystreamError: it can't be read.
+    """
+    try:
+        return msgspec.msgpack.decode(path.read_bytes(), type=Seed)
+    except (OSError, msgspec.DecodeError) as error:
+        raise TallystreamError(f"seed: {path} can't be read ({error}); run tallystream rebuild again.") from error

@@ -1,0 +1,251 @@
+"""The table's rows as they stand on `metrics-table`: what a rebuild starts from, and the view by instance.
+
+Four kinds of record, each absolute, so that a newer one of its key replaces it; the kind is the first word of the key.
+
+    ["life", app, instance, life, part]       the newest values of one part of a life
+    ["base", shard, app, type, name, tags]    what the retired lives of one metric add up to
+    ["fold", shard, fold, chunk]              the lives that retired in one fold, while some of their rows still stand
+    ["shard", shard]                          clocks and offsets: every row of the batches up to here has been written
+
+A life's way out takes three batches, so that no crash in between can count it twice or lose it, whatever a sink had
+written of the last one. In the first it retires: its fold is listed. In the second the base takes it in: a base says up
+to which fold it holds. In the third its own rows are deleted, and after that the list of the fold.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from tallystream.aggregator.table.kinds import STORED, Value, Values
+
+if TYPE_CHECKING:
+    from tallystream.aggregator.table.retired import Base
+    from tallystream.aggregator.table.state import Life, MetricId, Row, State
+
+SHARD = 0
+"""The table has one shard; its number stands in the keys, so that more can follow."""
+
+FOLD_CHUNK = 500
+"""Lives in one record of a fold: some 40 KB."""
+
+MAX_ROW_BYTES = 30 * 1024 * 1024
+"""The largest record of this topic; one that would be larger says how many metrics it leaves out."""
+
+Tags = tuple[tuple[str, str], ...]
+LifeId = tuple[str, str, str]
+"""(app, instance, life)"""
+
+
+class MetricRow(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """One metric of a life; which values are set follows from its type. `last` is the short form's newest value.
+
+    `seq` is that of the snapshot that carried it, where that is not the part's newest: then it is not of this moment.
+    """
+
+    name: str
+    type: str
+    tags: dict[str, str] = {}
+    seq: int | None = None
+    count: int | None = None
+    last: int | None = None
+    value: int | float | None = None
+    sum: int | float | None = None
+    min: int | float | None = None
+    max: int | float | None = None
+    mean_rate: int | float | None = None
+    m1_rate: int | float | None = None
+    m5_rate: int | float | None = None
+    m15_rate: int | float | None = None
+    start: int | None = None
+    position: int | None = None
+    sketch: str | None = None
+
+
+class LifeRow(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """One part of a life, as of input offset `offset`; times in epoch ms of the partition's clock.
+
+    `heard_ms` is the last record that was applied, `keep_ms` that from which the life is kept for `retire_after`.
+    `omitted` is the number of metrics that are left out because the record would be too large.
+    """
+
+    v: int = 1
+    app: str
+    instance: str
+    life: str
+    part: int
+    seq: int = 0
+    topic: str
+    partition: int
+    offset: int
+    heard_ms: int
+    every_ms: int
+    keep_ms: int
+    final: bool = False
+    living: bool = False
+    limits: list[str] = []
+    omitted: int = 0
+    metrics: list[MetricRow] = []
+    epoch: int = 0
+    batch: int = 0
+
+
+class BaseRow(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """The base of one metric: `lives` retired ones, up to and with the fold `fold`. The fields are those of `Base`."""
+
+    v: int = 1
+    app: str
+    name: str
+    type: str
+    tags: dict[str, str] = {}
+    fold: int
+    lives: int
+    values: list[int | float | None]
+    total: str = "0"
+    floats: bool = False
+    sketch: str | None = None
+    epoch: int = 0
+    batch: int = 0
+
+
+class FoldRow(msgspec.Struct, kw_only=True):
+    """Lives that retired in one fold: each as (app, instance, life)."""
+
+    v: int = 1
+    fold: int
+    lives: list[LifeId]
+    epoch: int = 0
+    batch: int = 0
+
+
+class ShardRow(msgspec.Struct, kw_only=True):
+    """How far the shard is: `clocks` and `offsets` map "topic:partition" → epoch ms, and → the last offset included."""
+
+    v: int = 1
+    shard: int = SHARD
+    clocks: dict[str, int]
+    offsets: dict[str, int]
+    out_ms: int
+    fold: int
+    stale: int
+    epoch: int = 0
+    batch: int = 0
+
+
+class Published(NamedTuple):
+    """A record of `metrics-table`, less its writer: `row` is None where the record is deleted."""
+
+    key: bytes
+    row: LifeRow | BaseRow | FoldRow | ShardRow | None
+
+    def value(self, *, epoch: int, batch: int) -> bytes | None:
+        """The record's value, as written by the given batch of the given writer."""
+        if self.row is None:
+            return None
+        self.row.epoch, self.row.batch = epoch, batch
+        value = _encode(self.row)
+        if len(value) > MAX_ROW_BYTES and isinstance(self.row, LifeRow):
+            self.row.omitted, self.row.metrics = len(self.row.metrics), []
+            value = _encode(self.row)
+        return value
+
+
+_json = msgspec.json.Encoder()
+
+
+def _encode(row: LifeRow | BaseRow | FoldRow | ShardRow) -> bytes:
+    body = _json.encode(row)
+    return body if body.startswith(b'{"v":') else b'{"v":1,' + body[1:]
+
+
+def life_key(life: Life, part: int) -> bytes:
+    """Return the key of one part of a life."""
+    return _json.encode(["life", life.app, life.instance, life.life, part])
+
+
+def base_key(metric: MetricId) -> bytes:
+    """Return the key of a metric's base."""
+    app, name, type_, tags = metric
+    return _json.encode(["base", SHARD, app, type_, name, tags])
+
+
+def fold_key(fold: int, chunk: int) -> bytes:
+    """Return the key of a part of a fold's list."""
+    return _json.encode(["fold", SHARD, fold, chunk])
+
+
+def life_row(life: Life, part: int, rows: list[tuple[MetricId, Row]]) -> Published:
+    """Return the record of one part of a life, with its rows."""
+    topic, _, partition = life.partition.rpartition(":")
+    seq = life.parts.get(part, 0)
+    row = LifeRow(
+        app=life.app,
+        instance=life.instance,
+        life=life.life,
+        part=part,
+        seq=seq,
+        topic=topic,
+        partition=int(partition),
+        offset=life.places.get(part, -1),
+        heard_ms=life.heard_ms,
+        every_ms=life.every_ms,
+        keep_ms=life.keep_ms,
+        final=life.final,
+        living=life.living,
+        limits=list(life.limits),
+        metrics=[_metric_row(metric, row, seq) for metric, row in rows],
+    )
+    return Published(life_key(life, part), row)
+
+
+def base_row(metric: MetricId, base: Base) -> Published:
+    """Return the record of a metric's base."""
+    app, name, type_, tags = metric
+    row = BaseRow(
+        app=app,
+        name=name,
+        type=type_,
+        tags=dict(tags),
+        fold=base.fold,
+        lives=base.lives,
+        values=list(base.values),
+        total=base.total,
+        floats=base.floats,
+        sketch=base.sketch,
+    )
+    return Published(base_key(metric), row)
+
+
+def fold_rows(fold: int, lives: list[Life]) -> list[Published]:
+    """Return the records that list the lives of a fold."""
+    ids = [(life.app, life.instance, life.life) for life in lives]
+    chunks = range(0, len(ids), FOLD_CHUNK)
+    return [
+        Published(fold_key(fold, chunk), FoldRow(fold=fold, lives=ids[first : first + FOLD_CHUNK]))
+        for chunk, first in enumerate(chunks)
+    ]
+
+
+def shard_row(state: State) -> Published:
+    """Return the record that says how far the shard is."""
+    row = ShardRow(
+        clocks=dict(state.clocks),
+        offsets=dict(state.offsets),
+        out_ms=state.out_ms,
+        fold=state.fold,
+        stale=state.stale,
+    )
+    return Published(_json.encode(["shard", SHARD]), row)
+
+
+def fields(kind: str, values: Values) -> tuple[str, ...]:
+    """Return the names of a row's values: the short form's counters have one more than a snapshot's."""
+    return STORED[kind] if len(values) == len(STORED[kind]) else (*STORED[kind], "last")
+
+
+def _metric_row(metric: MetricId, row: Row, seq: int) -> MetricRow:
+    _, name, type_, tags = metric
+    values: dict[str, Value] = dict(zip(fields(type_, row.values), row.values, strict=True))
+    own = None if row.seq == seq else row.seq
+    return MetricRow(name=name, type=type_, tags=dict(tags), seq=own, sketch=row.sketch, **values)  # type: ignore[arg-type]  # by type

@@ -1,0 +1,213 @@
+"""The table rebuilt from `metrics-table`, whatever a batch that was cut off had written of its rows."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from support import oracle
+from support.schedules import RETIRE_AFTER_MS, Written, cut, cuts, play, schedules, short_schedules
+from support.topic import DAY_MS, Topic, counter, gauge
+from tallystream.aggregator.table import Record, State, Table, TableSettings, pack, unpack
+from tallystream.aggregator.table.kinds import mean
+from tallystream.aggregator.table.published import LifeId, ShardRow
+from tallystream.aggregator.table.rebuild import RebuildError, Standing, behind, restore
+from tallystream.aggregator.table.sketches import SHARES
+from tallystream.reporter.ulid import new_ulid
+
+if TYPE_CHECKING:
+    import random
+
+SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000, max_metrics=8)
+
+
+class System:
+    """A table over a topic, what it wrote to `metrics-table`, and the sums that a reader has, by writer's epoch."""
+
+    def __init__(self, records: list[Written]) -> None:
+        self.records = records
+        self.packed = pack(State())
+        self.log: list[tuple[bytes, bytes | None]] = []
+        self.epoch = 1
+        self.batches = 0
+        self.sums: dict[Any, dict[str, Any]] = {}
+        self.dead: set[tuple[int, int]] = set()
+        self.retired: set[LifeId] = set()
+
+    def batch(self, records: list[Written], written: random.Random | None = None) -> None:
+        """Run a batch. With `written`, it is cut off: some rows of `metrics-table` are there, and nothing else."""
+        table = Table(unpack(self.packed), SETTINGS)
+        table.begin()
+        in_order = sorted(records, key=lambda record: (record.partition, record.offset))
+        table.apply(Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in in_order)
+        table.notice_silence()
+        changes = table.changes()
+        self.retired |= {(gone.life.app, gone.life.instance, gone.life.life) for gone in table.state.leaving}
+        lives = {(life.app, life.instance, life.life) for lives in table.state.lives.values() for life in lives}
+        # No reporter goes on with a life that has retired; a rebuild could not tell its rows from those of the old one.
+        assume(not lives & self.retired)
+        rows = [(row.key, row.value(epoch=self.epoch, batch=self.batches)) for row in changes.rows]
+        if written is not None:
+            # The shard's own record is the last: it is there only if all others are.
+            kept = [row for row in rows if not row[0].startswith(b'["shard"')]
+            self.log += [row for row in kept if written.random() < 0.5]
+            return
+        self.log += rows
+        self.batches += 1
+        self.packed = pack(table.state)
+        for total in changes.totals:
+            exact = {name: value for name, value in total.totals.items() if name not in SHARES}
+            number = {"lives": total.lives, "instances": total.instances, "retired": total.retired}
+            gauge = {"mean": mean(total.totals)} if "number" in total.totals else {}
+            self.sums[total.metric] = exact | gauge | number
+        self.dead |= {(letter.record.partition, letter.record.offset) for letter in changes.dead}
+
+    def rebuild(self) -> list[Written]:
+        """Lose the checkpoint, take the state from the topic, and return the records to read on from."""
+        standing = Standing()
+        for key, value in self.log:
+            standing.take(key, value)
+        found = restore(standing, self.sums)
+        self.epoch = found.epoch + 1
+        self.packed = pack(found.state)
+        self.sums = {}  # published anew
+        at = {partition: found.state.offsets.get(f"metrics:{partition}", -1) for partition in (0, 1)}
+        return [record for record in self.records if record.offset > at[record.partition]]
+
+
+def check(schedule: list[int], sizes: list[int], chance: random.Random) -> None:
+    """Run the schedule, lose the checkpoint at random places, and compare the end with the oracle's."""
+    records = play(schedule)
+    system = System(records)
+    left = records
+    rebuilds = 0
+    while left:
+        batch, *_ = cut(left, [chance.choice(sizes)])
+        if system.batches and rebuilds < 3 and chance.random() < 0.3:
+            system.batch(batch, written=chance)
+            left = system.rebuild()
+            rebuilds += 1
+            if not left:  # the end was reached before: what the new writer publishes first is all there is
+                system.batch([])
+            continue
+        system.batch(batch)
+        left = left[len(batch) :]
+    if not records:
+        return
+    wanted = oracle.replay(records, retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000, max_metrics=8)
+    state = unpack(system.packed)
+    overflowed = {state.metrics[number] for number in state.overflowed}
+    assert overflowed == wanted.overflowed
+    sums = {key: fields for key, fields in system.sums.items() if key not in overflowed}
+    # What came and was taken out by a tombstone in a batch that was cut off has no sum: nobody ever saw one.
+    never_seen = {key: fields for key, fields in wanted.sums.items() if key not in sums}
+    assert sums | never_seen == wanted.sums
+    assert not any(value for fields in never_seen.values() for value in fields.values())
+    assert system.dead <= set(wanted.dead)
+    assert sum(map(len, state.lives.values())) == wanted.lives
+
+
+@settings(max_examples=600, deadline=None)
+@given(short_schedules, cuts, st.randoms(use_true_random=False))
+def test_a_rebuilt_table_equals_the_oracle_after_a_few_records(
+    schedule: list[int], sizes: list[int], chance: random.Random
+) -> None:
+    """Whichever rows of the last batch were written, and however often the checkpoint is lost, no sum is different."""
+    check(schedule, sizes, chance)
+
+
+@settings(max_examples=150, deadline=None)
+@given(schedules, cuts, st.randoms(use_true_random=False))
+def test_a_rebuilt_table_equals_the_oracle_after_many_records(
+    schedule: list[int], sizes: list[int], chance: random.Random
+) -> None:
+    """As above, in schedules long enough for lives to retire while the checkpoint is lost."""
+    check(schedule, sizes, chance)
+
+
+def standing(topic: Topic) -> Standing:
+    """Return the newest records of everything that the topic's table publishes from here on, and said before."""
+    found = Standing()
+    for row in topic.changes.rows:
+        found.take(row.key, row.value(epoch=1, batch=topic.offset))
+    return found
+
+
+def test_a_state_of_the_version_before_publishes_all_its_rows_once() -> None:
+    """Version 3 knew no `metrics-table`: what it holds is there after the first batch, and can be rebuilt from it."""
+    topic = Topic().snapshot(counter(5), gauge(2.5)).short(3)
+    topic.table.state.published = False
+    for lives in topic.table.state.lives.values():
+        for life in lives:
+            life.places.clear()
+    topic.append(b"script", b'{"name":"n","value":4}')
+    state = restore(standing(topic)).state
+    assert {life.instance: [row.values for row in life.rows.values()] for (life,) in state.lives.values()} == {
+        "app-1": [(5,), (2.5,)],
+        "script": [(4, 4)],
+    }
+
+
+def test_without_a_finished_batch_there_is_nothing_to_rebuild_from() -> None:
+    """A topic without the shard's record is refused with a sentence, not taken for an empty table."""
+    with pytest.raises(RebuildError, match="nothing to rebuild from"):
+        restore(Standing())
+
+
+def test_a_foreign_record_is_refused() -> None:
+    """What is not the table's is named by its key."""
+    with pytest.raises(RebuildError, match="no-json"):
+        Standing().take(b"no-json", b"{}")
+
+
+def test_a_row_of_a_writer_that_was_replaced_changes_nothing() -> None:
+    """A row of a lower epoch that comes later is not the newest."""
+    topic = Topic().snapshot(counter(5))
+    found = Standing()
+    rows = list(topic.changes.rows)
+    for row in rows:
+        found.take(row.key, row.value(epoch=3, batch=9))
+    topic.snapshot(counter(4), seq=2, life=new_ulid(0), at=0)
+    before = dict(found.rows)
+    for row in rows:
+        found.take(row.key, row.value(epoch=2, batch=10))
+    assert found.rows == before
+    assert found.epoch == 3
+
+
+def test_records_that_were_deleted_before_the_rebuild_are_counted() -> None:
+    """The topic must still have the record after the last one that the shard includes."""
+    state = State(offsets={"metrics:0": 41})
+    assert behind(state, {"metrics:0": 42, "metrics:1": 0}) == {}
+    assert behind(state, {"metrics:0": 50, "metrics:1": 7}) == {"metrics:0": 8, "metrics:1": 7}
+
+
+def test_a_life_goes_in_three_steps_a_batch_each() -> None:
+    """It is listed, the base has it, its row is deleted, then the list; and the sum is the same throughout."""
+    topic = Topic().snapshot(counter(5), gauge(1.0))
+    seen: list[list[str]] = []
+    counts = []
+    for tick in range(1, 5):
+        topic.append(b"clock", b'{"name":"tick","value":%d}' % tick, at=DAY_MS)
+        seen.append(
+            [
+                json.loads(row.key)[0] + ("" if row.row else " deleted")
+                for row in topic.changes.rows
+                if not isinstance(row.row, ShardRow) and b"script" not in row.key and b"clock" not in row.key
+            ]
+        )
+        counts += [total.totals["count"] for total in topic.changes.totals if total.metric[1] == "n"]
+    assert seen == [["fold"], ["base"], ["life deleted"], ["fold deleted"]]
+    assert counts == [5]
+
+
+def test_a_row_too_large_for_the_topic_says_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its metrics are counted instead of written, and a rebuild names the life."""
+    monkeypatch.setattr("tallystream.aggregator.table.published.MAX_ROW_BYTES", 300)
+    topic = Topic().snapshot(*(counter(1, f"metric-{number}") for number in range(20)))
+    found = restore(standing(topic))
+    assert [key[1] for key in found.omitted] == ["app-1"]
