@@ -64,6 +64,19 @@ def test_rule_3_the_sum_of_a_histogram_stays_to_the_last_bit_when_its_lives_reti
     assert row.retired == 4
 
 
+def test_rule_3_folding_hides_no_sum_that_fits() -> None:
+    """Two folded sums that leave the range of floats together, less a living one's, are published as before."""
+    topic = Topic()
+    for number, value in enumerate((1.7e308, 1.7e308, -1.7e308)):
+        at = DAY_MS // 2 if value < 0 else number
+        histogram = {"type": "histogram", "name": "h", "count": 1, "sum": value}
+        topic.snapshot(histogram, key=b"app-%d" % number, at=at)
+    before = topic.sum("h")
+    topic.append(b"clock", b'{"name":"tick","value":1}', at=DAY_MS + 1)
+    assert topic.sum("h").retired == 2
+    assert topic.sum("h").sum == before.sum == 1.7e308
+
+
 def test_rule_3_a_record_too_long_after_its_prev_is_a_dead_letter() -> None:
     """Whether the row is still there plays no part: here it is, and the verdict is the same."""
     topic = Topic().snapshot(counter(10)).snapshot(counter(11), seq=2, prev=BEGIN_MS, at=DAY_MS - 1)

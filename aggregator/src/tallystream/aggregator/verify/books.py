@@ -1,0 +1,77 @@
+"""What the ledger says: where the table began, and where its batches ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tallystream.aggregator.ledger import QUERY, decode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from tallystream.aggregator.ledger import LedgerRow
+    from tallystream.aggregator.verify.published import Ends
+
+
+@dataclass(slots=True)
+class Books:
+    """Reads the rows of one query in order, and remembers the last of each kind.
+
+    `partial` is the row that says that today's table began in the middle of the topic, None where it did not. `end` is
+    the end of the last batch, of those that `to` allows; `begin` that of the last one that `since` allows.
+    """
+
+    topic: str
+    to: Limit | None = None
+    since: Limit | None = None
+    end: Ends | None = None
+    begin: Ends | None = None
+    partial: LedgerRow | None = None
+    _opened: list[LedgerRow] = field(default_factory=list)
+
+    def take(self, row: LedgerRow) -> None:
+        """Take one row of the ledger, in the order in which they were written."""
+        if row.query != QUERY:
+            return
+        if row.kind == "opened":
+            self._opened.append(row)
+            return
+        if not row.start:  # the first batch of a new table
+            self.partial = next((opened for opened in reversed(self._opened) if opened.partial), None)
+        self._opened.clear()
+        end = ends(row, self.topic)
+        if self.to is None or self.to.allows(row.ts, end):
+            self.end = end
+        if self.since is not None and self.since.allows(row.ts, end):
+            self.begin = end
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A moment: of the ledger (batches finished by `ts_ms`), or of the records, where `ends` has their offsets then."""
+
+    ts_ms: int
+    ends: Ends | None = None
+
+    def allows(self, ts_ms: int, ends: Ends) -> bool:
+        """Tell whether a batch of this time and with these ends had finished, or had read no record of later."""
+        if self.ends is None:
+            return ts_ms <= self.ts_ms
+        return all(end <= self.ends.get(p, 0) for p, end in ends.items())
+
+
+def ends(row: LedgerRow, topic: str) -> Ends:
+    """Return where a batch ended: partition → the next offset to read."""
+    return {int(partition): end for partition, end in row.end.get(topic, {}).items()}
+
+
+def rows(values: Iterable[bytes | None]) -> Iterator[LedgerRow]:
+    """Return the rows of the ledger that can be read; what is none of ours is passed over."""
+    for value in values:
+        try:
+            yield decode(value or b"")
+        except msgspec.DecodeError:
+            continue

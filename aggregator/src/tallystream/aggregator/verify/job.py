@@ -1,0 +1,201 @@
+"""`tallystream verify`: reads the topics, and leaves the comparison to `check`. The thin shell around it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+from confluent_kafka import KafkaException
+
+from tallystream.aggregator.topics import Topics
+from tallystream.aggregator.verify import books, topic
+from tallystream.aggregator.verify.books import Books, Limit
+from tallystream.aggregator.verify.check import Check, Outcome
+from tallystream.aggregator.verify.lives import Settings
+from tallystream.aggregator.verify.published import Ends, Sums, letter_of
+from tallystream.aggregator.verify.replay import Replay
+from tallystream.reporter.errors import ConfigError, TallystreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from tallystream.aggregator.verify.reading import Raw
+
+MOMENT = "give a time in UTC as in 2026-11-20T10:00, or ledger:2026-11-20T10:00"
+OFFSETS = 'give the offsets at which the table began, as in {"metrics":{"0":123}}'
+
+
+@dataclass(frozen=True, slots=True)
+class VerifySettings:
+    """What `tallystream verify` may be told.
+
+    `since` and `to` bound the period: sums of batches after the one, and not after the other. `began` says where the
+    table began, where that was not the topic's beginning. `rules` are those that the aggregator was run with.
+
+    Raises:
+        ConfigError: one of them can't be used.
+    """
+
+    bootstrap_servers: str
+    topic_prefix: str = ""
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    since: str | None = None
+    to: str | None = None
+    began: str | None = None
+    rules: Settings = field(default_factory=Settings)
+
+    def __post_init__(self) -> None:
+        if self.rules.retire_after_ms < 1:
+            raise ConfigError("--retire-after-h", self.rules.retire_after_ms / 3_600_000, "give hours above zero")
+        _moment("--from", self.since)
+        _moment("--to", self.to)
+        _offsets(self.began)
+
+
+def run(settings: VerifySettings, *, progress: Callable[[int], None] = lambda _records: None) -> Outcome:
+    """Replay `metrics` up to what was published when this began, compare, and say what was found.
+
+    `progress` is called after every record with the number replayed so far. Reads only.
+
+    Raises:
+        ConfigError: the sums can't be replayed, as there is no known start; or nothing is there to compare.
+        TallystreamError: the broker can't be reached, or records were deleted while they were read.
+    """
+    try:
+        return _run(settings, progress)
+    except KafkaException as error:
+        raise TallystreamError(f"broker {settings.bootstrap_servers}: {error.args[0]}") from error
+
+
+def _run(settings: VerifySettings, progress: Callable[[int], None]) -> Outcome:
+    topics = Topics(settings.topic_prefix)
+    kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
+    ranges = topic.bounds(kafka, topics.metrics)
+    if not ranges:
+        raise ConfigError("--topic-prefix", settings.topic_prefix, f"there is no topic {topics.metrics}")
+    # The ledger before the sums: of every batch that it has, the sums are there.
+    ledger = Books(
+        topics.metrics,
+        to=_limit("--to", settings.to, kafka, topics),
+        since=_limit("--from", settings.since, kafka, topics),
+    )
+    for row in books.rows(raw.value for raw in _all(kafka, topics.ledger)):
+        ledger.take(row)
+    begin = _begin(settings, topics, ranges, ledger, kafka)
+    if settings.to is not None and ledger.end is None:
+        raise ConfigError("--to", settings.to, f"{topics.ledger} has no batch that had ended by then")
+    sums = Sums(
+        topics.metrics,
+        end=None if settings.to is None else ledger.end,
+        begin=None if settings.since is None else ledger.begin or {},
+    )
+    for raw in _all(kafka, topics.agg):
+        sums.take(raw.key, raw.value)
+    if not sums.newest:
+        raise ConfigError("--topic-prefix", settings.topic_prefix, f"{topics.agg} has no sum of that period")
+    readers = {p: topic.Reader(kafka, topics.metrics, p, begin[p]) for p in ranges}
+    try:
+        check = Check(
+            Replay(settings.rules),
+            begin,
+            ledger.end,
+            lambda partition, end: readers[partition].until(end) if partition in readers else (),
+            letters=_letters(kafka, topics),
+            on_record=progress,
+        )
+        highs = {p: high for p, (_, high) in topic.bounds(kafka, topics.metrics).items()}
+        outcome = check.run(sums.to_compare(), sums.newest, sums.later, highs)
+    finally:
+        for reader in readers.values():
+            reader.close()
+    outcome.unreadable = sums.unreadable
+    return outcome
+
+
+def _all(kafka: Mapping[str, str], name: str) -> Iterator[Raw]:
+    return topic.whole(kafka, name, topic.bounds(kafka, name))
+
+
+def _letters(kafka: Mapping[str, str], topics: Topics) -> set[tuple[int, int]] | None:
+    """Return which records have dead letters; None where retention has deleted some."""
+    ranges = topic.bounds(kafka, topics.dead)
+    if not ranges or any(low > 0 for low, _ in ranges.values()):
+        return None
+    letters = (letter_of(raw.value, topics.metrics) for raw in topic.whole(kafka, topics.dead, ranges))
+    return {letter for letter in letters if letter is not None}
+
+
+def _begin(
+    settings: VerifySettings,
+    topics: Topics,
+    ranges: Mapping[int, tuple[int, int]],
+    ledger: Books,
+    kafka: Mapping[str, str],
+) -> Ends:
+    """Return the offsets at which the replay begins: those at which the table began.
+
+    Raises:
+        ConfigError: they are not known, or what follows them was deleted.
+    """
+    told = _offsets(settings.began).get(topics.metrics)
+    if told is None and ledger.partial is not None:
+        told = ledger.partial.start.get(topics.metrics)
+        if not told:
+            raise ConfigError(
+                "--began",
+                "earliest",
+                f"the table began in the middle of {topics.metrics} (--accept-partial, {_utc(ledger.partial.ts)}), and "
+                f"the ledger does not say where: {OFFSETS}",
+            )
+    began = dict.fromkeys(ranges, 0) | {int(p): offset for p, offset in (told or {}).items()}
+    deleted = {p: low for p, (low, _) in ranges.items() if low > began[p]}
+    if deleted:
+        raise ConfigError(
+            "--began",
+            settings.began or "earliest",
+            f"records of {topics.metrics} that the table has taken were deleted (partition -> first offset left: "
+            f"{deleted}), so its sums can't be replayed from nothing; the earliest exact start is a table that began "
+            f"at or after {_first_moment(kafka, topics.metrics, ranges)}",
+        )
+    return began
+
+
+def _first_moment(kafka: Mapping[str, str], name: str, ranges: Mapping[int, tuple[int, int]]) -> str:
+    """Return when the oldest records were appended that are still there: in the partition where that is latest."""
+    firsts = [next(iter(topic.whole(kafka, name, {p: (low, high)})), None) for p, (low, high) in ranges.items()]
+    moments = [record.timestamp_ms for record in firsts if record is not None]
+    return _utc(max(moments)) if moments else "now"
+
+
+def _utc(ts_ms: int) -> str:
+    return datetime.fromtimestamp(ts_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _limit(option: str, text: str | None, kafka: Mapping[str, str], topics: Topics) -> Limit | None:
+    moment = _moment(option, text)
+    if moment is None:
+        return None
+    by_ledger, ts_ms = moment
+    return Limit(ts_ms, None if by_ledger else topic.at_time(kafka, topics.metrics, ts_ms))
+
+
+def _moment(option: str, text: str | None) -> tuple[bool, int] | None:
+    """Return whether a moment is the ledger's, and the moment in epoch ms."""
+    if text is None:
+        return None
+    try:
+        at = datetime.fromisoformat(text.removeprefix("ledger:"))
+    except ValueError as error:
+        raise ConfigError(option, text, MOMENT) from error
+    return text.startswith("ledger:"), int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _offsets(text: str | None) -> dict[str, dict[str, int]]:
+    if text is None:
+        return {}
+    try:
+        return msgspec.json.decode(text, type=dict[str, dict[str, int]])
+    except msgspec.DecodeError as error:
+        raise ConfigError("--began", text, OFFSETS) from error

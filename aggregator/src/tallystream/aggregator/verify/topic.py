@@ -1,0 +1,125 @@
+"""Records of a topic by offset, read with `assign`: no consumer group, nothing committed, memory for a few buffers."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from tallystream.aggregator.verify.reading import Raw
+from tallystream.reporter.errors import TallystreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+FETCH = 1000
+PATIENCE_S = 60.0
+"""How long a broker may say nothing."""
+
+
+class Reader:
+    """One partition of a topic, read forward from `begin` up to offsets that are asked for. Close it."""
+
+    def __init__(self, kafka: Mapping[str, str], topic: str, partition: int, begin: int) -> None:
+        self._name = f"{topic}, partition {partition}"
+        self._consumer = Consumer(
+            {
+                "queued.max.messages.kbytes": 16_384,
+                **kafka,
+                "group.id": "tallystream-verify",  # librdkafka wants a name; nothing is ever committed under it
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "error",
+            }
+        )
+        self._waiting: deque[Raw] = deque()
+        self._next = begin
+        self._consumer.assign([TopicPartition(topic, partition, begin)])
+
+    def until(self, end: int) -> Iterator[Raw]:
+        """Return the records with offsets below `end`, which the partition must have reached.
+
+        Raises:
+            TallystreamError: the broker fell silent, or has deleted what was to be read.
+        """
+        while self._next < end:
+            if not self._waiting and not self._fetch():
+                return
+            while self._waiting and self._waiting[0].offset < end:
+                record = self._waiting.popleft()
+                self._next = record.offset + 1
+                yield record
+            if self._waiting:
+                return
+
+    def _fetch(self) -> bool:
+        """Wait for records; False at the partition's end."""
+        for _ in range(int(PATIENCE_S)):
+            for message in self._consumer.consume(FETCH, timeout=1.0):
+                error = message.error()
+                if error is None:
+                    offset = message.offset()
+                    self._waiting.append(Raw(offset or 0, message.timestamp()[1], message.key(), message.value()))
+                elif error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 (librdkafka's name for it)
+                    raise TallystreamError(f"{self._name}: offset {self._next} can't be read: {error.str()}.")
+                elif not self._waiting:
+                    return False
+            if self._waiting:
+                return True
+        raise TallystreamError(f"{self._name}: the broker has sent nothing for {PATIENCE_S:g} s.")
+
+    def close(self) -> None:
+        """End the connection; safe to call again."""
+        self._consumer.close()
+
+
+def bounds(kafka: Mapping[str, str], topic: str, *, timeout: float = 30.0) -> dict[int, tuple[int, int]]:
+    """Return the first offset and the next one to come, for each partition of `topic`; nothing where it is missing.
+
+    Raises:
+        KafkaException: the broker did not answer in `timeout` seconds.
+    """
+    consumer = Consumer({**kafka, "group.id": "tallystream-verify", "enable.auto.commit": False})
+    try:
+        found = consumer.list_topics(topic, timeout=timeout).topics[topic]
+        if found.error is not None:
+            if found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return {}
+            raise KafkaException(found.error)
+        return {
+            p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=timeout)
+            for p in sorted(found.partitions)
+        }
+    finally:
+        consumer.close()
+
+
+def at_time(kafka: Mapping[str, str], topic: str, ts_ms: int, *, timeout: float = 30.0) -> dict[int, int]:
+    """Return the offset of the first record appended at or after a moment, for each partition; its end where none was.
+
+    Raises:
+        KafkaException: the broker did not answer in `timeout` seconds.
+    """
+    now = bounds(kafka, topic, timeout=timeout)
+    consumer = Consumer({**kafka, "group.id": "tallystream-verify", "enable.auto.commit": False})
+    try:
+        found = consumer.offsets_for_times([TopicPartition(topic, p, ts_ms) for p in now], timeout=timeout)
+        return {tp.partition: tp.offset if tp.offset >= 0 else now[tp.partition][1] for tp in found}
+    finally:
+        consumer.close()
+
+
+def whole(kafka: Mapping[str, str], topic: str, ranges: Mapping[int, tuple[int, int]]) -> Iterator[Raw]:
+    """Return every record of the offset ranges, partition by partition.
+
+    Raises:
+        TallystreamError: as `Reader.until`.
+    """
+    for partition, (begin, end) in ranges.items():
+        reader = Reader(kafka, topic, partition, begin)
+        try:
+            yield from reader.until(end)
+        finally:
+            reader.close()

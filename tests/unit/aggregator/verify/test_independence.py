@@ -1,0 +1,70 @@
+"""The replay shares no code with the table: what it may import, followed through every module."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+OURS = "tallystream"
+PACKAGE = "tallystream.aggregator.verify"
+FORBIDDEN = ("tallystream.aggregator.table", "tallystream.aggregator.sums", "tallystream.aggregator.spark", "pyspark")
+CORE = ("reading", "sketches", "lives", "summing", "replay", "compare", "check", "published")
+
+
+def imported(module: str) -> set[str]:
+    """Return every module that one imports, be it for types alone, or within a function."""
+    spec = find_spec(module)
+    assert spec is not None, module
+    assert spec.origin is not None, module
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} imports relatively"
+            found |= {_module(f"{node.module}.{alias.name}", str(node.module)) for alias in node.names}
+    return found
+
+
+def _module(name: str, parent: str) -> str:
+    """Return `name` where it is a module of ours, `parent` where it is something in it."""
+    if not parent.startswith(OURS):
+        return parent
+    try:
+        return name if find_spec(name) else parent
+    except ModuleNotFoundError:  # the parent is a module, not a package
+        return parent
+
+
+def reached(module: str) -> set[str]:
+    """Return every module that one imports, and of ours what those import."""
+    found: set[str] = set()
+    waiting = [module]
+    while waiting:
+        new = imported(waiting.pop()) - found
+        found |= new
+        waiting += [name for name in new if name.startswith(OURS) and _is_file(name)]
+    return found
+
+
+def _is_file(name: str) -> bool:
+    spec = find_spec(name)
+    return spec is not None and spec.origin is not None
+
+
+@pytest.mark.parametrize("name", CORE)
+def test_the_replay_imports_nothing_of_ours_and_the_standard_library_alone(name: str) -> None:
+    """No decoder of records, no sketch, no table: of Tallystream it reaches its own package only."""
+    for module in reached(f"{PACKAGE}.{name}"):
+        assert module.startswith(PACKAGE) or module.partition(".")[0] in sys.stdlib_module_names, module
+
+
+def test_the_command_reaches_neither_the_table_nor_spark() -> None:
+    """The shell shares the topics' names, the ledger's rows and the errors: nothing that makes a sum."""
+    found = reached(f"{PACKAGE}.job")
+    assert f"{PACKAGE}.replay" in found
+    assert not [module for module in found if module.startswith(FORBIDDEN)]

@@ -1,0 +1,239 @@
+"""The replay's rules one by one, each by its smallest example. The numbers are those of docs/table.md."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from typing import Any
+
+import pytest
+
+from tallystream.aggregator.verify.lives import Settings
+from tallystream.aggregator.verify.replay import Replay
+from tallystream.aggregator.verify.summing import UnpublishedError
+
+BEGIN_MS, DAY_MS, HOUR_MS = 1_700_000_000_000, 86_400_000, 3_600_000
+FIRST, SECOND = "01HF7YAT00" + "A" * 16, "01HF7YAT00" + "B" * 16
+
+
+class Records:
+    """Feeds records of one partition to a replay; `at` is the broker's clock, in ms after the beginning."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.replay = Replay(settings)
+        self.refused: list[str] = []
+
+    def append(self, key: bytes | None, value: bytes | None, at: int = 0) -> Records:
+        """Append one record; what was refused of it is in `refused`."""
+        self.refused = self.replay.apply(0, BEGIN_MS + at, key, value)
+        self.replay.settle()
+        return self
+
+    def snapshot(self, *metrics: Any, at: int = 0, key: bytes = b"app-1", **header: Any) -> Records:
+        """Append a snapshot of the first life; `header` says what is different."""
+        plain = {"v": 1, "app": "shop", "life": FIRST, "part": 0, "seq": 1, "ts": 0, "every_ms": 1000, "final": False}
+        return self.append(key, json.dumps({**plain, **header, "metrics": metrics}).encode(), at)
+
+    def short(self, value: int, at: int = 0) -> Records:
+        """Append the short form of a counter."""
+        return self.append(b"script", json.dumps({"name": "n", "value": value}).encode(), at)
+
+    def sum(self, name: str = "n", at: int = 0) -> dict[str, Any]:
+        """Return the sum of the metric `name`, at a moment after the beginning."""
+        (identity,) = [one for one in self.replay.identities() if one[2] == name]
+        return self.replay.sum(identity, BEGIN_MS + at)
+
+
+def counter(count: int, name: str = "n") -> dict[str, Any]:
+    return {"type": "counter", "name": name, "count": count}
+
+
+def gauge(value: Any, name: str = "g") -> dict[str, Any]:
+    return {"type": "gauge", "name": name, "value": value}
+
+
+def sketch(*numbers: int) -> str:
+    return base64.b64encode(bytes([1, *numbers])).decode()
+
+
+def histogram(count: int, **more: Any) -> dict[str, Any]:
+    return {"type": "histogram", "name": "h", "count": count, **more}
+
+
+def test_the_highest_seq_wins_and_the_rest_is_stale() -> None:
+    """Rule 1: a duplicate, and a record that was overtaken, change nothing."""
+    records = Records().snapshot(counter(7), seq=2).snapshot(counter(7), seq=2).snapshot(counter(5), seq=1)
+    assert records.sum()["count"] == 7
+    assert records.replay.stale == 2
+
+
+def test_lives_add_up() -> None:
+    """Rule 2: two lives of one instance, and one of another, are counted; the instances are two."""
+    records = Records().snapshot(counter(1)).snapshot(counter(2), life=SECOND).snapshot(counter(4), key=b"app-2")
+    assert records.sum() == {"count": 7, "lives": 3, "instances": 2, "retired": 0}
+
+
+def test_a_retired_life_stays_in_the_sum() -> None:
+    """Rule 3: after a day without a record the counts stay, and the life is one of the retired; its gauges go."""
+    records = Records().snapshot(counter(5), gauge(1)).append(b"x", None, at=DAY_MS)
+    assert records.sum() == {"count": 5, "lives": 0, "instances": 0, "retired": 1}
+    assert records.sum("g") == {"number": 0, "lives": 0, "instances": 0, "retired": 0}
+
+
+def test_a_stale_record_keeps_its_life() -> None:
+    """Rule 3: a life retires by its last record, be it stale."""
+    records = Records().snapshot(counter(5)).snapshot(counter(5), at=HOUR_MS).append(b"x", None, at=DAY_MS)
+    assert records.sum()["retired"] == 0
+    assert records.append(b"x", None, at=DAY_MS + HOUR_MS).sum()["retired"] == 1
+
+
+def test_a_life_of_a_clock_that_is_ahead_retires_by_its_ulid() -> None:
+    """Rule 3: a ULID of an hour later keeps the life an hour longer."""
+    ahead = "01HF81RN80" + "A" * 16
+    records = Records().snapshot(counter(5), life=ahead).append(b"x", None, at=DAY_MS)
+    assert records.sum()["retired"] == 0
+    assert records.append(b"x", None, at=DAY_MS + HOUR_MS).sum()["retired"] == 1
+
+
+@pytest.mark.parametrize("header", [{}, {"prev": BEGIN_MS}])
+def test_a_record_that_comes_a_day_late_is_refused(header: dict[str, Any]) -> None:
+    """Rule 3: a day after its prev, or after its ULID where it has none, whether or not its life is there."""
+    assert Records().snapshot(counter(1), at=DAY_MS, **header).refused
+    assert not Records().snapshot(counter(1), at=DAY_MS - 1, **header).refused
+
+
+def test_a_count_that_falls_is_refused_alone() -> None:
+    """Rule 4: the row keeps what it had, and its neighbour is taken."""
+    records = Records().snapshot(counter(5), counter(5, "m")).snapshot(counter(4), counter(6, "m"), seq=2)
+    assert len(records.refused) == 1
+    assert (records.sum()["count"], records.sum("m")["count"]) == (5, 6)
+
+
+def test_a_sum_beyond_64_bits_is_not_published() -> None:
+    """Rule 4: never a wrapped number."""
+    records = Records().snapshot(counter(2**63 - 1)).snapshot(counter(1), key=b"app-2")
+    with pytest.raises(UnpublishedError):
+        records.sum()
+
+
+def test_gauges_are_summed_over_the_living() -> None:
+    """Rule 5: a life is living for three intervals, or until it says final."""
+    records = Records().snapshot(gauge(1)).snapshot(gauge(2.5), life=SECOND, at=1000)
+    assert records.sum("g") == {
+        "number": 2,
+        "sum": 3.5,
+        "min": 1,
+        "max": 2.5,
+        "mean": 1.75,
+        "lives": 2,
+        "instances": 1,
+        "retired": 0,
+    }
+    assert records.sum("g", at=3000)["number"] == 1
+    assert records.sum("g", at=4000)["number"] == 0
+    assert records.snapshot(gauge(2), life=SECOND, seq=2, final=True, at=1000).sum("g")["sum"] == 1
+
+
+def test_rates_are_summed_over_the_living_and_the_count_stays() -> None:
+    """Rule 6: a meter that nobody reports any more has its count, and no rates."""
+    meter = {"type": "meter", "name": "n", "count": 3, "m1_rate": 0.5}
+    records = Records().snapshot(meter).snapshot(meter, key=b"app-2")
+    assert (records.sum()["count"], records.sum()["m1_rate"]) == (6, 1.0)
+    silent = records.sum(at=3000)
+    assert silent == {"count": 6, "lives": 0, "instances": 0, "retired": 0}
+
+
+def test_quantiles_are_of_the_merged_sketches() -> None:
+    """Rule 7: three values of bin 0 and one of bin 64 have their median in bin 0; the 999th of 1000 is the largest."""
+    records = Records().snapshot(histogram(3, sum=3, sketch=sketch(0, 1, 0, 3, 0)))
+    records.snapshot(histogram(1, sum=4, min=4, max=4, sketch=sketch(0, 1, 128, 1, 1, 0)), key=b"app-2")
+    found = records.sum("h")
+    assert (found["count"], found["sum"], found["min"], found["max"]) == (4, 7, 4, 4)
+    gamma = 1.01 / 0.99
+    assert math.isclose(found["p50"], 2 / (gamma + 1))
+    assert math.isclose(found["p999"], 2 / (gamma + 1))
+    assert records.replay.apply(0, BEGIN_MS, b"app-3", None) == []
+    records.snapshot(histogram(9, sketch=sketch(0, 1, 128, 1, 9, 0)), key=b"app-3")
+    assert math.isclose(records.sum("h")["p999"], 2 * gamma**64 / (gamma + 1))
+
+
+def test_one_life_without_a_sketch_takes_the_quantiles_away() -> None:
+    """Rule 7: they are of the whole count, or absent; a life that counted nothing needs no sketch."""
+    records = Records().snapshot(histogram(3, sketch=sketch(0, 1, 0, 3, 0)))
+    assert "p50" in records.snapshot(histogram(0), key=b"app-2").sum("h")
+    assert "p50" not in records.snapshot(histogram(1), key=b"app-3").sum("h")
+
+
+def test_bins_far_below_the_largest_are_counted_in_the_lowest_that_is_kept() -> None:
+    """A value 2,048 bins and more below the largest stands where the 2,048th bin stands."""
+    records = Records().snapshot(histogram(9, sketch=sketch(0, 1, 0, 9, 0)))
+    records.snapshot(histogram(1, sketch=sketch(0, 1, 0xC0, 0x2E, 1, 0)), key=b"app-2")  # bin 2976
+    gamma = 1.01 / 0.99
+    assert math.isclose(records.sum("h")["p50"], 2 * gamma ** (2976 - 2047) / (gamma + 1))
+
+
+@pytest.mark.parametrize("value", [b"{", b"\xff", b"[]", b'{"name":"a","value":-1}', b'{"metrics":{}}', b"[" * 100_000])
+def test_what_can_not_be_read_is_refused(value: bytes) -> None:
+    """Rule 8: a dead letter, and nothing else."""
+    assert len(Records().append(b"app-1", value).refused) == 1
+
+
+@pytest.mark.parametrize("key", [None, b"", b"\xff", b"k" * 1025, b"nul\0"])
+def test_a_key_that_is_no_instance_is_refused(key: bytes | None) -> None:
+    """Rule 8: the instance must be known, be it for a tombstone."""
+    assert len(Records().append(key, None).refused) == 1
+
+
+@pytest.mark.parametrize("value", ["NaN", "null", "1e400", '"1"', "true"])
+def test_a_gauge_that_is_no_number_is_refused_alone(value: str) -> None:
+    """Rule 8: one bad gauge does not freeze its neighbours."""
+    text = json.dumps({"v": 1, "app": "shop", "life": FIRST, "part": 0, "seq": 1, "ts": 0, "every_ms": 1000})[:-1]
+    bad = '{"type":"gauge","name":"g","value":' + value + "}"
+    good = '{"type":"counter","name":"n","count":1}'
+    records = Records().append(b"app-1", (text + f',"final":false,"metrics":[{bad},{good}]}}').encode())
+    assert len(records.refused) == 1
+    assert records.sum()["count"] == 1
+
+
+def test_a_metric_that_is_missing_keeps_its_count_and_loses_its_gauge() -> None:
+    """Rule 9: what the newest snapshot of its part does not have is not of this moment."""
+    records = Records().snapshot(counter(5), gauge(1)).snapshot(seq=2)
+    assert records.sum() == {"count": 5, "lives": 0, "instances": 0, "retired": 0}
+    assert records.sum("g")["number"] == 0
+
+
+def test_positions_keep_the_lowest_start_and_the_highest_end() -> None:
+    """Rule 9: of all lives, and within a life, for good."""
+    records = Records()
+    for seq, (start, position) in enumerate([(5, 9), (7, 8), (4, 6)], 1):
+        records.snapshot({"type": "position", "name": "p", "start": start, "position": position}, seq=seq)
+    assert (records.sum("p")["start"], records.sum("p")["position"]) == (4, 9)
+
+
+def test_a_tombstone_takes_out_what_lives_and_a_higher_seq_brings_it_back() -> None:
+    """Rule 10: the seqs stay, so that a duplicate does not bring it back; what was folded stays."""
+    records = Records().snapshot(counter(1), key=b"app-1", life=SECOND).append(b"x", None, at=DAY_MS)
+    header = {"prev": BEGIN_MS + DAY_MS - 1, "at": DAY_MS}
+    records.snapshot(counter(5), seq=3, **header).append(b"app-1", None, at=DAY_MS)
+    assert records.sum()["count"] == 1
+    assert records.snapshot(counter(5), seq=3, **header).sum()["count"] == 1
+    assert records.snapshot(counter(4), seq=4, **header).sum()["count"] == 5
+
+
+def test_the_short_form_adds_up_over_restarts_until_a_tombstone() -> None:
+    """A lower value is a restart: what was counted before is kept. Only a tombstone ends it, and ends it all."""
+    records = Records().short(5).short(7).short(2)
+    assert records.sum()["count"] == 9
+    assert records.append(b"x", None, at=10 * DAY_MS).sum()["count"] == 9
+    assert records.append(b"script", None, at=10 * DAY_MS).sum()["count"] == 0
+
+
+def test_beyond_a_limit_the_rest_counts() -> None:
+    """Rule 11: metrics beyond those of a record or of a life are one dead letter, a record too large another."""
+    records = Records(Settings(max_metrics=2, max_record_bytes=500))
+    assert len(records.snapshot(*(counter(1, name) for name in "abcd")).refused) == 1
+    assert [identity[2] for identity in records.replay.identities()] == ["a", "b"]
+    assert len(records.snapshot(counter(1, "e"), counter(2, "a"), seq=2).refused) == 1
+    assert records.sum("a")["count"] == 2
+    assert len(records.snapshot(counter(1, "x" * 500), seq=3).refused) == 1
