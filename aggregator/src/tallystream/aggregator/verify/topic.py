@@ -57,17 +57,21 @@ class Reader:
     def _fetch(self) -> bool:
         """Wait for records; False at the partition's end."""
         for _ in range(int(PATIENCE_S)):
-            for message in self._consumer.consume(FETCH, timeout=1.0):
+            first = self._consumer.poll(1.0)
+            # What is there already comes without waiting: `consume` alone would wait until it has as many.
+            messages = [] if first is None else [first, *self._consumer.consume(FETCH, timeout=0)]
+            ended = False
+            for message in messages:
                 error = message.error()
                 if error is None:
                     offset = message.offset()
                     self._waiting.append(Raw(offset or 0, message.timestamp()[1], message.key(), message.value()))
-                elif error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 (librdkafka's name for it)
+                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 (librdkafka's name for it)
+                    ended = True
+                else:
                     raise TallystreamError(f"{self._name}: offset {self._next} can't be read: {error.str()}.")
-                elif not self._waiting:
-                    return False
-            if self._waiting:
-                return True
+            if self._waiting or ended:
+                return bool(self._waiting)
         raise TallystreamError(f"{self._name}: the broker has sent nothing for {PATIENCE_S:g} s.")
 
     def close(self) -> None:

@@ -1,0 +1,218 @@
+"""`tallystream verify` on a real broker, against what a real aggregator published: it agrees, and it can disagree."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import time
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from support.kafka import aggregator, command, committed, latest_sums, read_topic
+from support.wait import wait_until
+from tallystream.aggregator.topics import Topics, create_topics
+from tallystream.reporter import record
+from tallystream.reporter.sketch import Sketch
+from tallystream.reporter.ulid import new_ulid
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tallystream.compose.servers.broker import KafkaBroker
+
+pytestmark = pytest.mark.integration
+
+RETIRE_AFTER_H = "0.005"
+"""18 s: lives retire while the test runs, and are folded into the base."""
+
+INSTANCES, BURSTS = 12, 4
+
+
+@dataclass(frozen=True)
+class Summed:
+    """Topics that an aggregator has read to the end; and a moment of the ledger after the first burst of records."""
+
+    servers: str
+    topics: Topics
+    poison: int
+    records: int
+    after_first_burst: str
+
+
+class Application:
+    """Instances of one application, seeded: all metric types, duplicates, old records, restarts, poison, tombstones."""
+
+    def __init__(self, servers: str, topic: str) -> None:
+        self._producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True})
+        self._topic = topic
+        self._random = random.Random(11)
+        self._lives = [new_ulid(int(time.time() * 1000)) for _ in range(INSTANCES)]
+        self._values: list[list[float]] = [[] for _ in range(INSTANCES)]
+        self._seqs = [0] * INSTANCES
+        self.poison = self.records = 0
+
+    def burst(self, records: int) -> None:
+        """Publish about that many records and return when the broker has them."""
+        for instance in range(INSTANCES):  # lives that began in the burst before may be too old by now
+            self._restart(instance)
+        for _ in range(records):
+            self._step(self._random.randrange(INSTANCES), self._random.random())
+        assert self._producer.flush(60) == 0
+
+    def _restart(self, instance: int) -> None:
+        self._lives[instance] = new_ulid(int(time.time() * 1000))
+        self._values[instance], self._seqs[instance] = [], 0
+
+    def _step(self, instance: int, chance: float) -> None:
+        key = f"orders-{instance}"
+        if chance < 0.03:
+            self.poison += 1
+            self._send(key, self._random.choice([b"{", b"\xff\xfe", b"[]", b'{"name":"x","value":-1}']))
+        elif chance < 0.05:
+            self._send(key, None)
+        elif chance < 0.1:
+            self._send("script", json.dumps({"name": "runs", "value": self._random.randrange(9)}).encode())
+        elif chance < 0.15:
+            self._restart(instance)
+        else:
+            value = self._snapshot(instance, final=chance > 0.98)
+            self._send(key, value)
+            if chance > 0.9:
+                self._send(key, value)
+
+    def _send(self, key: str, value: bytes | None) -> None:
+        self.records += 1
+        self._producer.produce(self._topic, key=key.encode(), value=value)
+
+    def _snapshot(self, instance: int, *, final: bool) -> bytes:
+        values = self._values[instance]
+        values += [self._random.expovariate(3) for _ in range(self._random.randrange(5))]
+        self._seqs[instance] += 1
+        count, sketch = len(values), Sketch()
+        sketch.add(values)
+        spread: dict[str, Any] = {"count": count, "sum": sum(values), "sketch": sketch.encode()}
+        if values:
+            spread |= {"min": min(values), "max": max(values)}
+        metrics: list[record.Metric] = [
+            record.Counter(name="records.processed", tags={"topic": "orders"}, count=count),
+            record.Gauge(name="queue", value=self._random.random()),
+            record.UpDown(name="open", value=instance),
+            record.Meter(name="calls", count=count, m1_rate=self._random.random()),
+            record.Histogram(name="size", **spread),
+            record.Timer(name="request.time", m5_rate=0.1, **spread),
+            record.Position(
+                name="orders.position", tags={"topic": "orders", "partition": "0"}, start=3, position=count
+            ),
+        ]
+        header: dict[str, Any] = {"life": self._lives[instance], "part": 0, "seq": self._seqs[instance]}
+        header |= {"ts": 0, "every_ms": 1000, "final": final}
+        return record.encode(record.Snapshot(app="orders", metrics=metrics, **header))
+
+
+@pytest.fixture(scope="module")
+def summed(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Summed:
+    """Two partitions of records in several batches, summed; lives have fallen silent and retired."""
+    servers, folder = broker.bootstrap_servers, tmp_path_factory.mktemp("verify")
+    topics = Topics(f"t{uuid.uuid4().hex[:8]}-")
+    create_topics(AdminClient({"bootstrap.servers": servers}), topics, partitions=2)
+    application = Application(servers, topics.metrics)
+    application.burst(200)
+    with aggregator(servers, topics.prefix, folder, "--retire-after-h", RETIRE_AFTER_H) as process:
+        _wait_for_the_end(servers, topics)
+        after_first_burst = f"ledger:{_utc(time.time())}"
+        for _ in range(BURSTS - 1):
+            application.burst(200)
+            _wait_for_the_end(servers, topics)
+        wait_until(lambda: _living(servers, topics) == 0, 120, "everybody's silence is noticed")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(120) == 0
+    return Summed(servers, topics, application.poison, application.records, after_first_burst)
+
+
+def _utc(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{int(seconds % 1 * 1000):03}"
+
+
+def _wait_for_the_end(servers: str, topics: Topics) -> None:
+    ends = dict.fromkeys((0, 1), 0)
+    for read in read_topic(servers, topics.metrics):
+        ends[read.partition] = read.offset + 1
+    group = topics.prefix + "tallystream-aggregator"
+
+    def there() -> bool:
+        return all(committed(servers, group, topics.metrics, partition) >= end for partition, end in ends.items())
+
+    wait_until(there, 300, "everything is summed")
+
+
+def _living(servers: str, topics: Topics) -> int:
+    return sum(row.lives for key, row in latest_sums(servers, topics.agg).items() if key[0] == "orders")
+
+
+def _verify(summed: Summed, *options: str) -> subprocess.CompletedProcess[str]:
+    common = ("--bootstrap-servers", summed.servers, "--topic-prefix", summed.topics.prefix)
+    arguments = ("verify", *common, "--retire-after-h", RETIRE_AFTER_H, *options)
+    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_the_newest_sums_of_a_real_run_agree(summed: Summed) -> None:
+    """Every sum, of every type, and every dead letter: exit code 0, and nothing is left out of the comparison."""
+    verified = _verify(summed, "--json")
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    said = json.loads(verified.stdout)
+    assert said["agree"]
+    assert said["differences"] == []
+    assert said["records"] == len(read_topic(summed.servers, summed.topics.metrics))
+    assert said["sums"] == len(latest_sums(summed.servers, summed.topics.agg)) == 8
+    assert (said["unordered"], said["compacted"], said["complete"]) == (0, 0, True)
+    assert said["letters"] >= summed.poison > 0
+    assert any(row.retired for row in latest_sums(summed.servers, summed.topics.agg).values())
+
+
+def test_every_sum_of_a_period_agrees(summed: Summed) -> None:
+    """With --from and --to it is not only the newest: all that were published between the two, and none outside."""
+    later = json.loads(_verify(summed, "--json", "--from", summed.after_first_burst).stdout)
+    earlier = json.loads(_verify(summed, "--json", "--to", summed.after_first_burst).stdout)
+    everything = json.loads(_verify(summed, "--json", "--from", "2020-01-01").stdout)
+    assert (later["differences"], earlier["differences"], everything["differences"]) == ([], [], [])
+    assert 0 < earlier["sums"] <= 8 < later["sums"] < everything["sums"]
+    assert 0 < earlier["records"] < everything["records"]
+
+
+def test_a_sum_that_was_tampered_with_is_named(summed: Summed, tmp_path: Path) -> None:
+    """One more than there was, under the same key and the next batch: exit code 1, and a table with that row alone."""
+    (key, value) = next(
+        (read.key, json.loads(read.value or b""))
+        for read in reversed(read_topic(summed.servers, summed.topics.agg))
+        if b"records.processed" in (read.key or b"")
+    )
+    value |= {"count": value["count"] + 1, "batch": value["batch"] + 1}
+    producer = Producer({"bootstrap.servers": summed.servers})
+    producer.produce(summed.topics.agg, key=key, value=json.dumps(value).encode())
+    assert producer.flush(30) == 0
+    verified = _verify(summed)
+    assert verified.returncode == 1, verified.stdout + verified.stderr
+    rows = [line for line in verified.stdout.splitlines() if "records.processed" in line]
+    assert len(rows) == 1
+    assert all(word in rows[0] for word in ("orders", "count", str(value["count"]), str(value["count"] - 1)))
+    assert "1 difference" in verified.stdout
+
+
+def test_a_topic_whose_beginning_was_deleted_can_not_be_verified(summed: Summed) -> None:
+    """Sums can't be replayed from nothing: one sentence says so, and from when on they could; exit code 2."""
+    admin = AdminClient({"bootstrap.servers": summed.servers})
+    for future in admin.delete_records([TopicPartition(summed.topics.metrics, 1, 10)]).values():
+        future.result()
+    verified = _verify(summed)
+    assert verified.returncode == 2, verified.stdout + verified.stderr
+    (sentence,) = verified.stderr.strip().splitlines()
+    assert "deleted" in sentence
+    assert "{1: 10}" in sentence
+    assert "earliest exact start" in sentence
