@@ -11,6 +11,7 @@ from tallystream.reporter.selection import Selection, Shape
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tallystream.reporter._reportable import Reportable
     from tallystream.reporter.record import Metric
     from tallystream.reporter.registry import MetricRegistry
 
@@ -35,7 +36,7 @@ class SimpleReporter(ScheduledReporter):
 
     def __init__(
         self,
-        registry: MetricRegistry,
+        registry: MetricRegistry | Reportable,
         *,
         interval: float = 10.0,
         include: Sequence[str] = ("*",),

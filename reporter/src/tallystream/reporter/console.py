@@ -11,6 +11,7 @@ from tallystream.reporter._simple import SimpleReporter
 from tallystream.reporter.lines import readable
 
 if TYPE_CHECKING:
+    from tallystream.reporter._reportable import Reportable
     from tallystream.reporter.record import Metric
     from tallystream.reporter.registry import MetricRegistry
 
@@ -26,7 +27,7 @@ class ConsoleReporter(SimpleReporter):
 
     kind: ClassVar[str] = "console"
 
-    def __init__(self, registry: MetricRegistry, *, stream: TextIO | None = None, **options: Any) -> None:
+    def __init__(self, registry: MetricRegistry | Reportable, *, stream: TextIO | None = None, **options: Any) -> None:
         super().__init__(registry, **options)
         self._stream = stream
 
@@ -54,7 +55,7 @@ class LoggingReporter(SimpleReporter):
 
     def __init__(
         self,
-        registry: MetricRegistry,
+        registry: MetricRegistry | Reportable,
         *,
         logger: logging.Logger | str = "tallystream.metrics",
         level: int = logging.INFO,

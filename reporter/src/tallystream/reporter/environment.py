@@ -6,12 +6,16 @@ import os
 import socket
 from typing import TYPE_CHECKING, Any
 
+from tallystream.reporter._names import check_name
+from tallystream.reporter._reportable import registry_of
 from tallystream.reporter.errors import ConfigError
 from tallystream.reporter.kafka import KafkaReporter
 from tallystream.reporter.registry import MetricRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from tallystream.reporter._reportable import Reportable
 
 PREFIX = "TALLYSTREAM_"
 KAFKA_PREFIX = PREFIX + "KAFKA_"
@@ -26,9 +30,12 @@ def report(
     interval: float | None = None,
     topic: str | None = None,
     options: Mapping[str, Any] | None = None,
+    registry: MetricRegistry | Reportable | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> MetricRegistry:
-    """Return a new registry that a started `KafkaReporter` reports; the reporter is `registry.reporter`.
+    """Return a registry that a started `KafkaReporter` reports, a new one or the given one, which is then named `app`.
+
+    The reporter is `registry.reporter`.
 
     What is not given comes from the environment: TALLYSTREAM_BOOTSTRAP_SERVERS (else localhost:9092),
     TALLYSTREAM_INSTANCE (else the host's name), TALLYSTREAM_INTERVAL in seconds (else 1), TALLYSTREAM_TOPIC (else
@@ -38,18 +45,19 @@ def report(
     Raises:
         ConfigError: something can't be used; the message names the argument or the variable, and never a secret.
     """
-    registry = MetricRegistry(app)
+    reported = MetricRegistry(app) if registry is None else registry_of(registry)
+    reported.app = check_name("app", app)
     prefix = environment.get(PREFIX + "TOPIC_PREFIX", "")
     reporter = KafkaReporter(
-        registry,
+        reported,
         bootstrap_servers=_pick(bootstrap_servers, environment.get(PREFIX + "BOOTSTRAP_SERVERS"), "localhost:9092"),
         instance=_pick(instance, environment.get(PREFIX + "INSTANCE"), socket.gethostname()),
         interval=_interval(environment) if interval is None else interval,
         topic=_pick(topic, environment.get(PREFIX + "TOPIC"), prefix + "metrics"),
         options={**kafka_options(environment), **(options or {})},
     )
-    registry.reporter = reporter.start()
-    return registry
+    reported.reporter = reporter.start()
+    return reported
 
 
 def kafka_options(environment: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -10,6 +10,7 @@ from tallystream.reporter._simple import SimpleReporter
 from tallystream.reporter.lines import graphite
 
 if TYPE_CHECKING:
+    from tallystream.reporter._reportable import Reportable
     from tallystream.reporter.record import Metric
     from tallystream.reporter.registry import MetricRegistry
 
@@ -30,7 +31,7 @@ class GraphiteReporter(SimpleReporter):
 
     def __init__(
         self,
-        registry: MetricRegistry,
+        registry: MetricRegistry | Reportable,
         *,
         instance: str,
         host: str = "localhost",
@@ -41,7 +42,7 @@ class GraphiteReporter(SimpleReporter):
     ) -> None:
         super().__init__(registry, **options)
         self._where, self._timeout, self._prefix = (host, port), timeout, prefix
-        self._tags = {"app": registry.app, "instance": check_instance(instance)}
+        self._tags = {"app": self.registry.app, "instance": check_instance(instance)}
 
     def _write(self, metrics: list[Metric], ts_ms: int) -> int:
         lines = [

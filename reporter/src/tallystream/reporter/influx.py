@@ -10,6 +10,7 @@ from tallystream.reporter.errors import ConfigError, TallystreamError
 from tallystream.reporter.lines import influx
 
 if TYPE_CHECKING:
+    from tallystream.reporter._reportable import Reportable
     from tallystream.reporter.record import Metric
     from tallystream.reporter.registry import MetricRegistry
 
@@ -33,7 +34,7 @@ class InfluxReporter(SimpleReporter):
 
     def __init__(
         self,
-        registry: MetricRegistry,
+        registry: MetricRegistry | Reportable,
         *,
         instance: str,
         url: str,
@@ -55,7 +56,7 @@ class InfluxReporter(SimpleReporter):
         query = urlencode({"org": org, "bucket": bucket, "precision": "ms"})
         self._path = f"{parts.path.rstrip('/')}/api/v2/write?{query}"
         self._headers = {"Authorization": f"Token {token}", "Content-Type": "text/plain; charset=utf-8"}
-        self._tags = {"app": registry.app, "instance": check_instance(instance)}
+        self._tags = {"app": self.registry.app, "instance": check_instance(instance)}
 
     def _write(self, metrics: list[Metric], ts_ms: int) -> int:
         from http.client import HTTPException

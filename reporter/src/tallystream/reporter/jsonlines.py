@@ -12,6 +12,7 @@ from tallystream.reporter._simple import SimpleReporter
 if TYPE_CHECKING:
     from os import PathLike
 
+    from tallystream.reporter._reportable import Reportable
     from tallystream.reporter.record import Metric
     from tallystream.reporter.registry import MetricRegistry
 
@@ -31,7 +32,7 @@ class JsonLinesReporter(SimpleReporter):
 
     kind: ClassVar[str] = "jsonlines"
 
-    def __init__(self, registry: MetricRegistry, *, path: str | PathLike[str], **options: Any) -> None:
+    def __init__(self, registry: MetricRegistry | Reportable, *, path: str | PathLike[str], **options: Any) -> None:
         super().__init__(registry, **options)
         self._path = Path(path)
 

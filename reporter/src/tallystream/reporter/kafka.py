@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
 
     from tallystream.reporter._life import Doubt, Outgoing
+    from tallystream.reporter._reportable import Reportable
     from tallystream.reporter.record import Snapshot
     from tallystream.reporter.registry import MetricRegistry
 
@@ -51,7 +52,7 @@ class KafkaReporter(ScheduledReporter):
 
     def __init__(
         self,
-        registry: MetricRegistry,
+        registry: MetricRegistry | Reportable,
         *,
         bootstrap_servers: str,
         instance: str,
@@ -73,7 +74,7 @@ class KafkaReporter(ScheduledReporter):
         self._make_producer = producer
         self._producer: Producer | None = None
         self._account: _accounts.Account | None = None
-        self._lives = Lives(registry.app, 1000)
+        self._lives = Lives(self.registry.app, 1000)
         self._owed = self._broken = self._closing = False
 
     def __repr__(self) -> str:

@@ -13,6 +13,7 @@ from weakref import WeakSet
 
 from tallystream.reporter._forks import Step, after_fork_in_child
 from tallystream.reporter._own import OwnMetrics
+from tallystream.reporter._reportable import registry_of
 from tallystream.reporter.errors import ConfigError
 from tallystream.reporter.record import MAX_EVERY_MS, MIN_EVERY_MS
 from tallystream.reporter.schedule import Schedule
@@ -20,6 +21,7 @@ from tallystream.reporter.schedule import Schedule
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from tallystream.reporter._reportable import Reportable
     from tallystream.reporter.registry import MetricRegistry
 
 ATTEND_EVERY = 0.05
@@ -48,9 +50,10 @@ class ScheduledReporter(ABC):
     kind: ClassVar[str]
     """The tag `reporter` of its own metrics."""
 
-    def __init__(self, registry: MetricRegistry, *, interval: float, own_metrics: bool = True) -> None:
+    def __init__(self, registry: MetricRegistry | Reportable, *, interval: float, own_metrics: bool = True) -> None:
         if not MIN_EVERY_MS <= interval * 1000 <= MAX_EVERY_MS:
             raise ConfigError("interval", interval, f"use {MIN_EVERY_MS / 1000} to {MAX_EVERY_MS // 1000} seconds")
+        registry = registry_of(registry)
         self.registry, self.interval = registry, interval
         self.failures = 0
         self.last_error: str | None = None

@@ -10,6 +10,7 @@ from tallystream.reporter.clock import Instant
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tallystream.reporter._reportable import Reportable
     from tallystream.reporter.record import Metric
     from tallystream.reporter.registry import MetricRegistry
 
@@ -50,7 +51,7 @@ class InMemoryReporter(SimpleReporter):
 
     kind: ClassVar[str] = "memory"
 
-    def __init__(self, registry: MetricRegistry, *, own_metrics: bool = False, **options: Any) -> None:
+    def __init__(self, registry: MetricRegistry | Reportable, *, own_metrics: bool = False, **options: Any) -> None:
         super().__init__(registry, own_metrics=own_metrics, **options)
         self.reports: list[list[Metric]] = []
 

@@ -1,0 +1,77 @@
+"""pyformance's API on Tallystream: one import is changed, and the registry can be given to any of our reporters.
+
+    from tallystream.reporter import KafkaReporter
+    from tallystream.reporter import pyformance_compat as pyformance
+
+    pyformance.counter("records").inc()
+    registry = pyformance.global_registry()
+    registry.app = "orders"
+    KafkaReporter(registry, bootstrap_servers="localhost:9092", instance="orders-1").start()
+
+Results are pyformance 0.4's, where those are not bugs; docs/pyformance.md names each difference.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tallystream.reporter.pyformance_compat import decorators, meters, registry, stats
+from tallystream.reporter.pyformance_compat.meters.counter import CounterFellWarning
+from tallystream.reporter.pyformance_compat.registry import (
+    MetricsRegistry,
+    RegexRegistry,
+    clear,
+    count_calls,
+    counter,
+    dump_metrics,
+    gauge,
+    global_registry,
+    hist_calls,
+    histogram,
+    meter,
+    meter_calls,
+    set_global_registry,
+    time_calls,
+    timer,
+)
+
+if TYPE_CHECKING:
+    from tallystream.reporter.pyformance_compat import reporters
+
+    call_too_long: Any
+
+__all__ = [
+    "CounterFellWarning",
+    "MetricsRegistry",
+    "RegexRegistry",
+    "call_too_long",
+    "clear",
+    "count_calls",
+    "counter",
+    "decorators",
+    "dump_metrics",
+    "gauge",
+    "global_registry",
+    "hist_calls",
+    "histogram",
+    "meter",
+    "meter_calls",
+    "meters",
+    "registry",
+    "reporters",
+    "set_global_registry",
+    "stats",
+    "time_calls",
+    "timer",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # What most programs never ask for is imported when they do.
+    if name == "reporters":
+        from importlib import import_module
+
+        return import_module(f"{__name__}.reporters")
+    if name == "call_too_long":
+        return meters.timer.call_too_long
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

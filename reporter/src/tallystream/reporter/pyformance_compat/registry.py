@@ -1,0 +1,58 @@
+"""The registries, the global one, its functions and the decorators: all names of pyformance's module."""
+
+from __future__ import annotations
+
+from tallystream.reporter.pyformance_compat._global import (
+    clear,
+    counter,
+    dump_metrics,
+    gauge,
+    global_registry,
+    histogram,
+    meter,
+    set_global_registry,
+    timer,
+)
+from tallystream.reporter.pyformance_compat._metrics_registry import MetricsRegistry, RegexRegistry
+from tallystream.reporter.pyformance_compat.decorators import (
+    count_calls,
+    get_qualname,
+    hist_calls,
+    meter_calls,
+    time_calls,
+)
+from tallystream.reporter.pyformance_compat.meters import (
+    CallbackGauge,
+    Counter,
+    Gauge,
+    Histogram,
+    Meter,
+    SimpleGauge,
+    Timer,
+)
+
+__all__ = [
+    "CallbackGauge",
+    "Counter",
+    "Gauge",
+    "Histogram",
+    "Meter",
+    "MetricsRegistry",
+    "RegexRegistry",
+    "SimpleGauge",
+    "Timer",
+    "clear",
+    "count_calls",
+    "counter",
+    "dump_metrics",
+    "gauge",
+    "get_qualname",
+    "global_registry",
+    "hist_calls",
+    "histogram",
+    "meter",
+    "meter_calls",
+    "set_global_registry",
+    "time_calls",
+    "timer",
+]

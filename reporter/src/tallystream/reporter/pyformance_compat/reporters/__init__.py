@@ -1,0 +1,43 @@
+"""The reporters, each imported when it is asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tallystream.reporter.pyformance_compat.reporters.carbon_reporter import CarbonReporter, UdpCarbonReporter
+    from tallystream.reporter.pyformance_compat.reporters.console_reporter import ConsoleReporter
+    from tallystream.reporter.pyformance_compat.reporters.csv_reporter import CsvReporter
+    from tallystream.reporter.pyformance_compat.reporters.influx import InfluxReporter
+    from tallystream.reporter.pyformance_compat.reporters.reporter import Reporter
+    from tallystream.reporter.pyformance_compat.reporters.syslog_reporter import SysLogReporter
+
+__all__ = [
+    "CarbonReporter",
+    "ConsoleReporter",
+    "CsvReporter",
+    "InfluxReporter",
+    "Reporter",
+    "SysLogReporter",
+    "UdpCarbonReporter",
+]
+
+_MODULES = {
+    "CarbonReporter": "carbon_reporter",
+    "ConsoleReporter": "console_reporter",
+    "CsvReporter": "csv_reporter",
+    "HostedGraphiteReporter": "hosted_graphite_reporter",
+    "InfluxReporter": "influx",
+    "NewRelicReporter": "newrelic_reporter",
+    "OpenTSDBReporter": "opentsdb_reporter",
+    "Reporter": "reporter",
+    "SysLogReporter": "syslog_reporter",
+    "UdpCarbonReporter": "carbon_reporter",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,117 @@
+"""The reporter to InfluxDB 1.x, and to what speaks its write protocol (2.x by its compatibility API)."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import TYPE_CHECKING, Any
+
+from tallystream.reporter.pyformance_compat.reporters.reporter import Reporter
+
+if TYPE_CHECKING:
+    from tallystream.reporter.pyformance_compat._clock import Clock
+    from tallystream.reporter.pyformance_compat._metrics_registry import MetricsRegistry
+
+DEFAULT_INFLUX_SERVER = "127.0.0.1"
+DEFAULT_INFLUX_PORT = 8086
+DEFAULT_INFLUX_DATABASE = "metrics"
+DEFAULT_INFLUX_PROTOCOL = "http"
+TIMEOUT = 5.0
+"""Seconds for each answer."""
+
+_MEASUREMENT = str.maketrans({",": "\\,", " ": "\\ ", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
+
+LOG = logging.getLogger("tallystream.reporter.pyformance")
+
+
+class InfluxReporter(Reporter):
+    """Writes each report: a point a key, a field an attribute, in seconds.
+
+    Delivery: none is promised. What can't be written is logged, with InfluxDB's reason, and the next report has the
+    newer values. Values that are neither finite numbers nor text are left out.
+
+    Args:
+        registry, reporting_interval, clock: as in Reporter.
+        prefix: put before each key, with a point between.
+        database: where the points go.
+        server, port, protocol: where InfluxDB answers.
+        username, password: sent as HTTP basic authentication, and logged nowhere.
+        autocreate_database: whether to make the database before the first report.
+    """
+
+    def __init__(  # noqa: PLR0917 - pyformance's order
+        self,
+        registry: MetricsRegistry | None = None,
+        reporting_interval: float = 5,
+        prefix: str = "",
+        database: str = DEFAULT_INFLUX_DATABASE,
+        server: str = DEFAULT_INFLUX_SERVER,
+        username: str | None = None,
+        password: str | None = None,
+        port: int = DEFAULT_INFLUX_PORT,
+        protocol: str = DEFAULT_INFLUX_PROTOCOL,
+        autocreate_database: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(registry, reporting_interval, clock)
+        self.prefix = prefix
+        self.database = database
+        self.username = username
+        self.password = password
+        self.port = port
+        self.protocol = protocol
+        self.server = server
+        self.autocreate_database = autocreate_database
+        self._did_create_database = False
+
+    def report_now(self, registry: MetricsRegistry | None = None, timestamp: float | None = None) -> None:
+        """Write one report; a failure is logged, not raised."""
+        if self.autocreate_database and not self._did_create_database:
+            statement = 'CREATE DATABASE "{}"'.format(self.database.replace('"', '\\"'))
+            self._did_create_database = self._post("/query", {"q": statement}, b"")
+        values, seconds = self._asked(registry, timestamp)
+        prefix = f"{self.prefix}." if self.prefix else ""
+        lines = [_line(f"{prefix}{key}", attributes, seconds) for key, attributes in values.items()]
+        data = "\n".join(line for line in lines if line).encode()
+        if data:
+            self._post("/write", {"db": self.database, "precision": "s"}, data)
+
+    def _post(self, path: str, query: dict[str, str], data: bytes) -> bool:
+        from base64 import b64encode
+        from http.client import HTTPConnection, HTTPException, HTTPSConnection
+        from urllib.parse import urlencode
+
+        headers = {"Content-Type": "text/plain; charset=utf-8"}
+        if self.username:
+            headers["Authorization"] = "Basic " + b64encode(f"{self.username}:{self.password or ''}".encode()).decode()
+        connect = HTTPSConnection if self.protocol == "https" else HTTPConnection
+        connection = connect(self.server, int(self.port), timeout=TIMEOUT)
+        try:
+            connection.request("POST", f"{path}?{urlencode(query)}", data, headers)
+            answer = connection.getresponse()
+            said = answer.read(500).decode(errors="replace").strip()
+        except (OSError, HTTPException) as error:
+            self.failures += 1
+            LOG.warning("InfluxDB at %s:%s can't be asked for %s: %s", self.server, self.port, path, error)
+            return False
+        finally:
+            connection.close()
+        if not 200 <= answer.status < 300:
+            self.failures += 1
+            LOG.warning("InfluxDB at %s:%s answered %s to %s: %s", self.server, self.port, answer.status, path, said)
+            return False
+        return True
+
+
+def _line(key: str, attributes: dict[str, Any], seconds: int) -> str | None:
+    fields = [f"{name}={text}" for name, value in attributes.items() if (text := _field(value)) is not None]
+    # A backslash at the end would escape what follows, and `#` at the beginning would make the line a comment.
+    measurement = (key + "_" if key.endswith("\\") else key).translate(_MEASUREMENT)
+    measurement = "_" + measurement if measurement[:1] in ("", "#") else measurement
+    return f"{measurement} {','.join(fields)} {seconds}" if fields else None
+
+
+def _field(value: Any) -> str | None:
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return str(value) if isinstance(value, int | float) and math.isfinite(value) else None

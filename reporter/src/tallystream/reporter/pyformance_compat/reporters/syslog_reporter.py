@@ -1,0 +1,63 @@
+"""The reporter to the system's log: a JSON object a report."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import socket
+from logging.handlers import SysLogHandler
+from typing import TYPE_CHECKING
+
+from tallystream.reporter.pyformance_compat.reporters.reporter import Reporter
+
+if TYPE_CHECKING:
+    from tallystream.reporter.pyformance_compat._clock import Clock
+    from tallystream.reporter.pyformance_compat._metrics_registry import MetricsRegistry
+
+DEFAULT_SYSLOG_ADDRESS = "/dev/log"
+DEFAULT_SYSLOG_SOCKTYPE = socket.SOCK_DGRAM
+DEFAULT_SYSLOG_FACILITY = SysLogHandler.LOG_USER
+
+
+class SysLogReporter(Reporter):
+    """Logs each report as `{"KEY.ATTRIBUTE": value, …, "timestamp": epoch seconds}`; NaN and infinity become null.
+
+    Each reporter has a logger of its own, which no other handler sees.
+
+    Args:
+        registry, reporting_interval, clock: as in Reporter.
+        tag: what the messages begin with.
+        address, socktype, facility: as in `logging.handlers.SysLogHandler`.
+
+    Raises:
+        OSError: nobody listens at the address.
+    """
+
+    def __init__(  # noqa: PLR0917 - pyformance's order
+        self,
+        registry: MetricsRegistry | None = None,
+        reporting_interval: float = 5,
+        tag: str | None = "pyformance",
+        clock: Clock | None = None,
+        address: str | tuple[str, int] = DEFAULT_SYSLOG_ADDRESS,
+        socktype: socket.SocketKind = DEFAULT_SYSLOG_SOCKTYPE,
+        facility: int = DEFAULT_SYSLOG_FACILITY,
+    ) -> None:
+        super().__init__(registry, reporting_interval, clock)
+        handler = SysLogHandler(address=address, facility=facility, socktype=socktype)
+        handler.append_nul = False
+        if tag:
+            handler.ident = f"{tag}: "
+        self.logger = logging.Logger("pyformance", logging.INFO)  # noqa: LOG001 - nobody else's, and it goes with us
+        self.logger.addHandler(handler)
+
+    def report_now(self, registry: MetricsRegistry | None = None, timestamp: float | None = None) -> None:
+        """Log one report."""
+        values, seconds = self._asked(registry, timestamp)
+        shown = {
+            f"{key}.{attribute}": None if isinstance(value, float) and not math.isfinite(value) else value
+            for key, attributes in values.items()
+            for attribute, value in attributes.items()
+        }
+        self.logger.info("%s", json.dumps({**shown, "timestamp": seconds}, sort_keys=True, default=str))

@@ -1,0 +1,67 @@
+"""Values of one moment, and their percentiles."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Snapshot:
+    """Values in rising order: `values`."""
+
+    MEDIAN = 0.5
+    P75_Q = 0.75
+    P95_Q = 0.95
+    P99_Q = 0.99
+    P999_Q = 0.999
+
+    def __init__(self, values: Iterable[float]) -> None:
+        self.values = sorted(values)
+
+    def get_size(self) -> int:
+        """Return how many values there are."""
+        return len(self.values)
+
+    def get_median(self) -> float:
+        """Return the 50th percentile."""
+        return self.get_percentile(self.MEDIAN)
+
+    def get_75th_percentile(self) -> float:
+        """Return the 75th percentile."""
+        return self.get_percentile(self.P75_Q)
+
+    def get_95th_percentile(self) -> float:
+        """Return the 95th percentile."""
+        return self.get_percentile(self.P95_Q)
+
+    def get_99th_percentile(self) -> float:
+        """Return the 99th percentile."""
+        return self.get_percentile(self.P99_Q)
+
+    def get_999th_percentile(self) -> float:
+        """Return the 99.9th percentile."""
+        return self.get_percentile(self.P999_Q)
+
+    def get_percentile(self, percentile: float) -> float:
+        """Return the value at a share from 0 to 1, between two neighbours in proportion; 0 where there are no values.
+
+        The rank is share * (n + 1), one of the definitions in R. J. Hyndman and Y. Fan, "Sample Quantiles in
+        Statistical Packages", The American Statistician 50 (1996): type 6.
+
+        Raises:
+            ValueError: the share is out of these bounds.
+        """
+        if not 0 <= percentile <= 1:
+            raise ValueError(f"{percentile} is not in [0..1]")
+        if not self.values:
+            return 0
+        rank = percentile * (len(self.values) + 1)
+        below = int(rank)
+        if below < 1:
+            return self.values[0]
+        if below >= len(self.values):
+            return self.values[-1]
+        low, high = self.values[below - 1 : below + 1]
+        return low + (rank - below) * (high - low)

@@ -1,0 +1,55 @@
+"""The real pyformance beside ours, and the same calls made to both."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from tallystream.reporter import pyformance_compat as ours
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # it imports pkg_resources, which warns of its end
+    import pyformance as real
+    import pyformance.meters
+    import pyformance.registry
+    import pyformance.reporters.carbon_reporter
+    import pyformance.reporters.console_reporter
+    import pyformance.reporters.csv_reporter
+    import pyformance.reporters.influx
+    import pyformance.reporters.syslog_reporter
+
+__all__ = ["Clock", "both", "ours", "real"]
+
+
+class Clock:
+    """A clock as pyformance takes them, moved by the test alone."""
+
+    def __init__(self, now: float = 1_700_000_000) -> None:
+        self.now = now
+
+    def time(self) -> float:
+        """Return the time."""
+        return self.now
+
+    def add(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += seconds
+
+
+def both(program: Callable[[Any, Clock], Any], seed: int = 0) -> tuple[Any, Any]:
+    """Run a program on the real pyformance and on ours, with a clock and the random numbers of its own each.
+
+    Returns what it returned, by the real one and by ours.
+    """
+    results = []
+    for library in (real, ours):
+        random.seed(seed)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=r"setDaemon\(\) is deprecated")
+            warnings.simplefilter("ignore", ours.CounterFellWarning)
+            results.append(program(library, Clock()))
+    return results[0], results[1]

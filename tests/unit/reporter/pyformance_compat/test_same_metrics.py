@@ -1,0 +1,235 @@
+"""The metric classes against the real pyformance: equal calls at equal times give equal results, to the bit."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from support.pyformances import Clock, both, ours, real
+
+FINITE = st.one_of(st.integers(-(2**31) + 2, 2**31 - 2), st.floats(-1e6, 1e6), st.sampled_from([0, 1, 2.5]))
+NOT_NEGATIVE = st.one_of(st.integers(0, 1000), st.floats(0, 1e6))
+PASSING = st.sampled_from([0, 0.5, 1, 4.999, 5, 5.001, 60, 700])
+SEEDS = st.integers(0, 2**32)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.sampled_from(["inc", "dec"]), st.tuples(FINITE)),
+            st.tuples(st.sampled_from(["inc", "dec", "clear"]), st.just(())),
+        )
+    )
+)
+def test_counters(calls: list[tuple[str, tuple[Any, ...]]]) -> None:
+    """Whole numbers and fractions, of both signs, and clears: the same value after every call, of the same type."""
+
+    def program(library: Any, _: Clock) -> list[str]:
+        counter = library.meters.Counter()
+        return [
+            repr((getattr(counter, method)(*arguments), counter.get_count(), type(counter.get_count())))
+            for method, arguments in calls
+        ]
+
+    theirs, mine = both(program)
+    assert mine == theirs
+
+
+def see_histogram(it: Any) -> list[Any]:
+    """Return all that a histogram or timer says; of equal values kept, 2 and 2.0, either may be the first."""
+    kept = it.get_snapshot()
+    kept.values = list(map(float, kept.values))
+    return [
+        *(getattr(it, f"get_{what}")() for what in ("count", "sum", "max", "min", "mean", "stddev", "var")),
+        kept.get_size(),
+        kept.values,
+        kept.get_median(),
+        *(getattr(kept, f"get_{share}th_percentile")() for share in (75, 95, 99, 999)),
+    ]
+
+
+@given(
+    st.lists(st.one_of(FINITE, st.none(), st.tuples(st.sampled_from([1, 60, 1800, 3600, 4000]))), max_size=40),
+    st.sampled_from([{}, {"size": 4}, {"size": 0}, {"size": 3, "alpha": 0.005}, {"alpha": 0.0}]),
+    SEEDS,
+)
+def test_histograms(steps: list[Any], options: dict[str, Any], seed: int) -> None:
+    """Adding (a number), clearing (None), time passing (a tuple): the same statistics and the same sample at each step.
+
+    With equal random numbers even the values that the decaying sample keeps are the same, beyond its size and over the
+    hour after which weights are rescaled. Left out: a mean of exactly -1, of which pyformance makes a new beginning,
+    and a silence so long that weights vanish.
+    """
+    assume(sum(step[0] for step in steps if isinstance(step, tuple)) < 40_000)
+
+    def program(library: Any, clock: Clock) -> list[str]:
+        histogram = library.meters.Histogram(clock=clock, **options)
+        seen = []
+        for step in steps:
+            if step is None:
+                histogram.clear()
+            elif isinstance(step, tuple):
+                clock.add(step[0])
+            else:
+                histogram.add(step)
+                assume(library is ours or histogram.var[0] != -1)
+            seen.append(repr(see_histogram(histogram)))
+        return seen
+
+    theirs, mine = both(program, seed)
+    assert mine == theirs
+
+
+@given(st.lists(st.one_of(NOT_NEGATIVE, st.none(), st.tuples(PASSING), st.just("tick"), st.just("rates"))))
+def test_meters(steps: list[Any]) -> None:
+    """Marking, clearing, ticking, time passing, and reading the weighted rates now and then: the same rates.
+
+    The mean rate is left out where no time has passed, of which pyformance makes a ZeroDivisionError.
+    """
+
+    def program(library: Any, clock: Clock) -> list[str]:
+        meter = library.meters.Meter(clock=clock)
+        seen = []
+        for step in steps:
+            if step is None:
+                meter.clear()
+            elif isinstance(step, tuple):
+                clock.add(step[0])
+            elif step == "tick":
+                meter.tick()
+            elif step == "rates":
+                seen.append(repr([meter.get_one_minute_rate(), meter.get_fifteen_minute_rate()]))
+                seen.append(repr(meter.get_five_minute_rate()))
+            else:
+                meter.mark(step)
+            mean = meter.get_mean_rate() if clock.now > meter.start_time else None
+            seen.append(repr([meter.get_count(), mean]))
+        return seen
+
+    theirs, mine = both(program)
+    assert mine == theirs
+
+
+@given(st.lists(st.one_of(st.tuples(PASSING), st.just("stop"), st.just("clear"), st.just("fail"), st.just("back"))))
+def test_timers(steps: list[Any]) -> None:
+    """Timing by with and by stop, code that raises, a clock that is set back, a sink: the same statistics and rates."""
+
+    def program(library: Any, clock: Clock) -> list[str]:
+        told: list[float] = []
+
+        class Sink:
+            def add(self, seconds: float) -> None:
+                told.append(seconds)
+
+        timer = library.meters.Timer(clock=clock, sink=Sink())
+        clock.add(1)
+        seen: list[Any] = []
+        for step in steps:
+            if step == "clear":
+                timer.clear()
+                clock.add(1)
+            elif step == "stop":
+                context = timer.time("anything", at="all")
+                clock.add(2)
+                seen.append(context.stop())
+            elif step == "fail":
+                with suppress(KeyError), timer.time():
+                    clock.add(3)
+                    raise KeyError
+            elif step == "back":
+                context = timer.time()
+                clock.add(-0.25)
+                seen.append(context.stop())
+                clock.add(0.5)
+            else:
+                with timer.time():
+                    clock.add(step[0])
+            seen += [see_histogram(timer), timer.get_mean_rate(), timer.get_one_minute_rate(), list(told)]
+        return list(map(repr, seen))
+
+    theirs, mine = both(program)
+    assert mine == theirs
+
+
+def test_gauges() -> None:
+    """A base that has no value, a callback asked each time, a value that is set, and one of one's own."""
+
+    def program(library: Any, clock: Clock) -> list[str]:
+        class Own(library.meters.Gauge):  # type: ignore[misc]
+            def get_value(self) -> float:
+                return clock.time()
+
+        with pytest.raises(NotImplementedError):
+            library.meters.Gauge().get_value()
+        simple, given = library.meters.SimpleGauge(), library.meters.SimpleGauge(value=3)
+        callback = library.meters.CallbackGauge(callback=lambda: clock.now)
+        values = [simple.get_value(), given.get_value(), callback.get_value(), Own().get_value()]
+        simple.set_value("text")
+        clock.add(1)
+        return list(map(repr, [*values, simple.get_value(), callback.get_value(), callback.callback()]))
+
+    theirs, mine = both(program)
+    assert mine == theirs
+
+
+@given(st.lists(FINITE), st.floats(0, 1))
+def test_snapshots(values: list[float], share: float) -> None:
+    """Every percentile of every list of values is the same."""
+    theirs, mine = real.stats.Snapshot(values), ours.stats.Snapshot(iter(values))
+    assert repr(mine.get_percentile(share)) == repr(theirs.get_percentile(share))
+    assert (mine.values, mine.get_size()) == (theirs.values, theirs.get_size())
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, float("inf")])
+def test_a_share_out_of_bounds_is_refused_as_there(share: float) -> None:
+    """ValueError, with the same words."""
+    said = []
+    for library in (real, ours):
+        with pytest.raises(ValueError, match="is not in") as caught:
+            library.stats.Snapshot([1]).get_percentile(share)
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+
+
+@given(st.lists(st.one_of(FINITE, st.tuples(PASSING), st.none(), st.just("see"))))
+def test_sliding_windows(steps: list[Any]) -> None:
+    """Of a window in time the same values are kept."""
+
+    def program(library: Any, clock: Clock) -> list[str]:
+        sample = library.stats.samples.SlidingTimeWindowSample(window=60, clock=clock)
+        seen = []
+        for step in steps:
+            if step is None:
+                sample.clear()
+            elif isinstance(step, tuple):
+                clock.add(step[0])
+            elif step == "see":
+                seen.append(repr(list(map(float, sample.get_snapshot().values))))
+            else:
+                sample.update(step)
+        return seen
+
+    theirs, mine = both(program)
+    assert mine == theirs
+
+
+def test_a_histogram_takes_a_sample_of_ones_own() -> None:
+    """A sliding window in place of the decaying sample, of histogram and timer."""
+
+    def program(library: Any, clock: Clock) -> list[Any]:
+        window = library.stats.samples.SlidingTimeWindowSample
+        histogram = library.meters.Histogram(sample=window(10, clock))
+        timer = library.meters.Timer(None, 5, 0.1, clock, None, window(clock=clock))
+        for value in range(30):
+            histogram.add(value)
+            with timer.time():
+                clock.add(1)
+        return [histogram.get_snapshot().values, timer.get_snapshot().values]
+
+    theirs, mine = both(program)
+    assert mine == theirs
+    assert mine[0] == list(range(20, 30))

@@ -1,0 +1,252 @@
+"""What the reporters write, and how they start and stop, against the real pyformance."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import pickle
+import socket
+import struct
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from support.pyformances import Clock, both
+from support.wait import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def filled(library: Any, clock: Clock) -> Any:
+    """Return a registry with metrics of all types."""
+    registry = library.MetricsRegistry(clock)
+    for power in range(10):
+        registry.histogram("hist").add(2**power)
+    registry.gauge("gcb", lambda: 123)
+    registry.gauge("gsimple").set_value(42)
+    registry.meter("m1").mark()
+    with registry.timer("t1").time():
+        registry.counter("c1").inc()
+        registry.counter("counter-2").dec()
+        clock.add(1)
+    return registry
+
+
+def same(program: Callable[[Any, Clock], Any]) -> Any:
+    """Return what the program returns, the same by the real pyformance and by ours."""
+    theirs, mine = both(program)
+    assert mine == theirs
+    return mine
+
+
+def test_console() -> None:
+    """The same text, with the clock's time and with a given one."""
+
+    def program(library: Any, clock: Clock) -> str:
+        stream = io.StringIO()
+        registry = filled(library, clock)
+        reporter = library.reporters.console_reporter.ConsoleReporter(registry, 1, stream, clock)
+        reporter.report_now()
+        reporter.report_now(registry=library.MetricsRegistry(), timestamp=1_000_000_000)
+        library.reporters.ConsoleReporter(registry=registry, clock=clock, stream=stream).report_now()
+        return stream.getvalue()
+
+    assert "\nhist:\n                 avg = 102.3\n" in same(program)
+
+
+@pytest.mark.parametrize("separator", ["\t", ","])
+def test_csv(tmp_path: Path, separator: str) -> None:
+    """The same files with the same rows; another reporter goes on in them."""
+
+    def program(library: Any, clock: Clock) -> dict[str, str]:
+        folder = tmp_path / library.__name__ / "metrics"
+        registry = filled(library, clock)
+        for _ in range(2):
+            with library.reporters.csv_reporter.CsvReporter(registry, 1, str(folder), separator, clock) as reporter:
+                reporter.report_now()
+                clock.add(1)
+                reporter.report_now()
+        return {path.name: path.read_text() for path in sorted(folder.iterdir())}
+
+    rows = same(program)["gsimple.csv"].splitlines()
+    assert len(rows) == 5
+    assert rows[0] == f"timestamp{separator}value"
+
+
+class Socket:
+    """A socket's four methods, and what was sent."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def make(self, *arguments: Any) -> Socket:
+        """Return itself, as a factory of sockets."""
+        self.calls.append(arguments)
+        return self
+
+    def connect(self, where: Any) -> None:
+        """Keep it."""
+        self.calls.append(where)
+
+    def sendall(self, data: bytes) -> None:
+        """Keep it."""
+        self.calls.append(data)
+
+    def sendto(self, data: bytes, where: Any) -> None:
+        """Keep it."""
+        self.calls.append((data, where))
+
+    def close(self) -> None:
+        """Keep it."""
+        self.calls.append("closed")
+
+
+def test_carbon_plaintext() -> None:
+    """The same lines to the same place."""
+
+    def program(library: Any, clock: Clock) -> list[Any]:
+        fake = Socket()
+        reporter = library.reporters.carbon_reporter.CarbonReporter(
+            filled(library, clock), 1, "app.", "carbon", 2013, fake.make, clock
+        )
+        reporter.report_now()
+        reporter.report_now(timestamp=1_000_000_000)
+        return fake.calls
+
+    assert b"app.c1.count 1 1700000001\n" in same(program)[2]
+
+
+def test_carbon_pickle() -> None:
+    """The same points, after the same header."""
+
+    def program(library: Any, clock: Clock) -> list[Any]:
+        fake = Socket()
+        reporter = library.reporters.carbon_reporter.CarbonReporter(
+            registry=filled(library, clock), socket_factory=fake.make, clock=clock, pickle_protocol=True
+        )
+        reporter.report_now()
+        (data,) = [call for call in fake.calls if isinstance(call, bytes)]
+        assert struct.unpack("!L", data[:4]) == (len(data) - 4,)
+        return sorted(pickle.loads(data[4:]))
+
+    assert ("c1.count", (1_700_000_001, 1)) in same(program)
+
+
+def test_carbon_udp() -> None:
+    """The same datagram, where everything fits into one."""
+
+    def program(library: Any, clock: Clock) -> list[Any]:
+        fake = Socket()
+        reporter = library.reporters.carbon_reporter.UdpCarbonReporter(
+            filled(library, clock), server="carbon", socket_factory=fake.make, clock=clock
+        )
+        reporter.report_now()
+        return fake.calls
+
+    assert same(program)[0] == (socket.AF_INET, socket.SOCK_DGRAM)
+
+
+class Influx(ThreadingHTTPServer):
+    """A stub of InfluxDB's two endpoints, which says that it is one: it keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+        self.status = 204
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                server.asked.append((self.path, self.headers.get("Authorization"), body.decode()))
+                self.send_response(server.status)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            do_GET = do_POST  # noqa: N815 - the name is the standard library's
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        super().__init__(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+
+
+def test_influx() -> None:
+    """The same points with the same credentials to the same database, which is made once."""
+
+    def program(library: Any, clock: Clock) -> list[Any]:
+        with Influx() as server:
+            reporter = library.reporters.influx.InfluxReporter(
+                filled(library, clock),
+                prefix="app",
+                database="d",
+                username="u",
+                password="p",
+                port=server.server_address[1],
+                autocreate_database=True,
+                clock=clock,
+            )
+            reporter.registry.gauge("text").set_value("up")
+            reporter.report_now()
+            reporter.report_now(timestamp=1_000_000_000)
+            server.shutdown()
+            paths = [path.partition("?")[0] for path, _, _ in server.asked]
+            return [paths, server.asked[1:], server.asked[0][1]]
+
+    paths, (first, _), _ = same(program)
+    assert paths == ["/query", "/write", "/write"]
+    assert first[0] == "/write?db=d&precision=s"
+    assert "app.c1 count=1 1700000001\n" in first[2]
+    assert first[2].endswith('app.text value="up" 1700000001')
+
+
+def test_syslog(tmp_path: Path) -> None:
+    """The same datagram: the tag, then all values as JSON."""
+
+    def program(library: Any, clock: Clock) -> bytes:
+        logging.getLogger("pyformance").handlers.clear()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+            address = str(tmp_path / library.__name__)
+            listener.bind(address)
+            reporter = library.reporters.syslog_reporter.SysLogReporter(
+                filled(library, clock), tag="app", clock=clock, address=address
+            )
+            reporter.report_now()
+            for handler in reporter.logger.handlers:
+                handler.close()
+            return listener.recv(65_536)
+
+    priority, _, rest = same(program).partition(b">")
+    assert priority == b"<14"
+    assert json.loads(rest.removeprefix(b"app: "))["timestamp"] == 1_700_000_001
+
+
+def test_starting_and_stopping() -> None:
+    """A base that can't report; a report at once, and again and again; what start() returns; the global registry."""
+
+    def program(library: Any, clock: Clock) -> list[Any]:
+        reported = threading.Semaphore(0)
+
+        class Counting(library.reporters.reporter.Reporter):  # type: ignore[misc]
+            def report_now(self, registry: Any = None, timestamp: Any = None) -> None:  # noqa: ARG002 - the loop gives none
+                assert registry is self.registry
+                reported.release()
+
+        with pytest.raises(NotImplementedError):
+            library.reporters.reporter.Reporter().report_now()
+        reporter = Counting(reporting_interval=0.01, clock=clock)
+        assert reporter.registry is library.global_registry()
+        seen = [reporter.start()]
+        wait_until(lambda: reported.acquire(blocking=False), 10, "a first report")
+        seen.append(reporter.start())
+        wait_until(lambda: reported.acquire(blocking=False), 10, "a second report")
+        seen += [reporter.stop(), reporter.start(), reporter.reporting_interval]
+        reporter._loop_thread.join(10)
+        return [*seen, reporter._loop_thread.daemon, reporter._loop_thread.is_alive(), reporter.start()]
+
+    assert same(program) == [True, False, None, False, 0.01, True, False, False]
