@@ -1,9 +1,8 @@
-"""The registries: metrics by key, and by key and tags."""
+"""The registry: metrics by key and tags."""
 
 from __future__ import annotations
 
-import re
-from threading import Lock
+from threading import RLock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tallystream.reporter._names import check_name
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from tallystream.reporter.registry import MetricRegistry
 
-_M = TypeVar("_M", Counter, Histogram, Meter, Timer, Gauge)
+M = TypeVar("M", Counter, Histogram, Meter, Timer, Gauge)
 _KINDS: tuple[type[Any], ...] = (Counter, Histogram, Meter, Timer, Gauge)
 """The metric classes, in the order in which they are dumped."""
 
@@ -40,7 +39,7 @@ class MetricsRegistry:
 
     def __init__(self, clock: Clock = WALL) -> None:
         self._clock = clock
-        self._making = Lock()
+        self._making = RLock()
         self._metrics: dict[type[Any], dict[Key, Any]] = {kind: {} for kind in _KINDS}
         self._left: dict[tuple[type[Any], Key], Any] = {}
         self._published = PublishedRegistry(DEFAULT_APP, self._members, self._start_anew)
@@ -157,9 +156,9 @@ class MetricsRegistry:
                 values.update(read(metric))
         return values
 
-    def _get(self, kind: type[_M], key: str, tags: Mapping[str, object] | None, make: Callable[[], _M]) -> _M:
+    def _get(self, kind: type[M], key: str, tags: Mapping[str, object] | None, make: Callable[[], M]) -> M:
         place = _place(key, tags)
-        metric: _M | None = self._metrics[kind].get(place)
+        metric: M | None = self._metrics[kind].get(place)
         if metric is not None:
             return metric
         with self._making:
@@ -179,31 +178,11 @@ class MetricsRegistry:
             return [found for metrics in self._metrics.values() for found in metrics.items()]
 
     def _start_anew(self) -> None:
-        self._making = Lock()
+        self._making = RLock()
         self._left.clear()
         for metrics in self._metrics.values():
             for metric in metrics.values():
                 metric.tallystream_start_anew()
-
-
-class RegexRegistry(MetricsRegistry):
-    r"""A registry that takes the groups of a pattern for the key: what they match, with `/` between.
-
-    With `^/api/(\w+)/\d+/(\w+)?$`, /api/users/1/edit and /api/users/2/edit are both users/edit. What the pattern
-    does not match has the key "".
-
-    Args:
-        pattern: a regular expression.
-        clock: as in MetricsRegistry.
-    """
-
-    def __init__(self, pattern: str | None = None, clock: Clock = WALL) -> None:
-        super().__init__(clock)
-        self.pattern = re.compile("^$" if pattern is None else pattern)
-
-    def _get(self, kind: type[_M], key: str, tags: Mapping[str, object] | None, make: Callable[[], _M]) -> _M:
-        groups = (group for match in self.pattern.finditer(key) for group in match.groups() if group)
-        return super()._get(kind, "/".join(groups), tags, make)
 
 
 def _place(key: Any, tags: Mapping[str, object] | None) -> Key:

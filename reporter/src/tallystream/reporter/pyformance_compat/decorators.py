@@ -53,6 +53,15 @@ def count_calls(
         return partial(count_calls, metric_name=metric_name, registry=registry, tags=tags)
     asked = _Asked(fn, metric_name, registry, tags)
 
+    if iscoroutinefunction(fn):
+
+        @wraps(fn)
+        async def counted_async(*args: Any, **kwargs: Any) -> Any:
+            asked.registry.counter(asked.name, asked.tags).inc()
+            return await fn(*args, **kwargs)
+
+        return counted_async
+
     @wraps(fn)
     def counted(*args: Any, **kwargs: Any) -> Any:
         asked.registry.counter(asked.name, asked.tags).inc()
@@ -76,6 +85,15 @@ def meter_calls(
     if fn is None:
         return partial(meter_calls, metric_name=metric_name, registry=registry, tags=tags)
     asked = _Asked(fn, metric_name, registry, tags)
+
+    if iscoroutinefunction(fn):
+
+        @wraps(fn)
+        async def metered_async(*args: Any, **kwargs: Any) -> Any:
+            asked.registry.meter(asked.name, asked.tags).mark()
+            return await fn(*args, **kwargs)
+
+        return metered_async
 
     @wraps(fn)
     def metered(*args: Any, **kwargs: Any) -> Any:

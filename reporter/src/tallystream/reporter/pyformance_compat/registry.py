@@ -13,7 +13,8 @@ from tallystream.reporter.pyformance_compat._global import (
     set_global_registry,
     timer,
 )
-from tallystream.reporter.pyformance_compat._metrics_registry import MetricsRegistry, RegexRegistry
+from tallystream.reporter.pyformance_compat._metrics_registry import MetricsRegistry
+from tallystream.reporter.pyformance_compat._regex_registry import RegexRegistry
 from tallystream.reporter.pyformance_compat.decorators import (
     count_calls,
     get_qualname,

@@ -1,0 +1,100 @@
+"""A program written for pyformance, one import changed, on a real broker; its records summed by the table."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.kafka import read_topic
+from tallystream.aggregator import sums
+from tallystream.aggregator.table import Record, State, Table, TableSettings
+from tallystream.aggregator.topics import Topics, create_topics
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+    from tallystream.compose.servers.broker import KafkaBroker
+
+pytestmark = pytest.mark.integration
+
+PROGRAM = """
+    import os, sys, warnings
+    from tallystream.reporter import KafkaReporter
+    from tallystream.reporter import pyformance_compat as pyformance
+
+    warnings.simplefilter("ignore", pyformance.CounterFellWarning)
+
+    @pyformance.time_calls
+    def work(jobs):
+        jobs.inc()
+        pyformance.counter("records").inc(10)
+        pyformance.meter("requests").mark(2)
+        pyformance.histogram("sizes").add(40)
+        pyformance.gauge("queue").set_value(3)
+
+    bootstrap_servers, topic, instance = sys.argv[1:]
+    registry = pyformance.global_registry()
+    registry.app = "shop"
+    with KafkaReporter(registry, bootstrap_servers=bootstrap_servers, instance=instance, topic=topic) as reporter:
+        jobs = pyformance.counter("jobs")
+        work(jobs)
+        assert reporter.report_now(timeout=60)
+        jobs.dec()                                      # an updown from now on
+        pyformance.histogram("sizes").clear()
+        pyformance.clear()                              # all begins at zero, but counts on in the record
+        jobs = pyformance.counter("jobs")
+        jobs.dec(0)
+        work(jobs)
+        assert reporter.report_now(timeout=60)
+        sys.stdout.flush()
+        if instance == "killed":
+            os._exit(9)
+        child = os.fork()
+        work(jobs)                                      # in both: the child has a life of its own
+        jobs.inc(child and 100)
+    if child:
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert reporter.failures == 0
+"""
+
+
+def test_a_program_written_for_pyformance(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
+    """Counts of an instance that ends in order, of its forked child and of a killed one sum up exactly.
+
+    Clearing metrics and the registry makes no count fall: the table refuses nothing. What fell is an updown, with its
+    whole value, of the instances that live.
+    """
+    topics = Topics(topic_prefix)
+    create_topics(admin, topics)
+    for instance, code in (("first", 0), ("killed", 9)):
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(PROGRAM), broker.bootstrap_servers, topics.metrics, instance],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr
+
+    table = Table(State(), TableSettings())
+    for read in read_topic(broker.bootstrap_servers, topics.metrics):
+        assert read.key is not None
+        table.apply([Record(topics.metrics, read.partition, read.offset, read.timestamp_ms, read.key, read.value)])
+    changes = table.changes()
+    assert [letter.reason for letter in changes.dead] == []
+    found = {
+        (row.name, row.type): row for row in (sums.decode(total.value(epoch=1, batch=1)) for total in changes.totals)
+    }
+    assert {row.app for row in found.values()} == {"shop"}
+    assert found["records", "counter"].count == 10 * 3 + 10 + 10 * 2  # first, its child, killed
+    assert found["requests", "meter"].count == 2 * 6
+    assert (found["sizes", "histogram"].count, found["sizes", "histogram"].sum) == (6, 240)
+    assert found["work_calls", "timer"].count == 6
+    # Published before the first dec(): one of the first instance, one of the killed. The child's never was a counter.
+    assert found["jobs", "counter"].count == 2
+    assert found["jobs", "updown"].sum == 1  # only the killed one has not said that it ended
+    assert found["queue", "gauge"].number == 1

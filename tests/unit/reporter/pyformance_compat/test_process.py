@@ -1,0 +1,89 @@
+"""What depends on the process: what the import loads, and forks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+
+def run(program: str) -> str:
+    """Run a program in a fresh interpreter and return what it printed; its failure is the test's."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_import_loads_little() -> None:
+    """Beside what the package loads anyway there is nothing but our own modules: no reporter, no network, no signal."""
+    loaded = run("""
+        import sys
+        import tallystream.reporter
+        before = set(sys.modules)
+        from tallystream.reporter import pyformance_compat as pyformance
+        pyformance.counter("c").inc()
+        pyformance.count_calls(lambda: 0)()
+        with pyformance.timer("t").time():
+            pyformance.histogram("h").add(1)
+        pyformance.dump_metrics(); pyformance.global_registry().tallystream.snapshot()
+        print(*sorted(name for name in set(sys.modules) - before if "pyformance_compat" not in name))
+        print(*(name for name in sys.modules if "_compat.reporters" in name or name.endswith("._signal")))
+    """)
+    assert loaded.split("\n") == ["", "", ""]
+
+
+def test_the_reporters_come_when_they_are_asked_for() -> None:
+    """As attributes of the package, and by import; warnings of outdated calls would be errors here."""
+    assert run("""
+        from tallystream.reporter import pyformance_compat as pyformance
+        print(pyformance.reporters.ConsoleReporter.__name__)
+        from tallystream.reporter.pyformance_compat.reporters import CsvReporter, UdpCarbonReporter
+        from tallystream.reporter.pyformance_compat.reporters.console_reporter import ConsoleReporter
+        from tallystream.reporter.pyformance_compat.registry import set_global_registry
+        print(ConsoleReporter is pyformance.reporters.ConsoleReporter)
+        reporter = pyformance.reporters.ConsoleReporter(reporting_interval=60)
+        print(reporter.start(), reporter.start(), reporter.stop())
+    """).split() == ["ConsoleReporter", "True", "True", "False", "None"]
+
+
+def test_a_forked_child_counts_from_zero() -> None:
+    """The child repeats none of its parent's counts, whoever held the locks; what fell once is an updown there too."""
+    assert run("""
+        import os, threading, warnings
+        from tallystream.reporter import pyformance_compat as pyformance
+        registry = pyformance.global_registry()
+        counter, meter, timer = registry.counter("c"), registry.meter("m"), registry.timer("t")
+        histogram, jobs = registry.histogram("h"), registry.counter("jobs")
+        gauge = registry.gauge("g"); gauge.set_value(4)
+        counter.inc(5); meter.mark(6); timer.time().stop(); histogram.add(7); jobs.inc(9)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            jobs.dec()
+        registry.counter("old").inc(3); registry.tallystream.snapshot()
+        reporter = pyformance.reporters.ConsoleReporter(reporting_interval=3600, stream=open(os.devnull, "w"))
+        reporter.start()
+        held, go = threading.Event(), threading.Event()
+        def hold():
+            with registry._making, counter._lock, meter._lock, histogram._lock, timer.hist._lock:
+                held.set(); go.wait()
+        thread = threading.Thread(target=hold, daemon=True); thread.start(); held.wait()
+        child = os.fork()
+        if not child:
+            counter.inc(); jobs.inc(2)
+            values = {m.name: getattr(m, "count", getattr(m, "value", None)) for m in registry.tallystream.snapshot()}
+            print(sorted(values.items()), registry.counter("c").get_count(), reporter.start(), flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+        go.set(); thread.join(); reporter.stop()
+        print(counter.get_count())
+    """).split("\n") == [
+        "[('c', 1), ('g', 4), ('h', 0), ('jobs', 2), ('m', 0), ('old', 0), ('t', 0)] 1 True",
+        "5",
+        "",
+    ]

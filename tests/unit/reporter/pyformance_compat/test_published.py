@@ -1,0 +1,306 @@
+"""What a MetricsRegistry puts into the record, and what the table makes of it."""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.pyformances import Clock, ours
+from support.topic import FIRST, SECOND, Topic
+from tallystream.aggregator import sums
+from tallystream.reporter import ConfigError, ConsoleReporter, MetricRegistry, record, report
+from tallystream.reporter.pyformance_compat import CounterFellWarning, MetricsRegistry, RegexRegistry
+from tallystream.reporter.sketch import Sketch
+from tallystream.reporter.testing import InMemoryReporter, assert_count, assert_not_reported, find
+
+
+@pytest.fixture
+def registry() -> MetricsRegistry:
+    return MetricsRegistry(Clock())
+
+
+def published(registry: MetricsRegistry) -> dict[tuple[str, str], Any]:
+    """Return what a reporter would publish, by name and type."""
+    return {(metric.name, metric.type): metric for metric in registry.tallystream.snapshot()}
+
+
+def append(topic: Topic, registry: MetricsRegistry, at: int, *, life: str = FIRST, **header: Any) -> Topic:
+    """Let a table take the registry's snapshot of this moment, which must be a good one, as the `at`-th second's."""
+    metrics = msgspec.to_builtins(registry.tallystream.snapshot())
+    topic.snapshot(*metrics, at=at * 1000, seq=at + 1, life=life, **header)
+    assert topic.reasons() == []
+    return topic
+
+
+def test_every_type_is_published_with_its_values(registry: MetricsRegistry) -> None:
+    """Counter, gauge, meter, histogram and timer in the record's form, with tags; the record takes all of them."""
+    registry.counter("c", {"b": 2, "a": "x"}).inc(3)
+    registry.gauge("g", lambda: 2.5)
+    registry.gauge("unset")
+    registry.meter("m").mark(4)
+    registry.timer("t").time().stop()
+    for value in range(1, 101):
+        registry.histogram("h").add(value)
+    found = published(registry)
+    assert found["c", "counter"] == record.Counter(name="c", tags={"a": "x", "b": "2"}, count=3)
+    assert found["g", "gauge"] == record.Gauge(name="g", value=2.5)
+    assert found["m", "meter"] == record.Meter(name="m", count=4)
+    assert (found["t", "timer"].count, found["t", "timer"].max) == (1, 0.0)
+    histogram = found["h", "histogram"]
+    assert (histogram.count, histogram.sum, histogram.min, histogram.max) == (100, 5050, 1, 100)
+    assert (histogram.mean, histogram.p50, histogram.p99) == (50.5, 50.5, 99.99)
+    assert histogram.stddev == pytest.approx(29.011491975882016)
+    assert Sketch.decode(histogram.sketch).count == 100
+    assert len(found) == 5
+    append(Topic(), registry, 0)
+
+
+def test_a_counter_is_a_counter_until_it_falls(registry: MetricsRegistry) -> None:
+    """Before dec() `counter`, from then on `updown` with the whole value; one warning says so, naming the counter."""
+    counter = registry.counter("jobs")
+    counter.inc(5)
+    assert published(registry) == {("jobs", "counter"): record.Counter(name="jobs", count=5)}
+    with pytest.warns(CounterFellWarning, match=r"the counter 'jobs' was .* reported as updown") as caught:
+        counter.dec(2)
+    for call in (counter.dec, counter.clear, lambda: counter.inc(7)):
+        call()  # without a warning, which would be an error here
+    assert [warning.filename for warning in caught] == [__file__]
+    assert published(registry) == {("jobs", "updown"): record.UpDown(name="jobs", value=7)}
+
+
+@pytest.mark.parametrize(
+    ("fall", "value"),
+    [
+        (lambda counter: counter.dec(0), 5),
+        (lambda counter: counter.clear(), 0),
+        (lambda counter: counter.inc(-2), 3),
+        (lambda counter: counter.inc(0.5), 5.5),
+        (lambda counter: counter.inc(Decimal("0.25")), 5.25),
+    ],
+    ids=["dec", "clear", "negative", "fraction", "decimal"],
+)
+def test_what_makes_a_counter_an_updown(registry: MetricsRegistry, fall: Any, value: float) -> None:
+    """Dec and clear, and whatever a count of the record can't hold."""
+    counter = registry.counter("c")
+    counter.inc(5)
+    with pytest.warns(CounterFellWarning) as caught:
+        fall(counter)
+    assert [warning.filename for warning in caught] == [__file__]
+    assert published(registry) == {("c", "updown"): record.UpDown(name="c", value=value)}
+
+
+def test_whole_numbers_of_other_types_leave_it_a_counter(registry: MetricsRegistry) -> None:
+    """True, and whatever has __index__, is a whole number."""
+
+    class Index:
+        def __index__(self) -> int:
+            return 4
+
+    registry.counter("c").inc(True)
+    registry.counter("c").inc(Index())
+    assert_count(registry.tallystream, "c", 5)
+
+
+def test_a_counter_that_fell_elsewhere_warns_when_it_is_added(registry: MetricsRegistry) -> None:
+    """A counter of no registry says nothing; a registry that takes it does, and reports an updown."""
+    counter = ours.meters.Counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        counter.dec()
+    with pytest.warns(CounterFellWarning, match="'late'"):
+        registry.add("late", counter)
+    assert list(published(registry)) == [("late", "updown")]
+
+
+def test_what_the_table_sums_of_a_counter_that_fell(registry: MetricsRegistry) -> None:
+    """The counter's sum stays where it was last published; the updown's is the whole value, of living instances alone.
+
+    A second life that falls before its first report has no counter at all.
+    """
+    topic = Topic()
+    counter = registry.counter("jobs")
+    counter.inc(5)
+    assert by_type(append(topic, registry, 0)) == {"counter": 5}
+    counter.inc(3)
+    with pytest.warns(CounterFellWarning):
+        counter.dec()
+    assert by_type(append(topic, registry, 1)) == {"counter": 5, "updown": 7}
+    other = MetricsRegistry()
+    with pytest.warns(CounterFellWarning):
+        other.counter("jobs").dec(0)
+    other.counter("jobs").inc(10)
+    assert by_type(append(topic, other, 2, life=SECOND, key=b"app-2")) == {"updown": 17}
+    assert by_type(append(topic, registry, 3, final=True)) == {"counter": 5, "updown": 10}
+
+
+def by_type(topic: Topic) -> dict[str, Any]:
+    """Return the sums that the last batch published, by type: a counter's count, an updown's sum."""
+    found = [sums.decode(total.value(epoch=1, batch=1)) for total in topic.changes.totals]
+    return {total.type: total.count if total.type == "counter" else total.sum for total in found}
+
+
+def test_the_counters_sum_is_still_there_after_it_fell(registry: MetricsRegistry) -> None:
+    """Another life's counter of the same name is added to what the first had published before it fell."""
+    topic = Topic()
+    registry.counter("c").inc(5)
+    append(topic, registry, 0)
+    with pytest.warns(CounterFellWarning):
+        registry.counter("c").clear()
+    append(topic, registry, 1)
+    other = MetricsRegistry()
+    other.counter("c").inc(2)
+    append(topic, other, 2, life=SECOND, key=b"app-2")
+    assert topic.sum("c").count == 7
+
+
+CALLS = st.one_of(
+    st.tuples(st.just("counter"), st.integers(0, 9)),
+    st.tuples(st.just("meter"), st.integers(-3, 9)),
+    st.tuples(st.just("histogram"), st.integers(-9, 9)),
+    st.tuples(st.just("timer"), st.integers(0, 9)),
+    st.tuples(st.sampled_from(["dec", "clear counter", "clear meter", "clear histogram", "clear timer"]), st.just(0)),
+    st.tuples(st.sampled_from(["clear registry", "report"]), st.just(0)),
+)
+
+
+@given(st.lists(CALLS, max_size=60))
+def test_no_count_ever_falls(calls: list[tuple[str, int]]) -> None:
+    """Whatever is cleared when, the table refuses nothing, and everything that was taken is counted."""
+    clock, topic, at = Clock(), Topic(), 0
+    registry = MetricsRegistry(clock)
+    taken = dict.fromkeys(("meter", "histogram", "timer"), 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CounterFellWarning)
+        for call, number in [*calls, ("report", 0)]:
+            if call == "report":
+                append(topic, registry, at)
+                at += 1
+            else:
+                make(registry, clock, call, number)
+            if call in taken:
+                taken[call] += max(number, 0) if call == "meter" else 1
+    for kind in taken:
+        getattr(registry, kind)("n")
+    found = {kind: metric.count for (_, kind), metric in published(registry).items() if kind in taken}
+    assert found == taken
+
+
+def make(registry: MetricsRegistry, clock: Clock, call: str, number: int) -> None:
+    """Make one of CALLS."""
+    what, _, cleared = call.partition(" ")
+    if cleared == "registry":
+        registry.clear()
+    elif cleared:
+        getattr(registry, cleared)("n").clear()
+    elif what == "dec":
+        registry.counter("n").dec()
+    elif what == "timer":
+        context = registry.timer("n").time()
+        clock.add(number)
+        context.stop()
+    else:
+        method = {"counter": "inc", "meter": "mark", "histogram": "add"}[what]
+        getattr(getattr(registry, what)("n"), method)(number)
+
+
+def test_a_cleared_registry_counts_on(registry: MetricsRegistry) -> None:
+    """After clear() nothing is reported until it is asked for again: dumps begin at zero, the record counts on."""
+    kept = registry.counter("c")
+    kept.inc(5)
+    registry.histogram("h").add(2)
+    before = published(registry)
+    assert before["c", "counter"].count == 5
+    registry.clear()
+    assert published(registry) == {}
+    kept.inc(100)  # nobody's counter any more
+    registry.counter("c").inc()
+    registry.histogram("h").add(4)
+    assert registry.dump_metrics()["c"] == {"count": 1}
+    assert registry.dump_metrics()["h"]["count"] == 1
+    after = published(registry)
+    assert after["c", "counter"].count == 6
+    assert (after["h", "histogram"].count, after["h", "histogram"].sum) == (2, 6)
+    assert (after["h", "histogram"].min, after["h", "histogram"].max) == (2, 4)
+    assert Sketch.decode(after["h", "histogram"].sketch).count == 2
+
+
+def fail() -> float:
+    raise RuntimeError("the queue is gone")
+
+
+@pytest.mark.parametrize(
+    ("key", "gauge"),
+    [("failing", fail), ("text", lambda: "up"), ("infinite", lambda: math.inf), ("n" * 513, lambda: 1)],
+    ids=["failing", "text", "infinite", "long name"],
+)
+def test_what_cannot_be_published_is_left_out_alone(
+    registry: MetricsRegistry, log: pytest.LogCaptureFixture, key: str, gauge: Any
+) -> None:
+    """A gauge that fails, one without a finite number, a name too long: a line in the log, and the neighbours go on."""
+    registry.gauge(key, gauge)
+    registry.counter("c").inc()
+    assert list(published(registry)) == [("c", "counter")]
+    assert f"{key!r} is left out of this snapshot" in log.text
+
+
+def test_names_that_are_the_same_in_the_record(registry: MetricsRegistry, log: pytest.LogCaptureFixture) -> None:
+    """The second of two keys with one text is left out with a line in the log; so is a name of the registry behind."""
+    registry.counter("1").inc(1)
+    registry.counter(1).inc(2)  # type: ignore[arg-type]  # pyformance takes any key
+    registry.tallystream.counter("own").inc(3)
+    registry.counter("own").inc(4)
+    assert {name: metric.count for (name, _), metric in published(registry).items()} == {"1": 1, "own": 3}
+    assert "'1' is left out: there is another counter" in log.text
+    assert "'own' is left out" in log.text
+
+
+def test_what_a_pattern_does_not_match_has_a_name() -> None:
+    """The key "" of a RegexRegistry is no name of the record: it is reported as (unmatched)."""
+    registry = RegexRegistry(r"^/(\w+)")
+    registry.counter("no path").inc()
+    registry.counter("/path").inc()
+    assert set(published(registry)) == {("(unmatched)", "counter"), ("path", "counter")}
+
+
+def test_any_reporter_takes_it(registry: MetricsRegistry) -> None:
+    """Our reporters report it, with their own metrics beside, which no dump shows; the app is the registry's."""
+    registry.app = "shop"
+    registry.counter("c").inc(2)
+    stream = io.StringIO()
+    reporter = ConsoleReporter(registry, stream=stream)
+    assert reporter.report_now()
+    assert stream.getvalue().splitlines()[0].endswith(" shop")
+    assert "c counter count=2" in stream.getvalue()
+    memory = InMemoryReporter(registry)
+    assert memory.report_now()
+    assert [metric.name for metric in memory.reports[0] if not metric.name.startswith("tallystream.")] == ["c"]
+    assert find(registry.tallystream, "tallystream.reporter.sent", tags={"reporter": "console"})
+    assert set(registry.dump_metrics()) == {"c"}
+    assert_not_reported(registry.tallystream, "d")
+
+
+def test_report_takes_it() -> None:
+    """`report("orders", registry=…)` names it, and has it reporting."""
+    mine = MetricsRegistry()
+    registry = report("orders", registry=mine, bootstrap_servers="127.0.0.1:1", instance="i", environment={})
+    assert registry is mine.tallystream
+    assert (mine.app, registry.app) == ("orders", "orders")
+    assert registry.reporter is not None
+    assert not registry.reporter.stop(timeout=0)
+
+
+def test_what_is_no_registry_is_refused() -> None:
+    """One sentence; so is a name that no app can have."""
+    with pytest.raises(ConfigError, match=r"registry: \{\} can't be used; give a MetricRegistry"):
+        ConsoleReporter({})  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="app: '' can't be used"):
+        MetricsRegistry().app = ""
+    assert isinstance(MetricsRegistry().tallystream, MetricRegistry)

@@ -1,0 +1,242 @@
+"""Where the reporters differ from pyformance's: what goes wrong there, and what happens here."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import math
+import socket
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from support.pyformances import Clock, ours
+from support.wait import wait_until
+from tallystream.reporter import ConfigError
+from tallystream.reporter.pyformance_compat.reporters import (
+    CarbonReporter,
+    ConsoleReporter,
+    CsvReporter,
+    InfluxReporter,
+    Reporter,
+    SysLogReporter,
+    UdpCarbonReporter,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HOSTILE = "a b\nforged 99,c=d"
+
+
+class Failing(Reporter):
+    """Fails each first time, and keeps how often it was asked."""
+
+    reports = 0
+
+    def report_now(self, registry: Any = None, timestamp: float | None = None) -> None:  # noqa: ARG002 - it reports nothing
+        """Fail, but not always."""
+        self.reports += 1
+        if self.reports % 2:
+            raise OSError("no route to carbon")
+
+
+def test_a_failed_report_is_seen_and_the_next_one_happens(log: pytest.LogCaptureFixture) -> None:
+    """There failures vanish without a word; here each is counted and logged, and the reporter goes on."""
+    reporter = Failing(reporting_interval=0.01)
+    reporter.start()
+    wait_until(lambda: reporter.reports >= 4, 10, "four reports", poll=0.01)
+    reporter.stop()
+    assert reporter.failures == (reporter.reports + 1) // 2
+    assert "Failing: a report failed; the next one comes" in log.text
+    assert "no route to carbon" in log.text
+
+
+def test_stopping_makes_a_last_report() -> None:
+    """There what was counted since the last report is lost; here stop() reports it, and waits until that is done."""
+    registry, stream = ours.MetricsRegistry(Clock()), io.StringIO()
+    reporter = ConsoleReporter(registry, 3600, stream)
+    reporter.start()
+    wait_until(lambda: "==" in stream.getvalue(), 10, "the first report", poll=0.01)
+    registry.counter("late").inc(7)
+    reporter.stop()
+    assert "late:\n               count = 7\n" in stream.getvalue()
+    assert not reporter._loop_thread.is_alive()
+
+
+def test_stopping_from_within_a_report() -> None:
+    """A report that stops its reporter does not wait for itself."""
+
+    class Once(Reporter):
+        reports = 0
+
+        def report_now(self, registry: Any = None, timestamp: float | None = None) -> None:  # noqa: ARG002 - it reports nothing
+            self.reports += 1
+            self.stop()
+
+    reporter = Once(reporting_interval=3600)
+    reporter.start()
+    reporter._loop_thread.join(10)
+    assert (reporter._loop_thread.is_alive(), reporter.failures, reporter.reports) == (False, 0, 2)
+
+
+@pytest.mark.parametrize("interval", [0, -1])
+def test_an_interval_that_is_none(interval: float) -> None:
+    """There the thread spins; here it is refused in one sentence."""
+    with pytest.raises(ConfigError, match=r"reporting_interval: .* use a number of seconds above 0"):
+        Reporter(reporting_interval=interval)
+
+
+def test_the_console_is_the_one_of_the_moment(capsys: pytest.CaptureFixture[str]) -> None:
+    """There the stream is the standard error of the import; here of each report. A timestamp of 0 is a timestamp."""
+    ConsoleReporter(ours.MetricsRegistry()).report_now(timestamp=0)
+    assert capsys.readouterr().err.startswith("== 1970-01-01 00:00:00 ==")
+
+
+def test_csv_takes_any_key(tmp_path: Path) -> None:
+    """There a key with `/`, as a RegexRegistry makes them, stops all reporting; here it is `_`. Values are quoted."""
+    registry = ours.MetricsRegistry(Clock())
+    registry.counter("users/edit").inc()
+    registry.counter("../escape").inc()
+    registry.gauge("text").set_value("a,b\nc")
+    CsvReporter(registry, path=str(tmp_path / "m"), separator=",", clock=Clock(0)).report_now()
+    assert sorted(path.name for path in tmp_path.rglob("*.csv")) == [".._escape.csv", "text.csv", "users_edit.csv"]
+    assert (tmp_path / "m" / "text.csv").read_text() == 'timestamp,value\n1970-01-01 00:00:00,"a,b\nc"\n'
+
+
+def listening(data: list[bytes], expected: int) -> tuple[int, threading.Thread]:
+    """Return a port of this machine that takes `expected` connections, and the thread that keeps what arrives."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def take() -> None:
+        with server:
+            for _ in range(expected):
+                connection, _ = server.accept()
+                with connection, connection.makefile("rb") as file:
+                    data.append(file.read())
+
+    thread = threading.Thread(target=take, daemon=True)
+    thread.start()
+    return server.getsockname()[1], thread
+
+
+@pytest.mark.parametrize("pickled", [False, True])
+def test_carbon_gets_only_what_it_can_read(pickled: bool) -> None:
+    """There a key forges lines, and NaN and text are sent; here a key is one path, and only numbers go out."""
+    registry, data = ours.MetricsRegistry(Clock()), list[bytes]()
+    registry.counter(HOSTILE).inc(5)
+    registry.gauge("nan")
+    registry.gauge("text").set_value("up")
+    port, thread = listening(data, 1)
+    CarbonReporter(registry, server="127.0.0.1", port=port, clock=Clock(3), pickle_protocol=pickled).report_now()
+    thread.join(10)
+    if pickled:
+        assert b"a_b_forged_99,c_d.count" in data[0]
+        assert b"nan" not in data[0]
+    else:
+        assert data == [b"a_b_forged_99,c_d.count 5 3\n"]
+
+
+def test_nothing_is_sent_where_there_is_nothing() -> None:
+    """An empty registry opens no connection."""
+    CarbonReporter(ours.MetricsRegistry(), port=1).report_now()
+
+
+@pytest.mark.parametrize("pickled", [False, True])
+def test_datagrams_hold_whole_lines(pickled: bool) -> None:
+    """There everything is one datagram, which fails beyond 64 KB; here lines are put into as many as it takes."""
+    registry = ours.MetricsRegistry(Clock())
+    for number in range(500):
+        registry.counter(f"a.rather.long.name.{number}").inc()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+        server.settimeout(10)
+        sent: list[bytes] = []
+
+        class Keeping(socket.socket):
+            def sendto(self, datagram: Any, where: Any) -> int:  # type: ignore[override]
+                sent.append(datagram)
+                return super().sendto(datagram, where)
+
+        UdpCarbonReporter(
+            registry, server="127.0.0.1", port=server.getsockname()[1], socket_factory=Keeping, pickle_protocol=pickled
+        ).report_now()
+        assert server.recv(65_536) == sent[0]
+    assert max(map(len, sent)) <= 1400
+    assert b"".join(sent).count(b".count") == 500
+    assert pickled or all(datagram.endswith(b"\n") for datagram in sent)
+
+
+def test_influx_gets_only_what_it_can_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There a key forges points, and one NaN has the whole report refused; here neither."""
+    registry = ours.MetricsRegistry(Clock())
+    for key in (HOSTILE, "back\\", "#comment", ""):
+        registry.counter(key).inc(5)
+    registry.gauge("nan")
+    registry.gauge("infinite").set_value(math.inf)
+    registry.gauge("text").set_value('a"b\\')
+    posted: list[str] = []
+    reporter = InfluxReporter(registry, clock=Clock(3))
+    monkeypatch.setattr(reporter, "_post", lambda *arguments: posted.append(arguments[2].decode()))
+    reporter.report_now()
+    assert posted[0].split("\n") == [
+        r"a\ b\nforged\ 99\,c=d count=5 3",
+        r"back\_ count=5 3",
+        "_#comment count=5 3",
+        "_ count=5 3",
+        r'text value="a\"b\\" 3',
+    ]
+    posted.clear()
+    reporter.report_now(ours.MetricsRegistry())
+    assert posted == []
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 5\r\n\r\nwho?!", b"nonsense", b""])
+def test_influx_that_refuses_is_logged(answer: bytes, log: pytest.LogCaptureFixture) -> None:
+    """What InfluxDB answers, or that it does not, is in the log and in `failures`; the password is not."""
+    registry = ours.MetricsRegistry(Clock())
+    registry.counter("c").inc()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        def refuse() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=refuse, daemon=True)
+        thread.start()
+        reporter = InfluxReporter(registry, port=port, username="u", password="hush")
+        reporter.report_now()
+        thread.join(10)
+    assert reporter.failures == 1
+    reporter.report_now()
+    assert reporter.failures == 2
+    assert log.text.count(f"InfluxDB at 127.0.0.1:{port}") == 2
+    assert ("who?!" in log.text) == (b"401" in answer)
+    assert "hush" not in log.text
+
+
+def test_several_syslog_reporters(tmp_path: Path) -> None:
+    """There each report is sent as often as there are reporters; here once. NaN is null, for JSON has no NaN."""
+    registry = ours.MetricsRegistry(Clock())
+    registry.gauge("g")
+    address = str(tmp_path / "log")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(address)
+        listener.settimeout(10)
+        reporters = [SysLogReporter(registry, tag=tag, clock=Clock(3), address=address) for tag in ("", "app")]
+        for reporter in reporters:
+            reporter.report_now()
+        first, second = (listener.recv(65_536) for _ in range(2))
+        listener.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            listener.recv(1)
+        for reporter in reporters:
+            reporter.logger.handlers[0].close()
+    assert json.loads(first.removeprefix(b"<14>")) == {"g.value": None, "timestamp": 3}
+    assert second.startswith(b"<14>app: {")
+    assert not logging.getLogger("pyformance").handlers
