@@ -52,6 +52,21 @@ def test_the_reporters_come_when_they_are_asked_for() -> None:
     """).split() == ["ConsoleReporter", "True", "True", "False", "None"]
 
 
+def test_without_blinker_there_is_no_signal() -> None:
+    """A call beyond the threshold is timed as any other; call_too_long is None."""
+    assert run("""
+        import sys
+        sys.modules["blinker"] = None  # its import fails, as where it is not installed
+        from tallystream.reporter import pyformance_compat as pyformance
+        timer = pyformance.meters.Timer(threshold=1e-9)
+        with timer.time(fn="f"):
+            sum(range(1000))
+        print(timer.get_count(), pyformance.call_too_long)
+        from tallystream.reporter.pyformance_compat.meters.timer import call_too_long, timer_signals
+        print(call_too_long, timer_signals)
+    """).split() == ["1.0", "None", "None", "None"]
+
+
 def test_a_forked_child_counts_from_zero() -> None:
     """The child repeats none of its parent's counts, whoever held the locks; what fell once is an updown there too."""
     assert run("""
