@@ -56,6 +56,23 @@ def test_threads_get_one_metric_and_lose_no_count() -> None:
         assert registry.histogram(key).get_count() == registry.meter(key).get_count() == 8
 
 
+def test_no_thread_can_make_the_metric_that_another_is_making() -> None:
+    """While a metric is made, every other thread that asks for one that is not there has to wait."""
+    free: list[bool] = []
+
+    class Registry(ours.MetricsRegistry):
+        def create_sink(self) -> None:
+            thread = threading.Thread(target=lambda: free.append(self._making.acquire(blocking=False)))
+            thread.start()
+            thread.join()
+
+    registry = Registry()
+    registry.timer("t")
+    assert free == [False]
+    registry.timer("t")
+    assert free == [False]
+
+
 def test_a_sink_may_ask_the_registry_for_metrics() -> None:
     """Making a metric may make another: no deadlock."""
 

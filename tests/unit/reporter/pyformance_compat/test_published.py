@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from support.pyformances import Clock, ours
@@ -171,6 +171,8 @@ CALLS = st.one_of(
 )
 
 
+@example([("counter", 1), ("report", 0), ("clear registry", 0), ("dec", 0), ("clear registry", 0), ("counter", 0)])
+@settings(max_examples=300)
 @given(st.lists(CALLS, max_size=60))
 def test_no_count_ever_falls(calls: list[tuple[str, int]]) -> None:
     """Whatever is cleared when, the table refuses nothing, and everything that was taken is counted."""
@@ -230,6 +232,26 @@ def test_a_cleared_registry_counts_on(registry: MetricsRegistry) -> None:
     assert (after["h", "histogram"].count, after["h", "histogram"].sum) == (2, 6)
     assert (after["h", "histogram"].min, after["h", "histogram"].max) == (2, 4)
     assert Sketch.decode(after["h", "histogram"].sketch).count == 2
+
+
+def test_a_counter_that_fell_and_was_cleared_away_counts_on_from_what_was_published(registry: MetricsRegistry) -> None:
+    """Its successor is a counter again, which begins where the record's count stands: never below, and not above."""
+    topic = Topic()
+    registry.counter("c").inc(5)
+    append(topic, registry, 0)
+    registry.counter("c").inc(2)
+    with pytest.warns(CounterFellWarning):
+        registry.counter("c").dec()
+    append(topic, registry, 1)
+    registry.clear()
+    registry.counter("c").inc(4)
+    assert by_type(append(topic, registry, 2))["counter"] == 9
+    # The same where none was ever published: nothing is owed.
+    with pytest.warns(CounterFellWarning):
+        registry.counter("d").dec()
+    registry.clear()
+    registry.counter("d").inc(4)
+    assert append(topic, registry, 3).sum("d").count == 4
 
 
 def fail() -> float:

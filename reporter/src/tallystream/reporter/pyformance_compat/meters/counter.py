@@ -85,6 +85,7 @@ class Counter:
         with self._lock:
             self._name = name
             self._base += earlier or 0
+            self._reported = self._base
             falls = self._falls
         if falls:
             self._warn(name, 4)
