@@ -12,8 +12,9 @@ from weakref import WeakSet
 from tallystream.reporter._forks import Step, after_fork_in_child
 from tallystream.reporter._names import check_name, check_tags
 from tallystream.reporter._quiet import OncePerKind
+from tallystream.reporter._sources import FAILED, JoinedSource
 from tallystream.reporter.clock import SYSTEM_CLOCK, Clock
-from tallystream.reporter.errors import TallystreamError
+from tallystream.reporter.errors import ConfigError, TallystreamError
 from tallystream.reporter.factory import M, Metrics
 from tallystream.reporter.gauge import Gauge
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tallystream.reporter import record
     from tallystream.reporter.metric import Metric
     from tallystream.reporter.scheduled import ScheduledReporter
+    from tallystream.reporter.source import Source
 
 _log = logging.getLogger("tallystream.reporter.gauges")
 _log.addFilter(OncePerKind())
@@ -53,6 +55,7 @@ class MetricRegistry(Metrics):
         self._metrics: dict[tuple[str, tuple[tuple[str, str], ...]], Metric] = {}
         self._kinds: dict[str, str] = {}
         self._groups: dict[record.Identity, record.Identity] = {}
+        self._sources: list[JoinedSource] = []
         self._making = Lock()
         self._lock = RLock()
         _registries.add(self)
@@ -79,6 +82,20 @@ class MetricRegistry(Metrics):
         with self._making:
             return dict(self._groups)
 
+    def add_source(self, source: Source, *, prefix: str = "", tags: Mapping[str, str] | None = None) -> None:
+        """Report from now on what another library counts in this process, too: see `tallystream.reporter.bridges`.
+
+        Its metrics get `prefix` and a point before their names, and `tags`. What of it can't be reported is left out,
+        logged, and counted as `tallystream.reporter.source.failed`; everything else goes on.
+
+        Raises:
+            ConfigError: prefix or tags can't be used, or the source was added before.
+        """
+        if any(joined.source is source for joined in self._sources):
+            raise ConfigError("source", source.kind, "add it once: it is reported by this registry already")
+        failed = self.counter(FAILED, tags={"source": source.kind})
+        self._sources = [*self._sources, JoinedSource(source, prefix, tags, failed, self.clock)]
+
     def metrics(self) -> list[Metric]:
         """Return every metric, in the order in which they were made."""
         with self._making:
@@ -89,13 +106,20 @@ class MetricRegistry(Metrics):
 
         What was set within one `together()` is in it as a whole or not at all. Counts are those of the whole process.
         """
+        bridged = self._read_sources()
         metrics = self.metrics()
         # Functions of gauges are the application's code: they run before the lock, which they could wait for.
         computed = {id(gauge): _ask(gauge) for gauge in metrics if isinstance(gauge, Gauge)}
         with self._lock:
             held = [None if id(metric) in computed else metric.capture() for metric in metrics]
         found = [computed[id(m)] if finish is None else finish() for m, finish in zip(metrics, held, strict=True)]
-        return [value for value in found if value is not None]
+        return [value for value in found if value is not None] + bridged
+
+    def _read_sources(self) -> list[record.Metric]:
+        with self._making:
+            taken = set(self._kinds) if self._sources else set()
+        seen: set[record.Identity] = set()
+        return [metric for source in self._sources for metric in source.read(taken, seen)]
 
     def start_anew(self) -> None:
         """Let every metric start anew, with new locks: for the child of a fork, before it has threads."""
@@ -103,6 +127,8 @@ class MetricRegistry(Metrics):
         self._lock = RLock()
         for metric in self._metrics.values():
             metric.start_anew()
+        for source in self._sources:
+            source.start_anew()
 
     def get(
         self,

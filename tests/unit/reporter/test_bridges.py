@@ -1,0 +1,307 @@
+"""The bridges, with the real prometheus_client and the real OpenTelemetry SDK."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+import prometheus_client as prometheus
+import pytest
+from opentelemetry.metrics import CallbackOptions, Observation
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation, View
+from prometheus_client.core import CollectorRegistry, CounterMetricFamily, GaugeHistogramMetricFamily
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from support.topic import Topic
+from tallystream.reporter import ConfigError, MetricRegistry
+from tallystream.reporter.bridges.opentelemetry import OpenTelemetrySource
+from tallystream.reporter.bridges.prometheus import PrometheusSource
+from tallystream.reporter.lives import Lives
+from tallystream.reporter.record import Counter, Gauge, Histogram, UpDown
+from tallystream.reporter.testing import ManualClock, assert_count, find
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from tallystream.reporter.record import Metric
+    from tallystream.reporter.source import Source
+
+
+@pytest.fixture
+def registry() -> MetricRegistry:
+    return MetricRegistry("shop", clock=ManualClock())
+
+
+@pytest.fixture
+def library() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+def metrics(source: Source) -> list[Metric]:
+    """Return what the source has now."""
+    return [reading.metric for reading in source.read()]
+
+
+def test_prometheus_types(library: CollectorRegistry) -> None:
+    """Every type of prometheus_client arrives as the record's nearest, labels as tags, `_created` not at all."""
+    requests = prometheus.Counter("requests", "", ["method"], registry=library)
+    requests.labels("GET").inc(3)
+    requests.labels("POST").inc(2.75)
+    prometheus.Gauge("queue", "", registry=library).set(1.5)
+    summary = prometheus.Summary("size", "", registry=library)
+    summary.observe(2)
+    summary.observe(5)
+    prometheus.Histogram("seconds", "", ["path"], registry=library, buckets=(1, 10)).labels("/").observe(4)
+    prometheus.Enum("state", "", registry=library, states=["up", "down"]).state("down")
+    prometheus.Info("build", "", registry=library).info({"version": "1"})
+    assert metrics(PrometheusSource(library)) == [
+        Counter(name="requests_total", tags={"method": "GET"}, count=3),
+        Counter(name="requests_total", tags={"method": "POST"}, count=2),
+        Gauge(name="queue", value=1.5),
+        Histogram(name="size", count=2, sum=7.0),
+        Histogram(name="seconds", tags={"path": "/"}, count=1, sum=4.0),
+        Gauge(name="state", tags={"state": "up"}, value=0.0),
+        Gauge(name="state", tags={"state": "down"}, value=1.0),
+        Gauge(name="build_info", tags={"version": "1"}, value=1.0),
+    ]
+
+
+def test_prometheus_buckets_are_counters_where_they_are_asked_for(library: CollectorRegistry) -> None:
+    """With buckets=True each has its cumulative count; a histogram that prometheus_client gives no sum is a counter."""
+    prometheus.Histogram("seconds", "", registry=library, buckets=(1, 10)).observe(4)
+    prometheus.Histogram("balance", "", registry=library, buckets=(-1, 1)).observe(-7)
+    assert metrics(PrometheusSource(library, buckets=True)) == [
+        Counter(name="seconds_bucket", tags={"le": "1.0"}, count=0),
+        Counter(name="seconds_bucket", tags={"le": "10.0"}, count=1),
+        Counter(name="seconds_bucket", tags={"le": "+Inf"}, count=1),
+        Histogram(name="seconds", count=1, sum=4.0),
+        Counter(name="balance_bucket", tags={"le": "-1.0"}, count=1),
+        Counter(name="balance_bucket", tags={"le": "1.0"}, count=1),
+        Counter(name="balance_bucket", tags={"le": "+Inf"}, count=1),
+        Counter(name="balance_count", count=1),
+    ]
+
+
+class Collector:
+    """A collector of the application's own: families as the test sets them."""
+
+    def __init__(self, *families: Any) -> None:
+        self.families = families
+
+    def collect(self) -> Iterable[Any]:
+        """Return them, or raise the exception that is one of them."""
+        for family in self.families:
+            if isinstance(family, Exception):
+                raise family
+            yield family
+
+
+def test_prometheus_collectors_of_ones_own(library: CollectorRegistry, registry: MetricRegistry) -> None:
+    """Families without `_created`, with NaN, or of rare types are taken; a collector that raises is only counted."""
+    counter = CounterMetricFamily("jobs", "", labels=["queue"])
+    counter.add_metric(["a"], 3)
+    counter.add_metric(["b"], float("nan"))
+    rare = GaugeHistogramMetricFamily("ages", "", buckets=[("+Inf", 2)], gsum_value=5)
+    library.register(Collector(counter, rare))
+    library.register(Collector(RuntimeError("broken")))
+    registry.add_source(PrometheusSource(library))
+    assert_count(registry, "jobs_total", 3, tags={"queue": "a"})
+    assert find(registry, "jobs_total", tags={"queue": "b"}) is None
+    assert find(registry, "ages_gsum") == Gauge(name="ages_gsum", value=5)
+    # Four readings, and in each the NaN and the broken collector.
+    assert_count(registry, "tallystream.reporter.source.failed", 8, tags={"source": "prometheus"})
+
+
+def test_prometheus_resets_and_removals_never_let_a_sum_fall(
+    library: CollectorRegistry, registry: MetricRegistry
+) -> None:
+    """Through the aggregator's table: reset(), remove() and clear() between reports lose and double nothing."""
+    requests = prometheus.Counter("requests", "", ["method"], registry=library)
+    seconds = prometheus.Histogram("seconds", "", registry=library)
+    registry.add_source(PrometheusSource(library))
+    lives, topic, clock = Lives("shop", 1000), Topic(), ManualClock()
+
+    def reported(name: str) -> tuple[int | None, float | None]:
+        clock.advance(1)
+        (outgoing,) = lives.prepare(registry.snapshot(), clock.now())
+        topic.append(b"app-1", outgoing.value, at=clock.now().wall_ms - ManualClock().now().wall_ms)
+        lives.acknowledged(outgoing, clock.now().wall_ms, clock.now())
+        assert topic.changes.dead == []
+        found = topic.sum(name)
+        return found.count, found.sum
+
+    requests.labels("GET").inc(5)
+    assert reported("requests_total")[0] == 5
+    requests.labels("GET").reset()
+    requests.labels("GET").inc(2)
+    assert reported("requests_total")[0] == 7
+    requests.remove("GET")
+    seconds.observe(3)
+    assert reported("seconds") == (1, 3.0)
+    requests.labels("GET").inc(50)  # higher than ever before it was seen again
+    assert reported("requests_total")[0] == 57
+    requests.clear()
+    requests.labels("GET").inc(100)
+    library.unregister(seconds)
+    prometheus.Histogram("seconds", "", registry=library).observe(4)
+    assert reported("requests_total")[0] == 157
+    assert reported("seconds") == (2, 7.0)
+
+
+def test_prometheus_default_registry_is_read(registry: MetricRegistry) -> None:
+    """Without an argument the library's own registry is meant: what it says of the process arrives."""
+    registry.add_source(PrometheusSource(), prefix="prometheus")
+    names = {metric.name for metric in registry.snapshot()}
+    assert {"prometheus.python_info", "prometheus.python_gc_collections_total"} <= names
+
+
+def test_prometheus_multiprocess_sums_are_refused(tmp_path: Path, library: CollectorRegistry) -> None:
+    """A registry that has the sums of all processes would be counted once a process: one sentence says what to give."""
+    MultiProcessCollector(library, path=str(tmp_path))
+    with pytest.raises(ConfigError, match="registry: 'one with a MultiProcessCollector' can't be used; give the reg"):
+        PrometheusSource(library)
+
+
+MULTIPROCESS = """
+    import os
+    import prometheus_client
+    from tallystream.reporter import MetricRegistry
+    from tallystream.reporter.bridges.prometheus import PrometheusSource
+    library = prometheus_client.CollectorRegistry()
+    jobs = prometheus_client.Counter("jobs", "", registry=library)
+    registry = MetricRegistry("shop")
+    registry.add_source(PrometheusSource(library))
+    def show():
+        print([m.count for m in registry.snapshot() if m.name == "jobs_total"], flush=True)
+    jobs.inc(5)
+    show()
+    if not os.fork():
+        jobs.inc(2)
+        show()
+        os._exit(0)
+    os.wait()
+    jobs.inc()
+    show()
+"""
+
+
+@pytest.mark.parametrize("multiprocess", [True, False])
+def test_prometheus_forks_report_their_own(tmp_path: Path, *, multiprocess: bool) -> None:
+    """With and without multi-process mode a child reports what it counted itself, and the parent all of its own."""
+    import os
+
+    environment = {**os.environ, **({"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)} if multiprocess else {})}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(MULTIPROCESS)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["[5]", "[2]", "[6]"]
+
+
+def test_opentelemetry_types() -> None:
+    """Every instrument arrives as the record's nearest, attributes and the meter's name as tags."""
+    source = OpenTelemetrySource()
+    assert metrics(source) == []
+    views = [View(instrument_name="fine", aggregation=ExponentialBucketHistogramAggregation())]
+    provider = MeterProvider(metric_readers=[source.reader], views=views)
+    meter = provider.get_meter("my.library", "1.0")
+
+    def observe(_: CallbackOptions) -> Iterator[Observation]:
+        yield Observation(7, {"kind": "x"})
+
+    orders = meter.create_counter("orders")
+    orders.add(3, {"paid": True, "method": "card"})
+    orders.add(2.75)
+    meter.create_up_down_counter("open").add(-2)
+    meter.create_gauge("temperature").set(20.5)
+    for name in ("coarse", "fine"):
+        histogram = meter.create_histogram(name)
+        histogram.record(2)
+        histogram.record(5)
+    meter.create_observable_counter("cpu", [observe])
+    meter.create_observable_up_down_counter("depth", [observe])
+    meter.create_observable_gauge("load", [observe])
+    scope = {"otel.scope.name": "my.library"}
+    seen = {"kind": "x", **scope}
+    expected = [
+        Counter(name="orders", tags={"paid": "true", "method": "card", **scope}, count=3),
+        Counter(name="orders", tags=scope, count=2),
+        UpDown(name="open", tags=scope, value=-2),
+        Gauge(name="temperature", tags=scope, value=20.5),
+        Histogram(name="coarse", tags=scope, count=2, sum=7.0, min=2, max=5),
+        Histogram(name="fine", tags=scope, count=2, sum=7.0, min=2, max=5),
+        Counter(name="cpu", tags=seen, count=7),
+        UpDown(name="depth", tags=seen, value=7),
+        Gauge(name="load", tags=seen, value=7),
+    ]
+    found = metrics(source)
+    assert sorted(found, key=repr) == sorted(expected, key=repr)
+    orders.add(1)
+    provider.shutdown()
+    assert Counter(name="orders", tags=scope, count=3) in metrics(source)
+
+
+def test_opentelemetry_sums_over_instances_and_lives() -> None:
+    """Through the aggregator's table: two instances, and a second life of one, add up to what was counted."""
+    topic, clock = Topic(), ManualClock()
+
+    def instance(key: bytes, *batches: int) -> None:
+        source, registry = OpenTelemetrySource(), MetricRegistry("shop", clock=clock)
+        counter = MeterProvider(metric_readers=[source.reader]).get_meter("m").create_counter("orders")
+        registry.add_source(source)
+        lives = Lives("shop", 1000)
+        for batch in batches:
+            counter.add(batch)
+            clock.advance(1)
+            (outgoing,) = lives.prepare(registry.snapshot(), clock.now(), final=True)
+            topic.append(key, outgoing.value, at=clock.now().wall_ms - ManualClock().now().wall_ms)
+            lives.acknowledged(outgoing, clock.now().wall_ms, clock.now())
+            assert topic.changes.dead == []
+
+    instance(b"a", 5, 7)
+    instance(b"b", 30)
+    assert topic.sum("orders").count == 42
+
+
+def test_opentelemetry_that_breaks_is_seen(registry: MetricRegistry) -> None:
+    """A callback that raises takes its own instrument away (the SDK logs it), and nothing else."""
+    source = OpenTelemetrySource()
+    meter = MeterProvider(metric_readers=[source.reader]).get_meter("m")
+
+    def broken(_: CallbackOptions) -> Iterator[Observation]:
+        raise OSError("no such device")
+
+    meter.create_observable_counter("broken", [broken])
+    meter.create_counter("good").add(1)
+    registry.add_source(source)
+    assert_count(registry, "good", 1, tags={"otel.scope.name": "m"})
+    assert find(registry, "broken", tags={"otel.scope.name": "m"}) is None
+
+
+def test_neither_library_is_needed() -> None:
+    """The package and both bridges can be imported without them; making a bridge says which one is missing."""
+    program = """
+        import sys
+        sys.modules["prometheus_client"] = sys.modules["opentelemetry"] = None
+        import tallystream.reporter
+        from tallystream.reporter.bridges.opentelemetry import OpenTelemetrySource
+        from tallystream.reporter.bridges.prometheus import PrometheusSource
+        for make in (OpenTelemetrySource, PrometheusSource):
+            try:
+                make()
+            except ImportError as error:
+                print(error.name.partition(".")[0])
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout.split()) == (0, ["opentelemetry", "prometheus_client"]), done.stderr

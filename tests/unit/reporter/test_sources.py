@@ -1,0 +1,277 @@
+"""Sources: what another library counts is reported beside the registry's own, and can neither break it nor fall."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import textwrap
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.topic import Topic
+from tallystream.reporter import ConfigError, MetricRegistry, record
+from tallystream.reporter._growing import Growing
+from tallystream.reporter._sources import FAILED
+from tallystream.reporter.lives import Lives
+from tallystream.reporter.record import Counter, Gauge, Histogram
+from tallystream.reporter.source import Reading, whole
+from tallystream.reporter.testing import InMemoryReporter, ManualClock, assert_count, assert_not_reported, find
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from tallystream.reporter.record import Metric
+
+
+class Fixed:
+    """A source whose metrics the test sets; an exception among them is raised when its turn comes."""
+
+    kind = "fixed"
+
+    def __init__(self, *metrics: Metric | Exception) -> None:
+        self.metrics: Iterable[Metric | Exception] = metrics
+        self.began: float | None = None
+
+    def read(self) -> Iterator[Reading]:
+        """Return them."""
+        for metric in self.metrics:
+            if isinstance(metric, Exception):
+                raise metric
+            yield Reading(metric, self.began)
+
+
+@pytest.fixture
+def registry() -> MetricRegistry:
+    return MetricRegistry("app", clock=ManualClock())
+
+
+def failed(registry: MetricRegistry) -> int:
+    """Return how often something of the source could not be reported."""
+    return registry.counter(FAILED, tags={"source": "fixed"}).count
+
+
+def test_a_source_is_reported_beside_the_registrys_own(registry: MetricRegistry) -> None:
+    """Its metrics come with every snapshot, under the prefix and with the tags; its own tags go before those."""
+    source = Fixed(Counter(name="c", tags={"a": "b", "x": "own"}, count=3), Gauge(name="g", value=1.5))
+    registry.counter("c").inc()
+    registry.add_source(source, prefix="lib", tags={"x": "y"})
+    assert_count(registry, "c", 1)
+    assert_count(registry, "lib.c", 3, tags={"a": "b", "x": "own"})
+    assert find(registry, "lib.g", tags={"x": "y"}) == Gauge(name="lib.g", tags={"x": "y"}, value=1.5)
+    source.metrics = [Counter(name="c", tags={"a": "b", "x": "own"}, count=4)]
+    assert_count(registry, "lib.c", 4, tags={"a": "b", "x": "own"})
+    assert_not_reported(registry, "lib.g", tags={"x": "y"})
+    assert failed(registry) == 0
+
+
+def test_a_source_is_added_once(registry: MetricRegistry) -> None:
+    """The same one again, and a prefix or tags that can't be used, are errors where they are made."""
+    source = Fixed()
+    registry.add_source(source)
+    with pytest.raises(ConfigError, match="source: 'fixed' can't be used; add it once"):
+        registry.add_source(source)
+    with pytest.raises(ConfigError, match="prefix"):
+        registry.add_source(Fixed(), prefix="p" * 513)
+    with pytest.raises(ConfigError, match="the tag 'a'"):
+        registry.add_source(Fixed(), tags={"a": 1})  # type: ignore[dict-item]
+
+
+def test_a_source_that_raises_is_seen_and_breaks_nothing(
+    registry: MetricRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What came before the failure, other sources and the registry's own are reported; the failure is counted."""
+    registry.counter("own").inc()
+    broken = Fixed(Counter(name="before", count=1), OSError("no such device"), Counter(name="after", count=1))
+    registry.add_source(broken)
+    registry.add_source(Fixed(Counter(name="other", count=1)))
+    reporter = InMemoryReporter(registry, own_metrics=True)
+    with caplog.at_level(logging.ERROR):
+        assert reporter.report_now()
+    names = {metric.name for metric in reporter.reports[-1]}
+    assert {"own", "before", "other"} <= names
+    assert "after" not in names
+    assert reporter.failures == 0
+    assert Counter(name=FAILED, tags={"source": "fixed"}, count=1) in reporter.reports[-1]
+    assert "fixed of fixed is not reported: OSError: no such device" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        Counter(name="", count=1),
+        Counter(name="n" * 513, count=1),
+        Counter(name="c", tags={"t": "x" * 513}, count=1),
+        Counter(name="c", count=-1),
+        Counter(name="c", count=whole(float("inf"))),
+        Counter(name="c", count=2**63),
+        Histogram(name="h", count=1, sum=float("nan")),
+        Gauge(name="own", value=1),
+        Counter(name="good", count=7),
+    ],
+)
+def test_what_the_record_can_not_have_is_left_out(registry: MetricRegistry, bad: Metric) -> None:
+    """Its neighbours are reported, and every record that is made can be read as a whole."""
+    registry.counter("own").inc()
+    registry.add_source(Fixed(Counter(name="good", count=1), bad, Counter(name="last", count=1)))
+    for times in (1, 2):
+        metrics = registry.snapshot()
+        assert [metric.name for metric in metrics] == ["own", FAILED, "good", "last"]
+        assert failed(registry) == times
+        assert metrics[-2:] == [Counter(name="good", count=1), Counter(name="last", count=1)]
+    snapshot = record.Snapshot(
+        app="app", life="0" * 26, part=0, seq=1, ts=0, every_ms=1000, final=False, metrics=metrics
+    )
+    assert record.decode(record.encode(snapshot)).metrics == metrics
+
+
+def test_a_gauge_without_a_value_is_no_failure(registry: MetricRegistry) -> None:
+    """NaN and infinity are left out in silence: so libraries say that there is no value."""
+    registry.add_source(Fixed(Gauge(name="a", value=float("nan")), Gauge(name="b", value=float("inf"))))
+    assert [metric.name for metric in registry.snapshot()] == [FAILED]
+    assert failed(registry) == 0
+
+
+def counted(count: int, began: float | None = None, low: float | None = None, high: float | None = None) -> Reading:
+    """Return a reading of a histogram whose every value is 2."""
+    return Reading(Histogram(name="h", count=count, sum=2.0 * count, min=low, max=high), began)
+
+
+def test_a_reset_adds_up() -> None:
+    """A lower count began at zero: count, sum and extremes are of everything, whatever the number of resets."""
+    growing = Growing()
+    taken = [
+        growing.take(counted(*arguments), now)
+        for now, arguments in enumerate([(5, None, 1, 9), (2, None, 3, 4), (2, None, 3, 4), (0,), (1, None, 2, 20)])
+    ]
+    assert taken == [
+        counted(5, None, 1, 9).metric,
+        counted(7, None, 1, 9).metric,
+        counted(7, None, 1, 9).metric,
+        counted(7, None, 1, 9).metric,
+        counted(8, None, 1, 20).metric,
+    ]
+
+
+def test_a_reset_is_seen_by_when_the_count_began() -> None:
+    """A count that began after the last reading is a new one, though it is no lower; a `began` that trembles is not."""
+    growing = Growing()
+    counts = []
+    for now, count, began in [(10, 5, 1.0), (20, 6, 1.001), (30, 7, 25.0), (40, 8, 25.0), (50, 8, None), (60, 1, None)]:
+        metric = growing.take(Reading(Counter(name="c", count=count), began), now)
+        assert isinstance(metric, Counter)
+        counts.append(metric.count)
+    assert counts == [5, 6, 13, 14, 14, 15]
+
+
+@given(st.lists(st.one_of(st.integers(0, 50), st.none(), st.just("reset"))))
+def test_what_is_reported_is_what_was_read(steps: list[int | str | None]) -> None:
+    """Increments, absences and resets in any order: the count never falls, and misses only what no reading saw."""
+    growing, raw, expected, before = Growing(), 0, 0, 0
+    for step in steps:
+        if step == "reset":
+            raw = 0
+        elif isinstance(step, int):
+            raw += step
+            expected += step
+            metric = growing.take(Reading(Counter(name="c", count=raw)), 0.0)
+            # A reset that regrew past its last value is not seen without `began`.
+            assert isinstance(metric, Counter)
+            assert before <= metric.count <= expected
+            if "reset" not in steps:
+                assert metric.count == expected
+            before = metric.count
+
+
+def test_a_child_does_not_repeat_its_parents_counts() -> None:
+    """What was counted before a fork is taken off; extremes, which may be the parent's, are not told."""
+    growing = Growing([counted(5, 1.0, 1, 9)])
+    assert growing.take(counted(5, 1.0, 1, 9), 10) == counted(0).metric
+    assert growing.take(counted(8, 1.0, 1, 9), 20) == counted(3).metric
+    assert growing.take(counted(2, 15.0, 3, 4), 30) == counted(5).metric
+
+
+FORKS = """
+    import os, threading
+    from tallystream.reporter import MetricRegistry, _sources
+    from tallystream.reporter.record import Counter, Gauge
+    from tallystream.reporter.source import Reading
+    _sources.WAIT_IN_CHILD = 0.2
+    class Library:
+        kind = "library"
+        def __init__(self):
+            self.count, self.lock = 5, threading.Lock()
+        def read(self):
+            with self.lock:
+                yield Reading(Counter(name="c", count=self.count))
+    registry, library = MetricRegistry("orders"), Library()
+    registry.add_source(library)
+    def show(who):
+        print(who, [(m.name.rpartition(".")[2], m.count) for m in registry.snapshot()], flush=True)
+    def fork(who):
+        child = os.fork()
+        if child:
+            return os.waitpid(child, 0)
+        library.count += 2
+        show(who)
+        os._exit(0)
+    show("parent")
+    fork("child")
+    held, go = threading.Event(), threading.Event()
+    def hold():
+        with library.lock:
+            held.set(); go.wait()
+    thread = threading.Thread(target=hold); thread.start(); held.wait()
+    fork("child")
+    go.set(); thread.join()
+    show("parent")
+"""
+
+
+def test_a_fork_begins_at_zero_and_never_hangs() -> None:
+    """A child reports what it counted itself; where the library is locked for ever it reports nothing, and says so."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(FORKS)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "parent [('failed', 0), ('c', 5)]",
+        "child [('failed', 0), ('c', 2)]",
+        "child [('failed', 1)]",
+        "parent [('failed', 0), ('c', 5)]",
+    ]
+    assert "could not be read when this process was forked off its parent" in done.stderr
+
+
+def test_a_large_source_is_split_and_a_metric_stays_in_its_part() -> None:
+    """Metrics that come, go and come back, over two lives and a reset, add up to what was counted."""
+    clock, topic = ManualClock(), Topic()
+    registry, source = MetricRegistry("shop", clock=clock), Fixed()
+    registry.add_source(source)
+    lives = Lives("shop", 1000, max_bytes=8000)
+    places: dict[tuple[str, str], int] = {}
+
+    def report(counts: dict[int, int], *, final: bool = False) -> None:
+        source.metrics = [Counter(name=f"metric.{number}", count=count) for number, count in counts.items()]
+        clock.advance(1)
+        for outgoing in lives.prepare(registry.snapshot(), clock.now(), final=final):
+            snapshot = outgoing.snapshot
+            for metric in snapshot.metrics:
+                assert places.setdefault((snapshot.life, metric.name), snapshot.part) == snapshot.part
+            topic.append(b"app-1", outgoing.value, at=clock.now().wall_ms - ManualClock().now().wall_ms)
+            for total in topic.changes.totals:
+                totals[total.metric[1]] = topic.sum(total.metric[1]).count
+            assert topic.changes.dead == []
+            lives.acknowledged(outgoing, clock.now().wall_ms, clock.now())
+
+    totals: dict[str, int | None] = {}
+    report(dict.fromkeys(range(150), 1))
+    report(dict.fromkeys(range(100, 300), 2))
+    report(dict.fromkeys(range(300), 3), final=True)
+    report(dict.fromkeys(range(300), 1))
+    assert max(places.values()) > 2
+    assert len({life for life, _ in places}) == 2
+    assert {totals[f"metric.{number}"] for number in range(300)} == {4}
