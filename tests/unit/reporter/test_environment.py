@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import socket
+from typing import Any
 
 import pytest
 
@@ -67,3 +69,62 @@ def test_a_bad_variable_is_named() -> None:
     """An interval that is no number is one sentence with the variable's name."""
     with pytest.raises(ConfigError, match="TALLYSTREAM_INTERVAL: 'often' can't be used; set it to a number of seconds"):
         report("orders", environment={"TALLYSTREAM_INTERVAL": "often"})
+
+
+SECRET = "hush-hush-4711"
+SASL = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "u"}
+TOKENS = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "oidc"}
+
+
+@pytest.mark.parametrize("by_environment", [True, False])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {**SASL, "sasl.password": SECRET, "debug": "all", "log_level": "7"},
+        {**SASL, "sasl.password": "\udc00" + SECRET},
+        {**SASL, "sasl.password": SECRET, "no.such.option": "x"},
+        {**SASL, "sasl.pasword": SECRET},
+        {**TOKENS, "sasl.oauthbearer.client.id": "x", "sasl.oauthbearer.client.secret": SECRET},
+        {"security.protocol": "SSL", "ssl.key.pem": SECRET, "ssl.key.password": SECRET},
+        {"security.protocol": "SSL", "ssl.key.location": "/nowhere", "ssl.key.password": SECRET},
+    ],
+)
+def test_a_secret_is_in_no_log_no_repr_and_no_error(
+    options: dict[str, Any], caplog: pytest.LogCaptureFixture, *, by_environment: bool
+) -> None:
+    """Whether librdkafka takes the options or refuses them, with debugging on, by argument or by variable."""
+    variables = {"TALLYSTREAM_KAFKA_" + name.upper().replace(".", "_"): value for name, value in options.items()}
+    if "log_level" in options and by_environment:
+        variables.pop("TALLYSTREAM_KAFKA_LOG_LEVEL")  # the one option whose own name has a _
+    given: dict[str, Any] = {"environment": variables} if by_environment else {"environment": {}, "options": options}
+    with caplog.at_level(logging.DEBUG):
+        try:
+            registry = report("orders", bootstrap_servers="127.0.0.1:1", instance="i", interval=0.01, **given)
+        except ConfigError as error:
+            said = [str(error), repr(error), repr(error.__context__)]
+        else:
+            reporter = registry.reporter
+            assert isinstance(reporter, KafkaReporter)
+            assert not reporter.report_now(timeout=0.3)
+            said = [repr(reporter), repr(registry), str(reporter.last_error)]
+            reporter.stop(timeout=0)
+            assert "librdkafka" in caplog.text
+    assert SECRET not in "\n".join([*said, caplog.text, *(str(record.args) for record in caplog.records)])
+
+
+def test_tls_reaches_librdkafka() -> None:
+    """With TALLYSTREAM_KAFKA_SECURITY_PROTOCOL=SSL the first thing that the broker is sent is a TLS handshake."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(10)
+        registry = report(
+            "orders",
+            bootstrap_servers=f"127.0.0.1:{server.getsockname()[1]}",
+            environment={"TALLYSTREAM_KAFKA_SECURITY_PROTOCOL": "SSL", "TALLYSTREAM_INTERVAL": "0.01"},
+        )
+        assert registry.reporter is not None
+        try:
+            connection, _ = server.accept()
+            with connection:
+                assert connection.recv(2) == b"\x16\x03"  # RFC 8446, section 5.1: a handshake record
+        finally:
+            registry.reporter.stop(timeout=0)
