@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
+from aiokafka import ConsumerRecord
 
 from tallystream.reporter import ConfigError, ConsumerProgress, MetricRegistry, MetricTypeError, record
 from tallystream.reporter.testing import (
@@ -190,6 +191,15 @@ def test_consumer_progress_counts_and_moves_in_one_step(registry: MetricRegistry
         record.Position(name=name, tags={**tags, "partition": "0"}, start=5, position=9),
         record.Position(name=name, tags={**tags, "partition": "1"}, start=9, position=10),
     ]
+
+
+def test_consumer_progress_takes_records_with_attributes(registry: MetricRegistry) -> None:
+    """Records as aiokafka has them are counted as messages of confluent-kafka are."""
+    progress = ConsumerProgress(registry, "c")
+    records = [ConsumerRecord("t", 3, offset, 0, 0, None, b"", None, 0, 0, ()) for offset in (7, 8)]
+    assert progress.processed(records) == 2
+    tags = {"topic": "t", "partition": "3"}
+    assert find(registry, "c.position", tags=tags) == record.Position(name="c.position", tags=tags, start=7, position=9)
 
 
 def test_consumer_progress_refuses_a_message_without_offset(registry: MetricRegistry) -> None:

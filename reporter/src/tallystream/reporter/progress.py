@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,6 +24,22 @@ class ConsumedMessage(Protocol):
         """Return the offset."""
 
 
+class ConsumedRecord(Protocol):
+    """The three attributes of a record of aiokafka or kafka-python that are needed."""
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+
+    @property
+    def partition(self) -> int:
+        """The partition's number."""
+
+    @property
+    def offset(self) -> int:
+        """The offset."""
+
+
 class ConsumerProgress:
     """The counter of a consumer's messages, and its position in each partition (a metric of type `position`).
 
@@ -42,10 +58,11 @@ class ConsumerProgress:
         self._positions: dict[tuple[str, int], Position] = {}
         self.counter = registry.counter(counter_name, tags=tags)
 
-    def processed(self, messages: Iterable[ConsumedMessage]) -> int:
+    def processed(self, messages: Iterable[ConsumedMessage | ConsumedRecord]) -> int:
         """Count messages that were processed, move the positions past them, and return how many there were.
 
-        Call it when the work on them is done, and before their offsets are committed.
+        They are confluent-kafka's messages, or records of aiokafka or kafka-python. Call it when the work on them is
+        done, and before their offsets are committed.
 
         Raises:
             ValueError: a message has no topic, partition or offset: it did not come from a consumer.
@@ -53,7 +70,7 @@ class ConsumerProgress:
         count = 0
         spans: dict[tuple[str, int], tuple[int, int]] = {}
         for message in messages:
-            topic, partition, offset = message.topic(), message.partition(), message.offset()
+            topic, partition, offset = _told(message.topic), _told(message.partition), _told(message.offset)
             if topic is None or partition is None or offset is None or offset < 0:
                 raise ValueError(f"a message of topic {topic!r}, partition {partition!r} has the offset {offset!r}")
             low, high = spans.get((topic, partition), (offset, offset))
@@ -73,3 +90,7 @@ class ConsumerProgress:
             self._registry.keep_together(self.counter, position)
             self._positions[topic, partition] = position
         return position
+
+
+def _told(attribute: Any) -> Any:
+    return attribute() if callable(attribute) else attribute

@@ -1,0 +1,65 @@
+"""A consumer loop with confluent-kafka that commits only what is counted.
+
+    python docs/examples/confluent_consumer.py localhost:9092 flights flights-1
+
+Reads the topic `flights` as a consumer group, one process or many, until SIGTERM or Ctrl-C. The third argument is the
+instance ID: another one for each process. It needs tallystream-reporter alone.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer
+
+from tallystream.reporter import ConsumerProgress, KafkaReporter, MetricRegistry
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from confluent_kafka import Message
+
+
+def handle(messages: Sequence[Message]) -> None:
+    """Do the application's work."""
+
+
+def main(servers: str, topic: str, instance: str) -> None:
+    """Consume, work, report, commit: in this order."""
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+
+    registry = MetricRegistry("flights")
+    progress = ConsumerProgress(registry, "flights.processed")
+    batches = registry.timer("flights.batch")
+    errors = registry.counter("flights.errors")
+    metrics = os.environ.get("TALLYSTREAM_TOPIC_PREFIX", "") + "metrics"
+
+    # A static member: after a crash the process that comes back has its partitions at once.
+    group = {"group.id": "flights", "group.instance.id": instance}
+    habits = {"enable.auto.commit": False, "auto.offset.reset": "earliest"}
+    consumer = Consumer({"bootstrap.servers": servers, **group, **habits})
+    consumer.subscribe([topic])
+    with KafkaReporter(registry, bootstrap_servers=servers, instance=instance, topic=metrics) as reporter:
+        while not ended.is_set():
+            messages = consumer.consume(500, timeout=0.5)
+            good = [message for message in messages if message.error() is None]
+            errors.inc(len(messages) - len(good))
+            if not good:
+                continue
+            with batches.time():
+                handle(good)
+            progress.processed(good)
+            # A report that does not arrive in time lets the commit wait for the next: nothing is committed uncounted.
+            if reporter.report_now(timeout=10):
+                consumer.commit(asynchronous=False)
+    consumer.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,47 @@
+"""A Flask application under several gunicorn workers, all of one instance name.
+
+    TALLYSTREAM_BOOTSTRAP_SERVERS=localhost:9092 gunicorn --chdir docs/examples --workers 4 --preload flask_app:app
+    curl -X POST http://127.0.0.1:8000/orders/3
+
+With --preload the application is made once and then forked: each worker gets a life of its own and counts from zero.
+Without it each worker makes its own. The instance name is the host's, else TALLYSTREAM_INSTANCE. It needs
+tallystream-reporter, Flask and gunicorn.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flask import Flask, g, request
+
+from tallystream.reporter import report
+
+if TYPE_CHECKING:
+    from flask import Response
+
+registry = report("shop")
+orders = registry.counter("orders.placed")
+http = registry.child("http")
+app = Flask(__name__)
+
+
+@app.before_request
+def begin() -> None:
+    """Take the time from here."""
+    g.timing = http.timer("requests", tags={"route": str(request.url_rule), "method": request.method}).time()
+    g.timing.__enter__()
+
+
+@app.after_request
+def end(response: Response) -> Response:
+    """Take the time to here, and count by status."""
+    g.timing.__exit__(None, None, None)
+    http.counter("responses", tags={"status": str(response.status_code)}).inc()
+    return response
+
+
+@app.post("/orders/<int:items>")
+def place(items: int) -> str:
+    """Do the application's work."""
+    orders.inc(items)
+    return f"{items} ordered\n"

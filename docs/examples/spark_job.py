@@ -1,0 +1,109 @@
+r"""A PySpark Structured Streaming job: what the driver knows of its batches, and what the executors' Python code did.
+
+    spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 \
+        docs/examples/spark_job.py localhost:9092 flights /var/lib/flights/checkpoint
+
+Reads the topic `flights`, scores each record in Python, writes the scores to `flights-scored`, and ends when it has
+read what there was. Executors need tallystream-reporter; the job ships itself to them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from tallystream.reporter import KafkaReporter, MetricRegistry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pandas as pd
+    from pyspark.sql.streaming.listener import QueryProgressEvent
+
+METRICS = os.environ.get("TALLYSTREAM_TOPIC_PREFIX", "") + "metrics"
+
+
+@cache
+def reporting(servers: str, topic: str, instance: str) -> KafkaReporter:
+    """Return this process's reporter: one for all tasks that a worker process is given, one after the other."""
+    registry = MetricRegistry("scoring")
+    return KafkaReporter(registry, bootstrap_servers=servers, topic=topic, instance=instance).start()
+
+
+def score(batches: Iterable[pd.DataFrame], *, servers: str, metrics: str) -> Iterator[pd.DataFrame]:
+    """Do the application's work on one task's records, in a worker process of an executor."""
+    reporter = reporting(servers, metrics, f"executor-{os.uname().nodename}")
+    rows = 0
+    for batch in batches:
+        with reporter.registry.timer("scoring.batch").time():
+            scores = batch["value"].str.len().astype(str)
+        rows += len(batch)
+        yield scores.to_frame("value")
+    # Counted when all is done: an attempt that fails before counts nothing. The report is waited for, since Spark may
+    # end this process at any time after its task.
+    reporter.registry.counter("scoring.rows").inc(rows)
+    reporter.report_now(timeout=10)
+
+
+class Batches(StreamingQueryListener):
+    """Counts what Spark says of each finished batch; it is called in the driver, on a thread of Spark's."""
+
+    def __init__(self, registry: MetricRegistry) -> None:
+        self.rows = registry.counter("driver.rows")
+        self.batches = registry.histogram("driver.batch.seconds")
+        self.ended = threading.Event()
+
+    def onQueryStarted(self, event: object) -> None:  # noqa: N802 (the names are Spark's)
+        """Nothing is counted yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        """Count the rows of a batch."""
+        self.rows.inc(event.progress.numInputRows)
+        self.batches.update(event.progress.batchDuration / 1000)
+
+    def onQueryIdle(self, event: object) -> None:  # noqa: N802
+        """Nothing was read."""
+
+    def onQueryTerminated(self, event: object) -> None:  # noqa: ARG002, N802
+        """Every batch has been counted by now."""
+        self.ended.set()
+
+
+def main(servers: str, topic: str, checkpoint: str) -> None:
+    """Run the query to the topic's present end."""
+    spark = SparkSession.builder.appName("scoring").getOrCreate()
+    spark.sparkContext.addPyFile(__file__)
+    reporter = reporting(servers, METRICS, "driver")
+    listener = Batches(reporter.registry)
+    spark.streams.addListener(listener)
+    kafka = spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers)
+    records = kafka.option("subscribe", topic).option("startingOffsets", "earliest").load()
+    query = (
+        records.selectExpr("CAST(value AS STRING) AS value")
+        .mapInPandas(partial(score, servers=servers, metrics=METRICS), "value STRING")
+        .writeStream.format("kafka")
+        .option("kafka.bootstrap.servers", servers)
+        .option("topic", topic + "-scored")
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    listener.ended.wait(30)
+    reporter.stop()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    # Imported by its name, the module is the same one in the driver and in every worker, and so are its caches.
+    sys.path.insert(0, str(Path(__file__).parent))
+    import spark_job
+
+    spark_job.main(*sys.argv[1:])

@@ -1,0 +1,259 @@
+"""Every example of docs/examples as a real process: what arrived is exactly what was processed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewTopic
+
+from support.kafka import committed, read_topic
+from support.wait import wait_until
+from tallystream.aggregator import jars, sums
+from tallystream.aggregator.table import Record, State, Table
+from tallystream.aggregator.topics import Topics, create_topics
+from tallystream.compose.servers._process import free_port
+from tallystream.reporter.record import Position, decode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from confluent_kafka.admin import AdminClient
+
+    from tallystream.compose.servers.broker import KafkaBroker
+
+pytestmark = pytest.mark.integration
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+PARTITIONS = 3
+RECORDS = 3000
+
+
+class System:
+    """A broker with the topics, under a prefix of this test's own, and the examples' processes."""
+
+    def __init__(self, servers: str, prefix: str, admin: AdminClient, folder: Path) -> None:
+        self.servers, self.topics, self.folder = servers, Topics(prefix), folder
+        self.input = prefix + "flights"
+        create_topics(admin, self.topics)
+        made = admin.create_topics([NewTopic(self.input, PARTITIONS, 1), NewTopic(self.input + "-scored", 1, 1)])
+        for future in made.values():
+            future.result(timeout=30)
+        self.log = folder / "log"
+        self.environment = {
+            **os.environ,
+            "TALLYSTREAM_TOPIC_PREFIX": prefix,
+            "TALLYSTREAM_BOOTSTRAP_SERVERS": servers,
+            "TALLYSTREAM_INSTANCE": "host-1",
+            "PYSPARK_PYTHON": sys.executable,
+        }
+
+    def produce(self, records: int) -> None:
+        """Put records into the input topic, over all its partitions."""
+        producer = Producer({"bootstrap.servers": self.servers})
+        for number in range(records):
+            producer.produce(self.input, value=f"flight {number}", partition=number % PARTITIONS)
+        assert producer.flush(60) == 0
+
+    def start(self, *command: str | Path) -> subprocess.Popen[bytes]:
+        """Start a process."""
+        with self.log.open("ab") as log:
+            return subprocess.Popen(command, env=self.environment, stdout=log, stderr=log, start_new_session=True)
+
+    def sums(self) -> dict[str, list[sums.Sum]]:
+        """Return what the aggregator's table makes of the topic `metrics`, by name; nothing may be refused."""
+        table = Table(State())
+        table.apply(
+            Record(self.topics.metrics, read.partition, read.offset, read.timestamp_ms, read.key, read.value)
+            for read in read_topic(self.servers, self.topics.metrics)
+        )
+        changes = table.changes()
+        assert changes.dead == []
+        found: dict[str, list[sums.Sum]] = {}
+        for total in changes.totals:
+            row = sums.decode(total.value(epoch=1, batch=1))
+            found.setdefault(row.name, []).append(row)
+        return found
+
+    def count(self, name: str) -> int:
+        """Return the sum of all counts of this name, whatever the tags."""
+        return sum(row.count or 0 for row in self.sums().get(name, []))
+
+    def covered(self, name: str) -> int:
+        """Return how many offsets the positions of this name cover."""
+        return sum((row.position or 0) - (row.start or 0) for row in self.sums().get(name, []))
+
+    def overlap(self, name: str) -> int:
+        """Return how many offsets the last of three lives read again, by its positions and those of the two before."""
+        newest: dict[str, dict[str, Position]] = {}
+        for read in read_topic(self.servers, self.topics.metrics):
+            snapshot = decode(read.value or b"")
+            found = [metric for metric in snapshot.metrics if isinstance(metric, Position) and metric.name == name]
+            newest[snapshot.life] = {metric.tags["partition"]: metric for metric in found}
+        first, killed, last = newest.values()
+        before = {number: (killed.get(number) or first[number]).position for number in last}
+        return sum(before[number] - last[number].start for number in last)
+
+    def committed(self) -> int:
+        """Return how many offsets of the input topic the group `flights` has committed."""
+        offsets = [committed(self.servers, "flights", self.input, number) for number in range(PARTITIONS)]
+        return sum(max(offset, 0) for offset in offsets)
+
+    def end(self, process: subprocess.Popen[bytes]) -> None:
+        """End a process in order, by SIGTERM."""
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0, self.log.read_text()
+
+
+@pytest.fixture
+def system(broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path: Path) -> System:
+    return System(broker.bootstrap_servers, topic_prefix, admin, tmp_path)
+
+
+@pytest.mark.parametrize("example", ["confluent_consumer.py", "aiokafka_consumer.py"])
+def test_a_consumer_loop(system: System, example: str) -> None:
+    """Ended in order, then killed at any moment: what was counted is what was processed, and none is missed.
+
+    Everything counted less the offsets covered is what was processed twice: what the killed process had counted, and
+    the next one read again because it was not committed.
+    """
+    command = [sys.executable, EXAMPLES / example, system.servers, system.input, "flights-1"]
+    system.produce(RECORDS)
+    process = system.start(*command)
+    try:
+        wait_until(lambda: system.count("flights.processed") > 0, 60, "some are counted")
+        system.end(process)
+        counted = system.count("flights.processed")
+        assert counted == system.covered("flights.processed.position") == system.committed()
+        system.produce(3 * RECORDS)
+        process = system.start(*command)
+        wait_until(lambda: system.count("flights.processed") > counted, 60, "more are counted")
+        process.kill()
+        process.wait(60)
+        process = system.start(*command)
+        wait_until(lambda: system.covered("flights.processed.position") == 4 * RECORDS, 90, "all are covered")
+        system.end(process)
+    finally:
+        process.kill()
+        process.wait()
+    assert system.count("flights.processed") - 4 * RECORDS == system.overlap("flights.processed.position")
+    assert system.committed() == 4 * RECORDS
+
+
+def answers(order: Callable[[int], int]) -> bool:
+    """Tell whether the server takes an order of nothing."""
+    try:
+        return order(0) == 200
+    except OSError:
+        return False
+
+
+def test_flask_under_several_workers(system: System) -> None:
+    """Three forked workers of one instance name, one of them killed and replaced: every answered request counts."""
+    port = free_port()
+    gunicorn = Path(sys.executable).with_name("gunicorn")
+    options = ["--chdir", EXAMPLES, "--workers", "3", "--preload", "--bind", f"127.0.0.1:{port}"]
+    process = system.start(gunicorn, *options, "flask_app:app")
+
+    def order(items: int) -> int:
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/orders/{items}", method="POST")
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return int(response.status)
+
+    try:
+        wait_until(lambda: answers(order), 60, "gunicorn answers")
+        with ThreadPoolExecutor(8) as pool:
+            assert set(pool.map(order, range(200))) == {200}
+            wait_until(lambda: system.count("http.responses") == 201, 30, "all are reported")
+            workers = psutil.Process(process.pid).children()
+            workers[0].kill()
+            wait_until(lambda: new_worker(process.pid, workers), 30, "another worker is there")
+            assert set(pool.map(order, range(200, 400))) == {200}
+        system.end(process)
+    finally:
+        process.kill()
+        process.wait()
+    assert system.count("orders.placed") == sum(range(400))
+    assert system.count("http.responses") == system.count("http.requests") == 401
+    records = read_topic(system.servers, system.topics.metrics)
+    assert {record.key for record in records} == {b"host-1"}
+    lives = {json.loads(record.value)["life"] for record in records if record.value}
+    assert len(lives) == 5  # the one that forks, three workers, and the one that came for the killed
+
+
+def new_worker(master: int, workers: list[psutil.Process]) -> bool:
+    """Tell whether gunicorn has put another worker in the place of the first."""
+    now = psutil.Process(master).children()
+    return len(now) == len(workers) and workers[0] not in now
+
+
+def run_spark(system: System, script: Path) -> None:
+    """Run a job on the input topic to its end; a task is tried twice at most."""
+    connector = ",".join(str(path) for path in jars.fetch("spark"))
+    system.environment["PYSPARK_SUBMIT_ARGS"] = (
+        f"--master local[2,2] --jars {connector} --conf spark.ui.enabled=false "
+        "--conf spark.driver.host=127.0.0.1 --conf spark.driver.bindAddress=127.0.0.1 pyspark-shell"
+    )
+    process = system.start(sys.executable, script, system.servers, system.input, str(system.folder / "checkpoint"))
+    try:
+        assert process.wait(180) == 0, system.log.read_text()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_spark_driver_and_executors(system: System) -> None:
+    """Rows counted by the executors' workers, by the driver, and those written: all are those that were read."""
+    system.produce(RECORDS)
+    run_spark(system, EXAMPLES / "spark_job.py")
+    assert system.count("scoring.rows") == system.count("driver.rows") == RECORDS
+    assert len(read_topic(system.servers, system.input + "-scored")) == RECORDS
+    (batch,) = system.sums()["driver.batch.seconds"]
+    assert batch.count == 1
+
+
+FAILING_JOB = """
+import sys
+sys.path.insert(0, {examples!r})
+import spark_job
+from pyspark import TaskContext
+plain = spark_job.score
+
+def score(batches, **where):
+    task = TaskContext.get()
+    fail = task.partitionId() if task.attemptNumber() == 0 else None
+    for done in plain(batches, **where):
+        if fail == 1:
+            raise RuntimeError("in the midst")
+        yield done
+    if fail == 0:
+        raise RuntimeError("at the end")
+
+if __name__ == "__main__":
+    import failing_job
+    from pyspark.sql import SparkSession
+    SparkSession.builder.getOrCreate().sparkContext.addPyFile(__file__)
+    spark_job.score = failing_job.score
+    spark_job.main(*sys.argv[1:])
+"""
+
+
+def test_spark_counts_every_attempt_that_came_to_its_end(system: System) -> None:
+    """One task fails in the midst, one after its report: tried again, the second is counted twice, the first is not."""
+    script = system.folder / "failing_job.py"
+    script.write_text(FAILING_JOB.format(examples=str(EXAMPLES)))
+    system.produce(RECORDS)
+    run_spark(system, script)
+    assert system.log.read_text().count("RuntimeError: in the midst") > 0
+    assert system.count("driver.rows") == RECORDS
+    assert system.count("scoring.rows") == RECORDS + RECORDS // PARTITIONS
