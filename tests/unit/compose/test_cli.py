@@ -16,7 +16,20 @@ from tallystream.reporter.errors import ConfigError, TallystreamError
 if TYPE_CHECKING:
     from pathlib import Path
 
-COMMANDS = ["aggregate", "rebuild", "ship", "page", "up", "down", "status", "demo", "lag", "lag collect", "lag show"]
+COMMANDS = [
+    "aggregate",
+    "rebuild",
+    "verify",
+    "ship",
+    "page",
+    "up",
+    "down",
+    "status",
+    "demo",
+    "lag",
+    "lag collect",
+    "lag show",
+]
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:

@@ -71,6 +71,9 @@ def aggregate(
     accept_partial: Annotated[
         bool, typer.Option("--accept-partial", help="Let a new table begin in the middle of the topic.")
     ] = False,
+    standby: Annotated[
+        bool, typer.Option("--standby", help="Wait while another aggregator writes, and take over when it ends.")
+    ] = False,
     catch_up: Annotated[bool, typer.Option("--catch-up", help="Exit when everything that is there is summed.")] = False,
     on_data_loss: Annotated[
         str, typer.Option(help="fail or continue when records that were not read have been deleted.")
@@ -97,6 +100,7 @@ def aggregate(
         trigger_ms=trigger_ms,
         start=start,
         accept_partial=accept_partial,
+        standby=standby,
         catch_up=catch_up,
         on_data_loss=o.one_of("--on-data-loss", on_data_loss, "fail", "continue"),  # type: ignore[arg-type]  # just so
         table=TableSettings(retire_after_ms=int(retire_after_h * 3_600_000)),

@@ -1,0 +1,128 @@
+"""Put right what a writer that was replaced wrote after us: on a compacted topic the last record of a key stays.
+
+Readers take the highest (epoch, batch), but compaction keeps the last record, which may be a lower epoch's. So the
+active writer looks at what is appended and, where a record of a lower epoch has come, appends the newest one of its key
+again. A stopped writer has one batch at hand, which we ran again when we took over: so the newest record of each of its
+keys lies behind the place at which we began. The topics' `min.compaction.lag.ms` keeps it there until that is done.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+log = logging.getLogger(__name__)
+
+CHUNK = 2000
+_VERSION = re.compile(rb'"epoch":(\d+),"batch":(\d+)\}$')
+
+Version = tuple[int, int]
+"""(epoch, batch)"""
+
+
+def version_of(value: bytes) -> Version | None:
+    """Return the writer of a record without reading the rest of it; None where the record does not end with one."""
+    found = _VERSION.search(value, max(0, len(value) - 64))
+    return None if found is None else (int(found[1]), int(found[2]))
+
+
+class Watch:
+    """Looks at a topic of one partition from its present end on; for one thread. `epoch` is ours, `timeout` in seconds.
+
+    Delivery: what is appended again is what was there; a record that is appended twice says the same.
+    """
+
+    def __init__(self, topic: str, kafka: Mapping[str, str], *, epoch: int, timeout: float = 10.0) -> None:
+        self._topic = topic
+        self._epoch = epoch
+        self._timeout = timeout
+        self._producer = Producer({**kafka, "enable.idempotence": True, "delivery.timeout.ms": int(timeout * 1000)})
+        self._consumer = Consumer(
+            {**kafka, "group.id": "tallystream-mend", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+        )
+        self._begin = self._at = self._end()
+
+    def look(self) -> int:
+        """Read what has come since the last look, put right what has to be, and return how many keys that were.
+
+        Raises:
+            KafkaException: the broker did not answer, or take a record, in time; the next look tries again.
+        """
+        if self._end() == self._at:
+            return 0
+        at = self._at
+        stale = {key for key, value in self._read(at) if value is not None and self._is_stale(value)}
+        if not stale:
+            return 0
+        log.warning("%s: a writer that was replaced has written %d keys; they are put right", self._topic, len(stale))
+        seen = self._at
+        try:
+            while wrong := self._wrong(stale):
+                self._append(wrong)
+        except KafkaException:
+            self._at = at
+            raise
+        self._at = seen  # others may have been written since
+        return len(stale)
+
+    def close(self) -> None:
+        """Release the connections."""
+        self._consumer.close()
+
+    def _is_stale(self, value: bytes) -> bool:
+        version = version_of(value)
+        return version is not None and version[0] < self._epoch
+
+    def _wrong(self, keys: set[bytes]) -> dict[bytes, bytes | None]:
+        """Return the newest record of each of the keys of which it is not the last.
+
+        A deletion is final: a key that was deleted never comes back (tallystream.aggregator.table.published).
+        """
+        newest: dict[bytes, tuple[Version, bytes | None]] = {}
+        last: dict[bytes, bytes | None] = {}
+        for key, value in self._read(self._begin):
+            if key not in keys:
+                continue
+            last[key] = value
+            version = (2**63, 0) if value is None else version_of(value) or (0, 0)
+            if version[0] >= self._epoch and version >= newest.get(key, ((0, 0), None))[0]:
+                newest[key] = (version, value)
+        return {key: value for key, (_, value) in newest.items() if last[key] != value}
+
+    def _append(self, records: Mapping[bytes, bytes | None]) -> None:
+        failures: list[KafkaException] = []
+
+        def delivered(error: object, _message: object) -> None:
+            if error is not None:
+                failures.append(KafkaException(error))
+
+        for key, value in records.items():
+            self._producer.produce(self._topic, key=key, value=value, on_delivery=delivered)
+        self._producer.flush(self._timeout + 1)
+        if failures:
+            raise failures[0]
+
+    def _end(self) -> int:
+        return int(self._consumer.get_watermark_offsets(TopicPartition(self._topic, 0), timeout=self._timeout)[1])
+
+    def _read(self, begin: int) -> Iterator[tuple[bytes, bytes | None]]:
+        """Yield the records from offset `begin` to the end as it is now; after that, `_at` is this end."""
+        end = self._end()
+        self._consumer.assign([TopicPartition(self._topic, 0, begin)])
+        while self._consumer.position([TopicPartition(self._topic, 0)])[0].offset < end:
+            messages = self._consumer.consume(CHUNK, timeout=self._timeout)
+            if not messages:
+                break  # nothing is left up to the end: compaction may take the last ones
+            for message in messages:
+                error = message.error()
+                if error is not None:
+                    raise KafkaException(error)
+                yield message.key() or b"", message.value()
+        self._consumer.unassign()
+        self._at = end

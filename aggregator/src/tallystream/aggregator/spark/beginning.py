@@ -1,0 +1,80 @@
+"""Where the aggregator begins: at its checkpoint, at a seed, or with a new table; and what it refuses."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from tallystream.aggregator import ledger
+from tallystream.aggregator.seed import read_seed, seed_path
+from tallystream.aggregator.spark.offsets import last_committed
+from tallystream.aggregator.spark.settings import GROUP
+from tallystream.aggregator.start import parse_start, resolve
+from tallystream.reporter.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tallystream.aggregator.spark.settings import AggregateSettings
+    from tallystream.aggregator.topics import Topics
+
+log = logging.getLogger(__name__)
+
+
+class Beginning(NamedTuple):
+    """The next offset of each partition of `metrics` for a new table, empty for one that goes on.
+
+    `partial` tells whether a new table misses earlier records, which it may if told so.
+    """
+
+    offsets: dict[int, int]
+    partial: bool = False
+
+
+def beginning(settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str]) -> Beginning:
+    """Find out where to begin. A checkpoint that has begun wins over `start`; a seed allows of none.
+
+    Raises:
+        ConfigError: the table would begin from nothing, or in the middle of the topic, and nobody asked for that.
+        KafkaException: the broker did not answer.
+    """
+    start = parse_start(settings.start or "earliest")
+    if last_committed(settings.checkpoint) is not None:
+        if settings.start is not None:
+            log.info("%s goes on where it was: --from %s is for a new one", settings.checkpoint, settings.start)
+        return Beginning({})
+    seed = seed_of(settings)
+    if seed is not None:
+        if settings.start is not None:
+            raise ConfigError("--from", settings.start, f"there is a seed for the checkpoint: move {seed} away")
+        log.info("beginning with the table in %s", seed)
+        return Beginning(read_seed(seed).offsets)
+    if settings.start is None and _has_begun(topics, kafka):
+        raise ConfigError(
+            "--checkpoint",
+            str(settings.checkpoint),
+            f"it has no table, and {topics.ledger} says that there was one: name its checkpoint; or, if that is lost, "
+            f"run tallystream rebuild --checkpoint {settings.checkpoint}; or begin from nothing with --from earliest",
+        )
+    offsets = resolve(start, topics.metrics, settings.topic_prefix + GROUP, topics.ledger, kafka)
+    missing = {partition: first for partition, first in offsets.items() if first > 0}
+    if missing and not settings.accept_partial:
+        raise ConfigError(
+            "--checkpoint",
+            str(settings.checkpoint),
+            f"it is new, and would begin in the middle of {topics.metrics} (partition → offset: {missing}), so the "
+            "sums would lack what came before: name the checkpoint that has it, or accept that with --accept-partial",
+        )
+    return Beginning(offsets, partial=bool(missing))
+
+
+def seed_of(settings: AggregateSettings) -> Path | None:
+    """Return the seed that a rebuild left for the checkpoint, None where there is none."""
+    path = seed_path(settings.checkpoint)
+    return path if path.exists() else None
+
+
+def _has_begun(topics: Topics, kafka: Mapping[str, str]) -> bool:
+    rows = (ledger.decode(value) for value in ledger.read_tail(topics.ledger, kafka))
+    return any(row.kind == "batch" and row.query == ledger.QUERY for row in rows)

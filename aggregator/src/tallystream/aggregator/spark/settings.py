@@ -1,0 +1,57 @@
+"""What `tallystream aggregate` may be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from tallystream.aggregator.start import parse_start
+from tallystream.aggregator.table.settings import TableSettings
+from tallystream.reporter.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+GROUP = "tallystream-aggregator"
+"""The consumer group under which the query's offsets are committed; prefixed like the topics."""
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateSettings:
+    """What `tallystream aggregate` may be told.
+
+    `checkpoint` is Spark's own directory: offsets, commits and the table. `kafka` are librdkafka options.
+    `max_records_per_trigger` caps a batch, `trigger_ms` is the interval between two. `accept_partial` lets a new table
+    begin in the middle of the topic. `standby` waits while another aggregator has the lease. `ready_file` is created
+    when the first batch has run. `start` says where a new table begins (tallystream.aggregator.start); None is
+    earliest, where there never was one. `catch_up` ends when everything that is there is summed. `on_data_loss`:
+    whether the query fails, or goes on, when records that it has not read were deleted.
+    """
+
+    bootstrap_servers: str
+    checkpoint: Path
+    topic_prefix: str = ""
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    max_records_per_trigger: int = 50_000
+    trigger_ms: int = 500
+    start: str | None = None
+    accept_partial: bool = False
+    standby: bool = False
+    catch_up: bool = False
+    on_data_loss: Literal["fail", "continue"] = "fail"
+    table: TableSettings = field(default_factory=TableSettings)
+    ready_file: Path | None = None
+    master: str = "local[2]"
+    driver_memory: str = "1g"
+
+    def __post_init__(self) -> None:
+        if self.max_records_per_trigger < 1:
+            raise ConfigError("--max-records", self.max_records_per_trigger, "give a whole number above zero")
+        if self.trigger_ms < 0:
+            raise ConfigError("--trigger-ms", self.trigger_ms, "give milliseconds, 0 for as fast as possible")
+        if self.on_data_loss not in ("fail", "continue"):
+            raise ConfigError("--on-data-loss", self.on_data_loss, "give fail or continue")
+        parse_start(self.start or "earliest")
+        if not self.bootstrap_servers:
+            raise ConfigError("--bootstrap-servers", self.bootstrap_servers, "name a broker, as in localhost:9092")

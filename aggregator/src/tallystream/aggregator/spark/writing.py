@@ -1,0 +1,119 @@
+"""One writer's time: from the moment it has the lease, its epoch, its books, and its watch over the topics."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+from confluent_kafka import KafkaException
+
+from tallystream.aggregator import ledger, sums
+from tallystream.aggregator.mend import Watch
+from tallystream.aggregator.spark.beginning import beginning, seed_of
+from tallystream.aggregator.spark.bookkeeping import Bookkeeper
+from tallystream.aggregator.spark.commits import GroupCommitter
+from tallystream.aggregator.spark.offsets import last_committed
+from tallystream.aggregator.spark.settings import GROUP
+from tallystream.aggregator.spark.wake import wake
+from tallystream.aggregator.start import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from tallystream.aggregator.lease import Lease
+    from tallystream.aggregator.spark.settings import AggregateSettings
+    from tallystream.aggregator.topics import Topics
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 5.0
+"""Seconds from one look for what a replaced writer wrote to the next."""
+
+
+class Writing:
+    """Opens the books under a new epoch; `begin` are the offsets of a new table, empty for one that goes on.
+
+    Raises:
+        ConfigError: the table can't begin so.
+        KafkaException: the broker did not answer.
+    """
+
+    def __init__(self, settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str], lease: Lease) -> None:
+        self._lease = lease
+        self.begin, partial = beginning(settings, topics, kafka)
+        rows = [ledger.decode(value) for value in ledger.read_tail(topics.ledger, kafka)]
+        self.epoch = _next_epoch(rows, topics, kafka)
+        lease.take(self.epoch)
+        self._ends = _ends(topics, kafka) if settings.catch_up else None
+        self._watches = [Watch(topic, kafka, epoch=self.epoch) for topic in (topics.agg, topics.table)]
+        self._looked = time.monotonic()
+        writer = ledger.LedgerWriter(topics.ledger, kafka)
+        if not self.begin or seed_of(settings):
+            wake(topics.metrics, kafka)
+        start = {topics.metrics: {str(p): offset for p, offset in self.begin.items()}} if self.begin else {}
+        now_ms = int(time.time() * 1000)
+        opened = ledger.LedgerRow(
+            kind="opened", query=ledger.QUERY, epoch=self.epoch, ts=now_ms, start=start, partial=partial
+        )
+        writer.write([opened])
+        self._committer = GroupCommitter(settings.bootstrap_servers, settings.topic_prefix + GROUP, settings.kafka)
+        self._books = Bookkeeper(
+            settings.checkpoint, self._committer, writer, epoch=self.epoch, last=_last(rows, settings.checkpoint)
+        )
+        self._books.catch_up()
+
+    def after_batch(self) -> bool:
+        """Do what follows a batch, several times a second; return True when everything asked for is summed.
+
+        Raises:
+            LeaseError: another aggregator has taken over.
+        """
+        self._lease.check()
+        self._books.catch_up()
+        if time.monotonic() - self._looked > LOOK_S:
+            self._looked = time.monotonic()
+            try:
+                for watch in self._watches:
+                    watch.look()
+            except KafkaException as error:
+                log.warning("what a replaced writer may have written is looked for later: %s", error)
+        return self._ends is not None and self._books.reached(self._ends)
+
+    def close(self) -> None:
+        """Release the connections."""
+        self._committer.close()
+        for watch in self._watches:
+            watch.close()
+
+
+def _ends(topics: Topics, kafka: Mapping[str, str]) -> dict[str, dict[str, int]]:
+    """Return where `metrics` ends now."""
+    ends = resolve("latest", topics.metrics, GROUP, topics.ledger, kafka)
+    return {topics.metrics: {str(partition): end for partition, end in ends.items()}}
+
+
+def _next_epoch(rows: Sequence[ledger.LedgerRow], topics: Topics, kafka: Mapping[str, str]) -> int:
+    # The sums say the epoch too, should the ledger have been emptied by retention.
+    said = [row.epoch for row in rows] + [_epoch(value) for value in ledger.read_tail(topics.agg, kafka)]
+    return max(said, default=0) + 1
+
+
+def _last(rows: Sequence[ledger.LedgerRow], checkpoint: Path) -> int:
+    """Return the last batch of this checkpoint that the ledger has, -1 for none."""
+    done = last_committed(checkpoint)
+    if done is None:
+        return -1
+    mine = [row for row in rows if row.query == ledger.QUERY]
+    begun = max((number for number, row in enumerate(mine) if row.kind == "opened" and row.start), default=0)
+    # A higher number in the ledger is of another checkpoint: rows are written only after a batch is finished.
+    return min(done[0], max((row.batch for row in mine[begun:]), default=-1))
+
+
+def _epoch(value: bytes) -> int:
+    try:
+        return sums.decode(value).epoch
+    except msgspec.DecodeError:
+        return 0  # not a sum of ours, so no epoch of ours

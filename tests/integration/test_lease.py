@@ -1,0 +1,114 @@
+"""The lease and the mending on a real broker, without Spark."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+
+from support.kafka import read_topic
+from tallystream.aggregator import ledger, sums
+from tallystream.aggregator.lease import Lease, LeaseError
+from tallystream.aggregator.mend import Watch, version_of
+
+if TYPE_CHECKING:
+    from tallystream.aggregator.topics import Topics
+    from tallystream.compose.servers.broker import KafkaBroker
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+
+def never() -> bool:
+    """No stop is asked for."""
+    return False
+
+
+def test_one_has_the_lease_and_the_next_one_gets_it(broker: KafkaBroker, topics: Topics) -> None:
+    """The second is refused while the first lives, or stands by; when the first gives it back the second has it."""
+    kafka = {"bootstrap.servers": broker.bootstrap_servers}
+    first = Lease(topics.ledger, kafka, prefix=topics.prefix)
+    first.join()
+    assert first.wait(standby=False, stopped=never)
+    second = Lease(topics.ledger, kafka, prefix=topics.prefix)
+    second.join()
+    now = [0.0]
+
+    def seconds() -> float:
+        now[0] += 0.3  # three times as fast as the polls that pass it
+        first.check()
+        return now[0]
+
+    second._clock = seconds
+    with pytest.raises(LeaseError, match="another aggregator still has it"):
+        second.wait(standby=False, stopped=never)
+    first.check()
+    first.close()
+    second._clock = time.monotonic
+    assert second.wait(standby=True, stopped=never)
+    second.close()
+
+
+def test_a_stop_ends_the_waiting(broker: KafkaBroker, topics: Topics) -> None:
+    """Who stands by and is told to stop returns without the lease."""
+    lease = Lease(topics.ledger, {"bootstrap.servers": broker.bootstrap_servers}, prefix=topics.prefix)
+    lease.join()
+    assert not lease.wait(standby=True, stopped=lambda: True)
+    lease.close()
+
+
+def test_who_lost_the_lease_goes_on_until_a_higher_epoch_is_in_the_ledger(broker: KafkaBroker, topics: Topics) -> None:
+    """A broker that was away takes the lease from everybody: that alone stops nobody; a successor does."""
+    kafka = {"bootstrap.servers": broker.bootstrap_servers}
+    lease = Lease(topics.ledger, kafka, prefix=topics.prefix, clock=iter(range(0, 1000, 10)).__next__)
+    lease.take(4)
+    writer = ledger.LedgerWriter(topics.ledger, kafka)
+    writer.write([ledger.LedgerRow(kind="opened", query=ledger.QUERY, epoch=4, ts=1)])
+    lease.check()
+    writer.write([ledger.LedgerRow(kind="opened", query=ledger.QUERY, epoch=5, ts=2)])
+    with pytest.raises(LeaseError, match="took over with epoch 5, ours was 4"):
+        lease.check()
+    lease.close()
+
+
+def row(count: int, *, epoch: int, batch: int, name: str = "n") -> bytes:
+    """Return a sum's value."""
+    return sums.encode(
+        sums.Sum(app="shop", name=name, type="counter", count=count, lives=1, ts=1, epoch=epoch, batch=batch)
+    )
+
+
+def test_what_a_replaced_writer_appends_is_followed_by_the_newest_again(broker: KafkaBroker, topics: Topics) -> None:
+    """The last record of each key is the newest: ours again where a lower epoch came after, a deletion again too."""
+    kafka = {"bootstrap.servers": broker.bootstrap_servers}
+    producer = Producer(kafka)
+
+    def append(*records: tuple[bytes, bytes | None]) -> None:
+        for key, value in records:
+            producer.produce(topics.agg, key=key, value=value)
+        assert producer.flush(30) == 0
+
+    append((b"before", row(1, epoch=1, batch=7)))
+    watch = Watch(topics.agg, kafka, epoch=2)
+    assert watch.look() == 0
+    append((b"a", row(5, epoch=2, batch=8)), (b"b", row(6, epoch=2, batch=8)), (b"c", row(7, epoch=2, batch=8)))
+    append((b"a", row(9, epoch=2, batch=9)), (b"c", None))
+    assert watch.look() == 0
+    append((b"a", row(5, epoch=1, batch=8)), (b"c", row(7, epoch=1, batch=8)), (b"b", row(8, epoch=2, batch=10)))
+    assert watch.look() == 2
+    assert watch.look() == 0
+    last = {read.key: read.value for read in read_topic(broker.bootstrap_servers, topics.agg)}
+    assert last == {
+        b"before": row(1, epoch=1, batch=7),
+        b"a": row(9, epoch=2, batch=9),
+        b"b": row(8, epoch=2, batch=10),
+        b"c": None,
+    }
+    watch.close()
+
+
+def test_the_writer_of_a_record_is_read_from_its_end() -> None:
+    """Whatever names and values stand before it; a record without one has none."""
+    assert version_of(row(1, epoch=12, batch=345, name='"epoch":9,"batch":9}')) == (12, 345)
+    assert version_of(b'{"name":"x"}') is None

@@ -1,0 +1,155 @@
+"""Two aggregators on a real broker and real Spark: one writes; a writer that was stopped and goes on changes nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+
+from support.application import Application, assert_exact
+from support.kafka import aggregator, command, committed, latest_sums, read_topic
+from support.wait import wait_until
+from tallystream.aggregator import sums
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from confluent_kafka.admin import AdminClient
+
+    from tallystream.aggregator.topics import Topics
+    from tallystream.compose.servers.broker import KafkaBroker
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1500)]
+
+
+def tree(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """Return a process and all that it started."""
+    root = psutil.Process(process.pid)
+    return [root, *root.children(recursive=True)]
+
+
+def send(processes: list[psutil.Process], number: signal.Signals) -> None:
+    """Send a signal to each process that is still there."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
+
+
+def compact_now(admin: AdminClient, topic: str) -> None:
+    """Have the broker compact everything but the newest segment, which is a new one soon."""
+    settings = {
+        "min.compaction.lag.ms": "0",
+        "segment.ms": "500",
+        "min.cleanable.dirty.ratio": "0.001",
+        "delete.retention.ms": "0",
+    }
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in settings.items()
+    ]
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+    admin.incremental_alter_configs([resource])[resource].result()
+
+
+def test_a_stopped_writer_is_replaced_and_changes_nothing(
+    broker: KafkaBroker, admin: AdminClient, topics: Topics, topic_prefix: str, tmp_path: Path
+) -> None:
+    """A second aggregator is refused; one that stands by takes over from a stopped one, which ends when it goes on.
+
+    What the stopped one writes after that is followed by the newest again: compaction keeps that, and a rebuild from it
+    is exact.
+    """
+    servers, prefix = broker.bootstrap_servers, topic_prefix
+    application = Application(servers, topics.metrics, seed=21)
+    application.publish(400)
+    group = prefix + "tallystream-aggregator"
+    second, ready = tmp_path / "second.log", tmp_path / "second.ready"
+    options = ("--bootstrap-servers", servers, "--topic-prefix", prefix, "--checkpoint", str(tmp_path / "checkpoint"))
+    with aggregator(servers, prefix, tmp_path) as first, second.open("wb") as log:
+        refused = subprocess.Popen(command("aggregate", *options), stdout=log, stderr=log)
+        standby = subprocess.Popen(
+            command("aggregate", *options, "--standby", "--ready-file", str(ready)), stdout=log, stderr=log
+        )
+        try:
+            assert refused.wait(240) == 1
+            said = second.read_text()
+            assert "another aggregator still has it" in said
+            wait_until(lambda: second.read_text().count("waiting for the lease") == 2, 120, "the second stands by")
+            assert first.poll() is None
+            application.publish(300)
+            stopped = tree(first)
+            send(stopped, signal.SIGSTOP)
+            try:
+                application.publish(300)
+                wait_until(ready.exists, 240, "the second has taken over, and done its first batch")
+            finally:
+                send(stopped, signal.SIGCONT)
+            assert first.wait(120) == 1
+            assert "took over with epoch 2, ours was 1" in (tmp_path / "aggregate.log").read_text()
+            application.publish(200)
+            assert_exact(broker, topics)
+            _append_stale(broker, topics)
+            application.publish(50)
+            wait_until(lambda: _last_is_newest(servers, topics), 120, "what is stale is followed by the newest")
+            for topic in (topics.agg, topics.table):
+                compact_now(admin, topic)
+            before = len(read_topic(servers, topics.agg))
+
+            def compacted() -> bool:
+                application.publish(5)  # a new segment begins only when something is appended
+                return len(read_topic(servers, topics.agg)) < before / 2
+
+            wait_until(compacted, 240, "the broker has compacted the sums")
+            assert_exact(broker, topics)
+        finally:
+            standby.terminate()
+            assert standby.wait(120) == 0, second.read_text()
+    shutil.rmtree(tmp_path / "checkpoint")
+    end = committed(servers, group, topics.metrics)
+    assert _last_is_newest(servers, topics)
+    rebuilt = subprocess.run(command("rebuild", *options), capture_output=True, text=True, timeout=120, check=False)
+    assert rebuilt.returncode == 0, rebuilt.stderr
+    with aggregator(servers, prefix, tmp_path):
+        application.publish(100)
+        assert_exact(broker, topics)
+    assert committed(servers, group, topics.metrics) > end
+
+
+def _append_stale(broker: KafkaBroker, topics: Topics) -> None:
+    """Append what a writer of the first epoch that wakes up might: old sums, old rows, rows that were deleted."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for topic in (topics.agg, topics.table):
+        of_first = {
+            read.key: read.value for read in read_topic(broker.bootstrap_servers, topic) if _epoch(read.value) == 1
+        }
+        assert of_first
+        for key, value in of_first.items():
+            producer.produce(topic, key=key, value=value)
+    assert producer.flush(60) == 0
+
+
+def _epoch(value: bytes | None) -> int:
+    return 0 if value is None else int(json.loads(value)["epoch"])
+
+
+def _last_is_newest(servers: str, topics: Topics) -> bool:
+    """Tell whether the last record of every key is one of the newest epoch that wrote the key."""
+    for topic in (topics.agg, topics.table):
+        newest: dict[bytes | None, int] = {}
+        last: dict[bytes | None, int] = {}
+        for read in read_topic(servers, topic):
+            last[read.key] = _epoch(read.value)
+            newest[read.key] = max(newest.get(read.key, 0), last[read.key])
+        if any(last[key] not in (0, newest[key]) for key in last):
+            return False
+    found = latest_sums(servers, topics.agg)
+    decoded = [sums.decode(read.value) for read in read_topic(servers, topics.agg) if read.value is not None]
+    last_rows = {(row.app, row.name, row.type, tuple(sorted(row.tags.items()))): row for row in decoded}
+    return last_rows == found
