@@ -1,4 +1,4 @@
-"""Two aggregators on a real broker and real Spark: one writes; a writer that was stopped and goes on changes nothing."""
+"""Two aggregators on a real broker and real Spark: one writes; one that was stopped and goes on changes nothing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,20 @@ def send(processes: list[psutil.Process], number: signal.Signals) -> None:
             process.send_signal(number)
 
 
-def compact_now(admin: AdminClient, topic: str) -> None:
+def _compact(admin: AdminClient, servers: str, topics: Topics, application: Application) -> None:
+    """Return when the broker has compacted the sums: most records that were there are gone."""
+    for topic in (topics.agg, topics.table):
+        _compact_soon(admin, topic)
+    before = len(read_topic(servers, topics.agg))
+
+    def compacted() -> bool:
+        application.publish(5)  # a new segment begins only when something is appended
+        return len(read_topic(servers, topics.agg)) < before / 2
+
+    wait_until(compacted, 240, "the broker has compacted the sums")
+
+
+def _compact_soon(admin: AdminClient, topic: str) -> None:
     """Have the broker compact everything but the newest segment, which is a new one soon."""
     settings = {
         "min.compaction.lag.ms": "0",
@@ -98,15 +111,7 @@ def test_a_stopped_writer_is_replaced_and_changes_nothing(
             _append_stale(broker, topics)
             application.publish(50)
             wait_until(lambda: _last_is_newest(servers, topics), 120, "what is stale is followed by the newest")
-            for topic in (topics.agg, topics.table):
-                compact_now(admin, topic)
-            before = len(read_topic(servers, topics.agg))
-
-            def compacted() -> bool:
-                application.publish(5)  # a new segment begins only when something is appended
-                return len(read_topic(servers, topics.agg)) < before / 2
-
-            wait_until(compacted, 240, "the broker has compacted the sums")
+            _compact(admin, servers, topics, application)
             assert_exact(broker, topics)
         finally:
             standby.terminate()
