@@ -68,7 +68,8 @@ def summary(outcome: Outcome) -> str:
     """Return in one sentence what was compared and whether it agrees."""
     ends = ", ".join(f"{partition}: {end:,}" for partition, end in sorted(outcome.ends.items()))
     letters = f" and {outcome.letters:,} dead letters" if outcome.letters_checked else ""
-    found = f"{len(outcome.differences):,} differences" if outcome.differences else "all agree"
+    number = len(outcome.differences)
+    found = f"{number:,} difference{'s' if number > 1 else ''}" if number else "all agree"
     return f"{found}: {outcome.sums:,} sums{letters}, {outcome.records:,} records (partition: next offset {ends})"
 
 
@@ -78,7 +79,9 @@ def notes(outcome: Outcome) -> list[str]:
         "sums: gauges and rates could be told only in part: it depends on when silence was noticed": (
             outcome.undetermined
         ),
-        "sums were not compared: their offsets lie across the batches of another writer": outcome.unordered,
+        "sums were not compared: they are of an earlier table, or lie across another writer's batches": (
+            outcome.unordered
+        ),
         "metrics were not compared: only a sum later than the period is left": outcome.compacted,
         "records of metrics-agg are no sums and were passed over": outcome.unreadable,
     }

@@ -140,8 +140,11 @@ def _begin(
         ConfigError: they are not known, or what follows them was deleted.
     """
     told = _offsets(settings.began).get(topics.metrics)
+    if settings.began is not None and (told is None or not told.keys() <= ranges.keys()):
+        known = f"{topics.metrics} has the partitions {sorted(ranges)}"
+        raise ConfigError("--began", settings.began, f"{known}: {OFFSETS}")
     if told is None and ledger.partial is not None:
-        told = ledger.partial.start.get(topics.metrics)
+        told = {int(p): offset for p, offset in ledger.partial.start.get(topics.metrics, {}).items()}
         if not told:
             raise ConfigError(
                 "--began",
@@ -149,7 +152,7 @@ def _begin(
                 f"the table began in the middle of {topics.metrics} (--accept-partial, {_utc(ledger.partial.ts)}), and "
                 f"the ledger does not say where: {OFFSETS}",
             )
-    began = dict.fromkeys(ranges, 0) | {int(p): offset for p, offset in (told or {}).items()}
+    began = dict.fromkeys(ranges, 0) | (told or {})
     deleted = {p: low for p, (low, _) in ranges.items() if low > began[p]}
     if deleted:
         raise ConfigError(
@@ -192,10 +195,10 @@ def _moment(option: str, text: str | None) -> tuple[bool, int] | None:
     return text.startswith("ledger:"), int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def _offsets(text: str | None) -> dict[str, dict[str, int]]:
+def _offsets(text: str | None) -> dict[str, Ends]:
     if text is None:
         return {}
     try:
-        return msgspec.json.decode(text, type=dict[str, dict[str, int]])
+        return msgspec.json.decode(text, type=dict[str, dict[int, int]])
     except msgspec.DecodeError as error:
         raise ConfigError("--began", text, OFFSETS) from error

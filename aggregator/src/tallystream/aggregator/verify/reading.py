@@ -19,7 +19,11 @@ Identity = tuple[str, str, str, tuple[tuple[str, str], ...]]
 BIGGEST = 2**63 - 1
 DEEPEST = 64
 _ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
-_STRINGS_AND_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_NO_BRACKETS = re.compile(r"[^\[\]{}]+")
+_INNERMOST = re.compile(r"\[\]|\{\}")
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")
+"""NUL, and halves of a character."""
 
 
 class Raw(NamedTuple):
@@ -126,11 +130,14 @@ def _json(value: bytes) -> Any:
 
 
 def _require_shallow(text: str) -> None:
-    depth = 0
-    for found in _STRINGS_AND_BRACKETS.finditer(text):
-        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(found[0], 0)
-        if depth > DEEPEST:
-            raise RefusedError("nested too deep")
+    """Take the innermost brackets away, level by level: what is left after DEEPEST of them is deeper, or no JSON."""
+    left = _NO_BRACKETS.sub("", _STRINGS.sub("", text))
+    for _ in range(DEEPEST):
+        if not left:
+            return
+        left = _INNERMOST.sub("", left)
+    if left:
+        raise RefusedError("nested too deep, or brackets without others")
 
 
 def _integer(digits: str) -> int | float:
@@ -220,10 +227,8 @@ def _text(said: dict[str, Any], name: str, least: int, most: int) -> str:
 
 
 def _good_text(value: Any, name: str, least: int, most: int) -> str:
-    if not isinstance(value, str) or not least <= len(value) <= most or "\0" in value:
+    if not isinstance(value, str) or not least <= len(value) <= most or _NO_TEXT.search(value):
         raise RefusedError(f"{name} is no text in its bounds")
-    if any("\ud800" <= character <= "\udfff" for character in value):
-        raise RefusedError(f"{name} has half a character")
     return value
 
 

@@ -1,0 +1,124 @@
+"""How fast `tallystream verify` replays a topic, on a real broker: against reading it alone, and against the table.
+
+.venv/bin/python benchmarks/verify.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
+from tallystream.aggregator.table import Record, State, Table
+from tallystream.aggregator.topics import Topics, create_topics
+from tallystream.aggregator.verify.replay import Replay
+from tallystream.aggregator.verify.topic import Reader, bounds
+from tallystream.compose.servers.broker import KafkaBroker
+from tallystream.reporter import record
+from tallystream.reporter.sketch import Sketch
+from tallystream.reporter.ulid import new_ulid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tallystream.aggregator.verify.reading import Raw
+
+BATCH = 10_000
+
+
+def main() -> None:
+    """Publish `--records` snapshots of `--instances` instances, then read, replay and sum them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=50_000)
+    parser.add_argument("--instances", type=int, default=100)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, KafkaBroker(Path(folder)) as broker:
+        kafka = {"bootstrap.servers": broker.bootstrap_servers}
+        for metrics in (1, 50):
+            topics = Topics(f"m{metrics}-")
+            create_topics(AdminClient(kafka), topics)
+            size = publish(kafka, topics.metrics, options.records, options.instances, metrics)
+            print(f"{options.records:,} records of {metrics} metrics, {size:,.0f} bytes a record")
+            for name, take in (("read alone", read), ("replayed by verify", replay), ("summed by the table", table)):
+                began = time.perf_counter()
+                taken = take(Reader(kafka, topics.metrics, 0, 0), bounds(kafka, topics.metrics)[0][1])
+                took = time.perf_counter() - began
+                assert taken == options.records
+                print(f"  {name}: {taken / took:,.0f} records/s, {metrics * taken / took:,.0f} metrics/s")
+    print(f"most memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MB")
+
+
+def publish(kafka: dict[str, str], topic: str, records: int, instances: int, metrics: int) -> float:
+    """Publish the records and return their mean size in bytes. One metric in ten is a histogram with a sketch."""
+    producer = Producer({**kafka, "linger.ms": 50, "queue.buffering.max.messages": 1_000_000})
+    lives = [new_ulid(int(time.time() * 1000)) for _ in range(instances)]
+    sketch = Sketch()
+    sketch.add([1.01**n for n in range(1, 200)])
+    text, total = sketch.encode(), 0
+    for number in range(records):
+        instance, seq = number % instances, number // instances + 1
+        listed: list[record.Metric] = [
+            record.Histogram(name=f"size.{n}", count=199, sum=1234.5, min=1.0, max=7.0, sketch=text)
+            if n % 10 == 9
+            else record.Counter(name=f"records.processed.{n}", tags={"topic": "orders"}, count=seq)
+            for n in range(metrics)
+        ]
+        header: dict[str, Any] = {"life": lives[instance], "part": 0, "seq": seq, "ts": 0, "every_ms": 1000}
+        value = record.encode(record.Snapshot(app="orders", final=False, metrics=listed, **header))
+        total += len(value)
+        producer.produce(topic, key=f"orders-{instance}".encode(), value=value)
+        producer.poll(0)
+    producer.flush(120)
+    return total / records
+
+
+def read(reader: Reader, end: int) -> int:
+    """Count the records."""
+    return sum(1 for _ in reader.until(end))
+
+
+def replay(reader: Reader, end: int) -> int:
+    """Replay the records as verify does."""
+    one = Replay()
+
+    def take(batch: list[Raw]) -> None:
+        for raw in batch:
+            assert not one.apply(0, raw.timestamp_ms, raw.key, raw.value)
+        one.settle()
+
+    taken = _in_batches(reader.until(end), take)
+    for identity in one.identities():
+        one.sum(identity)
+    return taken
+
+
+def table(reader: Reader, end: int) -> int:
+    """Apply the records to the aggregator's table, in this process and without Spark."""
+    one = Table(State())
+
+    def take(batch: list[Raw]) -> None:
+        one.apply(Record("metrics", 0, raw.offset, raw.timestamp_ms, raw.key, raw.value) for raw in batch)
+        assert not one.changes().dead
+
+    return _in_batches(reader.until(end), take)
+
+
+def _in_batches(records: Iterator[Raw], take: Callable[[list[Raw]], None]) -> int:
+    taken, batch = 0, []
+    for raw in records:
+        batch.append(raw)
+        if len(batch) == BATCH:
+            take(batch)
+            taken, batch = taken + len(batch), []
+    take(batch)
+    return taken + len(batch)
+
+
+if __name__ == "__main__":
+    main()

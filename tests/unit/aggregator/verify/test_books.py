@@ -1,0 +1,59 @@
+"""The ledger as verify reads it: where the table began, and where batches ended."""
+
+from __future__ import annotations
+
+from tallystream.aggregator.ledger import LedgerRow, encode
+from tallystream.aggregator.verify.books import Books, Limit, rows
+
+
+def opened(epoch: int, *, partial: bool = False, start: int | None = None) -> LedgerRow:
+    """Return the row of a writer that took an epoch."""
+    begin = {} if start is None else {"metrics": {"0": start}}
+    return LedgerRow(kind="opened", query="aggregate", epoch=epoch, ts=epoch, partial=partial, start=begin)
+
+
+def batch(number: int, end: int, *, query: str = "aggregate") -> LedgerRow:
+    """Return the row of a batch that ended at an offset, ten records a batch, at the time of its end."""
+    start = {"metrics": {"0": end - 10}} if number else {}
+    return LedgerRow(kind="batch", query=query, epoch=1, batch=number, ts=end, start=start, end={"metrics": {"0": end}})
+
+
+def read(*given: LedgerRow, books: Books | None = None) -> Books:
+    """Return the books after these rows."""
+    books = books or Books("metrics")
+    for row in given:
+        books.take(row)
+    return books
+
+
+def test_the_end_is_that_of_the_last_batch_of_the_aggregator() -> None:
+    """Other queries' batches say nothing."""
+    books = read(opened(1), batch(0, 10), batch(1, 20), batch(2, 99, query="ship"))
+    assert (books.end, books.partial) == ({0: 20}, None)
+
+
+def test_a_period_ends_and_begins_at_the_last_batch_that_its_moments_allow() -> None:
+    """By the ledger's time, or by the offsets of the records of that time."""
+    by_time = read(batch(0, 10), batch(1, 20), batch(2, 30), books=Books("metrics", to=Limit(25), since=Limit(19)))
+    assert (by_time.end, by_time.begin) == ({0: 20}, {0: 10})
+    by_offset = read(
+        batch(0, 10), batch(1, 20), batch(2, 30), books=Books("metrics", to=Limit(0, {0: 29}), since=Limit(0, {0: 9}))
+    )
+    assert (by_offset.end, by_offset.begin) == ({0: 20}, None)
+
+
+def test_a_table_that_began_in_the_middle_is_known_through_restarts() -> None:
+    """Be it killed before its first batch was in the ledger, and gone on with many times."""
+    killed = read(opened(1, partial=True, start=7), opened(2), batch(0, 10), opened(3), batch(1, 20), opened(4))
+    assert killed.partial is not None
+    assert killed.partial.start == {"metrics": {"0": 7}}
+
+
+def test_a_new_table_from_the_beginning_ends_what_was_known_of_an_older_one() -> None:
+    """The first batch of a table has no start, and its own opening says whether it lacks earlier records."""
+    assert read(opened(1, partial=True), batch(0, 10), opened(2), batch(0, 10)).partial is None
+
+
+def test_what_is_no_row_of_the_ledger_is_passed_over() -> None:
+    """A value that can't be read, or none."""
+    assert list(rows([None, b"{", encode(batch(0, 10))])) == [batch(0, 10)]

@@ -1,0 +1,198 @@
+"""The comparison on records in memory: it finds what was tampered with, and tells what can't be told."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tallystream.aggregator.verify.check import Check, Difference, Outcome
+from tallystream.aggregator.verify.compare import unequal, unequal_between
+from tallystream.aggregator.verify.published import Sums, letter_of, parse
+from tallystream.aggregator.verify.reading import Raw
+from tallystream.aggregator.verify.replay import Replay
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tallystream.aggregator.verify.published import Ends, Published
+
+BEGIN_MS = 1_700_000_000_000
+LIFE = "01HF7YAT00" + "A" * 16
+KEY = b'["shop","counter","n",[]]'
+
+
+def snapshot(count: int, seq: int, metrics: str | None = None) -> bytes:
+    """Return a snapshot with a counter and a gauge of that count, of an instance that reports every second."""
+    header = f'{{"v":1,"app":"shop","life":"{LIFE}","part":0,"seq":{seq},"ts":0,"every_ms":1000,"final":false'
+    both = f'{{"type":"counter","name":"n","count":{count}}},{{"type":"gauge","name":"g","value":{count}}}'
+    return f'{header},"metrics":[{both if metrics is None else metrics}]}}'.encode()
+
+
+class Topic:
+    """Records of two partitions, a second apart."""
+
+    def __init__(self) -> None:
+        self.records: dict[int, list[Raw]] = {0: [], 1: []}
+        self._read = {0: 0, 1: 0}
+
+    def append(self, value: bytes, partition: int = 0) -> Topic:
+        """Append a record of the partition's own instance."""
+        rows = self.records[partition]
+        rows.append(Raw(len(rows), BEGIN_MS + 1000 * len(rows), b"app-%d" % partition, value))
+        return self
+
+    def until(self, partition: int, end: int) -> Iterator[Raw]:
+        """Yield what was not read yet, up to an offset."""
+        begin, self._read[partition] = self._read[partition], max(end, self._read[partition])
+        yield from self.records[partition][begin:end]
+
+    def check(self, *rows: Published, end: Ends | None = None, letters: set[tuple[int, int]] | None = None) -> Outcome:
+        """Compare rows, each the newest of its metric."""
+        check = Check(Replay(), {0: 0, 1: 0}, end, self.until, letters=letters)
+        highs = {partition: len(records) for partition, records in self.records.items()}
+        return check.run(rows, {row.identity: row for row in rows}, set(), highs)
+
+
+def published(key: bytes = KEY, offsets: dict[str, int] | None = None, ts: int = BEGIN_MS, **fields: Any) -> Published:
+    """Return a row of metrics-agg that includes the first record of partition 0."""
+    said = {"v": 1, "lives": 1, "instances": 1, "ts": ts, "epoch": 1, "batch": 0} | fields
+    return parse(key, json.dumps(said | {"offsets": {"metrics": offsets or {"0": 0}}}).encode(), "metrics")
+
+
+def fields(outcome: Outcome) -> list[tuple[str, Any, Any]]:
+    """Return what differs."""
+    return [(one.field, one.published, one.replayed) for one in outcome.differences]
+
+
+def test_each_sum_is_compared_where_it_was_made() -> None:
+    """Two metrics, published one batch apart, are right by the records up to their own offsets."""
+    topic = Topic().append(snapshot(1, 1)).append(snapshot(2, 2))
+    gauge = published(b'["shop","gauge","g",[]]', sum=1, min=1, max=1, mean=1.0, number=1)
+    outcome = topic.check(published(count=2, offsets={"0": 1}, ts=BEGIN_MS + 1000), gauge)
+    assert outcome.differences == []
+    assert (outcome.sums, outcome.records, outcome.ends) == (2, 2, {0: 2, 1: 0})
+
+
+@pytest.mark.parametrize("tampered", [{"count": 2}, {"lives": 2}, {"retired": 1}, {"p50": 1.0}, {"count": "1"}])
+def test_a_field_that_differs_is_named(tampered: dict[str, Any]) -> None:
+    """With what was published, what the replay has, and the offsets."""
+    ((name, value),) = tampered.items()
+    outcome = Topic().append(snapshot(1, 1)).check(published(**{"count": 1} | tampered))
+    replayed = {"count": 1, "lives": 1, "retired": 0, "p50": None}[name]
+    identity = ("shop", "counter", "n", ())
+    assert outcome.differences == [Difference(identity, name, value, replayed, {0: 1})]
+
+
+def test_a_sum_that_was_not_published_again_is_found() -> None:
+    """The batch that ended after the second record should have published 2; the row still says 1, rightly then."""
+    topic = Topic().append(snapshot(1, 1)).append(snapshot(2, 2))
+    gauge = published(b'["shop","gauge","g",[]]', sum=1, min=1, max=1, mean=1.0, number=1)
+    assert fields(topic.check(published(count=1), gauge, end={0: 2})) == [("count", 1, 2)]
+
+
+def test_a_sum_that_is_missing_is_found() -> None:
+    """A metric of which nothing was published at all."""
+    outcome = Topic().append(snapshot(1, 1)).check(published(count=1), end={0: 1})
+    assert [(one.identity, one.field) for one in outcome.differences] == [(("shop", "gauge", "g", ()), "sum")]
+
+
+def test_without_a_ledger_nothing_is_said_to_be_missing() -> None:
+    """It is not known up to where everything was published, and the outcome says so."""
+    outcome = Topic().append(snapshot(1, 1)).check(published(count=1))
+    assert (outcome.differences, outcome.complete) == ([], False)
+
+
+def test_a_sum_that_nobody_reported_is_found() -> None:
+    """A metric that no record has: its count should be 0."""
+    outcome = (
+        Topic().append(snapshot(1, 1)).check(published(b'["shop","counter","x",[]]', count=7, lives=0, instances=0))
+    )
+    assert fields(outcome) == [("count", 7, 0)]
+
+
+@pytest.mark.parametrize("row", [published(count=1, offsets={"0": 9}), replace(published(count=1), ends=None)])
+def test_offsets_that_the_topic_does_not_have_are_a_difference(row: Published) -> None:
+    """What includes records that nobody published, or does not say what it includes, can't be right."""
+    (found,) = Topic().append(snapshot(1, 1)).check(row).differences
+    assert found.field == "offsets"
+
+
+def test_sums_across_another_writers_batches_are_counted_not_compared() -> None:
+    """Of two batches that overlap over two partitions only one can be replayed in one pass."""
+    topic = Topic()
+    for partition in (0, 1):
+        topic.append(snapshot(1, 1), partition).append(snapshot(2, 2), partition)
+    first = published(count=3, lives=2, instances=2, offsets={"0": 1, "1": 0}, ts=BEGIN_MS + 1000)
+    second = published(b'["shop","gauge","g",[]]', number=0, offsets={"0": 0, "1": 1}, ts=BEGIN_MS + 1000)
+    outcome = topic.check(first, second)
+    assert (outcome.sums, outcome.unordered, outcome.differences) == (1, 1, [])
+
+
+def test_a_letter_that_is_missing_and_one_too_many_are_differences() -> None:
+    """Dead letters are of the records that the replay refuses, up to the last finished batch."""
+    topic = Topic().append(b"{").append(snapshot(1, 1)).append(b"{").append(b"{")
+    row = published(count=1, offsets={"0": 1}, ts=BEGIN_MS + 1000)
+    gauge = published(b'["shop","gauge","g",[]]', sum=1, min=1, max=1, mean=1.0, number=1, offsets={"0": 1})
+    outcome = topic.check(row, gauge, end={0: 3}, letters={(0, 1), (0, 2)})
+    places = [(published_, replayed) for _, published_, replayed in fields(outcome)]
+    assert places == [(None, "partition 0, offset 0: not JSON in UTF-8"), ("partition 0, offset 1", None)]
+    assert outcome.letters == 1
+
+
+def test_silence_that_may_have_been_noticed_or_not_is_no_difference() -> None:
+    """A life whose three intervals end between the record's clock and the sum's time was living or not."""
+    late = BEGIN_MS + 3000
+    living = published(b'["shop","gauge","g",[]]', ts=late, sum=1, min=1, max=1, mean=1.0, number=1)
+    silent = published(b'["shop","gauge","g",[]]', ts=late, number=0, lives=0, instances=0)
+    wrong = published(b'["shop","gauge","g",[]]', ts=late, sum=2, min=2, max=2, mean=2.0, number=2)
+    for row in (living, silent):
+        assert Topic().append(snapshot(1, 1)).check(row).differences == []
+    assert ("number", 2, 0) in fields(Topic().append(snapshot(1, 1)).check(wrong))
+    soon = published(b'["shop","gauge","g",[]]', ts=late - 1, number=0, lives=0, instances=0)
+    assert ("number", 0, 1) in fields(Topic().append(snapshot(1, 1)).check(soon))
+
+
+def test_what_depends_on_the_living_can_be_undetermined_and_the_rest_is_still_compared() -> None:
+    """Of three lives one or two fell silent unnoticed: the number lies between, and the count must be right anyway."""
+    noticed, unnoticed = {"count": 5, "lives": 0, "m1_rate": None}, {"count": 5, "lives": 3, "m1_rate": 3.0}
+    assert unequal_between({"count": 5, "lives": 2, "m1_rate": 2.0}, noticed, unnoticed) == ([], True)
+    assert [one.field for one in unequal_between({"count": 6, "lives": 2, "m1_rate": 2.0}, noticed, unnoticed)[0]] == [
+        "count"
+    ]
+    assert [one.field for one in unequal_between({"count": 5, "lives": 4}, noticed, unnoticed)[0]] == ["lives"]
+
+
+def test_quantiles_are_equal_to_nine_digits_and_counts_to_the_last() -> None:
+    """A quantile is computed in floating point; a count is not."""
+    assert not unequal({"p99": 1.0}, {"p99": 1.0 + 1e-12})
+    assert unequal({"p99": 1.0}, {"p99": 1.0 + 1e-8})
+    assert unequal({"count": 2**60}, {"count": 2**60 + 1})
+
+
+def test_of_several_rows_the_highest_epoch_and_batch_holds() -> None:
+    """Whatever their order in the topic: a writer that was replaced may come late."""
+    sums = Sums("metrics")
+    for epoch, batch in ((1, 9), (2, 3), (1, 10), (2, 2)):
+        value = {"ts": 0, "count": epoch * 100 + batch, "epoch": epoch, "batch": batch}
+        sums.take(KEY, json.dumps(value | {"offsets": {"metrics": {"0": 5}}}).encode())
+    assert [row.fields["count"] for row in sums.to_compare()] == [203]
+
+
+def test_a_period_keeps_all_that_was_published_in_it() -> None:
+    """From the batch after its beginning to its end; what is later is known to be there."""
+    sums = Sums("metrics", end={0: 30}, begin={0: 10})
+    for last in (9, 19, 29, 39):
+        sums.take(KEY, json.dumps({"ts": 0, "offsets": {"metrics": {"0": last}}}).encode())
+    sums.take(b"x", b"{}")
+    sums.take(KEY, None)
+    assert [row.ends for row in sums.to_compare()] == [{0: 20}, {0: 30}]
+    assert (len(sums.later), sums.unreadable) == (1, 1)
+
+
+@pytest.mark.parametrize("value", [None, b"", b"[]", b'{"topic":"other","partition":0,"offset":1}'])
+def test_what_is_no_letter_of_the_topic_is_none(value: bytes | None) -> None:
+    """Rows of metrics-dead that say nothing about a record of this topic."""
+    assert letter_of(value, "metrics") is None

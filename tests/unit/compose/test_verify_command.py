@@ -1,0 +1,101 @@
+"""`tallystream verify`: what it prints, and what it refuses, without a broker."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from tallystream.aggregator.verify.check import Difference, Outcome
+from tallystream.aggregator.verify.job import VerifySettings
+from tallystream.aggregator.verify.lives import Settings
+from tallystream.compose._verify import Progress, as_dict, notes, show, summary
+from tallystream.reporter.errors import ConfigError
+
+IDENTITY = ("orders", "counter", "[b]processed", (("topic", "orders"),))
+DIFFERENCES = [
+    Difference(IDENTITY, "count", 8, 7, {0: 5, 1: 9}),
+    Difference(None, "dead letter", "partition 0, offset 3", None, None),
+]
+
+
+def shown(outcome: Outcome, most: int = 50) -> str:
+    """Return what is printed."""
+    out = io.StringIO()
+    show(outcome, Console(file=out, width=160), most)
+    return out.getvalue()
+
+
+def test_agreement_is_one_sentence_with_what_was_compared() -> None:
+    """How many sums, dead letters and records, and up to where."""
+    outcome = Outcome({1: 9, 0: 1005}, records=1014, sums=3, letters=2, complete=True)
+    assert summary(outcome) == (
+        "all agree: 3 sums and 2 dead letters, 1,014 records (partition: next offset 0: 1,005, 1: 9)"
+    )
+    assert notes(outcome) == []
+
+
+def test_differences_are_a_table_that_names_each() -> None:
+    """With app, metric, type and tags as they are, the field, both values, and the last offsets included."""
+    text = shown(Outcome(differences=list(DIFFERENCES)))
+    (line,) = [line for line in text.splitlines() if "processed" in line]
+    for word in ("orders", "[b]processed topic=orders (counter)", "count", " 8 ", " 7 ", "0: 4, 1: 8"):
+        assert word in line
+    assert "partition 0, offset 3" in text
+    assert "2 differences" in text
+
+
+def test_more_differences_than_asked_for_are_counted() -> None:
+    """The table ends at --most, and says how many there are beyond it."""
+    text = shown(Outcome(differences=list(DIFFERENCES)), most=1)
+    assert "partition 0, offset 3" not in text
+    assert "and 1 more: --json has them all" in text
+
+
+def test_what_was_not_compared_is_said() -> None:
+    """Nothing is left out silently."""
+    outcome = Outcome(undetermined=1, unordered=2, compacted=3, unreadable=4, letters_checked=False)
+    said = notes(outcome)
+    assert [note.split()[0] for note in said[:4]] == ["1", "2", "3", "4"]
+    assert len(said) == 6
+
+
+def test_json_has_every_difference() -> None:
+    """An object that a program can read, with null where there is nothing."""
+    said = json.loads(json.dumps(as_dict(Outcome(differences=list(DIFFERENCES)))))
+    assert said["agree"] is False
+    assert said["differences"][0]["tags"] == {"topic": "orders"}
+    assert (said["differences"][0]["published"], said["differences"][0]["replayed"]) == (8, 7)
+    assert said["differences"][1]["app"] is None
+
+
+def test_progress_is_said_every_few_seconds() -> None:
+    """A short topic says nothing; a long one how many records, and how fast."""
+    now, out = [0.0], io.StringIO()
+    progress = Progress(out, clock=lambda: now[0])
+    progress(1000)
+    now[0] = 10.0
+    progress(20_001)
+    assert out.getvalue() == ""
+    progress(30_000)
+    progress(31_000)
+    assert out.getvalue() == "30,000 records replayed, 3,000 a second\n"
+
+
+@pytest.mark.parametrize(
+    ("option", "given"),
+    [
+        ("--from", {"since": "yesterday"}),
+        ("--to", {"to": "ledger:"}),
+        ("--began", {"began": "123"}),
+        ("--began", {"began": '{"metrics":{"zero":1}}'}),
+        ("--retire-after-h", {"rules": Settings(retire_after_ms=0)}),
+    ],
+)
+def test_what_can_not_be_used_is_one_sentence(option: str, given: dict[str, object]) -> None:
+    """It names the option, its value and the remedy."""
+    with pytest.raises(ConfigError, match="can't be used; ") as refused:
+        VerifySettings("localhost:9092", **given)  # type: ignore[arg-type]  # just so
+    assert str(refused.value).startswith(option)
