@@ -6,7 +6,7 @@ import importlib
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.pyformances import Clock, both, ours
@@ -53,6 +53,7 @@ def play(registry: Any, clock: Clock, steps: list[tuple[Any, ...]]) -> list[str]
     return seen
 
 
+@settings(deadline=None)
 @given(st.lists(STEPS), st.integers(0, 99))
 def test_dumps(steps: list[tuple[Any, ...]], seed: int) -> None:
     """Whatever is called on a registry, its dumps are equal: keys, attributes, values, types, order."""
@@ -60,6 +61,7 @@ def test_dumps(steps: list[tuple[Any, ...]], seed: int) -> None:
     assert mine == theirs
 
 
+@settings(deadline=None)
 @given(st.lists(STEPS), st.integers(0, 99))
 def test_the_global_registry_and_its_functions(steps: list[tuple[Any, ...]], seed: int) -> None:
     """The functions of the package ask the global registry, which can be set."""
