@@ -6,17 +6,21 @@ import subprocess
 import sys
 import textwrap
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pytest
+from influxdb_client import InfluxDBClient
 
 from support.kafka import read_topic
 from tallystream.aggregator import sums
 from tallystream.aggregator.table import Record, State, Table, TableSettings
 from tallystream.aggregator.topics import Topics, create_topics
+from tallystream.reporter import pyformance_compat as pyformance
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
+    from support.influx import Influx
     from tallystream.compose.servers.broker import KafkaBroker
 
 pytestmark = pytest.mark.integration
@@ -98,3 +102,30 @@ def test_a_program_written_for_pyformance(broker: KafkaBroker, admin: AdminClien
     assert found["jobs", "counter"].count == 2
     assert found["jobs", "updown"].sum == 1  # only the killed one has not said that it ended
     assert found["queue", "gauge"].number == 1
+
+
+def test_its_reporter_to_influxdb(influxdb: Influx, topic_prefix: str) -> None:
+    """InfluxDB 2.x takes its points by the interface of 1.x, the token as the password: hostile keys make one point."""
+    key = topic_prefix + 'a b,c=d;e"f\ng\\'
+    registry = pyformance.MetricsRegistry()
+    registry.counter(key).inc(5)
+    registry.gauge("nan")
+    where = urlsplit(influxdb.url)
+    reporter = pyformance.reporters.InfluxReporter(
+        registry,
+        server=where.hostname,
+        port=where.port,
+        protocol=where.scheme,
+        database=influxdb.bucket,
+        username="any",
+        password=influxdb.token,
+    )
+    reporter.report_now()
+    assert reporter.failures == 0
+    with InfluxDBClient(influxdb.url, influxdb.token, org=influxdb.org) as client:
+        tables = client.query_api().query(
+            f'from(bucket: "{influxdb.bucket}") |> range(start: -1h)'
+            f' |> filter(fn: (r) => r._measurement =~ /^{topic_prefix}/ or r._measurement == "nan")'
+        )
+    found = [(row.get_measurement(), row.get_field(), row.get_value()) for table in tables for row in table.records]
+    assert found == [(key.replace("\n", "\\n") + "_", "count", 5.0)]
