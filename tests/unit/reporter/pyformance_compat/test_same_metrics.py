@@ -86,6 +86,25 @@ def test_histograms(steps: list[Any], options: dict[str, Any], seed: int) -> Non
     assert mine == theirs
 
 
+def test_after_a_long_silence_one_old_value_is_kept() -> None:
+    """When no weight is left of what was before, the newest of it stays, until the sample is full."""
+
+    def program(library: Any, clock: Clock) -> list[Any]:
+        histogram = library.meters.Histogram(size=10, clock=clock)
+        for value in range(1000, 1010):
+            histogram.add(value)
+        clock.add(15 * 3600)
+        histogram.add(2000)
+        seen = [histogram.get_snapshot().values]
+        for value in range(3000, 3020):
+            clock.add(60)
+            histogram.add(value)
+        return [*seen, len(histogram.get_snapshot().values), min(histogram.get_snapshot().values) >= 2000]
+
+    theirs, mine = both(program)
+    assert mine == theirs == [[1009, 2000], 10, True]
+
+
 @settings(deadline=None)
 @given(st.lists(st.one_of(NOT_NEGATIVE, st.none(), st.tuples(PASSING), st.just("tick"), st.just("rates"))))
 def test_meters(steps: list[Any]) -> None:

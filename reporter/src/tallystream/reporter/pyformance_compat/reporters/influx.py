@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
+from base64 import b64encode
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError
+from urllib.parse import urlencode
+from urllib.request import Request, urlopen
 
 from tallystream.reporter.pyformance_compat.reporters.reporter import Reporter
 
@@ -73,34 +78,30 @@ class InfluxReporter(Reporter):
         prefix = f"{self.prefix}." if self.prefix else ""
         lines = [_line(f"{prefix}{key}", attributes, seconds) for key, attributes in values.items()]
         data = "\n".join(line for line in lines if line).encode()
-        if data:
-            self._post("/write", {"db": self.database, "precision": "s"}, data)
+        self._post("/write", {"db": self.database, "precision": "s"}, data)
 
     def _post(self, path: str, query: dict[str, str], data: bytes) -> bool:
-        from base64 import b64encode
-        from http.client import HTTPConnection, HTTPException, HTTPSConnection
-        from urllib.parse import urlencode
-
-        headers = {"Content-Type": "text/plain; charset=utf-8"}
+        url = f"{self.protocol}://{self.server}:{self.port}{path}?{urlencode(query)}"
+        request = Request(url, data, {"Content-Type": "text/plain; charset=utf-8"})  # noqa: S310 - the caller's server
         if self.username:
-            headers["Authorization"] = "Basic " + b64encode(f"{self.username}:{self.password or ''}".encode()).decode()
-        connect = HTTPSConnection if self.protocol == "https" else HTTPConnection
-        connection = connect(self.server, int(self.port), timeout=TIMEOUT)
+            credentials = b64encode(f"{self.username}:{self.password or ''}".encode()).decode()
+            request.add_header("Authorization", f"Basic {credentials}")
         try:
-            connection.request("POST", f"{path}?{urlencode(query)}", data, headers)
-            answer = connection.getresponse()
-            said = answer.read(500).decode(errors="replace").strip()
+            with urlopen(request, timeout=TIMEOUT) as answer:  # noqa: S310
+                answer.read()
+        except HTTPError as error:
+            with error:
+                said = error.read(500).decode(errors="replace").strip()
+            self._fail(path, f"answered {error.code}: {said}")
         except (OSError, HTTPException) as error:
-            self.failures += 1
-            LOG.warning("InfluxDB at %s:%s can't be asked for %s: %s", self.server, self.port, path, error)
-            return False
-        finally:
-            connection.close()
-        if not 200 <= answer.status < 300:
-            self.failures += 1
-            LOG.warning("InfluxDB at %s:%s answered %s to %s: %s", self.server, self.port, answer.status, path, said)
-            return False
-        return True
+            self._fail(path, f"can't be asked: {error}")
+        else:
+            return True
+        return False
+
+    def _fail(self, path: str, why: str) -> None:
+        self.failures += 1
+        LOG.warning("InfluxDB at %s:%s, %s: %s", self.server, self.port, path, why)
 
 
 def _line(key: str, attributes: dict[str, Any], seconds: int) -> str | None:

@@ -20,6 +20,11 @@ DEFAULT_SYSLOG_SOCKTYPE = socket.SOCK_DGRAM
 DEFAULT_SYSLOG_FACILITY = SysLogHandler.LOG_USER
 
 
+class _Handler(SysLogHandler):
+    def handleError(self, _: logging.LogRecord) -> None:  # noqa: N802 - the name is logging's
+        raise  # noqa: PLE0704 - called while an exception is handled: the reporter logs and counts it
+
+
 class SysLogReporter(Reporter):
     """Logs each report as `{"KEY.ATTRIBUTE": value, …, "timestamp": epoch seconds}`; NaN and infinity become null.
 
@@ -29,9 +34,6 @@ class SysLogReporter(Reporter):
         registry, reporting_interval, clock: as in Reporter.
         tag: what the messages begin with.
         address, socktype, facility: as in `logging.handlers.SysLogHandler`.
-
-    Raises:
-        OSError: nobody listens at the address.
     """
 
     def __init__(  # noqa: PLR0917 - pyformance's order
@@ -45,7 +47,7 @@ class SysLogReporter(Reporter):
         facility: int = DEFAULT_SYSLOG_FACILITY,
     ) -> None:
         super().__init__(registry, reporting_interval, clock)
-        handler = SysLogHandler(address=address, facility=facility, socktype=socktype)
+        handler = _Handler(address=address, facility=facility, socktype=socktype)
         handler.append_nul = False
         if tag:
             handler.ident = f"{tag}: "
@@ -53,11 +55,16 @@ class SysLogReporter(Reporter):
         self.logger.addHandler(handler)
 
     def report_now(self, registry: MetricsRegistry | None = None, timestamp: float | None = None) -> None:
-        """Log one report."""
+        """Log one report.
+
+        Raises:
+            OSError: the system's log did not take it.
+        """
         values, seconds = self._asked(registry, timestamp)
         shown = {
             f"{key}.{attribute}": None if isinstance(value, float) and not math.isfinite(value) else value
             for key, attributes in values.items()
             for attribute, value in attributes.items()
         }
-        self.logger.info("%s", json.dumps({**shown, "timestamp": seconds}, sort_keys=True, default=str))
+        # The message as such, not as an argument: what it holds is never taken for a format.
+        self.logger.info(json.dumps({**shown, "timestamp": seconds}, sort_keys=True, default=str))

@@ -6,6 +6,7 @@ import random
 from collections import deque
 from heapq import heapify, heappush, heapreplace
 from math import exp
+from operator import itemgetter
 
 from tallystream.reporter.pyformance_compat._clock import WALL, Clock, elapsing
 from tallystream.reporter.pyformance_compat.stats.snapshot import Snapshot
@@ -38,7 +39,8 @@ class ExpDecayingSample:
 
     def clear(self) -> None:
         """Forget all values."""
-        self._heap: list[tuple[float, float]] = []  # (priority, value)
+        self._heap: list[tuple[float, int, float]] = []  # (priority, number, value)
+        self._number = 0
         self._landmark = self._seconds()
 
     def get_size(self) -> int:
@@ -55,19 +57,22 @@ class ExpDecayingSample:
             self._rescale(now)
         priority = exp(self.alpha * (now - self._landmark)) / (random.random() or 2.0**-54)
         if len(self._heap) < self.size:
-            heappush(self._heap, (priority, value))
+            heappush(self._heap, (priority, self._number, value))
         elif priority > self._heap[0][0]:
-            heapreplace(self._heap, (priority, value))
+            heapreplace(self._heap, (priority, self._number, value))
+        self._number += 1
 
     def get_snapshot(self) -> Snapshot:
         """Return the values kept."""
-        return Snapshot(value for _, value in self._heap)
+        return Snapshot(value for _, _, value in self._heap)
 
     def _rescale(self, now: float) -> None:
         factor = exp(-self.alpha * (now - self._landmark))
         self._landmark = now
-        # What has no weight left is gone: a silence of half a day leaves nothing of what was before.
-        self._heap = [(priority * factor, value) for priority, value in self._heap if priority * factor > 0]
+        rescaled = [(priority * factor, number, value) for priority, number, value in self._heap]
+        # Of what has no weight left, after a silence of half a day, the newest stays, to be the first that goes.
+        self._heap = [entry for entry in rescaled if entry[0] > 0]
+        self._heap += sorted((entry for entry in rescaled if entry[0] == 0), key=itemgetter(1))[-1:]
         heapify(self._heap)
 
 
