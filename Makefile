@@ -4,7 +4,7 @@ SHELL := /bin/bash
 PYTHON_ := .venv/bin/python
 ARGS ?=
 
-.PHONY: help setup demo test unit integration lint format lock clean
+.PHONY: help setup demo test unit integration lint format docs lock clean
 
 help: ## list all commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -29,6 +29,9 @@ lint: setup ## ruff, its formatter's check, and mypy strict
 
 format: setup ## let ruff format and mend what it can
 	@.venv/bin/ruff check -q --fix . ; .venv/bin/ruff format -q .
+
+docs: setup ## the documentation as a site, with the API reference: .build/docs/index.html
+	@exec scripts/docs
 
 lock: ## make requirements.lock anew from the pyproject files
 	@scripts/lock

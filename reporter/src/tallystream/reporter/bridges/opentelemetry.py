@@ -37,7 +37,7 @@ class OpenTelemetrySource:
     Other readers of the same provider are not disturbed. Values stay readable after the provider's `shutdown()`.
 
     Raises:
-        ImportError: opentelemetry-sdk (1.20 or later) is not installed.
+        ImportError: opentelemetry-sdk (1.30 or later) is not installed.
     """
 
     kind = "opentelemetry"

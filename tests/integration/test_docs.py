@@ -1,0 +1,54 @@
+"""The documentation as a site: it builds without a warning, offline, and the API reference has everything public."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tallystream.reporter
+from tallystream.reporter import testing
+
+pytestmark = pytest.mark.integration
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def build(source: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Build the site as `make docs` does, elsewhere."""
+    strict = ["-W", "--keep-going", "-q", "-b", "html", "-d", str(folder / "cache")]
+    command = [sys.executable, "-m", "sphinx", *strict, str(source), str(folder / "site")]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    """Every page is in it, and the API reference has every public name and the methods it inherits."""
+    done = build(DOCS, tmp_path)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    site = tmp_path / "site"
+    for page in DOCS.rglob("*.md"):
+        assert (site / page.relative_to(DOCS)).with_suffix(".html").is_file(), page
+    reference = (site / "api" / "reporter.html").read_text(encoding="utf-8")
+    described = set(re.findall(r'id="(tallystream\.[\w.]+)"', reference))
+    public = {f"tallystream.reporter.{name}" for name in tallystream.reporter.__all__}
+    public |= {f"tallystream.reporter.testing.{name}" for name in testing.__all__}
+    public |= {"tallystream.reporter.MetricRegistry.counter", "tallystream.reporter.KafkaReporter.report_now"}
+    assert public <= described
+
+
+def test_a_broken_link_or_docstring_fails_the_build(tmp_path: Path) -> None:
+    """With the same configuration, each is an error that names its place."""
+    source = tmp_path / "docs"
+    source.mkdir()
+    shutil.copy(DOCS / "conf.py", source)
+    (source / "index.md").write_text(
+        "# Title\n\n[there](nowhere.md)\n\n```{eval-rst}\n.. automodule:: no.such.module\n```\n"
+    )
+    done = build(source, tmp_path)
+    assert done.returncode != 0
+    assert "index.md:3" in done.stderr
+    assert "failed to import 'such.module' from module 'no'" in done.stderr
