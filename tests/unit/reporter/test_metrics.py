@@ -7,6 +7,9 @@ import itertools
 import math
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from fractions import Fraction
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -218,12 +221,29 @@ def test_histogram_refuses_what_would_spoil_the_sum(registry: MetricRegistry, ba
     """NaN and infinity are refused, and the message names the histogram."""
     with pytest.raises(ValueError, match="'h' can't take"):
         registry.histogram("h").update(bad)
-    assert registry.histogram("h").count == 0
+    with pytest.raises(ValueError, match="'t' can't take"):
+        registry.timer("t").update(bad)
+    assert registry.histogram("h").count == registry.timer("t").count == 0
+
+
+def test_histogram_takes_what_behaves_like_a_number(registry: MetricRegistry) -> None:
+    """Decimals and fractions become floats, whole numbers stay whole; text and complex numbers are refused."""
+    histogram = registry.histogram("h")
+    for value in (Decimal("1.5"), Fraction(1, 4), True, 3, 2**60):
+        histogram.update(value)  # type: ignore[arg-type]
+    for broken in ("2", 1j, None):
+        with pytest.raises(TypeError):
+            histogram.update(broken)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="'h' can't take"):
+        histogram.update(10**400)
+    read = histogram.read()
+    assert (read.count, read.min, read.max, type(read.max)) == (5, 0.25, 2**60, int)
+    assert registry.snapshot() == [read]
 
 
 def test_old_values_give_way_to_recent_ones() -> None:
     """After an hour's rescaling and as many new values as the sample holds, hardly an old value is left."""
-    reservoir = DecayingReservoir(0.0, size=100, seed=1)
+    reservoir = DecayingReservoir(0.0, size=100, random=Random(1).random)
     reservoir.update([1.0] * 1000, 0.0)
     reservoir.update([2.0] * 100, 3601.0)
     sample = reservoir.sample()

@@ -16,6 +16,7 @@ from tallystream.reporter.counter import Counter, UpDown
 from tallystream.reporter.environment import report
 from tallystream.reporter.errors import ConfigError, TallystreamError
 from tallystream.reporter.gauge import Gauge
+from tallystream.reporter.gauges import derived, ratio
 from tallystream.reporter.graphite import GraphiteReporter
 from tallystream.reporter.histogram import Histogram
 from tallystream.reporter.influx import InfluxReporter
@@ -25,6 +26,7 @@ from tallystream.reporter.meter import Meter
 from tallystream.reporter.position import Position
 from tallystream.reporter.progress import ConsumerProgress
 from tallystream.reporter.registry import MetricRegistry, MetricTypeError
+from tallystream.reporter.sampling import ExponentiallyDecaying, Sampling, SlidingTimeWindow, SlidingWindow, Uniform
 from tallystream.reporter.timer import Timer
 
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
     "ConsoleReporter",
     "ConsumerProgress",
     "Counter",
+    "ExponentiallyDecaying",
     "Gauge",
     "GraphiteReporter",
     "Histogram",
@@ -43,8 +46,14 @@ __all__ = [
     "MetricRegistry",
     "MetricTypeError",
     "Position",
+    "Sampling",
+    "SlidingTimeWindow",
+    "SlidingWindow",
     "TallystreamError",
     "Timer",
+    "Uniform",
     "UpDown",
+    "derived",
+    "ratio",
     "report",
 ]

@@ -27,10 +27,13 @@ class Averages:
         self._uncounted = 0
         self._rates: tuple[float, float, float] | None = None
 
-    def mark(self, n: int, now: float) -> None:
-        """Take `n` events at `now`, monotonic seconds."""
-        if now - self._last_tick >= TICK:
-            self._tick(now)
+    @property
+    def due(self) -> float:
+        """When the next tick is due, monotonic seconds."""
+        return self._last_tick + TICK
+
+    def take(self, n: int) -> None:
+        """Take `n` events that came before the next tick was due."""
         self._uncounted += n
 
     def rates(self, now: float) -> tuple[float, float, float]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, TypeVar
 
+from tallystream.reporter._cached import Cached
 from tallystream.reporter._names import check_name, check_tags
 from tallystream.reporter.counter import Counter, UpDown
+from tallystream.reporter.errors import ConfigError
 from tallystream.reporter.gauge import Gauge
 from tallystream.reporter.histogram import Histogram
 from tallystream.reporter.meter import Meter
@@ -19,16 +21,19 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from tallystream.reporter.clock import Clock
+    from tallystream.reporter.sampling import Sampling
 
 POSITION_NAME = "consumer.position"
 
 M = TypeVar("M", bound=Metric)
+H = TypeVar("H", bound=Histogram)
 
 
 class Metrics(ABC):
     """Gives metrics by name and tags: makes one, or returns the one that is there, whatever the threads."""
 
     clock: Clock
+    sampling: Sampling
 
     @abstractmethod
     def get(
@@ -65,25 +70,39 @@ class Metrics(ABC):
         return self.get(UpDown, name, tags, UpDown)
 
     def gauge(
-        self, name: str, function: Callable[[], float] | None = None, *, tags: Mapping[str, str] | None = None
+        self,
+        name: str,
+        function: Callable[[], float | None] | None = None,
+        *,
+        cached_for: float | None = None,
+        tags: Mapping[str, str] | None = None,
     ) -> Gauge:
-        """Return the gauge of this name and tags; `function`, if given, computes its value from now on."""
+        """Return the gauge of this name and tags; `function`, if given, computes its value from now on.
+
+        With `cached_for` the function is called once in so many seconds at most.
+        """
         gauge = self.get(Gauge, name, tags, Gauge)
         if function is not None:
-            gauge.function = function
+            gauge.function = function if cached_for is None else Cached(function, cached_for, self.clock)
+        elif cached_for is not None:
+            raise ConfigError("cached_for", cached_for, "give a function with it: a gauge that is set needs no cache")
         return gauge
 
     def meter(self, name: str, *, tags: Mapping[str, str] | None = None) -> Meter:
         """Return the meter of this name and tags."""
         return self.get(Meter, name, tags, lambda n, t: Meter(n, t, self.clock))
 
-    def histogram(self, name: str, *, tags: Mapping[str, str] | None = None) -> Histogram:
-        """Return the histogram of this name and tags."""
-        return self.get(Histogram, name, tags, lambda n, t: Histogram(n, t, self.clock))
+    def histogram(
+        self, name: str, *, sampling: Sampling | None = None, tags: Mapping[str, str] | None = None
+    ) -> Histogram:
+        """Return the histogram of this name and tags; `sampling` chooses its sample, else the registry does."""
+        made = self.get(Histogram, name, tags, lambda n, t: Histogram(n, t, self.clock, sampling or self.sampling))
+        return _sampled(made, sampling)
 
-    def timer(self, name: str, *, tags: Mapping[str, str] | None = None) -> Timer:
-        """Return the timer of this name and tags."""
-        return self.get(Timer, name, tags, lambda n, t: Timer(n, t, self.clock))
+    def timer(self, name: str, *, sampling: Sampling | None = None, tags: Mapping[str, str] | None = None) -> Timer:
+        """Return the timer of this name and tags; `sampling` chooses its sample, else the registry does."""
+        made = self.get(Timer, name, tags, lambda n, t: Timer(n, t, self.clock, sampling or self.sampling))
+        return _sampled(made, sampling)
 
     def position(
         self, topic: str, partition: int, *, name: str = POSITION_NAME, tags: Mapping[str, str] | None = None
@@ -107,7 +126,7 @@ class Child(Metrics):
     """
 
     def __init__(self, parent: Metrics, prefix: str, tags: Mapping[str, str] | None) -> None:
-        self.clock = parent.clock
+        self.clock, self.sampling = parent.clock, parent.sampling
         self._parent = parent
         self._prefix = check_name("prefix", prefix) + "." if prefix else ""
         self._tags = check_tags(prefix, tags)
@@ -130,3 +149,9 @@ class Child(Metrics):
     def keep_together(self, *metrics: Metric) -> None:
         """Have these metrics reported in the same record."""
         self._parent.keep_together(*metrics)
+
+
+def _sampled(metric: H, sampling: Sampling | None) -> H:
+    if sampling is not None and metric.sampling != sampling:
+        raise ConfigError("sampling", sampling, f"{metric.name!r} has {metric.sampling} already: choose it once")
+    return metric

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from tallystream.reporter import record
+from tallystream.reporter._cached import Cached
 from tallystream.reporter.metric import Metric
 
 if TYPE_CHECKING:
@@ -14,14 +15,15 @@ if TYPE_CHECKING:
 class Gauge(Metric):
     """A value of this moment: a queue's length, a temperature.
 
-    It is either set, or computed by `function` for each snapshot. A function that raises, or a value that is no finite
-    number, leaves the gauge out of that snapshot, which is logged, once a minute at most.
+    It is either set, or computed by `function` for each snapshot; where that returns None there is no value to report.
+    A function that raises, or a value that is no finite number, leaves the gauge out of that snapshot, which is logged,
+    once a minute at most.
     """
 
     kind: ClassVar[str] = "gauge"
     __slots__ = ("_value", "function")
 
-    def __init__(self, name: str, tags: Mapping[str, str], function: Callable[[], float] | None = None) -> None:
+    def __init__(self, name: str, tags: Mapping[str, str], function: Callable[[], float | None] | None = None) -> None:
         super().__init__(name, tags)
         self.function = function
         self._value: float | None = None
@@ -47,5 +49,7 @@ class Gauge(Metric):
         return None if value is None else record.Gauge(name=self.name, tags=self.tags, value=value)
 
     def start_anew(self) -> None:
-        """Unset the value, which is the parent's; a function stays."""
+        """Unset the value, which is the parent's; a function stays, and is asked anew."""
         self._value = None
+        if isinstance(self.function, Cached):
+            self.function.start_anew()

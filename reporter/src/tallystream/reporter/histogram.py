@@ -2,36 +2,57 @@
 
 from __future__ import annotations
 
-from math import fsum, isfinite
+import sys
+from math import fsum
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tallystream.reporter import record
 from tallystream.reporter.metric import Metric
-from tallystream.reporter.reservoir import DecayingReservoir, View, view
+from tallystream.reporter.sampling import DEFAULT_SAMPLING
 from tallystream.reporter.sketch import Sketch
+from tallystream.reporter.windows import SlidingTimeWindowReservoir
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tallystream.reporter.clock import Clock
+    from tallystream.reporter.reservoir import View
+    from tallystream.reporter.sampling import Sampling
 
 BUFFER = 256
 """Values taken in before they are worked in together: an update then costs one append."""
+
+LARGEST = sys.float_info.max
 
 
 class Histogram(Metric):
     """Count, sum, min, max and a sketch of all values, and a view of the recent ones (mean, stddev, p50 … p999).
 
-    The sketch gives quantiles within 1 % of the exact ones, and merges over instances (see `sketch.py`).
+    The sketch gives quantiles within 1 % of the exact ones, and merges over instances (see `sketch.py`). The view is
+    that of a sample, `sampling` says which (see `sampling.py`).
     """
 
     kind: ClassVar[str] = "histogram"
-    __slots__ = ("_buffer", "_clock", "_count", "_lock", "_max", "_min", "_reservoir", "_sketch", "_sum", "_worked_out")
+    __slots__ = (
+        "_buffer",
+        "_clock",
+        "_count",
+        "_lock",
+        "_max",
+        "_min",
+        "_reservoir",
+        "_sketch",
+        "_stamped",
+        "_sum",
+        "_worked_out",
+        "sampling",
+    )
 
-    def __init__(self, name: str, tags: Mapping[str, str], clock: Clock) -> None:
+    def __init__(self, name: str, tags: Mapping[str, str], clock: Clock, sampling: Sampling = DEFAULT_SAMPLING) -> None:
         super().__init__(name, tags)
         self._clock = clock
+        self.sampling = sampling
         self.start_anew()
 
     def update(self, value: float) -> None:
@@ -39,14 +60,19 @@ class Histogram(Metric):
 
         Raises:
             ValueError: it is NaN or infinite, which would spoil the sum for good.
+        TypeError: it is no real number.
         """
-        if not isfinite(value):
+        if value.__class__ is not float:
+            value = as_number(value)
+        if not -LARGEST <= value <= LARGEST:
             raise ValueError(f"the {self.kind} {self.name!r} can't take {value}; give it finite numbers")
+        if self._stamped is not None:
+            self._put(value, self._clock.monotonic())
+            return
         buffer = self._buffer
         buffer.append(value)
         if len(buffer) >= BUFFER:
-            with self._lock:
-                self._work_in()
+            self._make_room()
 
     @property
     def count(self) -> int:
@@ -59,8 +85,8 @@ class Histogram(Metric):
         """Return what the sample says of recent values, None before the first."""
         with self._lock:
             self._work_in()
-            sample = self._reservoir.sample()
-        return view(sample)
+            finish = self._reservoir.hold(self._clock.monotonic())
+        return finish()
 
     def sketch(self) -> Sketch:
         """Return a copy of the sketch of all values."""
@@ -70,12 +96,15 @@ class Histogram(Metric):
 
     def read(self) -> record.Histogram:
         """Return count, sum, min, max, the sketch and the view in the record's form."""
-        return record.Histogram(**self._fields()())
+        with self._lock:
+            finish = self._held()
+        return record.Histogram(**finish())
 
     def capture(self) -> Callable[[], record.Metric | None]:
         """Hold the present values; they are sorted and encoded later."""
-        fields = self._fields()
-        return lambda: record.Histogram(**fields())
+        with self._lock:
+            finish = self._held()
+        return lambda: record.Histogram(**finish())
 
     def start_anew(self) -> None:
         """Forget all values."""
@@ -86,45 +115,78 @@ class Histogram(Metric):
         self._min: float | None = None
         self._max: float | None = None
         self._sketch = Sketch()
-        self._reservoir = DecayingReservoir(self._clock.monotonic())
+        self._reservoir = self.sampling.new(self._clock.monotonic())
+        # (monotonic seconds, value), where the sample has to know when a value came.
+        timed = isinstance(self._reservoir, SlidingTimeWindowReservoir)
+        self._stamped: list[tuple[float, float]] | None = [] if timed else None
         self._worked_out: tuple[int, dict[str, Any]] = (0, {})  # (as of which count, sketch and view)
 
-    def _fields(self) -> Callable[[], dict[str, Any]]:
-        with self._lock:
-            self._work_in()
-            count = self._count
-            fields: dict[str, Any] = {
-                "name": self.name,
-                "tags": self.tags,
-                "count": count,
-                "sum": self._sum,
-                "min": self._min,
-                "max": self._max,
-            }
-            if self._worked_out[0] == count:
-                known = self._worked_out[1]
-                return lambda: fields | known
-            sketch, sample = self._sketch.copy(), self._reservoir.sample()
+    def _put(self, value: float, now: float) -> None:
+        buffer: list[Any]
+        if self._stamped is None:
+            buffer = self._buffer
+            buffer.append(value)
+        else:
+            buffer = self._stamped
+            buffer.append((now, value))
+        if len(buffer) >= BUFFER:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        # Who finds the lock taken leaves the work to the next one, but not without end: memory is bounded.
+        if self._lock.acquire(blocking=len(self._stamped or self._buffer) >= 8 * BUFFER):
+            try:
+                self._work_in()
+            finally:
+                self._lock.release()
+
+    def _held(self) -> Callable[[], dict[str, Any]]:
+        self._work_in()
+        count = self._count
+        fields: dict[str, Any] = {
+            "name": self.name,
+            "tags": self.tags,
+            "count": count,
+            "sum": self._sum,
+            "min": self._min,
+            "max": self._max,
+        }
+        if self._worked_out[0] == count and self._stamped is None:
+            known = self._worked_out[1]
+            return lambda: fields | known
+        sketch, finish = self._sketch.copy(), self._reservoir.hold(self._clock.monotonic())
 
         def work_out() -> dict[str, Any]:
-            recent = view(sample)
+            recent = finish()
             known = {"sketch": sketch.encode(), **(recent._asdict() if recent else {})}
             self._worked_out = (count, known)
             return fields | known
 
         return work_out
 
-    def _work_in(self) -> None:
+    def _work_in(self) -> int:
         # A slice and its deletion are one step each, and others only append: no value is lost or taken twice.
-        size = len(self._buffer)
+        waiting: list[Any] = self._buffer if self._stamped is None else self._stamped
+        size = len(waiting)
         if not size:
-            return
-        values = self._buffer[:size]
-        del self._buffer[:size]
+            return 0
+        taken = waiting[:size]
+        del waiting[:size]
+        reservoir = self._reservoir
+        if isinstance(reservoir, SlidingTimeWindowReservoir):
+            reservoir.take(taken)
+            taken = [value for _, value in taken]
+        else:
+            reservoir.update(taken, self._clock.monotonic())
         self._count += size
-        self._sum += fsum(values)
-        least, greatest = min(values), max(values)
+        self._sum += fsum(taken)
+        least, greatest = min(taken), max(taken)
         self._min = least if self._min is None or least < self._min else self._min
         self._max = greatest if self._max is None or greatest > self._max else self._max
-        self._sketch.add(values)
-        self._reservoir.update(values, self._clock.monotonic())
+        self._sketch.add(taken)
+        return size
+
+
+def as_number(value: float) -> float:
+    """Return whole numbers as they are, and what only behaves like a number (Decimal, numpy's) as a float."""
+    return value if isinstance(value, int) else fsum((value,))  # float() would take text too

@@ -7,6 +7,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from tallystream.reporter import record
+from tallystream.reporter.counter import Counter
 from tallystream.reporter.ewma import Averages
 from tallystream.reporter.metric import Metric
 
@@ -26,14 +27,18 @@ class Rates(NamedTuple):
 
 
 class Meter(Metric):
-    """A count with its rates (Dropwizard's): mean, and exponentially weighted over 1, 5 and 15 minutes, per second."""
+    """A count with its rates (Dropwizard's): mean, and exponentially weighted over 1, 5 and 15 minutes, per second.
+
+    `due` is when the rates tick next, in seconds of the monotonic clock.
+    """
 
     kind: ClassVar[str] = "meter"
-    __slots__ = ("_averages", "_clock", "_count", "_lock", "_start")
+    __slots__ = ("_averages", "_counter", "_lock", "_monotonic", "_seen", "_start", "due")
 
     def __init__(self, name: str, tags: Mapping[str, str], clock: Clock) -> None:
         super().__init__(name, tags)
-        self._clock = clock
+        self._monotonic = clock.monotonic
+        self._counter = Counter(name, tags)
         self.start_anew()
 
     def mark(self, n: int = 1) -> None:
@@ -47,15 +52,19 @@ class Meter(Metric):
             n = index(n)
         if n < 0:
             raise ValueError(f"the meter {self.name!r} can't take {n} events; events can't be taken back")
-        now = self._clock.monotonic()
-        with self._lock:
-            self._count += n
-            self._averages.mark(n, now)
+        # Whatever was counted before a tick is due belongs to it, so it is enough to look at the clock.
+        if self._monotonic() >= self.due:
+            self.rates()
+        self._counter.inc(n)
+
+    def took(self, n: int) -> None:
+        """Take `n` events that came before the next tick was `due`: for a timer, which looks at the clock itself."""
+        self._counter.inc(n)
 
     @property
     def count(self) -> int:
         """Every event taken in this process."""
-        return self._count
+        return self._counter.count
 
     def rates(self) -> Rates:
         """Return the four rates of this moment."""
@@ -69,13 +78,19 @@ class Meter(Metric):
     def start_anew(self) -> None:
         """Count from zero again, the rates too."""
         self._lock = Lock()
-        self._count = 0
-        self._start = self._clock.monotonic()
+        self._counter.start_anew()
+        self._seen = 0
+        self._start = self._monotonic()
         self._averages = Averages(self._start)
+        self.due = self._averages.due
 
     def _sample(self) -> tuple[int, Rates]:
-        now = self._clock.monotonic()
         with self._lock:
-            elapsed = now - self._start
-            mean = self._count / elapsed if elapsed > 0 else 0.0
-            return self._count, Rates(mean, *self._averages.rates(now))
+            now = self._monotonic()
+            count = self._counter.count
+            self._averages.take(count - self._seen)
+            self._seen = count
+            averages = self._averages.rates(now)
+            self.due = self._averages.due
+        elapsed = now - self._start
+        return count, Rates(count / elapsed if elapsed > 0 else 0.0, *averages)

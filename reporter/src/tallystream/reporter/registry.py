@@ -17,6 +17,7 @@ from tallystream.reporter.clock import SYSTEM_CLOCK, Clock
 from tallystream.reporter.errors import ConfigError, TallystreamError
 from tallystream.reporter.factory import M, Metrics
 from tallystream.reporter.gauge import Gauge
+from tallystream.reporter.sampling import DEFAULT_SAMPLING, Sampling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -43,14 +44,15 @@ class MetricRegistry(Metrics):
     Args:
         app: the application's name, 1 to 512 characters.
         clock: where the time comes from; tests pass `tallystream.reporter.testing.ManualClock`.
+        sampling: which sample histograms and timers keep that are made without a choice of their own.
 
     Raises:
         ConfigError: the name can't be used.
     """
 
-    def __init__(self, app: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, app: str, *, clock: Clock = SYSTEM_CLOCK, sampling: Sampling = DEFAULT_SAMPLING) -> None:
         self.app = check_name("app", app)
-        self.clock = clock
+        self.clock, self.sampling = clock, sampling
         self.reporter: ScheduledReporter | None = None  # set by tallystream.reporter.report()
         self._metrics: dict[tuple[str, tuple[tuple[str, str], ...]], Metric] = {}
         self._kinds: dict[str, str] = {}

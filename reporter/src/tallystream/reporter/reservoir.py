@@ -1,17 +1,18 @@
-"""A sample of a distribution for the instance's own view: recent values weigh more.
+"""A sample of a distribution, for the instance's own view, and what is read from it; here the one that decays.
 
 Percentiles of a sample can't be merged over instances; what is merged is counted apart (count, sum, min, max, sketch).
+The other samples are in `windows.py`; `sampling.py` is how a histogram is told which one to keep.
 """
 
 from __future__ import annotations
 
+import random
 from heapq import heapify, heappush, heapreplace
-from math import exp, sqrt
-from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from math import exp, fsum, sqrt
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 RESCALE_AFTER = 3600.0
 """Seconds after which the landmark moves, so that weights stay far from overflow."""
@@ -32,10 +33,21 @@ class View(NamedTuple):
     p999: float
 
 
+class Reservoir(Protocol):
+    """A sample. Not locked: its owner does that."""
+
+    def update(self, values: Sequence[float], now: float) -> None:
+        """Take values that were seen at `now`, monotonic seconds."""
+
+    def hold(self, now: float) -> Callable[[], View | None]:
+        """Keep the sample as it is at `now`, and return what works out its view, later and without a lock."""
+
+
 def view(weighted: Sequence[tuple[float, float]]) -> View | None:
     """Return mean, standard deviation and quantiles of (value, weight) pairs; None where there are none.
 
-    The quantile q is the smallest value at or below which lies a share of at least q of the weight.
+    The quantile q is the smallest value at or below which lies a share of at least q of the weight; the deviation is
+    the population's (Dropwizard's WeightedSnapshot).
     """
     if not weighted:
         return None
@@ -54,19 +66,51 @@ def view(weighted: Sequence[tuple[float, float]]) -> View | None:
     return View(mean, sqrt(variance), *found)
 
 
+def plain_view(values: Sequence[float]) -> View | None:
+    """Return mean, standard deviation and quantiles of values of equal weight; None where there are none.
+
+    As Dropwizard's UniformSnapshot has them: the quantile q is at the position q * (n + 1), between two values in
+    proportion; the deviation is the sample's, with n - 1 below.
+    """
+    if not values:
+        return None
+    ordered = sorted(values)
+    size = len(ordered)
+    mean = fsum(ordered) / size
+    deviation = sqrt(fsum((value - mean) ** 2 for value in ordered) / (size - 1)) if size > 1 else 0.0
+    found = []
+    for share in QUANTILES.values():
+        position = share * (size + 1)
+        below = int(position)
+        if 1 <= below < size:
+            low, high = ordered[below - 1], ordered[below]
+            found.append(low + (position - below) * (high - low))
+        else:
+            found.append(ordered[0] if below < 1 else ordered[-1])
+    return View(mean, deviation, *found)
+
+
 class DecayingReservoir:
     """A forward-decaying priority sample, Dropwizard's default: 1028 values, alpha 0.015, about the last five minutes.
 
     Formula: Cormode et al., "Forward Decay: A Practical Time Decay Model for Streaming Systems", ICDE 2009: the weight
     of a value is exp(alpha * (time - landmark)), its priority weight / u with u uniform in (0, 1]; the highest
     priorities stay. Not locked: its owner does that.
+
+    Args:
+        now: monotonic seconds.
+        size: how many values are kept.
+        alpha: how fast they lose weight: by the factor exp(-alpha) a second.
+        random: gives numbers in [0, 1).
     """
 
     __slots__ = ("_alpha", "_heap", "_landmark", "_random", "_size")
 
-    def __init__(self, now: float, size: int = 1028, alpha: float = 0.015, seed: int | None = None) -> None:
+    def __init__(
+        self, now: float, size: int = 1028, alpha: float = 0.015, random: Callable[[], float] = random.random
+    ) -> None:
         self._size, self._alpha, self._landmark = size, alpha, now
-        self._random = Random(seed).random
+        self._random = random
         self._heap: list[tuple[float, float, float]] = []  # (priority, value, weight)
 
     def update(self, values: Iterable[float], now: float) -> None:
@@ -74,9 +118,9 @@ class DecayingReservoir:
         if now - self._landmark >= RESCALE_AFTER:
             self._rescale(now)
         weight = exp(self._alpha * (now - self._landmark))
-        heap, size, random = self._heap, self._size, self._random
+        heap, size, draw = self._heap, self._size, self._random
         for value in values:
-            priority = weight / (1.0 - random())
+            priority = weight / (1.0 - draw())
             if len(heap) < size:
                 heappush(heap, (priority, value, weight))
             elif priority > heap[0][0]:
@@ -85,6 +129,11 @@ class DecayingReservoir:
     def sample(self) -> list[tuple[float, float]]:
         """Return the sampled values with their weights, in no order."""
         return [(value, weight) for _, value, weight in self._heap]
+
+    def hold(self, now: float) -> Callable[[], View | None]:  # noqa: ARG002 - weights are relative to one another
+        """Keep the sample as it is, and return what works out its view."""
+        kept = self._heap.copy()
+        return lambda: view([(value, weight) for _, value, weight in kept])
 
     def _rescale(self, now: float) -> None:
         factor = exp(-self._alpha * (now - self._landmark))

@@ -7,8 +7,9 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar, overload
 
 from tallystream.reporter import record
-from tallystream.reporter.histogram import Histogram
+from tallystream.reporter.histogram import LARGEST, Histogram, as_number
 from tallystream.reporter.meter import Meter, Rates
+from tallystream.reporter.sampling import DEFAULT_SAMPLING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from tallystream.reporter.clock import Clock
+    from tallystream.reporter.sampling import Sampling
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -37,14 +39,15 @@ class Timing:
         self.elapsed: float | None = None
 
     def __enter__(self) -> Self:
-        self._start = self._timer.clock.monotonic()
+        self._start = self._timer.monotonic()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.elapsed = self._timer.clock.monotonic() - self._start
-        self._timer.update(self.elapsed)
+        now = self._timer.monotonic()
+        self.elapsed = now - self._start
+        self._timer.take(self.elapsed, now)
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
@@ -62,12 +65,13 @@ class Timer(Histogram):
     """
 
     kind: ClassVar[str] = "timer"
-    __slots__ = ("_meter", "clock")
+    __slots__ = ("_meter", "clock", "monotonic")
 
-    def __init__(self, name: str, tags: Mapping[str, str], clock: Clock) -> None:
+    def __init__(self, name: str, tags: Mapping[str, str], clock: Clock, sampling: Sampling = DEFAULT_SAMPLING) -> None:
         self.clock = clock
+        self.monotonic = clock.monotonic
         self._meter = Meter(name, tags, clock)
-        super().__init__(name, tags, clock)
+        super().__init__(name, tags, clock, sampling)
 
     def update(self, value: float) -> None:
         """Take one duration, in seconds.
@@ -75,10 +79,18 @@ class Timer(Histogram):
         Raises:
             ValueError: it is negative, NaN or infinite.
         """
-        if value < 0:
-            raise ValueError(f"the timer {self.name!r} can't take {value} s; a duration is not negative")
-        super().update(value)
-        self._meter.mark()
+        self.take(value, self.monotonic())
+
+    def take(self, value: float, now: float) -> None:
+        """Take one duration that ended at `now`, by the timer's monotonic clock. Raises as `update` does."""
+        if value.__class__ is not float:
+            value = as_number(value)
+        if not 0 <= value <= LARGEST:
+            raise ValueError(f"the timer {self.name!r} can't take {value} s; a duration is not negative, and finite")
+        # What is in the buffer came before this tick was due: it is counted before the rates tick.
+        if now >= self._meter.due:
+            self.rates()
+        self._put(value, now)
 
     def time(self) -> Timing:
         """Return a context manager that takes the time between its two ends."""
@@ -110,18 +122,29 @@ class Timer(Histogram):
 
     def rates(self) -> Rates:
         """Return how many calls come per second: mean, m1, m5, m15."""
-        return self._meter.rates()
+        with self._lock:
+            self._work_in()
+            return self._meter.rates()
 
     def read(self) -> record.Timer:
         """Return the histogram and the rates in the record's form."""
-        return record.Timer(**self._fields()(), **self._meter.rates()._asdict())
+        with self._lock:
+            finish, rates = self._held(), self._meter.rates()
+        return record.Timer(**finish(), **rates._asdict())
 
     def capture(self) -> Callable[[], record.Metric | None]:
         """Hold the present values; they are sorted and encoded later."""
-        fields, rates = self._fields(), self._meter.rates()
-        return lambda: record.Timer(**fields(), **rates._asdict())
+        with self._lock:
+            finish, rates = self._held(), self._meter.rates()
+        return lambda: record.Timer(**finish(), **rates._asdict())
 
     def start_anew(self) -> None:
         """Forget all durations and rates."""
         super().start_anew()
         self._meter.start_anew()
+
+    def _work_in(self) -> int:
+        taken = super()._work_in()
+        if taken:
+            self._meter.took(taken)
+        return taken

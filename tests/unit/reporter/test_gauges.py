@@ -1,0 +1,132 @@
+"""Gauges that are computed: cached, from other metrics, and those that fail."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tallystream.reporter import ConfigError, MetricRegistry, derived, ratio, record
+from tallystream.reporter.testing import ManualClock, assert_not_reported, find
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def registry(clock: ManualClock) -> MetricRegistry:
+    return MetricRegistry("app", clock=clock)
+
+
+def test_a_cached_gauge_asks_once_in_its_time(registry: MetricRegistry, clock: ManualClock) -> None:
+    """However often it is read or reported, the function is called when the seconds are over, not before."""
+    calls = []
+
+    def count() -> float:
+        calls.append(clock.monotonic())
+        return len(calls)
+
+    gauge = registry.gauge("g", count, cached_for=10)
+    for _ in range(40):
+        assert gauge.value == clock.monotonic() // 10 + 1
+        assert find(registry, "g") == record.Gauge(name="g", value=gauge.value or 0)
+        clock.advance(1)
+    assert calls == [0, 10, 20, 30]
+
+
+def test_a_cached_gauge_that_fails_is_not_asked_again_at_once(
+    registry: MetricRegistry, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After an error it has no value until its time is over: the old one is not passed off as today's."""
+    answers = iter([1.0, OSError("down"), 3.0])
+
+    def ask() -> float:
+        answer = next(answers)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    registry.gauge("sometimes", ask, cached_for=10)
+    registry.counter("neighbour").inc()
+    seen = []
+    for _ in range(6):
+        found = find(registry, "sometimes")
+        seen.append(found.value if isinstance(found, record.Gauge) else None)
+        assert find(registry, "neighbour")
+        clock.advance(5)
+    assert seen == [1, 1, None, None, 3, 3]
+    assert caplog.text.count("'sometimes' is left out") == 1
+
+
+def test_threads_share_one_call_of_a_cached_function(registry: MetricRegistry) -> None:
+    """While one thread asks, the others get what was there before; none of them waits."""
+    asked, answered = threading.Event(), threading.Event()
+
+    def slow() -> float:
+        asked.set()
+        assert answered.wait(10)
+        return 1.0
+
+    gauge = registry.gauge("g", slow, cached_for=10)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(lambda: gauge.value)
+        assert asked.wait(10)
+        assert gauge.value is None
+        answered.set()
+        assert first.result() == 1
+    assert gauge.value == 1
+    gauge.start_anew()
+    asked.clear()
+    assert gauge.value == 1
+    assert asked.is_set()
+
+
+def test_a_cache_needs_a_function_and_a_time(registry: MetricRegistry) -> None:
+    """What makes no sense is refused in one sentence."""
+    with pytest.raises(ConfigError, match="give a function with it"):
+        registry.gauge("g", cached_for=3)
+    for seconds in (0, -1, float("nan"), float("inf")):
+        with pytest.raises(ConfigError, match="cached_for"):
+            registry.gauge("g", lambda: 1.0, cached_for=seconds)
+
+
+def test_derived_gauges_follow_their_source(registry: MetricRegistry) -> None:
+    """A gauge, an updown, a count or a function through a function; no value as long as the source has none."""
+    celsius = registry.gauge("celsius")
+    fahrenheit = registry.gauge("fahrenheit", derived(celsius, lambda c: c * 9 / 5 + 32))
+    assert fahrenheit.value is None
+    assert_not_reported(registry, "fahrenheit")
+    celsius.set(100)
+    assert fahrenheit.value == 212
+    open_, timer = registry.updown("open"), registry.timer("t")
+    open_.inc(3)
+    timer.update(1)
+    assert registry.gauge("free", derived(open_, lambda n: 10 - n)).value == 7
+    assert registry.gauge("calls", derived(timer, lambda n: n * 2)).value == 2
+    assert registry.gauge("of.derived", derived(lambda: fahrenheit.value, lambda f: -f)).value == -212
+
+
+def test_a_ratio_has_no_value_where_it_has_no_divisor(registry: MetricRegistry) -> None:
+    """Nothing by nothing is not reported, and not logged as a failure; then it is one count over the other."""
+    hits, lookups = registry.counter("hits"), registry.meter("lookups")
+    gauge = registry.gauge("hit.ratio", ratio(hits, lookups), tags={"cache": "a"})
+    unset = registry.gauge("unset")
+    assert gauge.value is None
+    assert_not_reported(registry, "hit.ratio", tags={"cache": "a"})
+    lookups.mark(4)
+    hits.inc()
+    assert gauge.value == 0.25
+    assert ratio(unset, hits)() is ratio(hits, unset)() is None
+    assert ratio(lambda: 3.0, lambda: 2.0)() == 1.5
+
+
+def test_a_derived_gauge_fails_alone(registry: MetricRegistry, caplog: pytest.LogCaptureFixture) -> None:
+    """What a transformation raises leaves its gauge out, logged once; the source and the others are reported."""
+    source = registry.gauge("source", lambda: 0.0)
+    registry.gauge("inverse", derived(source, lambda value: 1 / value))
+    for _ in range(3):
+        assert registry.snapshot() == [record.Gauge(name="source", value=0.0)]
+    assert caplog.text.count("'inverse' is left out") == 1

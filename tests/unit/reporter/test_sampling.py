@@ -1,0 +1,207 @@
+"""The samples behind the local view, each against a plain way to say what it must keep."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tallystream.reporter import (
+    ConfigError,
+    ExponentiallyDecaying,
+    MetricRegistry,
+    Sampling,
+    SlidingTimeWindow,
+    SlidingWindow,
+    Uniform,
+)
+from tallystream.reporter.reservoir import DecayingReservoir, plain_view, view
+from tallystream.reporter.testing import ManualClock
+from tallystream.reporter.windows import SlidingTimeWindowReservoir, SlidingWindowReservoir, UniformReservoir
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+VALUES = st.floats(-1e6, 1e6)
+BATCHES = st.lists(st.lists(VALUES, max_size=20), max_size=20)
+PACED = st.lists(st.tuples(st.floats(0, 30), st.lists(VALUES, max_size=5)), max_size=30)
+CHOICES: list[Sampling] = [ExponentiallyDecaying(), SlidingWindow(), SlidingTimeWindow(60), Uniform()]
+
+
+@given(BATCHES, st.integers(1, 50))
+def test_sliding_window_keeps_the_last_values(batches: list[list[float]], size: int) -> None:
+    """However they come, the last `size` of them."""
+    reservoir = SlidingWindowReservoir(size)
+    for batch in batches:
+        reservoir.update(batch, 0.0)
+    assert reservoir.values() == [value for batch in batches for value in batch][-size:]
+
+
+@given(PACED, st.floats(0.1, 60), st.floats(0, 90))
+def test_sliding_time_window_keeps_what_is_young_enough(
+    paced: list[tuple[float, list[float]]], seconds: float, after: float
+) -> None:
+    """What came `seconds` ago or later is kept, and nothing else, also when it is looked at between."""
+    now, everything = 0.0, []
+    seldom, often = SlidingTimeWindowReservoir(seconds, 1000), SlidingTimeWindowReservoir(seconds, 1000)
+    for pause, batch in paced:
+        now += pause
+        everything += [(now, value) for value in batch]
+        seldom.update(batch, now)
+        often.update(batch, now)
+        often.values(now)
+    now += after
+    assert seldom.values(now) == often.values(now) == [v for seen, v in everything if seen >= now - seconds]
+
+
+def test_sliding_time_window_is_bounded_and_stands_disorder() -> None:
+    """The newest values stay where there are too many; one that comes out of order is judged by its own time."""
+    reservoir = SlidingTimeWindowReservoir(10, 3)
+    reservoir.update([1, 2, 3, 4, 5], 0.0)
+    assert reservoir.values(10.0) == [3, 4, 5]
+    reservoir.take([(12.0, 7), (11.0, 6)])
+    assert reservoir.values(21.5) == [7]
+
+
+@given(st.lists(VALUES, max_size=200), st.integers(1, 30), st.integers())
+def test_uniform_follows_algorithm_r(values: list[float], size: int, seed: int) -> None:
+    """The n-th value replaces a place drawn from n places, if there is such a place."""
+    reservoir, draw = UniformReservoir(size, Random(seed).random), Random(seed).random
+    reservoir.update(values[:7], 0.0)
+    reservoir.update(values[7:], 0.0)
+    expected = values[:size]
+    for number, value in enumerate(values[size:], start=size + 1):
+        place = math.floor(draw() * number)
+        expected[place : place + 1] = [value] if place < size else []
+    assert reservoir.values() == expected
+
+
+def test_uniform_gives_every_value_the_same_chance() -> None:
+    """Of 40 values 10 are kept; over 4,000 samples each of them was kept about 1,000 times (six deviations)."""
+    draw = Random(7).random
+    kept: Counter[float] = Counter()
+    for _ in range(4_000):
+        reservoir = UniformReservoir(10, draw)
+        reservoir.update(range(40), 0.0)
+        kept.update(reservoir.values())
+    assert sum(kept.values()) == 40_000
+    assert all(abs(kept[value] - 1_000) < 6 * math.sqrt(4_000 * 0.25 * 0.75) for value in range(40))
+
+
+@given(st.lists(st.tuples(st.floats(0, 6000), st.integers(0, 5)), max_size=30))
+def test_decaying_weights_are_those_of_the_formula(paced: list[tuple[float, int]]) -> None:
+    """While everything fits, all is kept, and two values' weights relate as exp(alpha * the time between them)."""
+    reservoir, now, seen = DecayingReservoir(0.0, 1000, 0.015), 0.0, dict[float, float]()
+    for pause, number in paced:
+        now += pause  # in total across the hour after which the landmark moves
+        batch = [float(len(seen) + i) for i in range(number)]
+        reservoir.update(batch, now)
+        seen.update(dict.fromkeys(batch, now))
+    found = dict(reservoir.sample())
+    last = max(seen.values(), default=0.0)
+    for value, when in seen.items():
+        share = math.exp(-0.015 * (last - when))
+        if share > 1e-200:  # what is older may have vanished
+            assert found[value] / found[max(seen)] == pytest.approx(share, rel=1e-6)
+    assert found.keys() <= seen.keys()
+
+
+@given(st.lists(VALUES, min_size=2, max_size=300))
+def test_a_plain_view_is_what_statistics_says(values: list[float]) -> None:
+    """Mean, sample deviation and quantiles at q * (n + 1), held within the values' bounds."""
+    found = plain_view(values)
+    assert found is not None
+    cuts = statistics.quantiles(values, n=1000, method="exclusive")
+    for name, at in (("p50", 500), ("p75", 750), ("p95", 950), ("p98", 980), ("p99", 990), ("p999", 999)):
+        wanted = min(max(cuts[at - 1], min(values)), max(values))
+        assert getattr(found, name) == pytest.approx(wanted, rel=1e-9, abs=1e-6)
+    assert found.mean == pytest.approx(statistics.fmean(values), rel=1e-9, abs=1e-9)
+    assert found.stddev == pytest.approx(statistics.stdev(values), rel=1e-6, abs=1e-6)
+
+
+def test_views_of_nothing_and_of_one_value() -> None:
+    """No value has no view; one value is its own, without a deviation."""
+    assert plain_view([]) is None
+    assert view([]) is None
+    assert plain_view([3.0]) == view([(3.0, 2.0)]) == (3, 0, 3, 3, 3, 3, 3, 3)
+
+
+@pytest.mark.parametrize("make", ["histogram", "timer"])
+@pytest.mark.parametrize("choice", CHOICES, ids=repr)
+def test_histograms_and_timers_keep_the_chosen_sample(make: str, choice: Sampling) -> None:
+    """By argument or by the registry; what is counted and merged is the same for all of them."""
+    clock = ManualClock()
+    one = getattr(MetricRegistry("a", clock=clock), make)("m", sampling=choice)
+    two = getattr(MetricRegistry("a", clock=clock, sampling=choice).child("x"), make)("m")
+    three = getattr(MetricRegistry("a", clock=clock, sampling=Uniform(3)), make)("m", sampling=choice)
+    for metric in (one, two, three):
+        assert metric.sampling == choice
+        for number in range(1, 1001):
+            metric.update(number)
+        read = metric.read()
+        assert (read.count, read.sum, read.min, read.max) == (1000, 500_500, 1, 1000)
+        assert read.p50 == pytest.approx(500.5, abs=0.5)
+        assert metric.sketch().count == 1000
+        metric.start_anew()
+        assert metric.view() is None
+
+
+def test_a_time_window_knows_when_each_value_came() -> None:
+    """Values that nobody looked at for minutes are old all the same, and the view empties without new ones."""
+    clock = ManualClock()
+    registry = MetricRegistry("a", clock=clock, sampling=SlidingTimeWindow(60))
+    for metric in (registry.histogram("h"), registry.timer("t")):
+        metric.update(1)
+        clock.advance(50)
+        metric.update(2)
+        clock.advance(20)
+        read = metric.read()
+        assert (read.count, read.min, read.p50, read.p999) == (2, 1, 2, 2)
+        clock.advance(60)
+        read = metric.read()
+        assert (read.count, read.max, read.p50, read.mean) == (2, 2, None, None)
+        assert read.sketch
+
+
+def test_buffered_values_of_a_time_window_are_bounded() -> None:
+    """Values that nobody reads are worked in, so they take no memory."""
+    histogram = MetricRegistry("a", clock=ManualClock(), sampling=SlidingTimeWindow(60, size=100)).histogram("h")
+    for number in range(10_000):
+        histogram.update(number)
+    assert len(histogram._stamped or []) < 256
+    assert histogram.count == 10_000
+
+
+def test_a_second_choice_is_refused() -> None:
+    """Asked for again with the same choice, or with none, a metric is the one that is there; another is an error."""
+    registry = MetricRegistry("a")
+    made = registry.timer("t", sampling=SlidingWindow(10))
+    assert registry.timer("t") is registry.timer("t", sampling=SlidingWindow(10)) is made
+    with pytest.raises(ConfigError, match=r"'t' has SlidingWindow\(size=10\) already"):
+        registry.timer("t", sampling=Uniform())
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (lambda: Uniform(0), "size"),
+        (lambda: SlidingWindow(1.5), "size"),  # type: ignore[arg-type]
+        (lambda: SlidingWindow(2_000_000), "size"),
+        (lambda: SlidingTimeWindow(0), "seconds"),
+        (lambda: SlidingTimeWindow(math.nan), "seconds"),
+        (lambda: SlidingTimeWindow(1, size=0), "size"),
+        (lambda: ExponentiallyDecaying(alpha=-1), "alpha"),
+        (lambda: ExponentiallyDecaying(size=0), "size"),
+    ],
+)
+def test_bad_numbers_are_named(make: Callable[[], Any], field: str) -> None:
+    """One sentence that names the argument."""
+    with pytest.raises(ConfigError) as caught:
+        make()
+    assert caught.value.field == field
