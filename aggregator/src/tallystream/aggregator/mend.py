@@ -12,14 +12,13 @@ import logging
 import re
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 log = logging.getLogger(__name__)
 
-CHUNK = 2000
 _VERSION = re.compile(rb'"epoch":(\d+),"batch":(\d+)\}$')
 
 Version = tuple[int, int]
@@ -44,7 +43,13 @@ class Watch:
         self._timeout = timeout
         self._producer = Producer({**kafka, "enable.idempotence": True, "delivery.timeout.ms": int(timeout * 1000)})
         self._consumer = Consumer(
-            {**kafka, "group.id": "tallystream-mend", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+            {
+                **kafka,
+                "group.id": "tallystream-mend",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+            }
         )
         self._begin = self._at = self._end()
 
@@ -54,26 +59,28 @@ class Watch:
         Raises:
             KafkaException: the broker did not answer, or take a record, in time; the next look tries again.
         """
-        if self._end() == self._at:
-            return 0
         at = self._at
-        stale = {key for key, value in self._read(at) if value is not None and self._is_stale(value)}
-        if not stale:
-            return 0
-        log.warning("%s: a writer that was replaced has written %d keys; they are put right", self._topic, len(stale))
-        seen = self._at
         try:
-            while wrong := self._wrong(stale):
-                self._append(wrong)
+            return self._look(at) if self._end() > at else 0
         except KafkaException:
             self._at = at
             raise
-        self._at = seen  # others may have been written since
-        return len(stale)
 
     def close(self) -> None:
         """Release the connections."""
         self._consumer.close()
+
+    def _look(self, at: int) -> int:
+        stale = {key for key, value in self._read(at) if value is not None and self._is_stale(value)}
+        if stale:
+            log.warning(
+                "%s: a writer that was replaced has written %d keys; they are put right", self._topic, len(stale)
+            )
+            seen = self._at
+            while wrong := self._wrong(stale):
+                self._append(wrong)
+            self._at = seen  # others may have been written since
+        return len(stale)
 
     def _is_stale(self, value: bytes) -> bool:
         version = version_of(value)
@@ -112,17 +119,19 @@ class Watch:
         return int(self._consumer.get_watermark_offsets(TopicPartition(self._topic, 0), timeout=self._timeout)[1])
 
     def _read(self, begin: int) -> Iterator[tuple[bytes, bytes | None]]:
-        """Yield the records from offset `begin` to the end as it is now; after that, `_at` is this end."""
-        end = self._end()
+        """Yield the records from offset `begin` to the end; after that, `_at` is the place after the last one."""
         self._consumer.assign([TopicPartition(self._topic, 0, begin)])
-        while self._consumer.position([TopicPartition(self._topic, 0)])[0].offset < end:
-            messages = self._consumer.consume(CHUNK, timeout=self._timeout)
-            if not messages:
-                break  # nothing is left up to the end: compaction may take the last ones
-            for message in messages:
-                error = message.error()
-                if error is not None:
-                    raise KafkaException(error)
+        self._at = begin
+        while True:
+            message = self._consumer.poll(self._timeout)
+            if message is None:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 (librdkafka's name for it)
+            error = message.error()
+            if error is None:
+                self._at = (message.offset() or 0) + 1
                 yield message.key() or b"", message.value()
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
+                break
+            else:
+                raise KafkaException(error)
         self._consumer.unassign()
-        self._at = end

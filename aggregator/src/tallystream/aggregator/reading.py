@@ -11,8 +11,6 @@ from tallystream.reporter.errors import TallystreamError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-CHUNK = 1000
-
 
 class Read(NamedTuple):
     """A record as it was read; a null value deletes its key."""
@@ -42,16 +40,16 @@ def read_topic(
             return
         consumer.assign([TopicPartition(topic, 0, low if last is None else max(low, high - last))])
         while True:
-            messages = consumer.consume(CHUNK, timeout=timeout)
-            if not messages:
+            # Not consume(): that waits for as many as were asked for, or for the whole time.
+            message = consumer.poll(timeout)
+            if message is None:
                 raise TallystreamError(f"topic {topic}: its end was not reached in {timeout:g} s.")
-            for message in messages:
-                error = message.error()
-                if error is None:
-                    yield Read(message.key(), message.value(), message.offset() or 0)
-                elif error.code() == error._PARTITION_EOF:  # noqa: SLF001 (librdkafka's name for it)
-                    return
-                else:
-                    raise KafkaException(error)
+            error = message.error()
+            if error is None:
+                yield Read(message.key(), message.value(), message.offset() or 0)
+            elif error.code() == error._PARTITION_EOF:  # noqa: SLF001 (librdkafka's name for it)
+                return
+            else:
+                raise KafkaException(error)
     finally:
         consumer.close()
