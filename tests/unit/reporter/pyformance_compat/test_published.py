@@ -6,6 +6,7 @@ import io
 import math
 import warnings
 from decimal import Decimal
+from threading import Lock
 from typing import Any
 
 import msgspec
@@ -97,6 +98,33 @@ def test_what_makes_a_counter_an_updown(registry: MetricsRegistry, fall: Any, va
     assert published(registry) == {("c", "updown"): record.UpDown(name="c", value=value)}
 
 
+@pytest.mark.parametrize("fall", [lambda counter: counter.clear(), lambda counter: counter.inc(-0.5)])
+def test_a_counter_falls_in_one_step(fall: Any) -> None:
+    """Whoever reads it whenever its lock is free sees the counter as it was, or an updown: never a count that fell."""
+    counter = ours.meters.Counter()
+    counter.inc(5)
+    seen: list[Any] = []
+
+    class Watched:
+        def __init__(self) -> None:
+            self.lock, self.watching = Lock(), True
+
+        def __enter__(self) -> None:
+            self.lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self.lock.release()
+            if self.watching:
+                self.watching = False
+                seen.append(counter.tallystream_read("c", {}))
+                self.watching = True
+
+    counter._lock = Watched()  # type: ignore[assignment]
+    fall(counter)
+    assert seen
+    assert {metric.type for metric in seen} == {"updown"}
+
+
 def test_whole_numbers_of_other_types_leave_it_a_counter(registry: MetricsRegistry) -> None:
     """True, and whatever has __index__, is a whole number."""
 
@@ -115,8 +143,9 @@ def test_a_counter_that_fell_elsewhere_warns_when_it_is_added(registry: MetricsR
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         counter.dec()
-    with pytest.warns(CounterFellWarning, match="'late'"):
+    with pytest.warns(CounterFellWarning, match="'late'") as caught:
         registry.add("late", counter)
+    assert [warning.filename for warning in caught] == [__file__]
     assert list(published(registry)) == [("late", "updown")]
 
 

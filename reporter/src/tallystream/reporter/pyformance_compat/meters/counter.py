@@ -56,26 +56,26 @@ class Counter:
 
     def clear(self) -> None:
         """Begin at zero again."""
+        # Value and type change in one step: a snapshot between them would see a count that fell.
         with self._lock:
             self._value = 0
-        self._fall(4)
+            first, self._falls = not self._falls, True
+        if first:
+            self._warn(3)
 
     def _move(self, val: Any) -> None:
         with self._lock:
             self._value = self._value + val
-        self._fall(5)
-
-    def _fall(self, level: int) -> None:
-        with self._lock:
             first, self._falls = not self._falls, True
-        if first and self._name is not None:
-            self._warn(self._name, level)
+        if first:
+            self._warn(4)
 
-    @staticmethod
-    def _warn(name: str, level: int) -> None:
+    def _warn(self, level: int) -> None:
+        if self._name is None:  # of no registry, so nobody reports it
+            return
         warnings.warn(
-            f"the counter {name!r} was taken down or cleared, so it is reported as updown from now on: its sum is over "
-            "the living instances; use a counter of its own for what only grows",
+            f"the counter {self._name!r} was taken down or cleared, so it is reported as updown from now on: its sum "
+            "is over the living instances; use a counter of its own for what only grows",
             CounterFellWarning,
             stacklevel=level,
         )
@@ -88,15 +88,15 @@ class Counter:
             self._reported = self._base
             falls = self._falls
         if falls:
-            self._warn(name, 4)
+            self._warn(5)
 
     def tallystream_leave(self) -> int:
         """Belong to no registry any more; return the count that the record must not fall below."""
         with self._lock:
-            count = self._reported if self._falls else self._base + self._whole()
+            owed = self._reported if self._falls else self._base + self._whole()
             self._base = self._reported = 0
             self._name = None
-            return count
+            return owed
 
     def _whole(self) -> int:
         assert isinstance(self._value, int)

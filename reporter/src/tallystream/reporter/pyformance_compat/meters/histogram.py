@@ -64,7 +64,7 @@ class Histogram:
             TypeError: `value` is no number; nothing has changed then.
         """
         if not isfinite(value):
-            log.warning("a histogram leaves out %s, which is no finite number", value)
+            log.warning("a histogram leaves out %s, which is no finite number", str(value))  # a NaN equals no other
             return
         with self._lock:
             total = self._sum + value  # first of all: it refuses numbers that don't mix with floats
