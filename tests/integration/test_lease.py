@@ -111,4 +111,5 @@ def test_what_a_replaced_writer_appends_is_followed_by_the_newest_again(broker: 
 def test_the_writer_of_a_record_is_read_from_its_end() -> None:
     """Whatever names and values stand before it; a record without one has none."""
     assert version_of(row(1, epoch=12, batch=345, name='"epoch":9,"batch":9}')) == (12, 345)
+    assert version_of(row(1, epoch=12, batch=0)) == (12, 0)
     assert version_of(b'{"name":"x"}') is None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_VERSION = re.compile(rb'"epoch":(\d+),"batch":(\d+)\}$')
+_VERSION = re.compile(rb'"epoch":(\d+)(?:,"batch":(\d+))?\}$')  # batch 0 is left out
 
 Version = tuple[int, int]
 """(epoch, batch)"""
@@ -28,7 +28,7 @@ Version = tuple[int, int]
 def version_of(value: bytes) -> Version | None:
     """Return the writer of a record without reading the rest of it; None where the record does not end with one."""
     found = _VERSION.search(value, max(0, len(value) - 64))
-    return None if found is None else (int(found[1]), int(found[2]))
+    return None if found is None else (int(found[1]), int(found[2] or 0))
 
 
 class Watch:

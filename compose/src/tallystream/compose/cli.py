@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -206,6 +207,37 @@ def verify(
         rules=Settings(retire_after_ms=int(retire_after_h * 3_600_000)),
     )
     raise typer.Exit(_verify.verify(settings, as_json=json, most=most))
+
+
+@app.command()
+def replay(
+    *,
+    store: o.Store,
+    start: Annotated[str, typer.Option("--from", help="The period's beginning, in UTC, as in 2026-11-20T03:12.")],
+    end: Annotated[str | None, typer.Option("--to", help="The period's end, in UTC; now if not given.")] = None,
+    bootstrap_servers: o.BootstrapServers = "localhost:9092",
+    topic_prefix: o.TopicPrefix = "",
+    kafka: o.Kafka = None,
+    org: o.Org = None,
+    bucket: o.Bucket = None,
+    retention_days: o.RetentionDays = 30.0,
+) -> None:
+    """Write the points of a past period to a store again: the same points, of whole batches."""
+    from tallystream.aggregator.replay.job import ReplaySettings
+    from tallystream.aggregator.sinks.stores import StoreSettings
+    from tallystream.compose._replay import replay as run
+
+    from_ms = o.moment("--from", start)
+    to_ms = int(time.time() * 1000) if end is None else o.moment("--to", end)
+    settings = ReplaySettings(
+        bootstrap_servers,
+        StoreSettings.parse(store, org=org, bucket=bucket, retention_days=retention_days),
+        from_ms,
+        to_ms,
+        topic_prefix=topic_prefix,
+        kafka=o.kafka_options(kafka, os.environ),
+    )
+    raise typer.Exit(run(settings))
 
 
 @app.command()

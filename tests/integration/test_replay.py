@@ -1,0 +1,93 @@
+"""A replay on a real broker and a real store: the points of a past period, and of no other."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+
+from support.kafka import command, read_topic
+from tallystream.aggregator import ledger, sums
+from tallystream.aggregator.ship.points import point
+from tallystream.aggregator.sinks.stores import StoreSettings, open_reader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from confluent_kafka.admin import AdminClient
+
+    from tallystream.aggregator.topics import Topics
+    from tallystream.compose.servers.broker import KafkaBroker
+
+pytestmark = pytest.mark.integration
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of `tallystream` to its end."""
+    return subprocess.run(command(*arguments), capture_output=True, text=True, check=False, timeout=120)
+
+
+def utc(ms: int) -> str:
+    """Return epoch milliseconds as the command line takes them."""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat()
+
+
+def test_a_period_is_written_again_point_by_point(
+    broker: KafkaBroker, admin: AdminClient, topics: Topics, topic_prefix: str, tmp_path: Path
+) -> None:
+    """An empty store holds, after the replay, exactly the points of the period's batches; `metrics-agg` is untouched.
+
+    A second replay changes nothing. A time from which sums may have been compacted away is refused.
+    """
+    now = int(time.time() * 1000)
+    rows = [
+        sums.Sum(app="shop", name=f"n{n % 3}", type="counter", count=n, ts=now + n, epoch=1 + n // 250, batch=n // 50)
+        for n in range(500)
+    ]
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for row in rows:
+        producer.produce(topics.agg, key=row.name, value=sums.encode(row))
+    assert producer.flush(60) == 0
+    batches = sorted({(row.epoch, row.batch) for row in rows})
+    begun = {writer: now + 1000 * number for number, writer in enumerate(batches)}
+    writer = ledger.LedgerWriter(topics.ledger, {"bootstrap.servers": broker.bootstrap_servers})
+    writer.write(
+        ledger.LedgerRow(kind="batch", query=ledger.QUERY, epoch=epoch, batch=batch, ts=begun[epoch, batch])
+        for epoch, batch in batches
+    )
+    first, last = batches[3], batches[7]
+    store = StoreSettings.parse(f"local:{tmp_path / 'store.db'}", env={})
+    options = ("--bootstrap-servers", broker.bootstrap_servers, "--topic-prefix", topic_prefix, "--store", store.spec)
+    period = ("--from", utc(begun[first]), "--to", utc(begun[last] + 1))
+    wanted = {}
+    for row in rows:
+        if first <= (row.epoch, row.batch) <= last:
+            one = point(row)
+            wanted[one.measurement, tuple(sorted(one.tags.items())), one.ts_ms] = dict(one.fields)
+    for _ in range(2):
+        done = run("replay", *options, *period)
+        assert done.returncode == 0, done.stderr
+        assert "250 points of 5 batches" in done.stdout
+        found: dict[object, dict[str, object]] = {}
+        reader = open_reader(store)
+        for name in reader.measurements():
+            fields = sorted({field for fields in wanted.values() for field in fields})
+            for series in reader.read(name, fields, start_ms=0, end_ms=2**62):
+                for at, value in zip(series.times_ms, series.values, strict=True):
+                    found.setdefault((name, tuple(sorted(series.tags.items())), at), {})[series.field] = value
+        reader.close()
+        assert found == wanted
+    assert len(read_topic(broker.bootstrap_servers, topics.agg)) == len(rows)
+
+    entry = ConfigEntry("min.compaction.lag.ms", "0", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topics.agg, incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result()
+    early = ("--from", utc(begun[first] - 3_600_000), "--to", utc(begun[last]))
+    refused = run("replay", *options, *early)
+    assert refused.returncode == 2
+    assert "min.compaction.lag.ms" in refused.stderr
