@@ -46,11 +46,13 @@ def main() -> None:
             size = publish(kafka, topics.metrics, options.records, options.instances, metrics)
             print(f"{options.records:,} records of {metrics} metrics, {size:,.0f} bytes a record")
             for name, take in (("read alone", read), ("replayed by verify", replay), ("summed by the table", table)):
-                began = time.perf_counter()
+                began, cpu = time.perf_counter(), time.process_time()
                 taken = take(Reader(kafka, topics.metrics, 0, 0), bounds(kafka, topics.metrics)[0][1])
-                took = time.perf_counter() - began
+                took, cpu = time.perf_counter() - began, time.process_time() - cpu
                 assert taken == options.records
-                print(f"  {name}: {taken / took:,.0f} records/s, {metrics * taken / took:,.0f} metrics/s")
+                print(
+                    f"  {name}: {taken / took:,.0f} records/s, {metrics * taken / took:,.0f} metrics/s, {cpu:.1f} CPU-s"
+                )
     print(f"most memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MB")
 
 

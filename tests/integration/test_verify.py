@@ -14,11 +14,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from msgspec.structs import replace
 
 from support.kafka import aggregator, command, committed, latest_sums, read_topic
 from support.wait import wait_until
+from tallystream.aggregator.ledger import LedgerRow, LedgerWriter
+from tallystream.aggregator.table import Record, State, Table
 from tallystream.aggregator.topics import Topics, create_topics
+from tallystream.aggregator.verify.job import VerifySettings, run
+from tallystream.aggregator.verify.topic import whole
 from tallystream.reporter import record
+from tallystream.reporter.errors import ConfigError
 from tallystream.reporter.sketch import Sketch
 from tallystream.reporter.ulid import new_ulid
 
@@ -216,3 +222,44 @@ def test_a_topic_whose_beginning_was_deleted_can_not_be_verified(summed: Summed)
     assert "deleted" in sentence
     assert "{1: 10}" in sentence
     assert "earliest exact start" in sentence
+
+
+def test_a_table_that_began_in_the_middle_is_replayed_from_there(
+    broker: KafkaBroker, admin: AdminClient, topic_prefix: str
+) -> None:
+    """The offsets are the ledger's, or those of --began where it does not say; without either it can't be verified."""
+    servers, topics = broker.bootstrap_servers, Topics(topic_prefix)
+    create_topics(admin, topics)
+    application = Application(servers, topics.metrics)
+    application.burst(20)
+    began = application.records
+    for future in admin.delete_records([TopicPartition(topics.metrics, 0, began)]).values():
+        future.result()
+    application.burst(40)
+    kafka = {"bootstrap.servers": servers}
+    table = Table(State())
+    raws = list(whole(kafka, topics.metrics, {0: (began, application.records)}))
+    table.apply(Record(topics.metrics, 0, raw.offset, raw.timestamp_ms, raw.key, raw.value) for raw in raws)
+    changes = table.changes()
+    rows = [(topics.agg, total.key(), total.value(epoch=1, batch=0)) for total in changes.totals]
+    rows += [(topics.dead, letter.key(), letter.value()) for letter in changes.dead]
+    producer = Producer(kafka)
+    for topic, key, value in rows:
+        producer.produce(topic, key=key, value=value)
+    assert producer.flush(30) == 0
+    end = {topics.metrics: {"0": application.records}}
+    batch = LedgerRow(kind="batch", query="aggregate", epoch=1, batch=0, ts=1, end=end)
+    opened = LedgerRow(kind="opened", query="aggregate", epoch=1, ts=0, partial=True)
+    LedgerWriter(topics.ledger, kafka).write([opened, batch])
+
+    with pytest.raises(ConfigError, match="--began: 'earliest' can't be used; the table began in the middle"):
+        run(VerifySettings(servers, topic_prefix))
+    told = json.dumps({topics.metrics: {"0": began}})
+    for settings in (VerifySettings(servers, topic_prefix, began=told), VerifySettings(servers, topic_prefix)):
+        outcome = run(settings)
+        assert (outcome.differences, outcome.complete) == ([], True)
+        assert (outcome.records, outcome.sums) == (len(raws), len(changes.totals))
+        # From now on the ledger says it itself.
+        LedgerWriter(topics.ledger, kafka).write([replace(opened, start={topics.metrics: {"0": began}}), batch])
+    with pytest.raises(ConfigError, match="has the partitions"):
+        run(VerifySettings(servers, topic_prefix, began='{"elsewhere":{"0":1}}'))

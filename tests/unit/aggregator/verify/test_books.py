@@ -50,8 +50,18 @@ def test_a_table_that_began_in_the_middle_is_known_through_restarts() -> None:
 
 
 def test_a_new_table_from_the_beginning_ends_what_was_known_of_an_older_one() -> None:
-    """The first batch of a table has no start, and its own opening says whether it lacks earlier records."""
-    assert read(opened(1, partial=True), batch(0, 10), opened(2), batch(0, 10)).partial is None
+    """Its own opening says that it begins at the first offsets, or says nothing."""
+    before = (opened(1, partial=True, start=7), batch(0, 10))
+    assert read(*before, opened(2, start=0), batch(0, 10)).partial is None
+    assert read(*before, opened(2), batch(0, 10)).partial is None
+
+
+def test_a_rebuilt_table_began_where_the_one_before_it_did() -> None:
+    """It reads on in the middle and lacks nothing that the lost one had."""
+    assert read(opened(1, start=0), batch(0, 10), opened(2, start=10), batch(0, 20)).partial is None
+    rebuilt = read(opened(1, partial=True, start=7), batch(0, 10), opened(2, start=10), batch(0, 20)).partial
+    assert rebuilt is not None
+    assert rebuilt.start == {"metrics": {"0": 7}}
 
 
 def test_what_is_no_row_of_the_ledger_is_passed_over() -> None:

@@ -39,14 +39,23 @@ class Books:
         if row.kind == "opened":
             self._opened.append(row)
             return
-        if not row.start:  # the first batch of a new table
-            self.partial = next((opened for opened in reversed(self._opened) if opened.partial), None)
+        if not row.start:  # the first batch of a checkpoint
+            self._begin()
         self._opened.clear()
         end = ends(row, self.topic)
         if self.to is None or self.to.allows(row.ts, end):
             self.end = end
         if self.since is not None and self.since.allows(row.ts, end):
             self.begin = end
+
+    def _begin(self) -> None:
+        """Find where the table of a new checkpoint began: the writers that opened it may have died before a batch."""
+        opened = next((one for one in reversed(self._opened) if one.start or one.partial), None)
+        if opened is None or opened.partial:
+            self.partial = opened
+        elif not any(opened.start.get(self.topic, {}).values()):
+            self.partial = None
+        # Else it goes on in the middle with all that was there: rebuilt, so it began where the table before it did.
 
 
 @dataclass(frozen=True, slots=True)

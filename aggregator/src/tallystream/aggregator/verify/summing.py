@@ -40,7 +40,7 @@ class Total:
         numbers = row.numbers
         self.count += numbers.get("count", 0)
         if "sum" in numbers:
-            self.sum = (self.sum or 0) + _exact(numbers["sum"])
+            self.sum = (0 if self.sum is None else self.sum) + _exact(numbers["sum"])
         for name, choose in (("min", min), ("start", min), ("max", max), ("position", max)):
             if numbers.get(name) is not None:
                 self.extremes[name] = choose(numbers[name], self.extremes.get(name, numbers[name]))

@@ -26,6 +26,7 @@ class Reader:
         self._consumer = Consumer(
             {
                 "queued.max.messages.kbytes": 16_384,
+                "isolation.level": "read_uncommitted",  # as Spark's source reads, whose client has another default
                 **kafka,
                 "group.id": "tallystream-verify",  # librdkafka wants a name; nothing is ever committed under it
                 "enable.auto.commit": False,
