@@ -41,12 +41,11 @@ class Parts:
         split: list[list[record.Metric]] = [[] for _ in self._sizes]
         for metric in metrics:
             identity = identity_of(metric)
-            group = groups.get(identity)
             part = self._part_of.get(identity)
             if part is None:
-                part = self._part_of[identity] = self._place(metric, group)
+                part = self._part_of[identity] = self._place(metric, groups.get(identity))
                 split += [[] for _ in range(len(self._sizes) - len(split))]
-            if group is not None:
+            if groups and (group := groups.get(identity)) is not None:
                 self._groups.setdefault(group, part)
             split[part].append(metric)
         return split

@@ -59,9 +59,10 @@ class Counter(Metric):
     @property
     def count(self) -> int:
         """Everything counted in this process."""
-        with self._lock:
-            self._add_up()
-            return self._sum + ticked(self._ticks)
+        if self._amounts:  # what is no longer in there is in the sum already
+            with self._lock:
+                self._add_up()
+        return self._sum + ticked(self._ticks)
 
     def read(self) -> record.Counter:
         """Return the count in the record's form."""

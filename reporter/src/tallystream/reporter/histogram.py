@@ -100,7 +100,12 @@ class Histogram(Metric):
             finish = self._held()
         return record.Histogram(**finish())
 
-    def capture(self) -> Callable[[], record.Metric | None]:
+    def prepare(self) -> None:
+        """Work in what was taken in so far."""
+        with self._lock:
+            self._work_in()
+
+    def capture(self) -> Callable[[], record.Metric]:
         """Hold the present values; they are sorted and encoded later."""
         with self._lock:
             finish = self._held()

@@ -9,6 +9,7 @@ from tallystream.reporter import _accounts
 from tallystream.reporter._names import check_instance
 from tallystream.reporter._producing import abandon, append_ms, make_producer, producer_options
 from tallystream.reporter._read_back import read_back
+from tallystream.reporter._turns import let_others_run
 from tallystream.reporter.lives import Lives
 from tallystream.reporter.scheduled import ScheduledReporter
 from tallystream.reporter.selection import Selection
@@ -132,6 +133,7 @@ class KafkaReporter(ScheduledReporter):
             self._open()
         registry, begin = self.registry, self._monotonic()
         metrics = self._selection.apply(registry.snapshot())
+        let_others_run()
         ready = self._lives.prepare(metrics, registry.clock.now(), final=final, groups=registry.groups())
         for outgoing in ready:
             self._produce(outgoing)

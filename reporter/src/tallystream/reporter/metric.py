@@ -34,10 +34,9 @@ class Metric(ABC):
     def read(self) -> record.Metric | None:
         """Return the present value in the record's form, None where there is nothing to report."""
 
-    def capture(self) -> Callable[[], record.Metric | None]:
-        """Hold the present value, and return what `read()` would have: the costly part of it may be done later."""
-        value = self.read()
-        return lambda: value
+    def capture(self) -> record.Metric | Callable[[], record.Metric] | None:
+        """Hold the present value: return what `read()` would, or a function that does, where that costs more."""
+        return self.read()
 
     @abstractmethod
     def start_anew(self) -> None:

@@ -42,7 +42,7 @@ class _Metric(msgspec.Struct, tag_field="type", omit_defaults=True, kw_only=True
     @property
     def type(self) -> str:
         """The metric's type as the record names it."""
-        return str(self.__struct_config__.tag)
+        return _TYPES[self.__class__]
 
 
 class Counter(_Metric, tag="counter"):
@@ -109,6 +109,7 @@ class Position(_Metric, tag="position"):
 
 Metric = Counter | UpDown | Gauge | Meter | Histogram | Timer | Position
 METRIC_TYPES: tuple[type[_Metric], ...] = (Counter, UpDown, Gauge, Meter, Histogram, Timer, Position)
+_TYPES = {kind: str(kind.__struct_config__.tag) for kind in METRIC_TYPES}
 
 
 class Header(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -150,7 +151,7 @@ Identity = tuple[str, str, tuple[tuple[str, str], ...]]
 
 def identity(name: str, type_: str, tags: dict[str, str]) -> Identity:
     """Return the identity of a metric: the same for the same tags in any order."""
-    return name, type_, tuple(sorted(tags.items()))
+    return name, type_, tuple(sorted(tags.items())) if len(tags) > 1 else tuple(tags.items())
 
 
 _encoder = msgspec.json.Encoder()

@@ -7,8 +7,11 @@ The other samples are in `windows.py`; `sampling.py` is how a histogram is told 
 from __future__ import annotations
 
 import random
+from bisect import bisect_left
 from heapq import heapify, heappush, heapreplace
+from itertools import accumulate
 from math import exp, fsum, sqrt
+from operator import itemgetter, mul
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -52,18 +55,15 @@ def view(weighted: Sequence[tuple[float, float]]) -> View | None:
     if not weighted:
         return None
     ordered = sorted(weighted)
-    total = sum(weight for _, weight in ordered)
-    mean = sum(value * weight for value, weight in ordered) / total
-    variance = sum(weight * (value - mean) ** 2 for value, weight in ordered) / total
-    found: list[float] = []
-    wanted = list(QUANTILES.values())
-    passed = 0.0
-    for value, weight in ordered:
-        passed += weight
-        while len(found) < len(wanted) and passed >= wanted[len(found)] * total:
-            found.append(value)
-    found += [ordered[-1][0]] * (len(wanted) - len(found))
-    return View(mean, sqrt(variance), *found)
+    return _weighted_view([value for value, _ in ordered], [weight for _, weight in ordered])
+
+
+def _weighted_view(values: list[float], weights: list[float]) -> View:
+    passed = list(accumulate(weights))
+    total = passed[-1]
+    mean = sum(map(mul, values, weights)) / total
+    variance = sum(map(mul, [(value - mean) ** 2 for value in values], weights)) / total
+    return View(mean, sqrt(variance), *[values[bisect_left(passed, share * total)] for share in QUANTILES.values()])
 
 
 def plain_view(values: Sequence[float]) -> View | None:
@@ -133,7 +133,14 @@ class DecayingReservoir:
     def hold(self, now: float) -> Callable[[], View | None]:  # noqa: ARG002 - weights are relative to one another
         """Keep the sample as it is, and return what works out its view."""
         kept = self._heap.copy()
-        return lambda: view([(value, weight) for _, value, weight in kept])
+
+        def work_out() -> View | None:
+            if not kept:
+                return None
+            kept.sort(key=itemgetter(1))
+            return _weighted_view([value for _, value, _ in kept], [weight for _, _, weight in kept])
+
+        return work_out
 
     def _rescale(self, now: float) -> None:
         factor = exp(-self._alpha * (now - self._landmark))

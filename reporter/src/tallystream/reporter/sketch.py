@@ -126,9 +126,14 @@ class Sketch:
             _put(out, len(bins))
             before = None
             for index in sorted(bins):
-                _put(out, _zigzag(index) if before is None else index - before)
-                _put(out, bins[index])
+                step, count = _zigzag(index) if before is None else index - before, bins[index]
                 before = index
+                if step < 128 and count < 128:  # a byte each, as most are
+                    out.append(step)
+                    out.append(count)
+                else:
+                    _put(out, step)
+                    _put(out, count)
         return b64encode(out).decode("ascii")
 
     @classmethod

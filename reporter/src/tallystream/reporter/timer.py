@@ -132,7 +132,7 @@ class Timer(Histogram):
             finish, rates = self._held(), self._meter.rates()
         return record.Timer(**finish(), **rates._asdict())
 
-    def capture(self) -> Callable[[], record.Metric | None]:
+    def capture(self) -> Callable[[], record.Metric]:
         """Hold the present values; they are sorted and encoded later."""
         with self._lock:
             finish, rates = self._held(), self._meter.rates()
