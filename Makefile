@@ -4,7 +4,7 @@ SHELL := /bin/bash
 PYTHON_ := .venv/bin/python
 ARGS ?=
 
-.PHONY: help setup demo test unit integration lint format docs lock clean
+.PHONY: help setup demo test unit integration bench-reporter lint format docs lock clean
 
 help: ## list all commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -23,6 +23,9 @@ unit: setup ## the unit tests, in under a minute
 
 integration: setup ## the tests on real servers: make integration ARGS="-k kill"
 	@exec scripts/test --only-servers $(ARGS)
+
+bench-reporter: setup ## the reporter's speed beside its peers, written to docs/reporter-benchmarks.md
+	@exec $(PYTHON_) benchmarks/reporter/run.py $(ARGS)
 
 lint: setup ## ruff, its formatter's check, and mypy strict
 	@exec scripts/lint

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -74,4 +73,6 @@ def append_ms(message: Message) -> int:
 
 def abandon(producer: Producer) -> None:
     """Never let the producer be destroyed: in a forked child that would wait for threads that only the parent has."""
+    import ctypes  # here alone, for it takes its time
+
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(producer))

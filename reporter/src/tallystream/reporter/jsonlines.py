@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
@@ -10,8 +10,6 @@ import msgspec
 from tallystream.reporter._simple import SimpleReporter
 
 if TYPE_CHECKING:
-    from os import PathLike
-
     from tallystream.reporter._reportable import Reportable
     from tallystream.reporter.record import Metric
     from tallystream.reporter.registry import MetricRegistry
@@ -32,14 +30,14 @@ class JsonLinesReporter(SimpleReporter):
 
     kind: ClassVar[str] = "jsonlines"
 
-    def __init__(self, registry: MetricRegistry | Reportable, *, path: str | PathLike[str], **options: Any) -> None:
+    def __init__(self, registry: MetricRegistry | Reportable, *, path: str | os.PathLike[str], **options: Any) -> None:
         super().__init__(registry, **options)
-        self._path = Path(path)
+        self._path = os.fspath(path)
 
     def _write(self, metrics: list[Metric], ts_ms: int) -> int:
         shown = [{"name": m.name, "tags": m.tags, "type": m.type, **self.shape.values(m)} for m in metrics]
         line = _encoder.encode({"app": self.registry.app, "ts": ts_ms, "metrics": shown}) + b"\n"
         # Unbuffered and in one write: lines of several processes do not mix.
-        with self._path.open("ab", buffering=0) as file:
+        with open(self._path, "ab", buffering=0) as file:  # noqa: PTH123 - importing pathlib takes its time
             file.write(line)
         return len(line)

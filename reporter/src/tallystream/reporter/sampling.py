@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from tallystream.reporter.errors import ConfigError
 from tallystream.reporter.reservoir import DecayingReservoir, Reservoir
@@ -21,8 +22,7 @@ class Sampling(Protocol):
         """Return an empty sample; `now` in monotonic seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExponentiallyDecaying:
+class ExponentiallyDecaying(msgspec.Struct, frozen=True):
     """The default, as in Dropwizard: `size` values, recent ones more likely; about the last five minutes.
 
     Raises:
@@ -41,8 +41,7 @@ class ExponentiallyDecaying:
         return DecayingReservoir(now, self.size, self.alpha)
 
 
-@dataclass(frozen=True, slots=True)
-class SlidingWindow:
+class SlidingWindow(msgspec.Struct, frozen=True):
     """The last `size` values, however old they are.
 
     Raises:
@@ -59,8 +58,7 @@ class SlidingWindow:
         return SlidingWindowReservoir(self.size)
 
 
-@dataclass(frozen=True, slots=True)
-class SlidingTimeWindow:
+class SlidingTimeWindow(msgspec.Struct, frozen=True):
     """The values of the last `seconds`; where there are more than `size`, the newest of them.
 
     Raises:
@@ -79,8 +77,7 @@ class SlidingTimeWindow:
         return SlidingTimeWindowReservoir(self.seconds, self.size)
 
 
-@dataclass(frozen=True, slots=True)
-class Uniform:
+class Uniform(msgspec.Struct, frozen=True):
     """`size` of all values of the process, each as likely as any other.
 
     Raises:

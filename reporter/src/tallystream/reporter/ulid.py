@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from secrets import randbits
+from os import urandom
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 def new_ulid(now_ms: int) -> str:
     """Return a new ULID of the moment `now_ms`."""
-    number = (now_ms & (1 << 48) - 1) << 80 | randbits(80)
+    number = (now_ms & (1 << 48) - 1) << 80 | int.from_bytes(urandom(10))
     return "".join(_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5))
 
 

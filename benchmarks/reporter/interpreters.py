@@ -1,0 +1,105 @@
+"""The interpreters of this machine, and programs run by each of them and by new processes of this one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+SOURCE = ROOT / "reporter" / "src"
+WANTED = [f"3.{minor}{kind}" for minor in (11, 12, 13, 14) for kind in ("", "t")]
+MODULES = {  # what is imported, and what is installed for it
+    "tallystream": ("tallystream.reporter", "msgspec"),
+    "prometheus_client": ("prometheus_client", "prometheus_client"),
+    "pyformance": ("pyformance", "pyformance setuptools"),
+    "opentelemetry-sdk": ("opentelemetry.sdk.metrics", "opentelemetry-sdk"),
+}
+
+
+def found() -> dict[str, str]:
+    """Return a path for each wanted version that is here (3.13t is 3.13 without GIL): on the PATH, of pyenv, of uv."""
+    roots = [
+        Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions",
+        Path.home() / ".local/share/uv/python",
+    ]
+    paths: dict[str, str] = {}
+    for wanted in WANTED:
+        name = f"python{wanted}"
+        own = sys.executable if wanted == f"3.{sys.version_info.minor}" else None
+        places = [own, shutil.which(name), *sorted(str(p) for root in roots for p in root.glob(f"*/bin/{name}"))]
+        for path in places:
+            if path and _works(path):
+                paths[wanted] = path
+                break
+    return paths
+
+
+def _works(path: str) -> bool:
+    return subprocess.run([path, "-c", ""], check=False, capture_output=True).returncode == 0
+
+
+def _environment(**more: str) -> dict[str, str]:
+    left_out = ("VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE")
+    return {**{k: v for k, v in os.environ.items() if k not in left_out}, "PYTHONPATH": str(SOURCE), **more}
+
+
+def alone(path: str, packages: list[str], folder: str) -> str:
+    """Return the interpreter of a new environment in `folder` that has these packages, and nothing else."""
+    uv, python = str(Path(sys.executable).with_name("uv")), f"{folder}/bin/python"
+    subprocess.run([uv, "venv", "-q", "--python", path, folder], env=_environment(), check=True)
+    wanted = [f"{package}=={version(package)}" for package in packages]
+    subprocess.run([uv, "pip", "install", "-q", "--python", python, *wanted], env=_environment(), check=True)
+    return python
+
+
+def exactness(path: str) -> dict[str, Any]:
+    """Run `exactness.py` with this interpreter, in an environment that has msgspec and nothing else."""
+    with TemporaryDirectory() as folder:
+        command = [alone(path, ["msgspec"], folder), str(HERE / "exactness.py")]
+        done = subprocess.run(command, env=_environment(), check=False, capture_output=True, text=True)
+    if done.returncode:
+        return {"error": re.sub(r"\s+", " ", done.stderr).strip()[-200:]}
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def import_ms(rounds: int) -> dict[str, float]:
+    """Return how much longer a new interpreter needs to import each package and end: ms of the processor, medians, by turns.
+
+    Each package has an environment of its own, with what it needs and nothing else, compiled before as installers do.
+    """
+    # Ours must not bring Kafka in; the check is made once, where Kafka is installed.
+    check = "import sys, tallystream.reporter; sys.exit('confluent_kafka' in sys.modules)"
+    subprocess.run([sys.executable, "-c", check], check=True)
+    with TemporaryDirectory() as folder:
+        paths = {
+            name: alone(sys.executable, packages.split(), f"{folder}/{name}") for name, (_, packages) in MODULES.items()
+        }
+        taken: dict[str, list[tuple[float, float]]] = {name: [] for name in MODULES}
+        for number in range(rounds + 1):
+            for name, (module, _) in MODULES.items():
+                times = (_seconds(paths[name], "pass", folder), _seconds(paths[name], f"import {module}", folder))
+                if number:  # the first round compiles
+                    taken[name].append(times)
+    return {
+        name: (statistics.median(full for _, full in times) - statistics.median(empty for empty, _ in times)) * 1000
+        for name, times in taken.items()
+    }
+
+
+def _seconds(path: str, program: str, folder: str) -> float:
+    environment = _environment(PYTHONPYCACHEPREFIX=f"{folder}/compiled")
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([path, "-W", "ignore", "-c", program], env=environment, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime

@@ -1,0 +1,55 @@
+"""What a dead broker costs the application: time and memory."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from random import Random
+from typing import Any
+
+import psutil
+from reports import LIVE, fill, make_reporter, touch
+from timing import Side, nanoseconds
+
+from tallystream.reporter import MetricRegistry
+from tallystream.reporter.testing import ManualClock
+
+DEAD: dict[str, Any] = {"bootstrap_servers": "127.0.0.1:1"}
+
+
+def dead_broker(rounds: int) -> dict[str, float]:
+    """Return the nanoseconds of `counter.inc()` without a reporter, with a live broker and with a dead one."""
+    taken: dict[str, list[float]] = {"no reporter": [], "live broker": [], "dead broker": []}
+    registries = {name: MetricRegistry("bench") for name in taken}
+    sides = {name: Side(name, "it.inc()", registry.counter("c")) for name, registry in registries.items()}
+    for registry in registries.values():
+        fill(registry, {"counter": 100})
+    for _ in range(rounds):
+        for name, where in (("no reporter", None), ("live broker", LIVE), ("dead broker", DEAD)):
+            reporter = make_reporter(registries[name], where, interval=0.1).start() if where else None
+            taken[name].append(nanoseconds([sides[name]], [1], 1_000_000, 2)[name])
+            if reporter:
+                reporter.stop(timeout=0.5)
+    return {name: statistics.median(times) for name, times in taken.items()}
+
+
+def hour_of_outage() -> tuple[float, float, int]:
+    """Report 3,600 times, a second apart by a clock turned by hand, to a dead broker.
+
+    Return the process's memory after ten minutes and after the hour, in MB, and how many records are under way.
+    """
+    clock, draw = ManualClock(), Random(1)
+    registry = MetricRegistry("bench", clock=clock)
+    metrics = fill(registry, {"counter": 80, "meter": 10, "histogram": 10})
+    reporter = make_reporter(registry, DEAD)
+    reporter._open()
+    process, sizes = psutil.Process(os.getpid()), []
+    for second in range(3600):
+        touch(metrics, draw, 20, still=False)
+        reporter._report()
+        clock.advance(1)
+        if second in (599, 3599):
+            sizes.append(process.memory_info().rss / 1e6)
+    waiting = len(reporter._lives.under_way)
+    reporter.stop(timeout=0.1)
+    return sizes[0], sizes[1], waiting

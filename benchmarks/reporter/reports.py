@@ -1,0 +1,174 @@
+"""What a report costs, and what the application's updates feel of it.
+
+The live broker is librdkafka's own, inside the process: real producers, real acknowledgements, no network.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import threading
+import time
+import warnings
+from random import Random
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tallystream.reporter import KafkaReporter, MetricRegistry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tallystream.reporter.metric import Metric
+
+LIVE: dict[str, Any] = {"bootstrap_servers": "in-process", "options": {"test.mock.num.brokers": 1}}
+MIXES = {
+    "1,000 counters": {"counter": 1000},
+    "600 counters, 200 gauges, 200 meters": {"counter": 600, "gauge": 200, "meter": 200},
+    "the same and 10 histograms that changed": {"counter": 590, "gauge": 200, "meter": 200, "histogram": 10},
+    "the same and 100 histograms that changed": {"counter": 500, "gauge": 200, "meter": 200, "histogram": 100},
+    "the same and 100 histograms that did not change": {"counter": 500, "gauge": 200, "meter": 200, "still": 100},
+}
+
+
+class Cost(NamedTuple):
+    """One report: milliseconds that passed, and milliseconds of the processor's time."""
+
+    passed: float
+    worked: float
+
+
+class Feel(NamedTuple):
+    """How long an update waited at worst, in ms, in windows with a report and without one: median and worst window."""
+
+    with_report: tuple[float, float]
+    without: tuple[float, float]
+
+
+def make_reporter(registry: MetricRegistry, where: dict[str, Any], **more: Any) -> KafkaReporter:
+    """Return a reporter to the broker `where`."""
+    return KafkaReporter(registry, instance="bench", own_metrics=False, **where, **more)
+
+
+def fill(registry: MetricRegistry, mix: dict[str, int]) -> list[Metric]:
+    """Make so many metrics of each type; `still` are histograms that `touch` may leave alone."""
+    return [
+        getattr(registry, "histogram" if kind == "still" else kind)(f"{kind}.number.{number}", tags={"topic": "orders"})
+        for kind, count in mix.items()
+        for number in range(count)
+    ]
+
+
+def touch(metrics: list[Any], draw: Random, values: int, *, still: bool) -> None:
+    """Update each metric, histograms by as many values."""
+    for metric in metrics:
+        if metric.kind == "counter":
+            metric.inc()
+        elif metric.kind == "gauge":
+            metric.set(draw.random())
+        elif metric.kind == "meter":
+            metric.mark()
+        elif still or not metric.name.startswith("still"):
+            for _ in range(values):
+                metric.update(draw.lognormvariate(-3, 1))
+
+
+def _hand_over(reporter: KafkaReporter) -> Cost:
+    begin, began = time.perf_counter(), time.thread_time()
+    assert reporter._hand_over(final=False)
+    cost = Cost((time.perf_counter() - begin) * 1000, (time.thread_time() - began) * 1000)
+    while reporter._lives.under_way:
+        reporter._poll(0.1)
+    return cost
+
+
+def report_cost(mix: dict[str, int], rounds: int) -> Cost:
+    """Return the medians of taking a snapshot, encoding it and handing it to the producer."""
+    registry, draw = MetricRegistry("bench"), Random(1)
+    metrics = fill(registry, mix)
+    touch(metrics, draw, 2000, still=True)
+    reporter = make_reporter(registry, LIVE)
+    assert reporter.report_now(60)
+    costs = []
+    for _ in range(rounds):
+        touch(metrics, draw, 20, still=False)
+        costs.append(_hand_over(reporter))
+    reporter.stop()
+    return Cost(*(statistics.median(each) for each in zip(*costs, strict=True)))
+
+
+def peers_cost(rounds: int) -> dict[str, float]:
+    """Return the milliseconds that peers take to write out 1,000 counters, medians."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import pyformance
+    import prometheus_client
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+    collector, reader, registry = (
+        prometheus_client.CollectorRegistry(),
+        InMemoryMetricReader(),
+        pyformance.MetricsRegistry(),
+    )
+    meter = MeterProvider(metric_readers=[reader]).get_meter("bench")
+    for number in range(1000):
+        prometheus_client.Counter(f"counter_number_{number}", "c", ["topic"], registry=collector).labels("orders").inc()
+        meter.create_counter(f"counter.number.{number}").add(1, {"topic": "orders"})
+        registry.counter(f"counter.number.{number}").inc()
+
+    def otel() -> str:
+        data = reader.get_metrics_data()
+        assert data
+        return str(data.to_json())
+
+    sides: dict[str, Callable[[], object]] = {
+        "prometheus_client": lambda: prometheus_client.generate_latest(collector),
+        "pyformance": lambda: json.dumps(registry.dump_metrics()),
+        "opentelemetry-sdk": otel,
+    }
+    taken: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(rounds):
+        for name, write in sides.items():
+            begin = time.perf_counter()
+            write()
+            taken[name].append((time.perf_counter() - begin) * 1000)
+    return {name: statistics.median(times) for name, times in taken.items()}
+
+
+def longest_waits(mix: dict[str, int], rounds: int) -> Feel:
+    """Return how long `counter.inc()` waited at worst in a thread that does nothing else, while another reports."""
+    registry, draw = MetricRegistry("bench"), Random(1)
+    metrics = fill(registry, mix)
+    touch(metrics, draw, 2000, still=True)
+    counter = registry.counter("busy")
+    reporter = make_reporter(registry, LIVE)
+    assert reporter.report_now(60)
+    worst, stopping = [0.0], threading.Event()
+
+    def work() -> None:
+        clock, last = time.perf_counter, time.perf_counter()
+        while not stopping.is_set():
+            for _ in range(1000):
+                counter.inc()
+                now = clock()
+                worst[0] = max(worst[0], now - last)
+                last = now
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    windows: dict[bool, list[float]] = {True: [], False: []}
+    for number in range(2 * rounds):
+        reports = bool(number % 2)
+        if reports:
+            touch(metrics, draw, 20, still=False)
+        time.sleep(0.02)
+        worst[0] = 0.0
+        if reports:
+            _hand_over(reporter)
+        else:
+            time.sleep(0.02)
+        windows[reports].append(worst[0] * 1000)
+    stopping.set()
+    thread.join()
+    reporter.stop()
+    return Feel(*((statistics.median(windows[kind]), max(windows[kind])) for kind in (True, False)))

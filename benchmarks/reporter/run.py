@@ -1,0 +1,154 @@
+"""The reporter beside its peers, in one run: make bench-reporter.
+
+.venv/bin/python benchmarks/reporter/run.py [--rounds N] [--scale X] [--out FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import platform
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import interpreters
+import outages
+import reports
+import updates
+
+ROOT = Path(__file__).parent.parent.parent
+BEGIN, END = "<!-- results: written by make bench-reporter -->\n", "<!-- end of results -->\n"
+
+
+def main() -> None:
+    """Measure everything, print the tables, and put them into the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=15, help="how often each side has its turn")
+    parser.add_argument("--scale", type=float, default=1.0, help="how many calls a turn has, as a factor")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs/reporter-benchmarks.md", help="the page to write into")
+    options = parser.parse_args()
+    logging.getLogger("tallystream.reporter").setLevel(logging.CRITICAL)  # a dead broker is meant to be one
+    sections = [
+        _machine(),
+        _updates(options.rounds, options.scale),
+        _exactness(),
+        _reports(options.rounds),
+        _outages(options.rounds),
+        _imports(options.rounds),
+    ]
+    text = "\n".join(sections)
+    page = options.out.read_text()
+    before, rest = page.split(BEGIN)
+    _, after = rest.split(END)
+    options.out.write_text(before + BEGIN + "\n" + text + "\n" + END + after)
+
+
+def _say(lines: list[str]) -> str:
+    text = "\n".join(lines) + "\n"
+    print(text, flush=True)
+    return text
+
+
+def _machine() -> str:
+    peers = ", ".join(f"{name} {version(name)}" for name in interpreters.MODULES if name != "tallystream")
+    load = os.getloadavg()[0]
+    return _say(
+        [
+            f"CPython {platform.python_version()}, {os.cpu_count()} cores ({platform.machine()}), load {load:.1f}",
+            f"at the beginning; {peers}; confluent-kafka {version('confluent-kafka')}, msgspec {version('msgspec')}.",
+        ]
+    )
+
+
+def _updates(rounds: int, scale: float) -> str:
+    names = [updates.OURS, updates.PROMETHEUS, updates.PYFORMANCE, updates.OTEL]
+    lines = [
+        "| an update, ns | " + " | ".join(names) + " | ours / prometheus_client | ours / pyformance |",
+        "|---|" + "---|" * (len(names) + 2),
+    ]
+    for row in updates.rows(rounds, scale):
+        cells = [f"{row.taken[name]:.0f}" if name in row.taken else "" for name in names]
+        cells += [_ratio(row, peer) for peer in (updates.PROMETHEUS, updates.PYFORMANCE)]
+        lines.append(f"| {row.what} | " + " | ".join(cells) + " |")
+    return _say(lines)
+
+
+def _ratio(row: updates.Row, peer: str) -> str:
+    if peer not in row.taken:
+        return ""
+    ratio, goal = row.taken[updates.OURS] / row.taken[peer], row.goals.get(peer)
+    return f"{ratio:.2f}" + ("" if goal is None else f" (goal {goal:g}: {_verdict(ratio <= goal)})")
+
+
+def _verdict(met: bool) -> str:
+    return "met" if met else "**missed**"
+
+
+def _exactness() -> str:
+    lines = ["| 8 threads, 1,000,000 times `inc()` each | lost | readings that went back | ns |", "|---|---|---|---|"]
+    paths = interpreters.found()
+    for wanted in interpreters.WANTED:
+        if wanted not in paths:
+            lines.append(f"| CPython {wanted} | not on this machine | | |")
+            continue
+        found = interpreters.exactness(paths[wanted])
+        if "error" in found:
+            lines.append(f"| CPython {wanted} | could not run: {found['error']} | | |")
+        else:
+            lines.append(f"| CPython {found['version']} | {found['lost']} | {found['backward']} | {found['ns']:.0f} |")
+    return _say(lines)
+
+
+def _reports(rounds: int) -> str:
+    lines = [
+        "| a snapshot, encoded and handed to the producer | ms | of the processor's time |",
+        "|---|---|---|",
+    ]
+    for what, mix in reports.MIXES.items():
+        cost = reports.report_cost(mix, 2 * rounds)
+        lines.append(f"| {what} | {cost.passed:.1f} | {cost.worked:.1f} |")
+    for name, taken in reports.peers_cost(rounds).items():
+        lines.append(f"| {name}: 1,000 counters as text | {taken:.1f} | |")
+    lines += [
+        "",
+        "| the longest wait of `counter.inc()`, ms | during a report: median, worst | without one: median, worst |",
+        "|---|---|---|",
+    ]
+    for what in ("1,000 counters", "the same and 100 histograms that changed"):
+        feel = reports.longest_waits(reports.MIXES[what], 2 * rounds)
+        cells = [f"{median:.2f}, {worst:.2f}" for median, worst in feel]
+        lines.append(f"| {what} | " + " | ".join(cells) + " |")
+    return _say(lines)
+
+
+def _outages(rounds: int) -> str:
+    taken = outages.dead_broker(max(rounds // 3, 3))
+    early, late, waiting = outages.hour_of_outage()
+    cells = [f"{value:.0f}" for value in taken.values()]
+    return _say(
+        [
+            "| `counter.inc()`, ns | " + " | ".join(taken) + " |",
+            "|---|---|---|---|",
+            "| while the reporter runs, 10 reports a second | " + " | ".join(cells) + " |",
+            "",
+            f"An hour of reports to a dead broker (3,600, one a second): {early:.1f} MB after ten minutes,",
+            f"{late:.1f} MB after the hour, {waiting} record under way.",
+        ]
+    )
+
+
+def _imports(rounds: int) -> str:
+    taken = interpreters.import_ms(rounds)
+    return _say(
+        [
+            "| import, ms of the processor over an empty interpreter | " + " | ".join(taken) + " |",
+            "|---|" + "---|" * len(taken),
+            "| without Kafka | " + " | ".join(f"{value:.0f}" for value in taken.values()) + " |",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
