@@ -74,7 +74,7 @@ def exactness(path: str) -> dict[str, Any]:
 
 
 def import_ms(rounds: int) -> dict[str, float]:
-    """Return how much longer a new interpreter needs to import each package and end: ms of the processor, medians, by turns.
+    """Return how much longer a new interpreter needs to import each package and end: processor ms, medians, by turns.
 
     Each package has an environment of its own, with what it needs and nothing else, compiled before as installers do.
     """

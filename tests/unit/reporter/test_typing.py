@@ -1,0 +1,112 @@
+"""The public API as a type checker sees it: mypy strict infers what the documentation says, and refuses misuse."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RIGHT = """
+import asyncio
+from typing_extensions import reveal_type
+from tallystream.reporter import (
+    ConsumerProgress, KafkaReporter, MetricRegistry, SlidingTimeWindow, Uniform, derived, ratio, report,
+)
+from tallystream.reporter.testing import InMemoryReporter, ManualClock
+
+registry = MetricRegistry("orders", clock=ManualClock(), sampling=Uniform(100))
+counter = registry.counter("c", tags={"topic": "orders"})
+counter.inc()
+reveal_type(counter)  # Counter
+reveal_type(counter.count)  # int
+reveal_type(registry.updown("u").value)  # float
+gauge = registry.gauge("g", ratio(counter, lambda: 2.0), cached_for=30)
+reveal_type(gauge.value)  # float | None
+reveal_type(registry.gauge("d", derived(gauge, lambda value: value * 2)))  # Gauge
+reveal_type(registry.meter("m").rates().m1_rate)  # float
+histogram = registry.histogram("h", sampling=SlidingTimeWindow(60))
+recent = histogram.view()
+assert recent is not None
+reveal_type(recent.p99)  # float
+reveal_type(histogram.sketch().quantiles([0.5]))  # list[float]
+timer = registry.child("http").timer("t")
+with timer.time() as timing:
+    reveal_type(timing)  # Timing
+reveal_type(timing.elapsed)  # float | None
+
+@timer
+def handle(number: int, *, text: str = "") -> bytes:
+    return text.encode() * number
+
+@timer
+async def handle_later(number: int) -> str:
+    return str(number)
+
+reveal_type(handle(3, text="a"))  # bytes
+reveal_type(asyncio.run(handle_later(3)))  # str
+reveal_type(registry.position("orders", 0).position)  # int | None
+reveal_type(ConsumerProgress(registry, "seen").processed([]))  # int
+reporter = KafkaReporter(registry, bootstrap_servers="localhost:9092", instance="orders-1")
+reveal_type(reporter.start())  # KafkaReporter
+reveal_type(reporter.report_now(timeout=1))  # bool
+with InMemoryReporter(registry) as memory:
+    reveal_type(memory)  # InMemoryReporter
+reveal_type(report("orders"))  # MetricRegistry
+"""
+
+WRONG = """
+from tallystream.reporter import KafkaReporter, MetricRegistry
+registry = MetricRegistry("orders")
+registry.counter("c").inc(1.5)  # arg-type
+registry.counter("c").dec()  # attr-defined
+registry.gauge("g", lambda: "text")  # arg-type, return-value
+registry.histogram("h", sampling=60)  # arg-type
+registry.counter("c", {"topic": "orders"})  # call-arg
+KafkaReporter(registry)  # call-arg
+
+@registry.timer("t")
+def handle(number: int) -> bytes:
+    return bytes(number)
+
+handle("3")  # arg-type
+"""
+
+
+def check(folder: Path, program: str) -> list[str]:
+    """Return what mypy strict says of a program that uses the reporter from outside this project."""
+    file = folder / "program.py"
+    file.write_text(program)
+    (folder / "mypy.ini").write_text("[mypy]\nstrict = True\n[mypy-confluent_kafka.*]\nfollow_imports = skip\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--config-file", "mypy.ini", "--cache-dir", str(folder), "program.py"],
+        cwd=folder,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode in (0, 1), done.stderr
+    return [line for line in done.stdout.splitlines() if line.startswith("program.py:")]
+
+
+def test_the_public_api_is_typed_and_its_misuse_found(tmp_path: Path) -> None:
+    """Each expression has the type that its comment names; each wrong line, and no other, has the error named there."""
+    program = RIGHT + WRONG.replace("registry = ", "other = ").replace("registry.", "other.").replace("handle", "work")
+    program = program.replace("KafkaReporter(registry)", "KafkaReporter(other)")
+    revealed: dict[int, str] = {}
+    errors: dict[int, set[str]] = {}
+    for line in check(tmp_path, program):
+        _, number, rest = line.split(":", 2)
+        if found := re.search(r'Revealed type is "(.*)"', rest):
+            revealed[int(number)] = re.sub(r"\b(?:[a-z_0-9]+\.)+|\?", "", found[1])
+        elif found := re.search(r"error:.*\[([a-z-]+)\]$", rest):
+            errors.setdefault(int(number), set()).add(found[1])
+    wanted = {n: text for n, text in enumerate(program.splitlines(), start=1) if "  # " in text}
+    assert revealed == {n: text.split("  # ")[1] for n, text in wanted.items() if "reveal_type(" in text}
+    named = {n: text.split("  # ")[1].split(", ") for n, text in wanted.items() if "reveal_type(" not in text}
+    assert errors.keys() == named.keys(), errors
+    for number, kinds in named.items():
+        assert errors[number] <= set(kinds)
