@@ -44,7 +44,7 @@ async def main(servers: str, topic: str, instance: str) -> None:
     consumer = AIOKafkaConsumer(
         topic,
         bootstrap_servers=servers,
-        group_id="flights",
+        group_id=topic + "-processing",
         group_instance_id=instance,  # a static member: after a crash it has its partitions again at once
         enable_auto_commit=False,
         auto_offset_reset="earliest",

@@ -41,7 +41,7 @@ def main(servers: str, topic: str, instance: str) -> None:
     metrics = os.environ.get("TALLYSTREAM_TOPIC_PREFIX", "") + "metrics"
 
     # A static member: after a crash the process that comes back has its partitions at once.
-    group = {"group.id": "flights", "group.instance.id": instance}
+    group = {"group.id": topic + "-processing", "group.instance.id": instance}
     habits = {"enable.auto.commit": False, "auto.offset.reset": "earliest"}
     consumer = Consumer({"bootstrap.servers": servers, **group, **habits})
     consumer.subscribe([topic])

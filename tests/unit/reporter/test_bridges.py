@@ -272,6 +272,41 @@ def test_opentelemetry_sums_over_instances_and_lives() -> None:
     assert topic.sum("orders").count == 42
 
 
+OPENTELEMETRY_FORK = """
+    import os
+    from opentelemetry.sdk.metrics import MeterProvider
+    from tallystream.reporter import MetricRegistry
+    from tallystream.reporter.bridges.opentelemetry import OpenTelemetrySource
+    source, registry = OpenTelemetrySource(), MetricRegistry("shop")
+    jobs = MeterProvider(metric_readers=[source.reader]).get_meter("m").create_counter("jobs")
+    registry.add_source(source)
+    def show():
+        print([m.count for m in registry.snapshot() if m.name == "jobs"], flush=True)
+    jobs.add(5)
+    show()
+    if not os.fork():
+        jobs.add(2)
+        show()
+        os._exit(0)
+    os.wait()
+    jobs.add(1)
+    show()
+"""
+
+
+def test_opentelemetry_forks_report_their_own() -> None:
+    """A child reports what it counted itself, and the parent all of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(OPENTELEMETRY_FORK)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["[5]", "[2]", "[6]"]
+
+
 def test_opentelemetry_that_breaks_is_seen(registry: MetricRegistry) -> None:
     """A callback that raises takes its own instrument away (the SDK logs it), and nothing else."""
     source = OpenTelemetrySource()

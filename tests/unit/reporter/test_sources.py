@@ -6,6 +6,8 @@ import logging
 import subprocess
 import sys
 import textwrap
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -192,6 +194,32 @@ def test_a_child_does_not_repeat_its_parents_counts() -> None:
     assert growing.take(counted(5, 1.0, 1, 9), 10) == counted(0).metric
     assert growing.take(counted(8, 1.0, 1, 9), 20) == counted(3).metric
     assert growing.take(counted(2, 15.0, 3, 4), 30) == counted(5).metric
+
+
+class Running:
+    """A source that counts while it is read."""
+
+    kind = "running"
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def read(self) -> Iterator[Reading]:
+        """Return the count, which goes on between the look and the answer."""
+        self.count += 1
+        count = self.count
+        time.sleep(0)  # let another thread run, if it may
+        yield Reading(Counter(name="c", count=count))
+
+
+def test_snapshots_of_many_threads_take_no_count_for_a_reset(registry: MetricRegistry) -> None:
+    """Threads that take snapshots at once read the source one after the other: the sum is what was counted."""
+    source = Running()
+    registry.add_source(source)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: registry.snapshot(), range(2000)))
+    assert_count(registry, "c", 2001)
+    assert source.count == 2001
 
 
 FORKS = """

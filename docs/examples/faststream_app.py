@@ -1,0 +1,59 @@
+"""A FastStream application on aiokafka, whose subscriber acknowledges only what is counted.
+
+    python docs/examples/faststream_app.py localhost:9092 flights flights-1
+
+Reads the topic `flights` as a consumer group, one process or many, until SIGTERM or Ctrl-C. The third argument is the
+instance ID: another one for each process. It needs tallystream-reporter and faststream[kafka].
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+from faststream import AckPolicy, FastStream
+from faststream.kafka import KafkaBroker, KafkaMessage
+
+from tallystream.reporter import ConsumerProgress, KafkaReporter, MetricRegistry
+
+
+async def main(servers: str, topic: str, instance: str) -> None:
+    """Run the application; the reporter starts before it and makes its last report after it."""
+    registry = MetricRegistry("flights")
+    progress = ConsumerProgress(registry, "flights.processed")
+    batches = registry.timer("flights.batch")
+    metrics = os.environ.get("TALLYSTREAM_TOPIC_PREFIX", "") + "metrics"
+    reporter = KafkaReporter(registry, bootstrap_servers=servers, instance=instance, topic=metrics)
+    broker = KafkaBroker(servers)
+
+    @broker.subscriber(
+        topic,
+        batch=True,
+        max_records=500,
+        group_id=topic + "-processing",
+        group_instance_id=instance,  # a static member: after a crash it has its partitions again at once
+        auto_offset_reset="earliest",
+        ack_policy=AckPolicy.MANUAL,
+    )
+    async def process(bodies: list[bytes], message: KafkaMessage) -> None:
+        async with batches.time():
+            await handle(bodies)
+        records = message.raw_message
+        progress.processed(records if isinstance(records, tuple) else [records])
+        # Without an acknowledgement the next batch's commits these offsets, too, and its report has these counts.
+        if await asyncio.to_thread(reporter.report_now, timeout=10):
+            await message.ack()
+
+    with reporter:
+        await FastStream(broker).run()
+
+
+async def handle(bodies: list[bytes]) -> int:
+    """Do the application's work on one batch."""
+    await asyncio.sleep(0)
+    return sum(map(len, bodies))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))
