@@ -103,7 +103,8 @@ class Rows:
         What has retired is in the base by now, and stays there.
         """
         for life in list(self._lives.of(instance)):
-            parts = {part for part in (life.parts or (0,)) if not _includes(life, part, record)}
+            every = set(life.parts) or {0}
+            parts = {part for part in every if not _includes(life, part, record)}
             gone = [number for number, row in life.rows.items() if row.part in parts]
             self._lives.touch(gone)
             if gone:
@@ -112,7 +113,7 @@ class Rows:
                 del life.rows[number]
             for part in parts:
                 self._lives.change(life, part, record)
-            life.living = life.living and not parts
+            life.living = life.living and parts != every
             if life.life == SHORT_FORM_LIFE and parts:
                 self._lives.bury(life)
 
