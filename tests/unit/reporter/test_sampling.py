@@ -112,6 +112,24 @@ def test_decaying_weights_are_those_of_the_formula(paced: list[tuple[float, int]
     assert found.keys() <= seen.keys()
 
 
+@given(PACED, st.integers(1, 20), st.integers())
+def test_decaying_view_is_that_of_its_sample(paced: list[tuple[float, list[float]]], size: int, seed: int) -> None:
+    """However values enter and leave, also equal ones and over hours, the view is what the sample's pairs give."""
+    reservoir, now = DecayingReservoir(0.0, size, 0.015, random=Random(seed).random), 0.0
+    for pause, batch in paced:
+        now += pause * 100
+        reservoir.update([round(value, -6) for value in batch] + batch, now)
+    pairs = sorted(reservoir.sample())
+    assert len(pairs) <= size
+    held, found = reservoir.hold(now)(), view(pairs)
+    assert held == pytest.approx(found, rel=1e-9, abs=1e-6) if found else held is None
+    if found:
+        total = sum(weight for _, weight in pairs)
+        mean = sum(value * weight for value, weight in pairs) / total
+        deviation = math.sqrt(sum(weight * (value - mean) ** 2 for value, weight in pairs) / total)
+        assert (found.mean, found.stddev) == pytest.approx((mean, deviation), rel=1e-6, abs=1e-3)
+
+
 @given(st.lists(VALUES, min_size=2, max_size=300))
 def test_a_plain_view_is_what_statistics_says(values: list[float]) -> None:
     """Mean, sample deviation and quantiles at q * (n + 1), held within the values' bounds."""

@@ -97,19 +97,19 @@ class Histogram(Metric):
     def read(self) -> record.Histogram:
         """Return count, sum, min, max, the sketch and the view in the record's form."""
         with self._lock:
-            finish = self._held()
-        return record.Histogram(**finish())
+            held = self._held()
+        return record.Histogram(**(held() if callable(held) else held))
 
     def prepare(self) -> None:
         """Work in what was taken in so far."""
         with self._lock:
             self._work_in()
 
-    def capture(self) -> Callable[[], record.Metric]:
-        """Hold the present values; they are sorted and encoded later."""
+    def capture(self) -> record.Metric | Callable[[], record.Metric]:
+        """Hold the present values; they are encoded later, if they are not those of the last time."""
         with self._lock:
-            finish = self._held()
-        return lambda: record.Histogram(**finish())
+            held = self._held()
+        return (lambda: record.Histogram(**held())) if callable(held) else record.Histogram(**held)
 
     def start_anew(self) -> None:
         """Forget all values."""
@@ -145,7 +145,7 @@ class Histogram(Metric):
             finally:
                 self._lock.release()
 
-    def _held(self) -> Callable[[], dict[str, Any]]:
+    def _held(self) -> dict[str, Any] | Callable[[], dict[str, Any]]:
         self._work_in()
         count = self._count
         fields: dict[str, Any] = {
@@ -157,8 +157,7 @@ class Histogram(Metric):
             "max": self._max,
         }
         if self._worked_out[0] == count and self._stamped is None:
-            known = self._worked_out[1]
-            return lambda: fields | known
+            return fields | self._worked_out[1]
         sketch, finish = self._sketch.copy(), self._reservoir.hold(self._clock.monotonic())
 
         def work_out() -> dict[str, Any]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from math import ceil, exp, log
+from operator import sub
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
@@ -124,16 +125,24 @@ class Sketch:
         _put(out, self.zeros)
         for bins in (self.positive, self.negative):
             _put(out, len(bins))
-            before = None
-            for index in sorted(bins):
-                step, count = _zigzag(index) if before is None else index - before, bins[index]
-                before = index
-                if step < 128 and count < 128:  # a byte each, as most are
-                    out.append(step)
-                    out.append(count)
-                else:
+            indices = sorted(bins)
+            if not indices:
+                continue
+            _put(out, _zigzag(indices[0]))
+            steps = [0, *map(sub, indices[1:], indices)]
+            counts = [bins[index] for index in indices]
+            _put(out, counts[0])
+            if max(steps) < 128 and max(counts) < 128:  # a byte each: in one go
+                pairs = bytearray(2 * len(indices))
+                pairs[::2], pairs[1::2] = bytes(steps), bytes(counts)
+                out += pairs[2:]
+            else:
+                for step, count in zip(steps[1:], counts[1:], strict=True):
                     _put(out, step)
-                    _put(out, count)
+                    if count < 128:
+                        out.append(count)
+                    else:
+                        _put(out, count)
         return b64encode(out).decode("ascii")
 
     @classmethod

@@ -129,14 +129,16 @@ class Timer(Histogram):
     def read(self) -> record.Timer:
         """Return the histogram and the rates in the record's form."""
         with self._lock:
-            finish, rates = self._held(), self._meter.rates()
-        return record.Timer(**finish(), **rates._asdict())
+            held, rates = self._held(), self._meter.rates()
+        return record.Timer(**(held() if callable(held) else held), **rates._asdict())
 
-    def capture(self) -> Callable[[], record.Metric]:
-        """Hold the present values; they are sorted and encoded later."""
+    def capture(self) -> record.Metric | Callable[[], record.Metric]:
+        """Hold the present values; they are encoded later, if they are not those of the last time."""
         with self._lock:
-            finish, rates = self._held(), self._meter.rates()
-        return lambda: record.Timer(**finish(), **rates._asdict())
+            held, rates = self._held(), self._meter.rates()
+        if callable(held):
+            return lambda: record.Timer(**held(), **rates._asdict())
+        return record.Timer(**held, **rates._asdict())
 
     def start_anew(self) -> None:
         """Forget all durations and rates."""
