@@ -18,7 +18,7 @@ from typing import Any
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 SOURCE = ROOT / "reporter" / "src"
-WANTED = [f"3.{minor}{kind}" for minor in (11, 12, 13, 14) for kind in ("", "t")]
+WANTED = ["3.11", "3.12", "3.13", "3.13t", "3.14", "3.14t"]
 MODULES = {  # what is imported, and what is installed for it
     "tallystream": ("tallystream.reporter", "msgspec"),
     "prometheus_client": ("prometheus_client", "prometheus_client"),

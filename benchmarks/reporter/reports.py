@@ -13,7 +13,7 @@ import warnings
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tallystream.reporter import KafkaReporter, MetricRegistry
+from tallystream.reporter import KafkaReporter, MetricRegistry, _turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,6 +133,43 @@ def peers_cost(rounds: int) -> dict[str, float]:
             write()
             taken[name].append((time.perf_counter() - begin) * 1000)
     return {name: statistics.median(times) for name, times in taken.items()}
+
+
+def longest_turn(mix: dict[str, int], rounds: int) -> tuple[float, float]:
+    """Return for how long the reporter's thread kept the GIL at worst in a report: processor ms, median and worst.
+
+    Unlike a wait it does not depend on what else the machine does.
+    """
+    registry, draw = MetricRegistry("bench"), Random(1)
+    metrics = fill(registry, mix)
+    touch(metrics, draw, 2000, still=True)
+    reporter = make_reporter(registry, LIVE)
+    assert reporter.report_now(60)
+    turns: list[float] = []
+    began = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal began
+        turns.append((time.thread_time() - began) * 1000)
+        time.sleep(seconds)
+        began = time.thread_time()
+
+    longest = []
+    original, _turns.sleep = _turns.sleep, sleep
+    try:
+        for _ in range(rounds):
+            touch(metrics, draw, 20, still=False)
+            turns.clear()
+            began = time.thread_time()
+            assert reporter._hand_over(final=False)
+            turns.append((time.thread_time() - began) * 1000)
+            longest.append(max(turns))
+            while reporter._lives.under_way:
+                reporter._poll(0.1)
+    finally:
+        _turns.sleep = original
+    reporter.stop()
+    return statistics.median(longest), max(longest)
 
 
 def longest_waits(mix: dict[str, int], rounds: int) -> Feel:

@@ -103,14 +103,15 @@ def _exactness() -> str:
 
 def _reports(rounds: int) -> str:
     lines = [
-        "| a snapshot, encoded and handed to the producer | ms | of the processor's time |",
-        "|---|---|---|",
+        "| a snapshot, encoded and handed to the producer | ms | of the processor's time | longest turn: median, worst |",
+        "|---|---|---|---|",
     ]
     for what, mix in reports.MIXES.items():
         cost = reports.report_cost(mix, 2 * rounds)
-        lines.append(f"| {what} | {cost.passed:.1f} | {cost.worked:.1f} |")
+        median, worst = reports.longest_turn(mix, 2 * rounds)
+        lines.append(f"| {what} | {cost.passed:.1f} | {cost.worked:.1f} | {median:.2f}, {worst:.2f} |")
     for name, taken in reports.peers_cost(rounds).items():
-        lines.append(f"| {name}: 1,000 counters as text | {taken:.1f} | |")
+        lines.append(f"| {name}: 1,000 counters as text | {taken:.1f} | | |")
     lines += [
         "",
         "| the longest wait of `counter.inc()`, ms | during a report: median, worst | without one: median, worst |",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from math import fsum
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tallystream.reporter import record
+from tallystream.reporter._numbers import LARGEST, as_number
 from tallystream.reporter.metric import Metric
 from tallystream.reporter.sampling import DEFAULT_SAMPLING
 from tallystream.reporter.sketch import Sketch
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 BUFFER = 256
 """Values taken in before they are worked in together: an update then costs one append."""
 
-LARGEST = sys.float_info.max
-
 
 class Histogram(Metric):
     """Count, sum, min, max and a sketch of all values, and a view of the recent ones (mean, stddev, p50 … p999).
@@ -34,9 +32,11 @@ class Histogram(Metric):
     """
 
     kind: ClassVar[str] = "histogram"
+    _copied: tuple[int, Sketch, Callable[[], View | None]] | None  # (as of which count, what is to be worked out)
     __slots__ = (
         "_buffer",
         "_clock",
+        "_copied",
         "_count",
         "_lock",
         "_max",
@@ -101,9 +101,11 @@ class Histogram(Metric):
         return record.Histogram(**(held() if callable(held) else held))
 
     def prepare(self) -> None:
-        """Work in what was taken in so far."""
+        """Work in what was taken in so far, and copy what a capture needs, which finds it done if nothing comes after."""
         with self._lock:
             self._work_in()
+            if self._worked_out[0] != self._count or self._stamped is not None:
+                self._copied = self._copy()
 
     def capture(self) -> record.Metric | Callable[[], record.Metric]:
         """Hold the present values; they are encoded later, if they are not those of the last time."""
@@ -125,6 +127,7 @@ class Histogram(Metric):
         timed = isinstance(self._reservoir, SlidingTimeWindowReservoir)
         self._stamped: list[tuple[float, float]] | None = [] if timed else None
         self._worked_out: tuple[int, dict[str, Any]] = (0, {})  # (as of which count, sketch and view)
+        self._copied = None
 
     def _put(self, value: float, now: float) -> None:
         buffer: list[Any]
@@ -158,7 +161,8 @@ class Histogram(Metric):
         }
         if self._worked_out[0] == count and self._stamped is None:
             return fields | self._worked_out[1]
-        sketch, finish = self._sketch.copy(), self._reservoir.hold(self._clock.monotonic())
+        copied, self._copied = self._copied, None
+        _, sketch, finish = copied if copied and copied[0] == count else self._copy()
 
         def work_out() -> dict[str, Any]:
             recent = finish()
@@ -167,6 +171,9 @@ class Histogram(Metric):
             return fields | known
 
         return work_out
+
+    def _copy(self) -> tuple[int, Sketch, Callable[[], View | None]]:
+        return self._count, self._sketch.copy(), self._reservoir.hold(self._clock.monotonic())
 
     def _work_in(self) -> int:
         # A slice and its deletion are one step each, and others only append: no value is lost or taken twice.
@@ -189,8 +196,3 @@ class Histogram(Metric):
         self._max = greatest if self._max is None or greatest > self._max else self._max
         self._sketch.add(taken)
         return size
-
-
-def as_number(value: float) -> float:
-    """Return whole numbers as they are, and what only behaves like a number (Decimal, numpy's) as a float."""
-    return value if isinstance(value, int) else fsum((value,))  # float() would take text too
