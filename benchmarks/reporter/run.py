@@ -103,7 +103,7 @@ def _exactness() -> str:
 
 def _reports(rounds: int) -> str:
     lines = [
-        "| a snapshot, encoded and handed to the producer | ms | of the processor's time | longest turn: median, worst |",
+        "| a snapshot, encoded and handed to the producer | ms | processor ms | longest turn: median, worst |",
         "|---|---|---|---|",
     ]
     for what, mix in reports.MIXES.items():

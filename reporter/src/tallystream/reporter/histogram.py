@@ -101,7 +101,7 @@ class Histogram(Metric):
         return record.Histogram(**(held() if callable(held) else held))
 
     def prepare(self) -> None:
-        """Work in what was taken in so far, and copy what a capture needs, which finds it done if nothing comes after."""
+        """Work in what was taken in so far, and copy what a capture needs and then finds, if nothing came after."""
         with self._lock:
             self._work_in()
             if self._worked_out[0] != self._count or self._stamped is not None:
