@@ -13,7 +13,7 @@ from tallystream.compose import cli
 
 DOC = (Path(__file__).parents[3] / "docs" / "running.md").read_text(encoding="utf-8")
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in DOC.splitlines() if line.startswith("| `--")]
-GENERAL = {"--help", "--version", "--log-level"}
+GENERAL = {"--help", "--version", "--log-level", "--log-format"}
 
 
 def commands() -> dict[str, Any]:

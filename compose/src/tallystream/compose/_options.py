@@ -40,6 +40,18 @@ TriggerMs = Annotated[int, typer.Option(help="Milliseconds from one batch to the
 Master = Annotated[str, typer.Option(help="Spark's master; spark-submit's own stands.")]
 DriverMemory = Annotated[str, typer.Option(help="The heap of Spark's driver.")]
 ReadyFile = Annotated[Path | None, typer.Option(help="A file that is created as soon as the command does its work.")]
+HttpPort = Annotated[
+    int | None, typer.Option(help="Serve /metrics, /healthz and /readyz on this port; 0 takes a free one.")
+]
+HttpAddress = Annotated[str, typer.Option(help="The address to serve them on; they have no password.")]
+NoOwnMetrics = Annotated[
+    bool,
+    typer.Option(
+        "--no-own-metrics",
+        help="Report no figures of the command's own to the topic metrics.",
+        envvar="TALLYSTREAM_NO_OWN_METRICS",
+    ),
+]
 Data = Annotated[Path, typer.Option(help="The folder with all data of the local system.", file_okay=False)]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import time
@@ -13,6 +12,7 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
+from tallystream.compose import _logs
 from tallystream.compose import _options as o
 from tallystream.reporter.errors import ConfigError, TallystreamError
 
@@ -44,14 +44,14 @@ def _common(
     log_level: Annotated[
         str, typer.Option(help="debug, info, warning or error.", envvar="TALLYSTREAM_LOG_LEVEL")
     ] = "info",
+    log_format: Annotated[
+        str, typer.Option(help="text, or json for one object a line.", envvar=_logs.FORMAT_ENV)
+    ] = "text",
     _show: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Say it and exit.")
     ] = False,
 ) -> None:
-    level = logging.getLevelNamesMapping().get(log_level.upper())
-    if level is None:
-        raise ConfigError("--log-level", log_level, "give debug, info, warning or error")
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    _logs.set_up(log_level, log_format)
 
 
 @app.command()
@@ -86,9 +86,13 @@ def aggregate(
     ] = 24.0,
     master: o.Master = "local[2]",
     driver_memory: o.DriverMemory = "1g",
+    http_port: o.HttpPort = None,
+    http_address: o.HttpAddress = "127.0.0.1",
+    no_own_metrics: o.NoOwnMetrics = False,
     ready_file: o.ReadyFile = None,
 ) -> None:
     """Sum the topic metrics over instances, as a changelog table, into metrics-agg."""
+    from tallystream.aggregator.health import HealthSettings
     from tallystream.aggregator.spark.aggregate import AggregateSettings, run
     from tallystream.aggregator.table.table import TableSettings
 
@@ -105,6 +109,7 @@ def aggregate(
         catch_up=catch_up,
         on_data_loss=o.one_of("--on-data-loss", on_data_loss, "fail", "continue"),  # type: ignore[arg-type]  # just so
         table=TableSettings(retire_after_ms=int(retire_after_h * 3_600_000)),
+        health=HealthSettings(http_port, http_address, own_metrics=not no_own_metrics),
         ready_file=ready_file,
         master=master,
         driver_memory=driver_memory,
@@ -151,9 +156,13 @@ def ship(
     trigger_ms: o.TriggerMs = 500,
     master: o.Master = "local[1]",
     driver_memory: o.DriverMemory = "512m",
+    http_port: o.HttpPort = None,
+    http_address: o.HttpAddress = "127.0.0.1",
+    no_own_metrics: o.NoOwnMetrics = False,
     ready_file: o.ReadyFile = None,
 ) -> None:
     """Write the sums of metrics-agg to InfluxDB or to the local store, in order."""
+    from tallystream.aggregator.health import HealthSettings
     from tallystream.aggregator.sinks.stores import StoreSettings
     from tallystream.aggregator.spark.ship import ShipSettings, run
 
@@ -165,6 +174,7 @@ def ship(
         kafka=o.kafka_options(kafka, os.environ),
         max_records_per_trigger=max_records,
         trigger_ms=trigger_ms,
+        health=HealthSettings(http_port, http_address, own_metrics=not no_own_metrics),
         ready_file=ready_file,
         master=master,
         driver_memory=driver_memory,
@@ -406,7 +416,7 @@ def _usage(error: TyperException) -> str:
 
 
 def _said(sentence: str, code: int) -> int:
-    sys.stderr.write(f"{sentence}\n")
+    sys.stderr.write(f"{_logs.last_words(sentence)}\n")
     return code
 
 

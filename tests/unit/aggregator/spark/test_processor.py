@@ -11,6 +11,7 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 
 from tallystream.aggregator import sums
 from tallystream.aggregator.spark.processor import INPUT_COLUMNS, TableProcessor, batch_id
+from tallystream.aggregator.table.published import ShardRow
 from tallystream.aggregator.table.state import State, pack, unpack
 from tallystream.aggregator.table.table import TableSettings
 from tallystream.aggregator.topics import Topics
@@ -69,6 +70,19 @@ def test_the_table_is_kept_between_batches() -> None:
     assert _sums(tester.testInPandas(0, _rows((1, 950, _snapshot(1, 10))))) == {}
     state = unpack(bytes(tester.peekValueState("table", 0)[0]))
     assert (state.stale, state.offsets) == (1, {"t-metrics:0": 1})
+
+
+def test_the_shard_s_record_says_how_large_the_table_is() -> None:
+    """What it counted since it began, what there is now, and the bytes of the state that goes with it."""
+    tester = _tester()
+    tester.setProcessingTime(1000)
+    tester.testInPandas(0, _rows((0, 900, _snapshot(2, 25)), (1, 910, b"{")))
+    out = tester.testInPandas(0, _rows((2, 950, _snapshot(1, 10))))
+    (value,) = out[out["key"] == b'["shard",0]']["value"]
+    said = msgspec.json.decode(value, type=ShardRow)
+    assert (said.records, said.stale, said.dead, said.retired) == (3, 1, 1, 0)
+    assert (said.lives, said.living, said.instances, said.rows, said.metrics) == (1, 1, 1, 2, 2)
+    assert said.state_bytes == len(tester.peekValueState("table", 0)[0])
 
 
 def test_dead_letters_and_events_go_to_their_topics() -> None:

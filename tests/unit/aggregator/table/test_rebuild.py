@@ -110,6 +110,7 @@ def check(schedule: list[int], sizes: list[int], chance: random.Random) -> None:
     assert sums | never_seen == wanted.sums
     assert not any(value for fields in never_seen.values() for value in fields.values())
     assert system.dead <= set(wanted.dead)
+    assert state.records == len(records)
     assert sum(map(len, state.lives.values())) == wanted.lives
 
 

@@ -72,6 +72,8 @@ def check(schedule: list[int], sizes: list[int]) -> None:
         assert run.dead == wanted.dead
         assert run.events == wanted.events
         assert state.stale == wanted.stale
+        assert (state.records, state.dead) == (len(records), run.dead.total())
+        assert state.retired == sum(n for event, n in run.events.items() if event[0] == "retired")
         assert sum(map(len, state.lives.values())) == wanted.lives
 
 

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from tallystream.aggregator.health import Health
 from tallystream.aggregator.lease import Lease
 from tallystream.aggregator.spark.beginning import beginning, seed_of
 from tallystream.aggregator.spark.kafka import source_options
+from tallystream.aggregator.spark.listening import HealthListener, observed
 from tallystream.aggregator.spark.running import StopRequest, run_until_stopped
 from tallystream.aggregator.spark.session import build_session, end_session
 from tallystream.aggregator.spark.settings import GROUP, AggregateSettings
@@ -47,8 +49,10 @@ def run(settings: AggregateSettings) -> int:
     kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
     source_options(settings.bootstrap_servers, settings.kafka)  # an option that only one client knows is said at once
     with ExitStack() as stack:
+        health = stack.enter_context(Health("aggregate", settings.health, trigger_s=settings.trigger_ms / 1000))
         try:
             create_topics(AdminClient(dict(kafka)), topics)
+            health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
             beginning(settings, topics, kafka)  # what can't be is said before anything is waited for
             lease = Lease(topics.ledger, kafka, prefix=settings.topic_prefix)
             stack.callback(lease.close)
@@ -61,6 +65,8 @@ def run(settings: AggregateSettings) -> int:
                 conf={"spark.sql.shuffle.partitions": "1"},
             )
             stack.callback(end_session, session)
+            session.streams.addListener(HealthListener(health))
+            health.status.stand_by()
             if not lease.wait(standby=settings.standby, stopped=stop.event.is_set):
                 return 0
             writing = Writing(settings, topics, kafka, lease)
@@ -118,9 +124,10 @@ def _plan(
     records = source.selectExpr(
         "0 AS shard", "topic", "partition", "offset", "unix_millis(timestamp) AS timestamp_ms", "key", "value"
     )
-    return records.groupBy("shard").transformWithStateInPandas(
+    out = records.groupBy("shard").transformWithStateInPandas(
         statefulProcessor=TableProcessor(topics, settings.table, epoch=epoch, seed=seed_of(settings)),
         outputStructType=OUTPUT,
         outputMode="Update",
         timeMode="ProcessingTime",
     )
+    return observed(out, topics.table)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from tallystream.aggregator.health import HealthSettings
 from tallystream.aggregator.start import parse_start
 from tallystream.aggregator.table.settings import TableSettings
 from tallystream.reporter.errors import ConfigError
@@ -41,6 +42,7 @@ class AggregateSettings:
     catch_up: bool = False
     on_data_loss: Literal["fail", "continue"] = "fail"
     table: TableSettings = field(default_factory=TableSettings)
+    health: HealthSettings = field(default_factory=HealthSettings)
     ready_file: Path | None = None
     master: str = "local[2]"
     driver_memory: str = "1g"

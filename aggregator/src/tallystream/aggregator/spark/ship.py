@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tallystream.aggregator import sums
+from tallystream.aggregator.health import Health, HealthSettings
 from tallystream.aggregator.ship.fence import Fence
 from tallystream.aggregator.ship.patience import StoppedError, persist
 from tallystream.aggregator.ship.points import point
@@ -18,6 +20,7 @@ from tallystream.aggregator.sinks.base import SinkUnavailableError
 from tallystream.aggregator.sinks.stores import StoreSettings, open_sink
 from tallystream.aggregator.spark.commits import GroupCommitter
 from tallystream.aggregator.spark.kafka import source_options
+from tallystream.aggregator.spark.listening import HealthListener
 from tallystream.aggregator.spark.offsets import last_committed
 from tallystream.aggregator.spark.running import StopRequest, run_until_stopped
 from tallystream.aggregator.spark.session import build_session, end_session
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from tallystream.aggregator.sinks.base import Sink
 
@@ -53,6 +56,7 @@ class ShipSettings:
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     max_records_per_trigger: int = 20_000
     trigger_ms: int = 500
+    health: HealthSettings = field(default_factory=HealthSettings)
     ready_file: Path | None = None
     master: str = "local[1]"
     driver_memory: str = "512m"
@@ -73,12 +77,15 @@ class Shipper:
     away, so that no later one begins before.
     """
 
-    def __init__(self, sink: Sink, fence: Fence, stop: StopRequest) -> None:
+    def __init__(self, sink: Sink, fence: Fence, stop: StopRequest, health: Health) -> None:
         self._sink = sink
         self._fence = fence
-        self._stop = stop
+        self.stop = stop
+        self._health = health
         self._set_up = False
+        self._counted: dict[str, int] = {}
         self.unreadable = 0
+        health.figures.ask("tallystream.ship.store_away", lambda: int(health.status.waiting_for is not None))
 
     def look(self) -> None:
         """Set the sink up if it is there now, so that wrong settings are known before Spark has started.
@@ -89,6 +96,7 @@ class Shipper:
         try:
             self._set_up_once()
         except SinkUnavailableError as error:
+            self._health.status.waiting_for = "the store"
             log.warning("%s Points wait on Kafka and are written when it is back.", error)
 
     def batch(self, frame: DataFrame, number: int) -> None:
@@ -102,12 +110,25 @@ class Shipper:
         points = [point(row) for row in self._fence.admit(list(self._read(rows)))]
 
         def write() -> None:
-            self._set_up_once()
-            self._sink.write(points)
-            self._sink.flush()
+            try:
+                self._set_up_once()
+                self._sink.write(points)
+                self._sink.flush()
+            except SinkUnavailableError:
+                self._health.status.waiting_for = "the store"
+                raise
+            self._health.status.waiting_for = None
 
-        persist(write, self._stop.event)
+        persist(write, self.stop.event)
         log.debug("batch %d: %d points", number, len(points))
+        self._health.figures.add("tallystream.ship.points", len(points))
+        self._count("rejected", self._sink.rejected)
+        self._count("unreadable", self.unreadable)
+        self._count("stale", self._fence.dropped)
+
+    def _count(self, name: str, total: int) -> None:
+        self._health.figures.add(f"tallystream.ship.{name}", total - self._counted.get(name, 0))
+        self._counted[name] = total
 
     def _set_up_once(self) -> None:
         if not self._set_up:
@@ -136,21 +157,32 @@ def run(settings: ShipSettings) -> int:
     stop = StopRequest()
     stop.install()
     topics = Topics(settings.topic_prefix)
-    kafka: dict[str, str | int | float | bool] = {
-        **settings.kafka,
-        "bootstrap.servers": settings.bootstrap_servers,
-    }
-    java = source_options(settings.bootstrap_servers, settings.kafka)
-    admin = AdminClient(kafka)
-    try:
-        create_topics(admin, topics)
-    except KafkaException as error:
-        raise TallystreamError(f"broker {settings.bootstrap_servers}: {error.args[0]}") from error
-    sink = open_sink(settings.store)
-    shipper = Shipper(sink, Fence(settings.checkpoint.with_name(settings.checkpoint.name + ".epoch")), stop)
-    shipper.look()
-    committer = GroupCommitter(settings.bootstrap_servers, settings.topic_prefix + GROUP, settings.kafka)
-    session = build_session("tallystream ship", master=settings.master, driver_memory=settings.driver_memory)
+    source_options(settings.bootstrap_servers, settings.kafka)  # an option that only one client knows is said at once
+    with ExitStack() as stack:
+        health = stack.enter_context(Health("ship", settings.health, trigger_s=settings.trigger_ms / 1000))
+        admin = AdminClient({**settings.kafka, "bootstrap.servers": settings.bootstrap_servers})
+        try:
+            create_topics(admin, topics)
+        except KafkaException as error:
+            raise TallystreamError(f"broker {settings.bootstrap_servers}: {error.args[0]}") from error
+        sink = open_sink(settings.store)
+        stack.callback(sink.close)
+        fence = Fence(settings.checkpoint.with_name(settings.checkpoint.name + ".epoch"))
+        shipper = Shipper(sink, fence, stop, health)
+        shipper.look()
+        health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
+        committer = GroupCommitter(settings.bootstrap_servers, settings.topic_prefix + GROUP, settings.kafka)
+        stack.callback(committer.close)
+        session = build_session("tallystream ship", master=settings.master, driver_memory=settings.driver_memory)
+        stack.callback(end_session, session)
+        session.streams.addListener(HealthListener(health))
+        log.info("shipping %s to %s", topics.agg, settings.store.spec)
+        return _run(session, settings, topics, shipper, committer)
+
+
+def _run(
+    session: SparkSession, settings: ShipSettings, topics: Topics, shipper: Shipper, committer: GroupCommitter
+) -> int:
     failures: list[Exception] = []
 
     def batch(frame: DataFrame, number: int) -> None:
@@ -161,35 +193,29 @@ def run(settings: ShipSettings) -> int:
             raise
 
     books = _Commits(settings.checkpoint, committer)
+    query = (
+        session.readStream.format("kafka")
+        .options(**source_options(settings.bootstrap_servers, settings.kafka))
+        .option("subscribe", topics.agg)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", str(settings.max_records_per_trigger))
+        # Compaction deletes old sums of a key: what is missing was replaced by a later row of the same topic.
+        .option("failOnDataLoss", "false")
+        .load()
+        .writeStream.foreachBatch(batch)
+        .option("checkpointLocation", str(settings.checkpoint))
+        .queryName("ship")
+        .trigger(processingTime=f"{settings.trigger_ms} milliseconds")
+        .start()
+    )
     try:
-        log.info("shipping %s to %s", topics.agg, settings.store.spec)
-        query = (
-            session.readStream.format("kafka")
-            .options(**java)
-            .option("subscribe", topics.agg)
-            .option("startingOffsets", "earliest")
-            .option("maxOffsetsPerTrigger", str(settings.max_records_per_trigger))
-            # Compaction deletes old sums of a key: what is missing was replaced by a later row of the same topic.
-            .option("failOnDataLoss", "false")
-            .load()
-            .writeStream.foreachBatch(batch)
-            .option("checkpointLocation", str(settings.checkpoint))
-            .queryName("ship")
-            .trigger(processingTime=f"{settings.trigger_ms} milliseconds")
-            .start()
-        )
-        try:
-            return run_until_stopped(query, ready=settings.ready_file, stop=stop, after_batch=books.catch_up)
-        except TallystreamError:
-            if failures and isinstance(failures[-1], StoppedError):
-                return 0
-            if failures and isinstance(failures[-1], TallystreamError):
-                raise failures[-1] from None
-            raise
-    finally:
-        end_session(session)
-        committer.close()
-        sink.close()
+        return run_until_stopped(query, ready=settings.ready_file, stop=shipper.stop, after_batch=books.catch_up)
+    except TallystreamError:
+        if failures and isinstance(failures[-1], StoppedError):
+            return 0
+        if failures and isinstance(failures[-1], TallystreamError):
+            raise failures[-1] from None
+        raise
 
 
 class _Commits:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from tallystream.aggregator.table.published import ShardRow
 from tallystream.aggregator.table.state import State, pack, unpack
 from tallystream.aggregator.table.table import Changes, Table
 
@@ -55,7 +56,11 @@ def run_batch(
         table.notice_silence(max(0, now_ms - state.seen_ms))
     changes = table.changes()
     timer = _next_timer(table, now_ms)
-    return Batch(pack(state), changes, timer)
+    packed = pack(state)
+    for published in changes.rows:
+        if isinstance(published.row, ShardRow):
+            published.row.state_bytes = len(packed)
+    return Batch(packed, changes, timer)
 
 
 def _next_timer(table: Table, now_ms: int) -> Timer | None:

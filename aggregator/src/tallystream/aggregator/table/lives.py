@@ -164,5 +164,6 @@ class Lives:
         for number in [number for number in life.rows if not is_kept(self.state.metrics[number][2])]:
             del life.rows[number]
         self.state.leaving.append(Leaving(self.state.fold + 1, life))
+        self.state.retired += 1
         at_ms = life.keep_ms + self._retire_after_ms
         self.events.append(Event("retired", life.app, life.instance, life.life, at_ms))

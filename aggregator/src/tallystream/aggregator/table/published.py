@@ -120,7 +120,11 @@ class FoldRow(msgspec.Struct, kw_only=True):
 
 
 class ShardRow(msgspec.Struct, kw_only=True):
-    """How far the shard is: `clocks` and `offsets` map "topic:partition" → epoch ms, and → the last offset included."""
+    """How far the shard is: `clocks` and `offsets` map "topic:partition" → epoch ms, and → the last offset included.
+
+    Since the table began: `records` taken, `stale` ones among them, `dead` letters, lives `retired`. Now: `lives` in
+    the table and those `living`, `instances` of living ones, `rows`, `metrics` (identities), `state_bytes` (packed).
+    """
 
     v: int = 1
     shard: int = SHARD
@@ -129,6 +133,15 @@ class ShardRow(msgspec.Struct, kw_only=True):
     out_ms: int
     fold: int
     stale: int
+    records: int = 0
+    dead: int = 0
+    retired: int = 0
+    lives: int = 0
+    living: int = 0
+    instances: int = 0
+    rows: int = 0
+    metrics: int = 0
+    state_bytes: int = 0
     epoch: int = 0
     batch: int = 0
 
@@ -229,12 +242,22 @@ def fold_rows(fold: int, lives: list[Life]) -> list[Published]:
 
 def shard_row(state: State) -> Published:
     """Return the record that says how far the shard is."""
+    lives = [life for known in state.lives.values() for life in known]
+    living = [life for life in lives if life.living]
     row = ShardRow(
         clocks=dict(state.clocks),
         offsets=dict(state.offsets),
         out_ms=state.out_ms,
         fold=state.fold,
         stale=state.stale,
+        records=state.records,
+        dead=state.dead,
+        retired=state.retired,
+        lives=len(lives),
+        living=len(living),
+        instances=len({life.instance for life in living}),
+        rows=sum(len(life.rows) for life in lives),
+        metrics=len(state.metrics),
     )
     return Published(_json.encode(["shard", SHARD]), row)
 

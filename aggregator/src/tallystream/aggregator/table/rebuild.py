@@ -123,6 +123,9 @@ class _Building:
             out_ms=shard.out_ms,
             fold=shard.fold,
             stale=shard.stale,
+            records=shard.records,
+            dead=shard.dead,
+            retired=shard.retired,
         )
         self._numbers: dict[MetricId, int] = {}
 

@@ -8,9 +8,13 @@ from tallystream.aggregator.table.kinds import Values
 from tallystream.aggregator.table.retired import Base
 from tallystream.reporter.errors import TallystreamError
 
-STATE_VERSION = 4
-READABLE = (3, 4)
-"""The versions that can be read: what version 4 added has defaults, and its rows are published at the next batch."""
+STATE_VERSION = 5
+READABLE = (3, 4, 5)
+"""The versions that can be read: what later ones added has defaults.
+
+Version 3 published no rows: the next batch publishes all. Before 5 only stale records were counted: the other counts
+begin where this version takes over.
+"""
 
 MetricId = tuple[str, str, str, tuple[tuple[str, str], ...]]
 """(app, name, type, sorted tags)"""
@@ -80,6 +84,9 @@ class State(msgspec.Struct, array_like=True):
     those that it has and whose rows are still on `metrics-table`, `settled` those of which nothing is left there but
     the list of their fold. `settled_ms` is the processing time of the batch that moved them on. `published` tells
     whether every row is on `metrics-table`; `forget` are keys of it that have to go.
+
+    `stale`, `records`, `dead` and `retired` count, since the table began: records that were stale, all records, dead
+    letters, and lives that retired.
     """
 
     version: int = STATE_VERSION
@@ -100,6 +107,9 @@ class State(msgspec.Struct, array_like=True):
     settled_ms: int = 0
     published: bool = False
     forget: list[bytes] = []
+    records: int = 0
+    dead: int = 0
+    retired: int = 0
 
 
 class _Version(msgspec.Struct, array_like=True):

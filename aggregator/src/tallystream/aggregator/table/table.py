@@ -66,6 +66,8 @@ class Table:
             clock = self._tick(record)
             refused = self._take(record, clock)
             self._dead += [DeadLetter(record, reason, metric) for reason, metric in refused]
+            self.state.records += 1
+            self.state.dead += len(refused)
 
     def notice_silence(self, ahead_ms: int = 0) -> None:
         """Mark the lives silent whose deadline has passed; `ahead_ms` is how long ago the clocks last moved.

@@ -101,7 +101,10 @@ def _run(settings: DemoSettings, folder: Path, display: Display, interrupts: Int
     topics = Topics()
     with ExitStack() as stack:
         # On the way out no signal may cut the stopping short; this is entered first, so that it is left last.
-        parts = SystemSettings(folder / "system", page_port=settings.page_port, page=not settings.headless)
+        # The system's own figures would come between the reading of the sums and of what they have to equal.
+        parts = SystemSettings(
+            folder / "system", page_port=settings.page_port, page=not settings.headless, own_metrics=False
+        )
         system = LocalSystem(parts, say=lambda sentence: display.say(f"   {sentence}"), check=interrupts.check)
         stack.callback(system.stop)
         stack.callback(interrupts.ignore)

@@ -36,7 +36,8 @@ class SystemSettings:
 
     `data` holds everything: the broker's records, checkpoints, the local store, logs. A port of 0 takes a free one,
     which then changes from start to start. `store` is None for the local store in `data`. `page` tells whether the page
-    and the lag collector run. `trigger_ms` is the interval of both Spark queries.
+    and the lag collector run. `trigger_ms` is the interval of both Spark queries,
+    which report figures of their own with `own_metrics`.
     """
 
     data: Path
@@ -45,6 +46,7 @@ class SystemSettings:
     store: StoreSettings | None = None
     page: bool = True
     trigger_ms: int = 500
+    own_metrics: bool = True
     lag_interval_s: float = 2.0
     extra_env: dict[str, str] = field(default_factory=dict, repr=False)
 
@@ -146,7 +148,8 @@ class LocalSystem:
 
     def _components(self) -> list[Component]:
         data, servers = self._settings.data, ("--bootstrap-servers", self._broker.bootstrap_servers)
-        trigger = ("--trigger-ms", str(self._settings.trigger_ms))
+        own = () if self._settings.own_metrics else ("--no-own-metrics",)
+        trigger = ("--trigger-ms", str(self._settings.trigger_ms), *own)
         store = ("--store", self.store_spec)
         components: list[Component] = [
             Broker(self._broker),

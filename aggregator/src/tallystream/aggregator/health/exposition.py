@@ -1,0 +1,60 @@
+"""Prometheus' text format: families of samples to text.
+
+Source: "Exposition formats", text format 0.0.4 (prometheus.io/docs/instrumenting/exposition_formats).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_NAMED = {math.inf: "+Inf", -math.inf: "-Inf"}
+
+
+class Sample(NamedTuple):
+    """One value: `suffix` goes after the family's name, as in `_sum`."""
+
+    value: float
+    labels: Mapping[str, str]
+    suffix: str = ""
+
+
+class Family(NamedTuple):
+    """Samples of one name. Names of families and labels are the caller's to keep to Prometheus' alphabet."""
+
+    name: str
+    kind: Literal["counter", "gauge", "summary", "untyped"]
+    help: str
+    samples: list[Sample]
+
+
+def render(families: Iterable[Family]) -> str:
+    """Return the text, a family after the other; one without samples is left out."""
+    return "".join(line + "\n" for family in families if family.samples for line in _lines(family))
+
+
+def _lines(family: Family) -> Iterable[str]:
+    yield f"# HELP {family.name} {_escaped(family.help)}"
+    yield f"# TYPE {family.name} {family.kind}"
+    for sample in family.samples:
+        labels = ",".join(f'{name}="{_quoted(value)}"' for name, value in sample.labels.items())
+        yield f"{family.name}{sample.suffix}{'{' + labels + '}' if labels else ''} {_number(sample.value)}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def _quoted(text: str) -> str:
+    return _escaped(text).replace('"', '\\"')
+
+
+def _number(value: float) -> str:
+    if isinstance(value, int):
+        return str(value)  # all digits: a reader that has floats rounds, we do not
+    return "NaN" if math.isnan(value) else _NAMED.get(value, repr(value))

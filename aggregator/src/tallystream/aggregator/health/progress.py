@@ -1,0 +1,86 @@
+"""What Spark tells of a finished batch (StreamingQueryProgress, as JSON), taken into the figures. Pure but for those.
+
+The names are Spark's: "Monitoring Streaming Queries", Structured Streaming Programming Guide.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tallystream.aggregator.table.published import ShardRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tallystream.aggregator.health.figures import Figures
+
+OBSERVED = "table"
+"""The name under which a batch's records of the shards are observed: `{"table": {"shards": [JSON, …]}}`."""
+
+_TOTALS = {"records": "records", "stale": "stale", "dead_letters": "dead", "retired": "retired"}
+_NOW = ("lives", "living", "instances", "rows", "metrics", "state_bytes")
+_shard = msgspec.json.Decoder(ShardRow)
+
+
+class Progress:
+    """Feeds the figures, batch by batch. A shard that a batch did not touch keeps what it said last."""
+
+    def __init__(self, figures: Figures) -> None:
+        self._figures = figures
+        self._shards: dict[int, ShardRow] = {}
+        self._batch: int | None = None
+
+    def take(self, progress: Mapping[str, Any]) -> int | None:
+        """Take one progress event; return the batch's number, None where nothing was to be done.
+
+        Raises:
+            KeyError, ValueError, msgspec.DecodeError: it is not as Spark writes it.
+        """
+        durations, number = progress["durationMs"], int(progress["batchId"])
+        if "addBatch" not in durations:  # a trigger that found nothing
+            return None
+        figures = self._figures
+        if number != self._batch:
+            figures.add("tallystream.batches", 1)
+            figures.add("tallystream.input.records", int(progress["numInputRows"]))
+            self._batch = number
+        figures.set("tallystream.batch.number", number)
+        figures.set("tallystream.batch.time_seconds", datetime.fromisoformat(progress["timestamp"]).timestamp())
+        figures.set("tallystream.batch.records_per_second", float(progress.get("processedRowsPerSecond") or 0.0))
+        for phase, ms in durations.items():
+            figures.took("tallystream.batch.duration", ms / 1000, phase=phase)
+        self._offsets(progress["sources"])
+        operators = progress.get("stateOperators") or []
+        if operators:
+            figures.set("tallystream.state.rows", sum(int(one["numRowsTotal"]) for one in operators))
+            figures.set("tallystream.state.memory_bytes", sum(int(one["memoryUsedBytes"]) for one in operators))
+        self._table((progress.get("observedMetrics") or {}).get(OBSERVED, {}).get("shards") or ())
+        return number
+
+    def _offsets(self, sources: Iterable[Mapping[str, Any]]) -> None:
+        for source in sources:
+            for name, ends in (("tallystream.offset", "endOffset"), ("tallystream.end_offset", "latestOffset")):
+                for topic, partitions in (source.get(ends) or {}).items():
+                    for partition, offset in partitions.items():
+                        self._figures.set(name, int(offset), topic=topic, partition=str(partition))
+
+    def _table(self, observed: Iterable[str]) -> None:
+        rows = [_shard.decode(text) for text in observed]
+        if not rows:
+            return
+        self._shards |= {row.shard: row for row in rows}
+        shards, figures = self._shards.values(), self._figures
+        for name, field in _TOTALS.items():
+            figures.set(f"tallystream.table.{name}", sum(getattr(row, field) for row in shards))
+        for name in _NOW:
+            figures.set(f"tallystream.table.{name}", sum(getattr(row, name) for row in shards))
+        figures.set("tallystream.epoch", max(row.epoch for row in shards))
+        clocks: dict[str, int] = {}
+        for row in shards:
+            clocks |= {name: max(clock, clocks.get(name, 0)) for name, clock in row.clocks.items()}
+        for name, clock in clocks.items():
+            topic, _, partition = name.rpartition(":")
+            figures.set("tallystream.table.clock_seconds", clock / 1000, topic=topic, partition=partition)

@@ -1,0 +1,94 @@
+"""The HTTP server of a query's health: `/metrics`, `/healthz`, `/readyz`, in threads of the process itself."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tallystream.reporter.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+log = logging.getLogger(__name__)
+
+
+class Answer(NamedTuple):
+    """What a path says: an HTTP status, a media type, and the text."""
+
+    status: int
+    content_type: str
+    body: str
+
+
+def verdict(reason: str | None, **known: Any) -> Answer:
+    """Return 200 where there is no reason against it, 503 with the reason otherwise; `known` is said beside it."""
+    said = {"ok": reason is None, **({} if reason is None else {"reason": reason}), **known}
+    return Answer(200 if reason is None else 503, "application/json", json.dumps(said) + "\n")
+
+
+class HealthServer:
+    """Answers GET and HEAD on `paths`, from its making to `close`. A `port` of 0 takes a free one.
+
+    Raises:
+        ConfigError: the address can't be listened on.
+    """
+
+    def __init__(self, paths: Mapping[str, Callable[[], Answer]], *, address: str = "127.0.0.1", port: int) -> None:
+        try:
+            self._server = _Server((address, port), _handler(paths))
+        except (OSError, OverflowError) as error:
+            where = ConfigError(
+                "--http-port", port, f"{address} can't be listened on ({error}): give another one, or 0"
+            )
+            raise where from error
+        self.address, self.port = address, self._server.server_address[1]
+        self._thread = Thread(target=self._server.serve_forever, name="tallystream-health", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop listening; safe to call again."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(5)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 (the library's signature)
+        """Log what failed; a client that goes away is no fault of ours."""
+        error = sys.exc_info()[1]
+        level = logging.DEBUG if isinstance(error, OSError) else logging.ERROR
+        log.log(level, "a request of %s failed", client_address, exc_info=error)
+
+
+def _handler(paths: Mapping[str, Callable[[], Answer]]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = 10.0
+        server_version, sys_version = "tallystream", ""
+
+        def do_GET(self) -> None:
+            """Answer."""
+            make = paths.get(self.path.partition("?")[0])
+            answer = Answer(404, "text/plain", f"there are {', '.join(sorted(paths))}\n") if make is None else make()
+            body = answer.body.encode()
+            self.send_response(answer.status)
+            self.send_header("Content-Type", answer.content_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        do_HEAD = do_GET  # noqa: N815 (the library's name)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the library's name)
+            """A probe every few seconds is no news."""
+            log.debug(format, *args)
+
+    return Handler

@@ -1,0 +1,36 @@
+"""docs/health.md against the list of figures: every one is there as it is, and no other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tallystream.aggregator.health.figures import FIGURES, Figure
+from tallystream.aggregator.health.status import QUIET_S
+
+DOC = (Path(__file__).parents[4] / "docs" / "health.md").read_text(encoding="utf-8")
+ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in DOC.splitlines()]
+EXPOSED = {"counter": "counter", "total": "counter", "gauge": "gauge", "timer": "summary"}
+REPORTED = {"counter": "counter", "total": "gauge", "gauge": "gauge", "timer": "timer"}
+
+
+def _of(figure: Figure) -> str:
+    if figure.name.startswith("tallystream.ship."):
+        return "ship"
+    tabular = ("tallystream.table.", "tallystream.state.", "tallystream.epoch")
+    return "aggregate" if figure.name.startswith(tabular) else "both"
+
+
+def test_the_table_is_the_list() -> None:
+    """Names, types, whose it is, what it means and its labels, in the order of the list."""
+    found = [row for row in ROWS if row[0].startswith("`tallystream_")]
+    wanted = []
+    for one in FIGURES:
+        by = f" By {' and '.join(f'`{label}`' for label in one.labels)}." if one.labels else ""
+        kinds = EXPOSED[one.kind], REPORTED[one.kind]
+        wanted.append([f"`{one.exposed}`", kinds[0], f"`{one.name}`", kinds[1], _of(one), one.help + by])
+    assert found == wanted
+
+
+def test_the_limit_is_the_page_s() -> None:
+    """The seconds after which a query is taken for stuck."""
+    assert f"looked for one in {QUIET_S:.0f} s" in DOC

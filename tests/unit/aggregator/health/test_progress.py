@@ -1,0 +1,151 @@
+"""What Spark tells of a batch (as Spark 4.2 wrote it), and the figures that come of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tallystream.aggregator.health.figures import BY_NAME, FIGURES, Figures
+from tallystream.aggregator.health.progress import Progress
+from tallystream.reporter.testing import InMemoryReporter, ManualClock
+
+SHARD = {
+    "v": 1,
+    "shard": 0,
+    "clocks": {"t:metrics:0": 1_700_000_001_000},
+    "offsets": {"t:metrics:0": 41},
+    "out_ms": 1_700_000_001_000,
+    "fold": 1,
+    "stale": 3,
+    "records": 42,
+    "dead": 2,
+    "retired": 5,
+    "lives": 4,
+    "living": 3,
+    "instances": 2,
+    "rows": 12,
+    "metrics": 6,
+    "state_bytes": 2345,
+    "epoch": 7,
+    "batch": 9,
+}
+
+
+def told(batch: int = 9, *shards: dict[str, Any], **other: Any) -> dict[str, Any]:
+    """Return a progress event."""
+    return {
+        "id": "0f75a09a-b8e0-4355-b73c-56b1fce27ac7",
+        "name": "aggregate",
+        "timestamp": "2023-11-14T22:13:20.500Z",
+        "batchId": batch,
+        "numInputRows": 42,
+        "processedRowsPerSecond": 84.0,
+        "durationMs": {"addBatch": 400, "walCommit": 20, "triggerExecution": 500},
+        "stateOperators": [{"operatorName": "x", "numRowsTotal": 1, "memoryUsedBytes": 8192}],
+        "sources": [
+            {"startOffset": None, "endOffset": {"t:metrics": {"0": 42}}, "latestOffset": {"t:metrics": {"0": 50}}}
+        ],
+        "observedMetrics": {"table": {"shards": [json.dumps(one) for one in shards]}},
+        **other,
+    }
+
+
+def values(figures: Figures) -> dict[str, float]:
+    """Return the samples by exposed name, and labels beside the command."""
+    found = {}
+    for family in figures.families():
+        for sample in family.samples:
+            labels = {name: value for name, value in sample.labels.items() if name != "command"}
+            found[family.name + sample.suffix + "".join(f" {value}" for value in labels.values())] = sample.value
+    return found
+
+
+@pytest.fixture
+def figures() -> Figures:
+    """Figures of an aggregator."""
+    return Figures("aggregate", ManualClock())
+
+
+def test_a_batch_becomes_figures(figures: Figures) -> None:
+    """Its number, time, phases, records, offsets, state, and what the shard says of the table."""
+    assert Progress(figures).take(told(9, SHARD)) == 9
+    found = values(figures)
+    wanted = {
+        "tallystream_epoch": 7,
+        "tallystream_batches_total": 1,
+        "tallystream_batch_number": 9,
+        "tallystream_batch_time_seconds": 1_700_000_000.5,
+        "tallystream_batch_records_per_second": 84.0,
+        "tallystream_batch_duration_seconds_sum addBatch": 0.4,
+        "tallystream_batch_duration_seconds_count triggerExecution": 1,
+        "tallystream_input_records_total": 42,
+        "tallystream_offset 0 t:metrics": 42,
+        "tallystream_end_offset 0 t:metrics": 50,
+        "tallystream_state_rows": 1,
+        "tallystream_state_memory_bytes": 8192,
+        "tallystream_table_records_total": 42,
+        "tallystream_table_stale_total": 3,
+        "tallystream_table_dead_letters_total": 2,
+        "tallystream_table_retired_total": 5,
+        "tallystream_table_lives": 4,
+        "tallystream_table_living": 3,
+        "tallystream_table_instances": 2,
+        "tallystream_table_rows": 12,
+        "tallystream_table_metrics": 6,
+        "tallystream_table_state_bytes": 2345,
+        "tallystream_table_clock_seconds 0 t:metrics": 1_700_000_001.0,
+    }
+    assert {name: found.get(name) for name in wanted} == wanted
+
+
+def test_a_trigger_that_found_nothing_is_no_batch(figures: Figures) -> None:
+    """It counts as a look, and changes no figure."""
+    before = values(figures)
+    assert Progress(figures).take(told(durationMs={"latestOffset": 1, "triggerExecution": 2})) is None
+    assert values(figures) == before
+
+
+def test_a_batch_that_touched_no_shard_leaves_the_table_as_it_was(figures: Figures) -> None:
+    """What the shard said last still holds; what this process did counts on."""
+    progress = Progress(figures)
+    progress.take(told(9, SHARD))
+    progress.take(told(10))
+    found = values(figures)
+    assert (found["tallystream_table_records_total"], found["tallystream_batches_total"]) == (42, 2)
+
+
+def test_shards_are_added_up_and_the_newest_of_each_holds(figures: Figures) -> None:
+    """Two records of one shard in a batch (rows and a timer), and another shard's."""
+    Progress(figures).take(told(9, SHARD, {**SHARD, "records": 50}, {**SHARD, "shard": 1, "records": 8, "epoch": 8}))
+    found = values(figures)
+    assert (found["tallystream_table_records_total"], found["tallystream_epoch"]) == (58, 8)
+
+
+def test_a_query_without_a_table_has_no_figures_of_one(figures: Figures) -> None:
+    """The shipper has neither state nor shards."""
+    Progress(figures).take(told(0, stateOperators=[], observedMetrics={}))
+    assert not [name for name in values(figures) if "table" in name or "state" in name]
+
+
+def test_the_reporter_has_the_same_figures(figures: Figures) -> None:
+    """Counts of this process as counters, totals of the table as gauges: no sum over lives counts them twice."""
+    Progress(figures).take(told(9, SHARD))
+    reporter = InMemoryReporter(figures.registry)
+    assert reporter.report_now()
+    kinds = {metric.name: metric.type for metric in reporter.reports[-1]}
+    assert kinds.keys() <= BY_NAME.keys()
+    assert (kinds["tallystream.batches"], kinds["tallystream.table.records"]) == ("counter", "gauge")
+    assert {metric.tags["command"] for metric in reporter.reports[-1]} == {"aggregate"}
+
+
+def test_a_figure_that_is_not_in_the_list_is_an_error(figures: Figures) -> None:
+    """The list is what the documentation shows: there is no figure beside it."""
+    with pytest.raises(KeyError):
+        figures.set("tallystream.secret", 1)
+
+
+def test_no_two_figures_have_one_name() -> None:
+    """Neither here nor in Prometheus."""
+    assert len({figure.exposed for figure in FIGURES}) == len(BY_NAME) == len(FIGURES)

@@ -1,0 +1,78 @@
+"""The HTTP server on a real port."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+
+import pytest
+
+from tallystream.aggregator.health import Health, HealthSettings
+from tallystream.aggregator.health.server import Answer, HealthServer
+from tallystream.reporter.errors import ConfigError
+from tallystream.reporter.testing import ManualClock
+
+
+def ask(port: int, path: str, method: str = "GET") -> tuple[int, str, str]:
+    """Return the status, the media type and the body."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer.status, answer.headers["Content-Type"], answer.read().decode()
+    finally:
+        connection.close()
+
+
+def test_the_answers_follow_what_the_query_does() -> None:
+    """200 or 503 with the reason in JSON; the figures as Prometheus reads them; HEAD has no body; others are 404."""
+    with Health("aggregate", HealthSettings(0), clock=ManualClock()) as health:
+        assert health.port is not None
+        status, kind, body = ask(health.port, "/readyz")
+        assert (status, kind) == (503, "application/json")
+        said = {"ok": False, "reason": "starting", "command": "aggregate", "stage": "starting", "batch": None}
+        assert json.loads(body) == said
+        assert ask(health.port, "/healthz")[0] == 200
+        health.status.run()
+        health.status.look(4)
+        status, _, body = ask(health.port, "/readyz?verbose")
+        assert (status, json.loads(body)["batch"]) == (200, 4)
+        status, kind, body = ask(health.port, "/metrics")
+        assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
+        assert 'tallystream_ready{command="aggregate"} 1\n' in body
+        assert ask(health.port, "/metrics", "HEAD")[2] == ""
+        assert ask(health.port, "/")[0] == 404
+        port = health.port
+    with pytest.raises(ConnectionRefusedError):
+        ask(port, "/healthz")
+
+
+def test_a_taken_port_is_one_sentence() -> None:
+    """It names the option, the port and the address."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(ConfigError, match=rf"--http-port: {port} can't be used; 127.0.0.1 can't be listened on"):
+            HealthServer({}, port=port)
+
+
+def test_without_a_port_nothing_listens() -> None:
+    """The server is there by choice."""
+    with Health("ship", HealthSettings()) as health:
+        assert health.port is None
+
+
+def test_an_answer_that_fails_is_logged_and_the_next_one_is_made(caplog: pytest.LogCaptureFixture) -> None:
+    """A fault of ours ends one request, is an error in the log, and no more."""
+
+    def fail() -> Answer:
+        raise RuntimeError("a fault of ours")
+
+    server = HealthServer({"/bad": fail, "/good": lambda: Answer(200, "text/plain", "x")}, port=0)
+    try:
+        with pytest.raises(http.client.RemoteDisconnected):
+            ask(server.port, "/bad")
+        assert ask(server.port, "/good")[2] == "x"
+    finally:
+        server.close()
+    assert "a fault of ours" in caplog.text

@@ -1,0 +1,60 @@
+"""The log as JSON, one object a line, by a real process."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from datetime import datetime
+
+from tallystream.compose._logs import FORMAT_ENV, JsonLines
+
+
+def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run `tallystream` with these arguments and variables."""
+    command = [sys.executable, "-m", "tallystream.compose.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env={**os.environ, **env})
+
+
+def test_a_line_is_one_object_whatever_is_in_it() -> None:
+    """Newlines, quotes and other languages in the message; the exception with its trace; the time in UTC."""
+    try:
+        int('a "bad"\nvalue')
+    except ValueError:
+        record = logging.getLogger("a.b").makeRecord("a.b", 30, "f", 1, "%s\n%s", ("één", '"'), sys.exc_info())
+    line = JsonLines().format(record)
+    assert "\n" not in line
+    said = json.loads(line)
+    assert (said["level"], said["logger"], said["message"]) == ("WARNING", "a.b", 'één\n"')
+    assert said["exception"].startswith("Traceback")
+    assert said["exception"].endswith("invalid literal for int() with base 10: 'a \"bad\"\\nvalue'")
+    assert datetime.fromisoformat(said["ts"]).timestamp() == int(record.created * 1000) / 1000
+
+
+def test_a_line_without_an_exception_has_no_such_field() -> None:
+    """Four fields, no more."""
+    record = logging.getLogger("a").makeRecord("a", 20, "f", 1, "m", (), None)
+    assert json.loads(JsonLines().format(record)).keys() == {"ts", "level", "logger", "message"}
+
+
+def test_the_sentence_of_a_failure_is_a_line_of_the_log(tmp_path: object) -> None:
+    """By option and by variable; as text it is the sentence alone."""
+    bad = ("page", "--store", f"local:{tmp_path}/s.db", "--port", "70000")
+    for done in (run("--log-format", "json", *bad), run(*bad, **{FORMAT_ENV: "json"})):
+        assert done.returncode == 2
+        (line,) = done.stderr.splitlines()
+        said = json.loads(line)
+        assert (said["level"], said["logger"]) == ("ERROR", "tallystream")
+        assert said["message"].startswith("--port: 70000 can't be used; ")
+    assert run(*bad).stderr.startswith("--port: 70000 can't be used; ")
+
+
+def test_what_nobody_expected_is_a_line_of_the_log_too() -> None:
+    """An exception that ends the process has its trace in one object."""
+    script = "from tallystream.compose import _logs; _logs.set_up('info', 'json'); 1 / 0"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert json.loads(line)["exception"].endswith("ZeroDivisionError: division by zero")
