@@ -22,7 +22,14 @@ from tallystream.reporter.ulid import new_ulid
 if TYPE_CHECKING:
     import random
 
+    from tallystream.aggregator.table.state import Life
+
 SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000)
+
+
+def life_id(life: Life) -> LifeId:
+    """Return what names a life."""
+    return life.app, life.instance, life.life
 
 
 class System:
@@ -42,15 +49,16 @@ class System:
     def batch(self, records: list[Written], written: random.Random | None = None) -> None:
         """Run a batch. With `written`, it is cut off: some rows of `metrics-table` are there, and nothing else."""
         table = Table(unpack(self.packed), SETTINGS)
+        before = table.state.fold
         table.begin()
         in_order = sorted(records, key=lambda record: (record.partition, record.offset))
         table.apply(Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in in_order)
         table.notice_silence()
         changes = table.changes()
-        self.retired |= {(gone.life.app, gone.life.instance, gone.life.life) for gone in table.state.leaving}
-        lives = {(life.app, life.instance, life.life) for lives in table.state.lives.values() for life in lives}
+        gone = {life_id(one.life) for one in table.state.leaving if one.fold > before}
+        there = {life_id(life) for lives in table.state.lives.values() for life in lives}
         # No reporter goes on with a life that has retired; a rebuild could not tell its rows from those of the old one.
-        assume(not lives & self.retired)
+        assume(not there & gone and not (there | gone) & self.retired)
         rows = [(row.key, row.value(epoch=self.epoch, batch=self.batches)) for row in changes.rows]
         if written is not None:
             # The shard's own record is the last: it is there only if all others are.
@@ -59,6 +67,7 @@ class System:
             return
         self.log += rows
         self.batches += 1
+        self.retired |= gone
         self.packed = pack(table.state)
         for total in changes.totals:
             exact = {name: value for name, value in total.totals.items() if name not in SHARES}
