@@ -16,7 +16,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream.reporter import Counter, MetricRegistry, _ticks, record
+from tallystream.reporter import (
+    Counter,
+    ExponentiallyDecaying,
+    MetricRegistry,
+    Sampling,
+    SlidingTimeWindow,
+    _ticks,
+    _turns,
+    record,
+)
 from tallystream.reporter.counter import BUFFER
 from tallystream.reporter.reservoir import DecayingReservoir, view
 from tallystream.reporter.sketch import Sketch
@@ -320,6 +329,33 @@ def test_a_snapshot_is_of_the_moment_of_its_capture(registry: MetricRegistry) ->
         assert Sketch.decode(found.sketch or "").count == 1
     assert histogram.read().p999 == timer.read().p999 == 2
     assert histogram.read() == histogram.read()
+
+
+@pytest.mark.parametrize("sampling", [ExponentiallyDecaying(), SlidingTimeWindow(60)], ids=repr)
+def test_what_is_prepared_does_not_make_a_capture_old(clock: ManualClock, sampling: Sampling) -> None:
+    """A value that comes between the two is in the capture, with and without a preparation used before."""
+    histogram = MetricRegistry("app", clock=clock, sampling=sampling).histogram("h")
+    for number in range(1, 6):
+        histogram.update(number)
+        histogram.prepare()
+        if number % 2:
+            histogram.update(10 * number)
+        captured = histogram.capture()
+        histogram.update(1000)
+        found = captured() if callable(captured) else captured
+        assert isinstance(found, record.Histogram)
+        expected = 2 * number + (number + 1) // 2 - 1
+        assert found.count == Sketch.decode(found.sketch or "").count == expected
+        assert (found.p999 == 1000) == (number > 1)
+
+
+def test_long_work_lets_others_run_between_its_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All items come in order, with a pause after each so many of them: between them, not in the middle of one."""
+    seen: list[object] = []
+    monkeypatch.setattr(_turns, "sleep", lambda seconds: seen.append(seconds > 0))
+    for item in _turns.in_turns("abcde", 2):
+        seen.append(item)  # noqa: PERF402 - the pauses go to the same list
+    assert seen == ["a", "b", True, "c", "d", True, "e"]
 
 
 def test_timer_takes_coroutines_to_their_end(registry: MetricRegistry, clock: ManualClock) -> None:
