@@ -1,18 +1,16 @@
-"""The health of a real aggregator and a real shipper: what they say by HTTP, and what they report to `metrics`."""
+"""The health of a real aggregator: what it says by HTTP, and what it reports to `metrics`."""
 
 from __future__ import annotations
 
 import json
 import re
 import signal
-import urllib.error
-import urllib.request
 from typing import TYPE_CHECKING
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from support.application import Application
+from support.health import ask, base, figures
 from support.kafka import aggregator, committed, latest_sums, read_topic
 from support.wait import wait_until
 from tallystream.aggregator.health.figures import BY_NAME
@@ -26,26 +24,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 LIMIT_S = 300.0
-
-
-def ask(url: str) -> tuple[int, str]:
-    """Return the status and the text of an address."""
-    try:
-        with urllib.request.urlopen(url, timeout=30) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-
-
-def base(log: Path) -> str:
-    """Return the address that a command says in its log, the newest."""
-    return re.findall(r"health is on (http://[\d.]+:\d+)/metrics", log.read_text())[-1]
-
-
-def figures(url: str) -> dict[str, float]:
-    """Return the samples that have no more than the label `command`, by name, as a client of Prometheus reads them."""
-    families = text_string_to_metric_families(ask(url + "/metrics")[1])
-    return {one.name: one.value for family in families for one in family.samples if one.labels.keys() == {"command"}}
 
 
 def test_an_aggregator_says_how_it_is_and_its_totals_survive_a_kill(

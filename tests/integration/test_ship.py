@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import uuid
 from typing import TYPE_CHECKING
 
 import pytest
 
+from support.health import ask, base, figures
 from support.kafka import committed
 from support.shipping import Sums, kill, shipper, wait_shipped
-from support.stores import influx_bucket
+from support.stores import content, influx_bucket
 from support.wait import wait_until
 from tallystream.aggregator.sinks.stores import StoreSettings
 from tallystream.aggregator.topics import Topics, create_topics
@@ -64,13 +66,14 @@ def test_every_sum_is_its_point_through_kills_and_a_takeover(
 ) -> None:
     """Killed with SIGKILL in the middle, and between write and commit, the shipper goes on to the same points.
 
+    With the checkpoint of a shipper that knew sums alone, events and rows are shipped from their beginning.
     What a stale aggregator writes after the new one is left out, what is no sum is passed over, SIGTERM ends it with
     exit code 0, and the group's committed offset is the end of the topic.
     """
     wanted = Sums(broker.bootstrap_servers, topics.agg)
     wanted.publish(3_000)
     few = ("--max-records", "300")
-    with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, store, *few) as process:
+    with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, store, *few, "--no-events") as process:
         first = wanted.rows
         wait_until(lambda: wanted.missing(store) <= first - 600, LIMIT_S, "two batches are in the store")
         kill(process)
@@ -80,7 +83,8 @@ def test_every_sum_is_its_point_through_kills_and_a_takeover(
     wanted.publish_noise()
     wanted.publish(500)
     again = _forget_last_commit(tmp_path / "checkpoint")
-    with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, store, *few) as process:
+    beside = wanted.publish_beside(topics)
+    with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, store, *few, "--rows") as process:
         wait_shipped(process, tmp_path, wanted, store)
         assert again.exists()
         wanted.publish(200)
@@ -96,6 +100,8 @@ def test_every_sum_is_its_point_through_kills_and_a_takeover(
         process.send_signal(signal.SIGTERM)
         assert process.wait(LIMIT_S) == 0
     assert wanted.missing(store) == 0
+    fields = ["text", "life", "partition", "offset", "count"]
+    assert {measurement: content(store, measurement, fields) for measurement in beside} == beside
     log = (tmp_path / "ship.log").read_text()
     assert "is not a sum and is not shipped" in log
     assert not store.token or store.token not in log
@@ -104,7 +110,10 @@ def test_every_sum_is_its_point_through_kills_and_a_takeover(
 def test_an_outage_of_influxdb_loses_no_point(
     broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path
 ) -> None:
-    """InfluxDB killed while sums flow, and started again: every point is there. SIGTERM in an outage still ends it."""
+    """InfluxDB killed while sums flow, and started again: every point is there. SIGTERM in an outage still ends it.
+
+    Meanwhile the shipper is alive and not ready.
+    """
     from tallystream.compose.servers.influxd import InfluxServer, find_or_build
 
     found = find_or_build()
@@ -117,15 +126,22 @@ def test_an_outage_of_influxdb_loses_no_point(
             f"influxdb:{server.url}", token=server.token, org=server.org, bucket=server.bucket, env={}
         )
         wanted.publish(200)
-        with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, store) as process:
+        with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, store, "--http-port", "0") as process:
             wait_shipped(process, tmp_path, wanted, store)
+            url = base(log)
+            wait_until(lambda: ask(url + "/readyz")[0] == 200, LIMIT_S, "it is ready")
+            assert figures(url)["tallystream_ship_points_total"] == 200
             server.kill()
             wanted.publish(2_000)
             wait_until(lambda: "Points wait on Kafka" in log.read_text(), LIMIT_S, "the shipper notices the outage")
+            assert json.loads(ask(url + "/readyz")[1])["reason"] == "waiting for the store"
+            assert (ask(url + "/readyz")[0], ask(url + "/healthz")[0]) == (503, 200)
+            assert figures(url)["tallystream_ship_store_away"] == 1
             wanted.publish(500)
             assert process.poll() is None
             server.start()
             wait_shipped(process, tmp_path, wanted, store)
+            wait_until(lambda: ask(url + "/readyz")[0] == 200, LIMIT_S, "it is ready again")
             server.kill()
             wanted.publish(100)
             wait_until(lambda: log.read_text().count("Points wait on Kafka") == 2, LIMIT_S, "it notices the second one")

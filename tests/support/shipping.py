@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tallystream.aggregator.sinks.stores import StoreSettings
+    from tallystream.aggregator.topics import Topics
     from tallystream.reporter.record import Identity
 
 FIELDS = ["count", "sum", "min", "max", "mean", "number", "lives", "instances", "retired"]
@@ -86,6 +88,29 @@ class Sums:
         self._producer.produce(self._topic, key=key, value=value)
         self._producer.poll(0)
         self.rows += 1
+
+    def publish_beside(self, topics: Topics) -> dict[str, Content]:
+        """Publish an event and a life's rows, and what a replaced writer adds; return their points by measurement."""
+        event = {"v": 1, "kind": "restart", "app": "orders", "instance": "i-1", "life": "L2", "ts": NOW_MS}
+        event |= {"topic": "metrics", "partition": 0, "offset": 17}
+        for _ in range(2):  # a batch that ran twice
+            self._producer.produce(topics.events, key=b"k", value=json.dumps(event).encode())
+        for epoch, count in ((2, 7), (1, 9)):
+            row = {"v": 1, "app": "orders", "instance": "i-1", "life": "L2", "part": 0, "seq": 3, "topic": "metrics"}
+            row |= {"partition": 0, "offset": 17, "heard_ms": NOW_MS + count, "every_ms": 1000, "keep_ms": 0}
+            row |= {"metrics": [{"name": "n", "type": "counter", "count": count}], "epoch": epoch}
+            self._producer.produce(topics.table, key=b'["life","orders","i-1","L2",0]', value=json.dumps(row).encode())
+        self._producer.produce(topics.table, key=b'["fold",0,1,0]', value=b'{"v":1,"fold":1,"lives":[]}')
+        self._producer.produce(topics.table, key=b'["life","orders","i-0","L1",0]', value=None)
+        assert self._producer.flush(60) == 0
+        event_series = (("app", "orders"), ("instance", "i-1"), ("kind", "restart"))
+        row_series = (("app", "orders"), ("instance", "i-1"), ("metric_type", "counter"))
+        return {
+            "tallystream.events": {
+                event_series: {NOW_MS: {"text": "restart: i-1", "life": "L2", "partition": 0, "offset": 17}}
+            },
+            "instance:n": {row_series: {NOW_MS + 7: {"count": 7, "life": "L2"}}},
+        }
 
     def missing(self, store: StoreSettings) -> int:
         """Return how many points the store lacks, and fail where it holds one that it should not, or another value."""

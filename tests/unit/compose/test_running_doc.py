@@ -25,11 +25,13 @@ def commands() -> dict[str, Any]:
 
 def options(command: Any) -> dict[str, Any]:
     """Return a command's options by their long names."""
-    return {name: one for one in command.params for name in one.opts if name.startswith("--")}
+    return {name: one for one in command.params for name in (*one.opts, *one.secondary_opts) if name.startswith("--")}
 
 
 def shown(default: object) -> str:
     """Return a default as the page writes it, the commas of large numbers aside."""
+    if default is True:
+        return "on"
     return f"{default:g}" if isinstance(default, float) else str(default)
 
 

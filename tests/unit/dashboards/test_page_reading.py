@@ -114,3 +114,15 @@ def test_one_group_by_partition(sink: Sink, reader: PointReader) -> None:
     assert [(line.label, line.values) for line in view.drawn.lines] == [("t/0", [6, 5])]
     assert [(row.partition, row.lag) for row in view.partitions] == [(0, 5)]
     assert [row.group for row in view.groups] == ["b", "a"]
+
+
+def test_events_single_instances_and_the_system_itself_stand_back(sink: Sink, reader: PointReader) -> None:
+    """Of the sums alone is read; the system's own figures are among them, and not what a visitor sees first."""
+    event = Point("tallystream.events", {"app": "a", "kind": "restart"}, {"text": "restart: i"}, NOW)
+    own = counted(1, NOW, "tallystream.batches", "tallystream")
+    sink.write([counted(7, NOW, app="zebra"), counted(3, NOW, "instance:records", "a"), event, own])
+    view = read_sums(reader, Selection(), now_ms=NOW, until_ms=None)
+    assert (view.apps, view.app) == (("tallystream", "zebra"), "zebra")
+    assert [row.value for row in view.rows] == [7]
+    only = read_sums(reader, Selection(app="tallystream"), now_ms=NOW, until_ms=None)
+    assert [row.value for row in only.rows] == [1]

@@ -152,6 +152,12 @@ def ship(
     org: o.Org = None,
     bucket: o.Bucket = None,
     retention_days: o.RetentionDays = 30.0,
+    events: Annotated[
+        bool, typer.Option("--events/--no-events", help="Ship metrics-events too: what annotates a graph.")
+    ] = True,
+    rows: Annotated[
+        bool, typer.Option("--rows", help="Ship what each instance says, too: a series for each of them.")
+    ] = False,
     max_records: o.MaxRecords = 20_000,
     trigger_ms: o.TriggerMs = 500,
     master: o.Master = "local[1]",
@@ -161,7 +167,7 @@ def ship(
     no_own_metrics: o.NoOwnMetrics = False,
     ready_file: o.ReadyFile = None,
 ) -> None:
-    """Write the sums of metrics-agg to InfluxDB or to the local store, in order."""
+    """Write the sums of metrics-agg, and events, to InfluxDB or to the local store, in order."""
     from tallystream.aggregator.health import HealthSettings
     from tallystream.aggregator.sinks.stores import StoreSettings
     from tallystream.aggregator.spark.ship import ShipSettings, run
@@ -171,6 +177,8 @@ def ship(
         checkpoint,
         StoreSettings.parse(store, org=org, bucket=bucket, retention_days=retention_days),
         topic_prefix=topic_prefix,
+        events=events,
+        rows=rows,
         kafka=o.kafka_options(kafka, os.environ),
         max_records_per_trigger=max_records,
         trigger_ms=trigger_ms,

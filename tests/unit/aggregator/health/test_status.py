@@ -25,13 +25,20 @@ def test_a_query_that_starts_or_stands_by_is_alive_and_not_ready(clock: ManualCl
 
 
 def test_it_is_ready_when_the_first_batch_is_done(clock: ManualClock) -> None:
-    """Not yet when it has looked and found nothing."""
+    """With its number; begun alone is not enough."""
+    status = Status(clock)
+    status.run()
+    assert status.unready() == "the first batch is not done"
+    status.look(0)
+    assert (status.sick(), status.unready(), status.batch) == (None, None, 0)
+
+
+def test_a_query_that_looked_and_found_nothing_is_ready(clock: ManualClock) -> None:
+    """A topic that is empty yet is no reason to take its reader for one that does not work."""
     status = Status(clock)
     status.run()
     status.look()
-    assert status.unready() == "the first batch is not done"
-    status.look(0)
-    assert (status.sick(), status.unready()) == (None, None)
+    assert (status.unready(), status.batch) == (None, None)
 
 
 def test_a_query_without_input_stays_alive_by_looking(clock: ManualClock) -> None:

@@ -24,6 +24,7 @@ class Status:
         self._limit_s = max(QUIET_S, 20 * trigger_s)
         self._looked = clock.monotonic()
         self.stage: Stage = "starting"
+        self._worked = False
         self.batch: int | None = None
         self.waiting_for: str | None = None
 
@@ -33,11 +34,11 @@ class Status:
 
     def run(self) -> None:
         """Note that the query has begun."""
-        self.stage, self._looked = "running", self._clock.monotonic()
+        self.stage, self._looked, self._worked = "running", self._clock.monotonic(), False
 
     def look(self, batch: int | None = None) -> None:
         """Note that the query has looked for records, and finished this batch if it found some."""
-        self._looked = self._clock.monotonic()
+        self._looked, self._worked = self._clock.monotonic(), True
         if batch is not None:
             self.batch = batch
 
@@ -64,4 +65,4 @@ class Status:
             return self.stage
         if self.waiting_for is not None:
             return f"waiting for {self.waiting_for}"
-        return self.sick() or ("the first batch is not done" if self.batch is None else None)
+        return self.sick() or (None if self._worked else "the first batch is not done")

@@ -1,4 +1,4 @@
-"""The fence against a stale writer: a sum of a lower epoch than one that came before it in the topic is not shipped.
+"""The fence against a stale writer: a row of a lower epoch than one that came before it in the topic is not shipped.
 
 Whether a row passes depends only on the rows before it, so that a batch that runs again after a crash ships the same
 rows. What came before is kept in a file beside the shipper's checkpoint: where the highest epoch rose, and to what. It
@@ -8,7 +8,7 @@ is written before the first point of the batch is.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -18,7 +18,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from tallystream.aggregator.sums import Sum
+
+class Written(Protocol):
+    """Anything that says under which epoch it was written."""
+
+    @property
+    def epoch(self) -> int:
+        """The writer's epoch."""
+
+
+R = TypeVar("R", bound=Written)
 
 
 class Rise(NamedTuple):
@@ -28,8 +37,8 @@ class Rise(NamedTuple):
     epoch: int
 
 
-class Fence:
-    """Lets sums pass whose epoch is not below the highest before them; `dropped` counts the others. For one thread.
+class Fence(Generic[R]):
+    """Lets rows pass whose epoch is not below the highest before them; `dropped` counts the others. For one thread.
 
     Raises:
         TallystreamError: the file is damaged.
@@ -40,8 +49,8 @@ class Fence:
         self._rises = self._read()
         self.dropped = 0
 
-    def admit(self, rows: Sequence[tuple[int, Sum]]) -> list[Sum]:
-        """Return those of the rows (offset, sum), ascending by offset, that may be shipped."""
+    def admit(self, rows: Sequence[tuple[int, R]]) -> list[R]:
+        """Return those of the rows (offset, row) of one topic, ascending by offset, that may be shipped."""
         if not rows:
             return []
         first = rows[0][0]

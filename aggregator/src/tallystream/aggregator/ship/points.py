@@ -28,13 +28,16 @@ def point(row: Sum) -> Point:
     fields: dict[str, Field] = {name: int(value) for name in INTEGERS if (value := getattr(row, name)) is not None}
     fields |= {name: float(value) for name in FLOATS if (value := getattr(row, name)) is not None}
     fields |= {name: int(getattr(row, name)) for name in ALWAYS}
-    tags = {_free(name): value for name, value in row.tags.items()}
+    tags = {free(name): value for name, value in row.tags.items()}
     return Point(row.name, {**tags, "app": row.app, "metric_type": row.type}, fields, row.ts)
 
 
-def _free(name: str) -> str:
-    # tag_app too gets one more prefix, so that no two names meet.
+def free(name: str, reserved: frozenset[str] = RESERVED) -> str:
+    """Return a user's tag name as the store has it: another one, where the name is ours.
+
+    What already has the prefix (tag_app) gets one more, so that no two names meet.
+    """
     bare = name
     while bare.startswith(_PREFIX):
         bare = bare[len(_PREFIX) :]
-    return _PREFIX + name if bare in RESERVED else name
+    return _PREFIX + name if bare in reserved else name

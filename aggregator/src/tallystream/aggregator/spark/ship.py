@@ -1,4 +1,4 @@
-"""`tallystream ship`: the sums of `metrics-agg` to a store, in order, as one Spark query with its own checkpoint."""
+"""`tallystream ship`: sums, events and rows to a store, in order, as one Spark query with its own checkpoint."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import msgspec
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from pyspark.sql import functions as f
 
-from tallystream.aggregator import sums
 from tallystream.aggregator.health import Health, HealthSettings
-from tallystream.aggregator.ship.fence import Fence
 from tallystream.aggregator.ship.patience import StoppedError, persist
-from tallystream.aggregator.ship.points import point
+from tallystream.aggregator.ship.translating import LIFE, SHARD, Shipped, Translator
 from tallystream.aggregator.sinks.base import SinkUnavailableError
 from tallystream.aggregator.sinks.stores import StoreSettings, open_sink
 from tallystream.aggregator.spark.commits import GroupCommitter
@@ -28,10 +26,10 @@ from tallystream.aggregator.topics import Topics, create_topics
 from tallystream.reporter.errors import ConfigError, TallystreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from tallystream.aggregator.sinks.base import Sink
 
@@ -43,7 +41,9 @@ GROUP = "tallystream-shipper"
 
 @dataclass(frozen=True, slots=True)
 class ShipSettings:
-    """What `tallystream ship` may be told. `checkpoint` is Spark's own directory; the fence lies beside it.
+    """What `tallystream ship` may be told. `checkpoint` is Spark's own directory; the fences lie beside it.
+
+    `events` and `rows` tell whether `metrics-events` and the lives' rows of `metrics-table` are shipped, too.
 
     `max_records_per_trigger` caps a batch, `trigger_ms` is the interval between two; `ready_file` is created when the
     first batch has run. `kafka` are librdkafka options.
@@ -53,6 +53,8 @@ class ShipSettings:
     checkpoint: Path
     store: StoreSettings
     topic_prefix: str = ""
+    events: bool = True
+    rows: bool = False
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     max_records_per_trigger: int = 20_000
     trigger_ms: int = 500
@@ -71,20 +73,19 @@ class ShipSettings:
 
 
 class Shipper:
-    """Writes batches of `metrics-agg` to a sink. `unreadable` counts the rows that were not sums.
+    """Writes batches of records to a sink.
 
     Delivery: at least once and in offset order; a batch returns when the sink has all of it, however long the sink is
     away, so that no later one begins before.
     """
 
-    def __init__(self, sink: Sink, fence: Fence, stop: StopRequest, health: Health) -> None:
+    def __init__(self, sink: Sink, translator: Translator, stop: StopRequest, health: Health) -> None:
         self._sink = sink
-        self._fence = fence
+        self._translator = translator
         self.stop = stop
         self._health = health
         self._set_up = False
         self._counted: dict[str, int] = {}
-        self.unreadable = 0
         health.figures.ask("tallystream.ship.store_away", lambda: int(health.status.waiting_for is not None))
 
     def look(self) -> None:
@@ -106,8 +107,10 @@ class Shipper:
             StoppedError: the sink was away when a stop was asked for; the batch is not done.
             ConfigError: the sink refuses the settings, whatever one waits.
         """
-        rows = sorted((row["offset"], row["value"]) for row in frame.select("offset", "value").collect())
-        points = [point(row) for row in self._fence.admit(list(self._read(rows)))]
+        rows = frame.select("topic", "offset", "key", "value").collect()
+        points = self._translator.points(
+            Shipped(topic, offset, _bytes(key), _bytes(value)) for topic, offset, key, value in rows
+        )
 
         def write() -> None:
             try:
@@ -123,8 +126,8 @@ class Shipper:
         log.debug("batch %d: %d points", number, len(points))
         self._health.figures.add("tallystream.ship.points", len(points))
         self._count("rejected", self._sink.rejected)
-        self._count("unreadable", self.unreadable)
-        self._count("stale", self._fence.dropped)
+        self._count("unreadable", self._translator.unreadable)
+        self._count("stale", self._translator.dropped)
 
     def _count(self, name: str, total: int) -> None:
         self._health.figures.add(f"tallystream.ship.{name}", total - self._counted.get(name, 0))
@@ -135,20 +138,13 @@ class Shipper:
             self._sink.setup()
             self._set_up = True
 
-    def _read(self, rows: Iterable[tuple[int, bytes | None]]) -> Iterable[tuple[int, sums.Sum]]:
-        for offset, value in rows:
-            try:
-                yield offset, sums.decode(bytes(value or b""))
-            except msgspec.DecodeError as error:
-                self.unreadable += 1
-                log.warning("offset %d is not a sum and is not shipped: %s", offset, error)
-
 
 def run(settings: ShipSettings) -> int:
     """Ship until SIGTERM or SIGINT; then finish the batch and return 0.
 
     Delivery: every row of `metrics-agg` that a current aggregator wrote becomes its point, at least once and in order
-    within a series; a store that is away delays points and loses none.
+    within a series, and so do events and rows where they are asked for; a store that is away delays points and loses
+    none.
 
     Raises:
         ConfigError: a setting can't be used, or the store refuses it.
@@ -167,8 +163,7 @@ def run(settings: ShipSettings) -> int:
             raise TallystreamError(f"broker {settings.bootstrap_servers}: {error.args[0]}") from error
         sink = open_sink(settings.store)
         stack.callback(sink.close)
-        fence = Fence(settings.checkpoint.with_name(settings.checkpoint.name + ".epoch"))
-        shipper = Shipper(sink, fence, stop, health)
+        shipper = Shipper(sink, Translator(topics, settings.checkpoint), stop, health)
         shipper.look()
         health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
         committer = GroupCommitter(settings.bootstrap_servers, settings.topic_prefix + GROUP, settings.kafka)
@@ -176,7 +171,7 @@ def run(settings: ShipSettings) -> int:
         session = build_session("tallystream ship", master=settings.master, driver_memory=settings.driver_memory)
         stack.callback(end_session, session)
         session.streams.addListener(HealthListener(health))
-        log.info("shipping %s to %s", topics.agg, settings.store.spec)
+        log.info("shipping %s to %s", ", ".join(_subscribed(settings, topics)), settings.store.spec)
         return _run(session, settings, topics, shipper, committer)
 
 
@@ -192,16 +187,21 @@ def _run(
             failures.append(error)  # Spark would report it as text of a Java exception
             raise
 
+    def begins(key: bytes) -> Column:
+        return f.col("key").cast("string").startswith(key.decode())
+
     books = _Commits(settings.checkpoint, committer)
     query = (
         session.readStream.format("kafka")
         .options(**source_options(settings.bootstrap_servers, settings.kafka))
-        .option("subscribe", topics.agg)
+        # A checkpoint that knew fewer topics goes on with them, and begins with the new ones at the earliest.
+        .option("subscribe", ",".join(_subscribed(settings, topics)))
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", str(settings.max_records_per_trigger))
         # Compaction deletes old sums of a key: what is missing was replaced by a later row of the same topic.
         .option("failOnDataLoss", "false")
         .load()
+        .where(f.col("topic").isin(topics.agg, topics.events) | begins(LIFE) | begins(SHARD))
         .writeStream.foreachBatch(batch)
         .option("checkpointLocation", str(settings.checkpoint))
         .queryName("ship")
@@ -216,6 +216,14 @@ def _run(
         if failures and isinstance(failures[-1], TallystreamError):
             raise failures[-1] from None
         raise
+
+
+def _subscribed(settings: ShipSettings, topics: Topics) -> list[str]:
+    return [topics.agg, *([topics.events] if settings.events else []), *([topics.table] if settings.rows else [])]
+
+
+def _bytes(value: bytearray | None) -> bytes | None:
+    return None if value is None else bytes(value)
 
 
 class _Commits:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tallystream.aggregator.health.figures import APP as OWN_APP
+from tallystream.aggregator.ship.translating import is_sum
 from tallystream.dashboards.lag.evaluate import GroupState, evaluate
 from tallystream.dashboards.lag.model import LAG
 from tallystream.dashboards.page import lags, sums
@@ -99,11 +101,12 @@ def read_sums(reader: PointReader, selection: Selection, *, now_ms: int, until_m
     Raises:
         SinkUnavailableError: the store does not answer.
     """
-    names = [name for name in reader.measurements() if name != LAG]
+    names = [name for name in reader.measurements() if name != LAG and is_sum(name)]
     latest = [series for name in names[:MAX_MEASUREMENTS] for series in _newest(reader, name, now_ms + AHEAD_MS)]
     everything = sums.metrics(latest)
     apps = sorted({metric.app for metric in everything})
-    app = selection.app or next(iter(apps), None)
+    # The system's own figures are there by choice, not first.
+    app = selection.app or next((app for app in apps if app != OWN_APP), next(iter(apps), None))
     of_app = [metric for metric in everything if metric.app == app]
     metric_names = sorted({metric.name for metric in of_app})
     name = selection.metric or _first_counter(of_app) or next(iter(metric_names), None)

@@ -1,0 +1,95 @@
+"""Records of the topics that are shipped, to points: sums, events, and the rows of single instances."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import msgspec
+
+from tallystream.aggregator import sums
+from tallystream.aggregator.ship.events import MEASUREMENT as EVENTS
+from tallystream.aggregator.ship.events import event_point
+from tallystream.aggregator.ship.fence import Fence
+from tallystream.aggregator.ship.points import point
+from tallystream.aggregator.ship.rows import PREFIX, row_points
+from tallystream.aggregator.table.published import LifeRow, ShardRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from tallystream.aggregator.sinks.base import Point
+    from tallystream.aggregator.topics import Topics
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+LIFE, SHARD = b'["life",', b'["shard",'
+"""How the keys begin of those records of `metrics-table` that are looked at: a shard's say who writes."""
+
+_life = msgspec.json.Decoder(LifeRow)
+_shard = msgspec.json.Decoder(ShardRow)
+
+
+class Shipped(NamedTuple):
+    """A record of one of the topics, as it was read."""
+
+    topic: str
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+def is_sum(measurement: str) -> bool:
+    """Tell whether a measurement of the store is one of sums, by its name."""
+    return measurement != EVENTS and not measurement.startswith(PREFIX)
+
+
+class Translator:
+    """Translates batches. `unreadable` counts the records that were not what their topic has.
+
+    A record of a writer that was replaced is left out, of sums and of rows; `dropped` counts them. Events need no
+    fence: every aggregator says the same of the same records. `checkpoint` is the shipper's: the fences lie beside it.
+    """
+
+    def __init__(self, topics: Topics, checkpoint: Path) -> None:
+        self._topics = topics
+        self._sums: Fence[sums.Sum] = Fence(checkpoint.with_name(checkpoint.name + ".epoch"))
+        self._rows: Fence[LifeRow | ShardRow] = Fence(checkpoint.with_name(checkpoint.name + ".rows-epoch"))
+        self.unreadable = 0
+
+    @property
+    def dropped(self) -> int:
+        """How many records of replaced writers were left out."""
+        return self._sums.dropped + self._rows.dropped
+
+    def points(self, records: Iterable[Shipped]) -> list[Point]:
+        """Return the points of a batch, in the order of offsets within each topic."""
+        by_topic: dict[str, list[Shipped]] = {}
+        for record in sorted(records, key=lambda record: (record.topic, record.offset)):
+            by_topic.setdefault(record.topic, []).append(record)
+        summed = list(self._read(by_topic.get(self._topics.agg, ()), "a sum", lambda r: sums.decode(r.value or b"")))
+        points = [point(row) for row in self._sums.admit(summed)]
+        events = by_topic.get(self._topics.events, ())
+        points += [made for _, made in self._read(events, "an event", lambda r: event_point(r.value or b""))]
+        # A deletion says that a life has retired: what it counted is in the store, under its own times.
+        rows = [record for record in by_topic.get(self._topics.table, ()) if record.value is not None]
+        for row in self._rows.admit(list(self._read(rows, "a row", _row))):
+            if isinstance(row, LifeRow):
+                points += row_points(row)
+        return points
+
+    def _read(self, records: Iterable[Shipped], what: str, decode: Callable[[Shipped], T]) -> Iterator[tuple[int, T]]:
+        for record in records:
+            try:
+                yield record.offset, decode(record)
+            except msgspec.DecodeError as error:
+                self.unreadable += 1
+                log.warning("%s, offset %d is not %s and is not shipped: %s", record.topic, record.offset, what, error)
+
+
+def _row(record: Shipped) -> LifeRow | ShardRow:
+    decoder = _shard if (record.key or b"").startswith(SHARD) else _life
+    return decoder.decode(record.value or b"")

@@ -1,0 +1,84 @@
+"""The points of single instances: of what, when, and that none meets a sum's."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.topic import BEGIN_MS, FIRST, SECOND, Topic, counter, gauge
+from tallystream.aggregator.ship.points import point
+from tallystream.aggregator.ship.rows import FLOATS, INTEGERS, PREFIX, row_points
+from tallystream.aggregator.sums import Sum
+from tallystream.aggregator.table.kinds import STORED
+from tallystream.aggregator.table.published import LifeRow, MetricRow
+
+
+def rows(topic: Topic) -> list[LifeRow]:
+    """Return the lives' rows that the last batch published."""
+    return [one.row for one in topic.changes.rows if isinstance(one.row, LifeRow)]
+
+
+def test_each_metric_of_the_newest_snapshot_is_a_point() -> None:
+    """Its name with the prefix, its tags with app, type and instance, the moment it was heard; the life as a field."""
+    (row,) = rows(Topic().snapshot(counter(5, tags={"topic": "x"}), gauge(2), at=7000))
+    first, second = row_points(row)
+    assert (first.measurement, first.ts_ms) == (PREFIX + "n", BEGIN_MS + 7000)
+    assert first.tags == {"topic": "x", "app": "shop", "metric_type": "counter", "instance": "app-1"}
+    assert first.fields == {"count": 5, "life": FIRST}
+    assert (second.measurement, second.fields) == (PREFIX + "g", {"value": 2.0, "life": FIRST})
+    assert isinstance(second.fields["value"], float)
+
+
+def test_what_the_newest_snapshot_lacks_makes_no_point() -> None:
+    """It is in the store under the time of its own snapshot."""
+    (row,) = rows(Topic().snapshot(counter(5), gauge(2)).snapshot(counter(6), seq=2))
+    assert [(one.measurement, one.fields["count"]) for one in row_points(row)] == [(PREFIX + "n", 6)]
+
+
+def test_another_life_of_the_instance_goes_on_with_the_same_series() -> None:
+    """A restart makes no new series; the field says that it was one."""
+    topic = Topic().snapshot(counter(5))
+    (before,) = [one for row in rows(topic) for one in row_points(row)]
+    (after,) = [one for row in rows(topic.snapshot(counter(1), life=SECOND, at=1000)) for one in row_points(row)]
+    assert (before.measurement, before.tags) == (after.measurement, after.tags)
+    assert (after.fields, after.ts_ms) == ({"count": 1, "life": SECOND}, BEGIN_MS + 1000)
+
+
+def test_a_tombstone_makes_no_point() -> None:
+    """What is left of the life is a marker without metrics."""
+    (row,) = rows(Topic().snapshot(counter(5)).append(b"app-1", None))
+    assert list(row_points(row)) == []
+
+
+def test_the_short_form_is_a_point_without_a_life() -> None:
+    """Its count is the sum of all its runs, as in the table."""
+    (row,) = rows(Topic().short(5).short(2))
+    (made,) = row_points(row)
+    assert (made.tags["instance"], made.fields) == ("script", {"count": 7})
+
+
+@pytest.mark.parametrize("kind", STORED)
+def test_no_value_of_a_row_is_forgotten(kind: str) -> None:
+    """Whatever the table keeps of a type is a field, of one type for ever."""
+    values = dict.fromkeys(STORED[kind], 3)
+    metric = MetricRow(name="n", type=kind, **values)  # type: ignore[arg-type]  # by type
+    row = LifeRow(
+        *(), app="a", instance="i", life=FIRST, part=0, topic="metrics", partition=0, offset=0, heard_ms=1,
+        every_ms=1, keep_ms=1, metrics=[metric],
+    )  # fmt: skip
+    (made,) = row_points(row)
+    assert made.fields == values | {"life": FIRST}
+    for name in values:
+        assert isinstance(made.fields[name], int if name in INTEGERS else float)
+        assert (name in INTEGERS) != (name in FLOATS)
+
+
+def test_a_users_tag_called_instance_is_kept_beside_ours() -> None:
+    """As app and metric_type are; and no sum has the series of a row."""
+    (row,) = rows(Topic().snapshot(counter(5, tags={"instance": "mine", "app": "other"})))
+    (made,) = row_points(row)
+    assert made.tags == {
+        "tag_instance": "mine", "tag_app": "other", "app": "shop", "metric_type": "counter", "instance": "app-1",
+    }  # fmt: skip
+    summed = point(Sum(app="shop", name="n", type="counter", tags={"instance": "mine"}, count=5, ts=0))
+    assert summed.tags["instance"] == "mine"
+    assert summed.measurement != made.measurement
