@@ -21,7 +21,7 @@ from support.wait import wait_until
 from tallystream.aggregator import jars, sums
 from tallystream.aggregator.table import Record, State, Table
 from tallystream.aggregator.topics import Topics, create_topics
-from tallystream.compose.servers._process import free_port
+from tallystream.compose.servers._process import free_port, spawn
 from tallystream.reporter.record import Position, decode
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from tallystream.compose.servers.broker import KafkaBroker
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 PARTITIONS = 3
@@ -65,9 +65,8 @@ class System:
         assert producer.flush(60) == 0
 
     def start(self, *command: str | Path) -> subprocess.Popen[bytes]:
-        """Start a process."""
-        with self.log.open("ab") as log:
-            return subprocess.Popen(command, env=self.environment, stdout=log, stderr=log, start_new_session=True)
+        """Start a process, which ends with this one."""
+        return spawn([str(part) for part in command], self.log, self.environment)
 
     def sums(self) -> dict[str, list[sums.Sum]]:
         """Return what the aggregator's table makes of the topic `metrics`, by name; nothing may be refused."""
