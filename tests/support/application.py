@@ -102,7 +102,12 @@ def assert_exact(broker: KafkaBroker, topics: Topics, earlier: Sequence[Read] = 
     wait_until(finished, 300, f"the batch with offset {end - 1} is finished")
     found = latest_sums(broker.bootstrap_servers, topics.agg)
     wanted = expected(records)
-    assert {key: _fields(row, wanted[key]) for key, row in found.items()} == wanted
+    wrong = {
+        key: (found.get(key), wanted.get(key))
+        for key in found.keys() | wanted.keys()
+        if key not in found or key not in wanted or _fields(found[key], wanted[key]) != wanted[key]
+    }
+    assert not wrong, wrong
     return wanted
 
 
