@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +24,7 @@ from tallystream.compose.servers._process import free_port, spawn
 from tallystream.reporter.record import Position, decode
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable
 
     from confluent_kafka.admin import AdminClient

@@ -85,13 +85,11 @@ def test_a_stopped_writer_is_replaced_and_changes_nothing(
     application.publish(400)
     group = prefix + "tallystream-aggregator"
     second, ready = tmp_path / "second.log", tmp_path / "second.ready"
-    checkpoint = str(tmp_path / "checkpoint")
-    options = ("--bootstrap-servers", servers, "--topic-prefix", prefix, "--checkpoint", checkpoint)
-    writes = (*options, "--no-own-metrics")
+    options = ("--bootstrap-servers", servers, "--topic-prefix", prefix, "--checkpoint", str(tmp_path / "checkpoint"))
     with aggregator(servers, prefix, tmp_path) as first, second.open("wb") as log:
-        refused = subprocess.Popen(command("aggregate", *writes), stdout=log, stderr=log)
+        refused = subprocess.Popen(command("aggregate", *options), stdout=log, stderr=log)
         standby = subprocess.Popen(
-            command("aggregate", *writes, "--standby", "--ready-file", str(ready)), stdout=log, stderr=log
+            command("aggregate", *options, "--standby", "--ready-file", str(ready)), stdout=log, stderr=log
         )
         try:
             assert refused.wait(240) == 1

@@ -96,16 +96,13 @@ def command(*arguments: str) -> list[str]:
 def aggregator(
     bootstrap_servers: str, prefix: str, folder: Path, *options: str, timeout: float = 300.0
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run `tallystream aggregate` on the checkpoint in `folder` until the block ends; yields when it is processing.
-
-    It publishes no figures of its own: what is in the topic is what the test put there.
-    """
+    """Run `tallystream aggregate` on the checkpoint in `folder` until the block ends; yields when it is processing."""
     ready = folder / "ready"
     ready.unlink(missing_ok=True)
     with (folder / "aggregate.log").open("ab") as log:
         process = subprocess.Popen(
             command(
-                *("aggregate", "--bootstrap-servers", bootstrap_servers, "--topic-prefix", prefix, "--no-own-metrics"),
+                *("aggregate", "--bootstrap-servers", bootstrap_servers, "--topic-prefix", prefix),
                 *("--checkpoint", str(folder / "checkpoint"), "--ready-file", str(ready), *options),
             ),
             stdout=log,
