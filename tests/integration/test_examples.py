@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from tallystream.compose.servers.broker import KafkaBroker
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 PARTITIONS = 3
@@ -134,17 +134,17 @@ def test_a_consumer_loop(system: System, example: str) -> None:
     system.produce(RECORDS)
     process = system.start(*command)
     try:
-        wait_until(lambda: system.count("flights.processed") > 0 or process.poll(), 60, "some are counted")
+        wait_until(lambda: system.count("flights.processed") > 0 or process.poll(), 180, "some are counted")
         system.end(process)
         counted = system.count("flights.processed")
         assert counted == system.covered("flights.processed.position") == system.committed()
         system.produce(3 * RECORDS)
         process = system.start(*command)
-        wait_until(lambda: system.count("flights.processed") > counted, 60, "more are counted")
+        wait_until(lambda: system.count("flights.processed") > counted, 180, "more are counted")
         process.kill()
         process.wait(60)
         process = system.start(*command)
-        wait_until(lambda: system.lives() == 3 and system.committed() == 4 * RECORDS, 90, "all are committed")
+        wait_until(lambda: system.lives() == 3 and system.committed() == 4 * RECORDS, 180, "all are committed")
         system.end(process)
     finally:
         process.kill()
@@ -174,13 +174,13 @@ def test_flask_under_several_workers(system: System) -> None:
             return int(response.status)
 
     try:
-        wait_until(lambda: answers(order), 60, "gunicorn answers")
+        wait_until(lambda: answers(order), 180, "gunicorn answers")
         with ThreadPoolExecutor(8) as pool:
             assert set(pool.map(order, range(200))) == {200}
-            wait_until(lambda: system.count("http.responses") == 201, 30, "all are reported")
+            wait_until(lambda: system.count("http.responses") == 201, 120, "all are reported")
             workers = psutil.Process(process.pid).children()
             workers[0].kill()
-            wait_until(lambda: new_worker(process.pid, workers), 30, "another worker is there")
+            wait_until(lambda: new_worker(process.pid, workers), 120, "another worker is there")
             assert set(pool.map(order, range(200, 400))) == {200}
         system.end(process)
     finally:
@@ -208,7 +208,7 @@ def run_spark(system: System, script: Path) -> None:
     )
     process = system.start(sys.executable, script, system.servers, system.input, str(system.folder / "checkpoint"))
     try:
-        assert process.wait(180) == 0, system.log.read_text()
+        assert process.wait(400) == 0, system.log.read_text()
     finally:
         process.kill()
         process.wait()
