@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 RESCALE_AFTER = 3600.0
 """Seconds after which the landmark moves, so that weights stay far from overflow."""
 
+MANY = 20
+"""Values that enter a sample at once, beyond which it is sorted when it is read, not kept in order."""
+
 QUANTILES = {"p50": 0.5, "p75": 0.75, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999}
 
 
@@ -111,7 +114,7 @@ class DecayingReservoir:
         random: gives numbers in [0, 1).
     """
 
-    __slots__ = ("_alpha", "_heap", "_landmark", "_random", "_size", "_values", "_weights")
+    __slots__ = ("_alpha", "_heap", "_landmark", "_random", "_size", "_stale", "_values", "_weights")
 
     def __init__(
         self, now: float, size: int = 1028, alpha: float = 0.015, random: Callable[[], float] = random.random
@@ -121,6 +124,7 @@ class DecayingReservoir:
         self._heap: list[tuple[float, float, float]] = []  # (priority, value, weight)
         # The same values in rising order, and their weights: few values enter the sample, so order is cheaply kept.
         self._values, self._weights = array("d"), array("d")
+        self._stale = False
 
     def update(self, values: Iterable[float], now: float) -> None:
         """Take values that were seen at `now`, monotonic seconds."""
@@ -128,15 +132,22 @@ class DecayingReservoir:
             self._rescale(now)
         weight = exp(self._alpha * (now - self._landmark))
         heap, size, draw = self._heap, self._size, self._random
+        changes = 0
         for value in values:
             priority = weight / (1.0 - draw())
             if len(heap) < size:
                 heappush(heap, (priority, value, weight))
             elif priority > heap[0][0]:
                 _, old, its_weight = heapreplace(heap, (priority, value, weight))
+                if self._stale:
+                    continue
                 place = self._weights.index(its_weight, bisect_left(self._values, old))  # among equal values
                 del self._values[place], self._weights[place]
             else:
+                continue
+            changes += 1
+            if self._stale or changes > MANY:
+                self._stale = True
                 continue
             place = bisect_left(self._values, value)
             self._values.insert(place, value)
@@ -148,6 +159,8 @@ class DecayingReservoir:
 
     def hold(self, now: float) -> Callable[[], View | None]:  # noqa: ARG002 - weights are relative to one another
         """Keep the sample as it is, and return what works out its view."""
+        if self._stale:
+            self._order()
         values, weights = self._values[:], self._weights[:]
         return lambda: _weighted_view(values.tolist(), weights.tolist()) if values else None
 
@@ -156,6 +169,10 @@ class DecayingReservoir:
         self._landmark = now
         self._heap = [(p * factor, value, weight * factor) for p, value, weight in self._heap if weight * factor > 0]
         heapify(self._heap)
+        self._order()
+
+    def _order(self) -> None:
         ordered = sorted((value, weight) for _, value, weight in self._heap)
         self._values = array("d", [value for value, _ in ordered])
         self._weights = array("d", [weight for _, weight in ordered])
+        self._stale = False
