@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from support.topic import BEGIN_MS, DAY_MS, FIRST, HOUR_MS, SECOND, Topic, counter, gauge
@@ -281,6 +282,19 @@ def test_every_truncation_of_a_state_is_refused() -> None:
     for length in range(len(packed)):
         with pytest.raises(StateVersionError):
             unpack(packed[:length])
+
+
+def test_a_state_of_version_4_goes_on_and_counts_from_here() -> None:
+    """It had no counts of records, dead letters and retired lives; what it had is all there."""
+    topic = Topic().snapshot(counter(5))
+    fields = msgspec.msgpack.decode(pack(topic.table.state), strict=False)
+    before = unpack(msgspec.msgpack.encode([4, *fields[1:-3]]))
+    assert (before.version, before.records, before.dead, before.retired) == (State().version, 0, 0, 0)
+    assert (before.lives, before.offsets, before.clocks) == (
+        topic.table.state.lives,
+        topic.table.state.offsets,
+        topic.table.state.clocks,
+    )
 
 
 def test_a_state_of_another_version_is_refused_with_the_remedy() -> None:
