@@ -177,7 +177,7 @@ def test_a_foreign_record_is_refused() -> None:
 
 
 def test_a_row_of_a_writer_that_was_replaced_changes_nothing() -> None:
-    """A row of a lower epoch that comes later is not the newest."""
+    """A row of a lower epoch that comes later is not the newest; nor does it bring a deleted one back."""
     topic = Topic().snapshot(counter(5))
     found = Standing()
     rows = list(topic.changes.rows)
@@ -189,6 +189,20 @@ def test_a_row_of_a_writer_that_was_replaced_changes_nothing() -> None:
         found.take(row.key, row.value(epoch=2, batch=10))
     assert found.rows == before
     assert found.epoch == 3
+    key = rows[0].key
+    found.take(key, None)
+    found.take(key, rows[0].value(epoch=2, batch=11))
+    assert key not in found.rows
+
+
+def test_the_only_row_of_a_key_counts_wherever_it_stands() -> None:
+    """Compaction may leave a record of an earlier epoch behind later ones: it is the newest of its key all the same."""
+    topic = Topic().snapshot(counter(5))
+    (row, shard) = topic.changes.rows
+    found = Standing()
+    found.take(shard.key, shard.value(epoch=3, batch=9))
+    found.take(row.key, row.value(epoch=1, batch=2))
+    assert restore(found).state.lives.keys() == {"app-1"}
 
 
 def test_records_that_were_deleted_before_the_rebuild_are_counted() -> None:

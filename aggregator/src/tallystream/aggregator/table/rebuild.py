@@ -43,11 +43,15 @@ class RebuildError(TallystreamError):
 
 
 class Standing:
-    """The newest record of each key: feed it the topic in offset order. A writer that was replaced changes nothing."""
+    """The newest record of each key, by (epoch, batch): feed it the topic in offset order.
+
+    What a replaced writer appends after the newest, or after a deletion, changes nothing.
+    """
 
     def __init__(self) -> None:
         self.rows: dict[bytes, LifeRow | BaseRow | FoldRow | ShardRow] = {}
         self.epoch = 0
+        self._deleted: set[bytes] = set()
 
     def take(self, key: bytes, value: bytes | None) -> None:
         """Let one record replace the one before.
@@ -57,15 +61,18 @@ class Standing:
         """
         if value is None:
             self.rows.pop(key, None)
+            self._deleted.add(key)
             return
         try:
             kind = _keys.decode(key)[0]
             row = msgspec.json.decode(value, type=_KINDS[str(kind)])
         except (msgspec.DecodeError, KeyError, IndexError) as error:
             raise RebuildError(f"metrics-table: {key!r} is not a record of the table: {error}") from error
-        if row.epoch >= self.epoch:
-            self.epoch = row.epoch
+        known = self.rows.get(key)
+        replaced = row.epoch < self.epoch and key in self._deleted
+        if not replaced and (known is None or (row.epoch, row.batch) >= (known.epoch, known.batch)):
             self.rows[key] = row
+        self.epoch = max(self.epoch, row.epoch)
 
 
 def restore(standing: Standing, summed: Iterable[MetricId] = ()) -> Rebuilt:
