@@ -88,18 +88,20 @@ class Application:
 
 
 def assert_exact(broker: KafkaBroker, topics: Topics, earlier: Sequence[Read] = ()) -> dict[Any, Any]:
-    """Wait until the group is at the end of `metrics`, then compare every field of every sum with the oracle's.
+    """Wait until the group is at the ends of `metrics`, then compare every field of every sum with the oracle's.
 
     `earlier` are the records that were read before they were deleted.
     """
     records = [*earlier, *read_topic(broker.bootstrap_servers, topics.metrics)]
-    end = len(records)
+    ends: dict[int, int] = {}
+    for read in records:
+        ends[read.partition] = max(ends.get(read.partition, 0), read.offset + 1)
     group = topics.prefix + "tallystream-aggregator"
 
     def finished() -> bool:
-        return committed(broker.bootstrap_servers, group, topics.metrics) >= end
+        return all(committed(broker.bootstrap_servers, group, topics.metrics, p) >= end for p, end in ends.items())
 
-    wait_until(finished, 300, f"the batch with offset {end - 1} is finished")
+    wait_until(finished, 300, f"the batches up to {ends} (partition: end) are finished")
     found = latest_sums(broker.bootstrap_servers, topics.agg)
     wanted = expected(records)
     wrong = {

@@ -84,7 +84,7 @@ def aggregate(
     retire_after_h: Annotated[
         float, typer.Option(help="Hours after which a life that was not heard from is retired.")
     ] = 24.0,
-    master: o.Master = "local[2]",
+    master: o.Master = "local[2,4]",
     driver_memory: o.DriverMemory = "1g",
     http_port: o.HttpPort = None,
     http_address: o.HttpAddress = "127.0.0.1",

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from tallystream.aggregator.health import Health
 from tallystream.aggregator.lease import Lease
+from tallystream.aggregator.login import log_in
 from tallystream.aggregator.spark.beginning import beginning, seed_of
 from tallystream.aggregator.spark.kafka import source_options
 from tallystream.aggregator.spark.listening import HealthListener, observed
@@ -41,6 +42,7 @@ def run(settings: AggregateSettings) -> int:
     Raises:
         ConfigError: a setting can't be used, or the table would begin in the middle of the topic.
         LeaseError: another aggregator writes, or has taken over.
+        LoginError: the broker refuses the user or the certificate.
         TallystreamError: the query failed, or the broker can't be reached.
     """
     stop = StopRequest()
@@ -51,6 +53,7 @@ def run(settings: AggregateSettings) -> int:
     with ExitStack() as stack:
         health = stack.enter_context(Health("aggregate", settings.health, trigger_s=settings.trigger_ms / 1000))
         try:
+            log_in(kafka)
             create_topics(AdminClient(dict(kafka)), topics)
             health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
             beginning(settings, topics, kafka)  # what can't be is said before anything is waited for

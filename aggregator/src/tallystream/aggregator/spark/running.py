@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import signal
 import threading
 import time
@@ -95,5 +96,8 @@ def _finished(query: StreamingQuery) -> int:
 
 
 def _sentence(failure: Exception) -> str:
-    text = str(failure)
-    return text.split("JVM stacktrace", maxsplit=1)[0].strip()[:2000]
+    text = str(failure).split("JVM stacktrace", maxsplit=1)[0].split("=== Streaming Query ===", maxsplit=1)[0]
+    lost = re.search(r"^Reason: (.+)$", text, re.MULTILINE) if "failOnDataLoss" in text else None
+    if lost:
+        return f"records that were not read are gone: {lost[1]} To go on without them: --on-data-loss continue."
+    return " ".join(text.split())[:2000]

@@ -44,7 +44,7 @@ class AggregateSettings:
     table: TableSettings = field(default_factory=TableSettings)
     health: HealthSettings = field(default_factory=HealthSettings)
     ready_file: Path | None = None
-    master: str = "local[2]"
+    master: str = "local[2,4]"
     driver_memory: str = "1g"
 
     def __post_init__(self) -> None:

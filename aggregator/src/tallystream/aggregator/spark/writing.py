@@ -14,6 +14,7 @@ from tallystream.aggregator.mend import Watch
 from tallystream.aggregator.spark.beginning import beginning, seed_of
 from tallystream.aggregator.spark.bookkeeping import Bookkeeper
 from tallystream.aggregator.spark.commits import GroupCommitter
+from tallystream.aggregator.spark.identity import TopicIdentity
 from tallystream.aggregator.spark.offsets import last_committed
 from tallystream.aggregator.spark.settings import GROUP
 from tallystream.aggregator.spark.wake import wake
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_S = 5.0
-"""Seconds from one look for what a replaced writer wrote to the next."""
+"""Seconds from one look at the topics to the next: is `metrics` still the same, what did a replaced writer write."""
 
 
 class Writing:
@@ -38,12 +39,18 @@ class Writing:
 
     Raises:
         ConfigError: the table can't begin so.
+        TallystreamError: `metrics` was deleted and created anew.
         KafkaException: the broker did not answer.
     """
 
     def __init__(self, settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str], lease: Lease) -> None:
         self._lease = lease
         self.begin, partial = beginning(settings, topics, kafka)
+        self._identity = TopicIdentity(settings.checkpoint, topics.metrics, kafka)
+        if self.begin:
+            self._identity.note()
+        else:
+            self._identity.check()
         rows = [ledger.decode(value) for value in ledger.read_tail(topics.ledger, kafka)]
         self.epoch = _next_epoch(rows, topics, kafka)
         lease.take(self.epoch)
@@ -70,16 +77,18 @@ class Writing:
 
         Raises:
             LeaseError: another aggregator has taken over.
+            TallystreamError: `metrics` was deleted and created anew.
         """
         self._lease.check()
         self._books.catch_up()
         if time.monotonic() - self._looked > LOOK_S:
             self._looked = time.monotonic()
             try:
+                self._identity.check()
                 for watch in self._watches:
                     watch.look()
             except KafkaException as error:
-                log.warning("what a replaced writer may have written is looked for later: %s", error)
+                log.warning("the topics are looked at later: %s", error)
         return self._ends is not None and self._books.reached(self._ends)
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from tallystream.compose.servers._process import end, free_port, spawn, tail
 from tallystream.reporter.errors import TallystreamError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 CLUSTER_ID = "VGFsbHlzdHJlYW0tbG9jYQ"
@@ -30,13 +31,26 @@ class BrokerError(TallystreamError):
 class KafkaBroker:
     """One broker; `port` 0 takes a free one and keeps it over restarts. `heap_mb` is Java's heap in MiB.
 
+    `listeners` are further ones on loopback, protocol → port, as in {"SASL_SSL": 9093}; `properties` are added to its
+    configuration: keys and certificates.
+
     Data in `data_dir` survives a stop, a kill and another process. The broker dies with the process that started it.
     """
 
-    def __init__(self, data_dir: Path, *, port: int = 0, heap_mb: int = 512) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        port: int = 0,
+        heap_mb: int = 512,
+        listeners: Mapping[str, int] | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
         self._dir = data_dir
         self._port = port
         self._heap_mb = heap_mb
+        self._listeners = dict(listeners or {})
+        self._properties = dict(properties or {})
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -113,13 +127,16 @@ class KafkaBroker:
 
     def _write_properties(self) -> Path:
         controller = free_port()
+        public = {"PLAINTEXT": self._port, **self._listeners}
+        advertised = ",".join(f"{protocol}://127.0.0.1:{port}" for protocol, port in public.items())
         lines = {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self._port}",
+            "listeners": f"{advertised},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": advertised,
             "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": ",".join(["CONTROLLER:PLAINTEXT", *(f"{p}:{p}" for p in public)]),
             "log.dirs": str(self._dir / "data"),
             # One node: what Kafka keeps for itself can have one replica only.
             "offsets.topic.replication.factor": "1",
@@ -134,6 +151,7 @@ class KafkaBroker:
             "group.min.session.timeout.ms": "1000",
             # A topic that was misspelt is an error, not a new topic.
             "auto.create.topics.enable": "false",
+            **self._properties,
         }
         path = self._dir / "server.properties"
         path.write_text("".join(f"{key}={value}\n" for key, value in lines.items()), encoding="utf-8")

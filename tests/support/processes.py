@@ -1,0 +1,25 @@
+"""Signals to a process and to all that it started."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import psutil
+
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Iterable
+
+
+def tree(pid: int) -> list[psutil.Process]:
+    """Return a process and all that it started, the process first."""
+    root = psutil.Process(pid)
+    return [root, *root.children(recursive=True)]
+
+
+def send(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
+    """Send a signal to each process that is still there."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
