@@ -1,0 +1,58 @@
+"""A topic `metrics` with several partitions and apps, more partitions while it runs, and records that are deleted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka.admin import NewPartitions
+
+from support import faults
+from support.application import assert_exact
+from support.fleet import Fleet, Shares
+from support.supervised import Aggregator, ends
+from support.wait import wait_until
+from tallystream.aggregator.topics import Topics, create_topics
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from confluent_kafka.admin import AdminClient
+
+    from tallystream.compose.servers.broker import KafkaBroker
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+
+
+def test_partitions_that_are_added_are_picked_up_by_a_running_aggregator(
+    broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path: Path
+) -> None:
+    """Two apps in three partitions, then in five, under load and without a restart: exact by both oracles."""
+    topics = Topics(topic_prefix)
+    create_topics(admin, topics, partitions=3)
+    # While partitions are added, an instance may move and a tombstone not reach what it left: table.md says so.
+    shares = Shares(tombstone=0)
+    servers = broker.bootstrap_servers
+    before = [Fleet(servers, topics.metrics, 8, app=app, shares=shares) for app in ("orders", "stock")]
+    for fleet in before:
+        fleet.publish(150)
+    with Aggregator(servers, topic_prefix, tmp_path) as aggregator:
+        aggregator.start().wait_ready()
+        with before[0].publishing():
+            admin.create_partitions([NewPartitions(topics.metrics, 5)])[topics.metrics].result(30)
+            wait_until(lambda: len(ends(servers, topics.metrics)) == 5, 60, "there are five partitions")
+        # A client that begins now knows all five at once; those from before find out when their metadata is old.
+        after = [Fleet(servers, topics.metrics, 9, app=app, shares=shares) for app in ("billing", "parcels")]
+        for fleet in after:
+            fleet.publish(150)
+        assert all(ends(servers, topics.metrics)[partition] for partition in range(5))
+        assert_exact(broker, topics)
+        faults.assert_as_acknowledged(broker, topics, [*before, *after])
+        assert aggregator.process.poll() is None, aggregator.said()
+
+
+def test_records_deleted_unread_are_passed_over_by_choice(
+    broker: KafkaBroker, admin: AdminClient, topics: Topics, tmp_path: Path
+) -> None:
+    """With --on-data-loss continue, the sums are exact for what was read before and what was left."""
+    faults.out_of_range(broker, admin, topics, tmp_path, "continue")
