@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 USER, PASSWORD = "tally", 's3cr\\et "quoted" w0rd'
-LIMIT_S = 30.0
+LIMIT_S = 180.0
 
 
 class Secured(NamedTuple):
