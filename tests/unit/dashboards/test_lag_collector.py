@@ -9,13 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tallystream.aggregator.lease import GROUP as LEASE
 from tallystream.aggregator.sinks.base import Point, SinkUnavailableError
+from tallystream.aggregator.sinks.stores import StoreSettings
 from tallystream.dashboards.lag import GroupLag, partition_lag
 from tallystream.dashboards.lag._ask import BrokerAwayError, Round
 from tallystream.dashboards.lag._collector import Collector
 from tallystream.dashboards.lag._patterns import Patterns
 from tallystream.dashboards.lag._schedule import next_round
 from tallystream.dashboards.lag._unwritten import Unwritten
+from tallystream.dashboards.lag.collect import CollectSettings, watched
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -138,6 +141,12 @@ def test_what_was_not_flushed_is_written_again() -> None:
     store.fail_flush = False
     assert held.write_to(store) == 1
     assert [one.ts_ms for one in store.points] == [1, 1]
+
+
+def test_the_lease_is_no_group_to_watch() -> None:
+    """It has a member and a partition, but reads nothing; with a prefix too."""
+    patterns = watched(CollectSettings(store=StoreSettings.parse("local:x.db", env={}), exclude=("other",)))
+    assert [group for group in ("orders", "other", LEASE, "prod-" + LEASE) if patterns.match(group)] == ["orders"]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from tallystream.aggregator.lease import GROUP as LEASE
 from tallystream.aggregator.sinks.base import SinkUnavailableError
 from tallystream.aggregator.sinks.stores import StoreSettings, open_sink
 from tallystream.dashboards.lag._ask import Asker, StoppedError
@@ -65,6 +66,11 @@ class CollectSettings:
             raise ConfigError("--include", self.include, 'give at least one pattern, such as "*"')
 
 
+def watched(settings: CollectSettings) -> Patterns:
+    """Return the groups to watch: never the aggregators' lease, which reads nothing and so has no lag."""
+    return Patterns(settings.include, (*settings.exclude, f"*{LEASE}"))
+
+
 def run(settings: CollectSettings) -> int:
     """Collect until SIGTERM or Ctrl-C, then return 0; must be called in the main thread.
 
@@ -79,7 +85,7 @@ def run(settings: CollectSettings) -> int:
     try:
         with stop_on_signals() as stop:
             asker = Asker(admin, timeout=REQUEST_S, stopping=stop.is_set)
-            collector = Collector(asker.ask, sink, Patterns(settings.include, settings.exclude), clock=time.time)
+            collector = Collector(asker.ask, sink, watched(settings), clock=time.time)
             _loop(collector, settings, stop)
             log.info("stopped: %s", collector.summary())
     finally:
