@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Literal, Self
 
 import psutil
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from support.kafka import command, committed
 from support.processes import send, tree
@@ -17,6 +17,9 @@ from tallystream.compose.servers._process import spawn
 if TYPE_CHECKING:
     import subprocess
     from pathlib import Path
+
+LEADERLESS = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART}
+"""What a broker says of a partition that has just been made."""
 
 Victim = Literal["driver", "jvm", "tree"]
 """The Python process, Spark's JVM, or every process at once, as a power cut would."""
@@ -118,9 +121,25 @@ def ends(bootstrap_servers: str, topic: str) -> dict[int, int]:
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "tests-ends", "log_level": 0})
     try:
         partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-        return {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=30)[1] for p in partitions}
+        return {p: _end(consumer, TopicPartition(topic, p)) for p in partitions}
     finally:
         consumer.close()
+
+
+def _end(consumer: Consumer, partition: TopicPartition) -> int:
+    found: list[int] = []
+
+    def answers() -> bool:
+        try:
+            found.append(consumer.get_watermark_offsets(partition, timeout=30)[1])
+        except KafkaException as error:
+            if error.args[0].code() not in LEADERLESS:
+                raise
+        return bool(found)
+
+    if not answers():
+        wait_until(answers, 60, f"{partition.topic}, partition {partition.partition}, has a leader")
+    return found[0]
 
 
 def _named(processes: list[psutil.Process], name: str) -> list[psutil.Process]:

@@ -35,7 +35,7 @@ REFUSE_S = 3 * SESSION_S
 """Who has not got it after this, and does not stand by, gives up: a holder that died would have been noticed."""
 
 LOOK_S = 2.0
-_PASSING = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._MAX_POLL_EXCEEDED}  # noqa: SLF001 (its names)
+_REFUSED = {KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED}
 
 
 class LeaseError(TallystreamError):
@@ -132,8 +132,11 @@ class Lease:
     def _poll(self, timeout: float) -> None:
         message = self._consumer.poll(timeout)
         error = None if message is None else message.error()
-        if error is not None and error.code() not in _PASSING and not error.retriable():
+        if error is None:
+            return
+        if error.fatal() or error.code() in _REFUSED:
             raise KafkaException(error)
+        log.info("lease: %s", error.str())  # a broker that is away, or a ledger without a leader, comes back
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if partitions:
