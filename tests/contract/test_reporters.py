@@ -33,7 +33,11 @@ class Kafka(Bench):
 
     def make(self, registry: MetricRegistry, **options: Any) -> ScheduledReporter:
         """Return it."""
-        reporter = KafkaReporter(registry, bootstrap_servers=self.servers, instance="i-1", topic=self.topic, **options)
+        # The client waits half a minute for a topic that is not there, should it be new.
+        given = {"topic.metadata.propagation.max.ms": 1000, **options.pop("options", {})}
+        reporter = KafkaReporter(
+            registry, bootstrap_servers=self.servers, instance="i-1", topic=self.topic, options=given, **options
+        )
         self.reporters.append(reporter)
         return reporter
 

@@ -57,6 +57,13 @@ def test_offsets_out_of_range_are_a_loud_stop(
     faults.out_of_range(broker, admin, topics, tmp_path, "fail")
 
 
+def test_records_deleted_unread_are_passed_over_by_choice(
+    broker: KafkaBroker, admin: AdminClient, topics: Topics, tmp_path: Path
+) -> None:
+    """With --on-data-loss continue, the sums are exact for what was read before and what was left."""
+    faults.out_of_range(broker, admin, topics, tmp_path, "continue")
+
+
 def test_every_file_of_a_checkpoint_truncated(broker: KafkaBroker, topics: Topics, tmp_path: Path) -> None:
     """Each file in turn, hidden ones too, is cut in half: refused, or exact; never a different sum."""
     faults.truncated(broker, topics, tmp_path, lambda files: files[:: round(1 / SHARE)])

@@ -1,4 +1,4 @@
-"""A topic `metrics` with several partitions and apps, more partitions while it runs, and records that are deleted."""
+"""A topic `metrics` with several partitions and apps, and more partitions while it runs."""
 
 from __future__ import annotations
 
@@ -49,10 +49,3 @@ def test_partitions_that_are_added_are_picked_up_by_a_running_aggregator(
         assert_exact(broker, topics)
         faults.assert_as_acknowledged(broker, topics, [*before, *after])
         assert aggregator.process.poll() is None, aggregator.said()
-
-
-def test_records_deleted_unread_are_passed_over_by_choice(
-    broker: KafkaBroker, admin: AdminClient, topics: Topics, tmp_path: Path
-) -> None:
-    """With --on-data-loss continue, the sums are exact for what was read before and what was left."""
-    faults.out_of_range(broker, admin, topics, tmp_path, "continue")
