@@ -114,7 +114,7 @@ def create_topic(bootstrap_servers: str) -> None:
     Raises:
         KafkaException: the broker refused.
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 3})
     for future in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)]).values():
         future.result()
 

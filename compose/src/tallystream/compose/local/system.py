@@ -143,7 +143,7 @@ class LocalSystem:
 
     def _after(self, name: str) -> None:
         if name == "broker":
-            admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+            admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 3})
             create_topics(admin, Topics())
 
     def _components(self) -> list[Component]:
