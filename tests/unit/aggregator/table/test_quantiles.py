@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from support.schedules import BAD_SKETCHES, RETIRE_AFTER_MS, cut, cuts
 from support.topic import BEGIN_MS, DAY_MS, SECOND, Topic, counter
-from tallystream.aggregator.table import Record, TableSettings, Total
+from tallystream.aggregator.table import Record, State, Table, TableSettings, Total
 from tallystream.aggregator.table.batch import run_batch
 from tallystream.aggregator.table.sketches import MAX_SKETCH
 from tallystream.reporter.sketch import MAX_BINS, Sketch
@@ -198,10 +198,10 @@ def test_merged_quantiles_are_within_1_percent_of_the_exact_ones(
     table = TableSettings(retire_after_ms=RETIRE_AFTER_MS)
     last: list[Total] = []
     for batches in (cut(published, sizes), [published]):
-        packed, row = None, None
+        running, row = Table(State(), table), None
         for batch in batches:
-            done = run_batch(packed, [reported.record for reported in batch], now_ms=BEGIN_MS, settings=table)
-            packed = done.packed
+            running.state.settled_ms = 0  # each is a batch of its own
+            done = run_batch(running, [reported.record for reported in batch], now_ms=BEGIN_MS)
             assert done.changes.dead == []
             rows = [total for total in done.changes.totals if total.metric[1] == "h"]
             for row in rows:

@@ -1,4 +1,8 @@
-"""The changelog table as a Spark stateful processor: a thin shell around `table.batch`, one packed value a shard."""
+"""The changelog table as a Spark stateful processor: a thin shell around `table.batch` and `table.log`.
+
+A Python worker keeps the tables of the shards that it has worked on. Spark hands the next batch to any worker, or runs
+a batch again: the head of the log tells whether the table in memory is still what is stored, else it is read.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,11 @@ from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from tallystream.aggregator.seed import read_seed
+from tallystream.aggregator.spark.store import SparkStore
 from tallystream.aggregator.table.batch import Batch, run_batch
 from tallystream.aggregator.table.inputs import Record
+from tallystream.aggregator.table.log import Stored, load
+from tallystream.aggregator.table.published import ShardRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,6 +29,9 @@ if TYPE_CHECKING:
     from tallystream.aggregator.topics import Topics
 
 OUTPUT = "topic string, key binary, value binary"
+_in_memory: dict[tuple[str, Any], Stored] = {}
+"""(name of `metrics-table`, shard) → the table as this process last stored it."""
+
 INPUT_COLUMNS = ("topic", "partition", "offset", "timestamp_ms", "key", "value")
 
 
@@ -58,9 +68,9 @@ class TableProcessor(StatefulProcessor):
         self._batch_id = batch_id
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Open the shard's one value."""
+        """Open the shard's log."""
         self._handle = handle
-        self._state = handle.getValueState("table", "packed binary")
+        self._store = SparkStore(handle)
 
     def handleInputRows(
         self,
@@ -76,7 +86,7 @@ class TableProcessor(StatefulProcessor):
                 *(chunk[column] for column in INPUT_COLUMNS), strict=True
             )
         ]
-        yield self._run(records, timerValues, expired=False)
+        yield self._run(key, records, timerValues, expired=False)
 
     def handleExpiredTimer(
         self,
@@ -85,32 +95,34 @@ class TableProcessor(StatefulProcessor):
         expiredTimerInfo: ExpiredTimerInfo,
     ) -> Iterator[pd.DataFrame]:
         """Look for lives that have fallen silent, though nothing else may arrive."""
-        yield self._run([], timerValues, expired=True)
+        yield self._run(key, [], timerValues, expired=True)
 
     def close(self) -> None:
-        """Nothing is held between batches."""
+        """Nothing is held open between batches."""
 
-    def _run(self, records: list[Record], times: TimerValues, *, expired: bool) -> pd.DataFrame:
-        stored = self._state.get()
-        batch = run_batch(
-            self._begin() if stored is None else bytes(stored[0]),
-            records,
-            now_ms=times.getCurrentProcessingTimeInMs(),
-            expired=expired,
-            settings=self._settings,
-        )
-        self._state.update((batch.packed,))
+    def _run(self, key: Any, records: list[Record], times: TimerValues, *, expired: bool) -> pd.DataFrame:
+        place = (self._topics.table, key)
+        stored = _in_memory.pop(place, None)  # while it is worked on, it is no table that could be gone on with
+        if stored is None or not stored.is_still(self._store):
+            stored = load(self._store, self._settings, self._seeded)
+        batch = run_batch(stored.table, records, now_ms=times.getCurrentProcessingTimeInMs(), expired=expired)
+        stored.save(self._store)
         if batch.timer is not None:
             if batch.timer.replaces:
                 self._handle.deleteTimer(batch.timer.replaces)
             self._handle.registerTimer(batch.timer.at_ms)
-        return self._rows(batch)
+        rows = self._rows(batch, stored.bytes)
+        _in_memory[place] = stored
+        return rows
 
-    def _begin(self) -> bytes | None:
+    def _seeded(self) -> bytes | None:
         return None if self._seed is None else read_seed(self._seed).packed
 
-    def _rows(self, batch: Batch) -> pd.DataFrame:
+    def _rows(self, batch: Batch, state_bytes: int) -> pd.DataFrame:
         epoch, number, topics = self._epoch, self._batch_id(), self._topics
+        for published in batch.changes.rows:
+            if isinstance(published.row, ShardRow):
+                published.row.state_bytes = state_bytes
         out: list[tuple[str, bytes | None, bytes | None]] = []
         out += [(topics.dead, letter.key(), letter.value()) for letter in batch.changes.dead]
         out += [(topics.events, event.key(), event.value()) for event in batch.changes.events]

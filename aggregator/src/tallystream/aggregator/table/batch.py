@@ -1,18 +1,14 @@
-"""One batch of one shard, as a function: packed state and records in, packed state and what changed out."""
+"""One batch of one shard: records in, what changed out, and the timer that the shard needs next."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tallystream.aggregator.table.published import ShardRow
-from tallystream.aggregator.table.state import State, pack, unpack
-from tallystream.aggregator.table.table import Changes, Table
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tallystream.aggregator.table.inputs import Record
-    from tallystream.aggregator.table.settings import TableSettings
+    from tallystream.aggregator.table.table import Changes, Table
 
 
 class Timer(NamedTuple):
@@ -23,27 +19,20 @@ class Timer(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What a batch leaves: the state to store, what to publish, and the timer to set, if it is to be changed."""
+    """What a batch leaves: what to publish, and the timer to set, if it is to be changed."""
 
-    packed: bytes
     changes: Changes
     timer: Timer | None
 
 
-def run_batch(
-    packed: bytes | None, records: Sequence[Record], *, now_ms: int, expired: bool = False, settings: TableSettings
-) -> Batch:
+def run_batch(table: Table, records: Sequence[Record], *, now_ms: int, expired: bool = False) -> Batch:
     """Apply records in (partition, offset) order; look for silence where the clocks, or an expired timer, call for it.
 
     `now_ms` is the batch's processing time, the same when the batch runs again. The timer that is set is never later
     than the next life's deadline; one that is too early is left as it is, and looks again when it expires: setting a
     timer costs a call to the JVM.
-
-    Raises:
-        StateVersionError: `packed` was written by another version of the table, or is damaged.
     """
-    state = State() if packed is None else unpack(packed)
-    table = Table(state, settings)
+    state = table.state
     if now_ms != state.settled_ms:  # rows and a timer may both come in one batch: it begins once
         table.begin()
         state.settled_ms = now_ms
@@ -54,13 +43,7 @@ def run_batch(
     if expired:
         state.timer_ms = 0
         table.notice_silence(max(0, now_ms - state.seen_ms))
-    changes = table.changes()
-    timer = _next_timer(table, now_ms)
-    packed = pack(state)
-    for published in changes.rows:
-        if isinstance(published.row, ShardRow):
-            published.row.state_bytes = len(packed)
-    return Batch(packed, changes, timer)
+    return Batch(table.changes(), _next_timer(table, now_ms))
 
 
 def _next_timer(table: Table, now_ms: int) -> Timer | None:

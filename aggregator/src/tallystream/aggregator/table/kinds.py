@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from tallystream.reporter.record import MAX_COUNT, Metric
@@ -68,34 +66,6 @@ def _bounded(value: Value) -> Value:
 
 def _known(column: Iterable[Value]) -> list[int | float]:
     return [value for value in column if value is not None]
-
-
-def add(column: Iterable[Value]) -> Value:
-    """Return the sum of what is known, None of nothing: whole numbers exactly, with a float among them rounded once."""
-    known = _known(column)
-    return total(*split(known)) if known else None
-
-
-def split(known: Iterable[int | float]) -> tuple[int, list[float]]:
-    """Return the sum of the whole numbers, and the floats."""
-    numbers = list(known)
-    floats = [value for value in numbers if isinstance(value, float)]
-    return sum(value for value in numbers if isinstance(value, int)), floats
-
-
-def total(whole: int, floats: list[float]) -> int | float:
-    """Return the exact sum, where there are floats the float nearest to it: the order does not matter.
-
-    Raises:
-        OverflowError: the sum leaves the range of floats.
-    """
-    if not floats:
-        return whole
-    near = float(whole)
-    try:
-        return math.fsum([*floats, near, float(whole - int(near))])
-    except OverflowError:  # fsum gives up on the way where the sum itself may be small
-        return float(sum(map(Fraction, floats), Fraction(whole)))
 
 
 def least(column: Iterable[Value]) -> Value:

@@ -11,28 +11,33 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tallystream.aggregator.table.outputs import Event
+from tallystream.aggregator.table.partials import Partials
 from tallystream.aggregator.table.published import Published, life_key, life_row
 from tallystream.aggregator.table.retired import is_kept
 from tallystream.aggregator.table.state import Leaving
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from tallystream.aggregator.table.inputs import Record
-    from tallystream.aggregator.table.state import Life, MetricId, Row, State
+    from tallystream.aggregator.table.state import Life, MetricId, State
 
 SHORT_FORM_LIFE = ""
 
 
 class Lives:
-    """The lives and metrics of `state`, which it changes in place, and the events that this raises."""
+    """The lives and metrics of `state`, which it changes in place, and the events that this raises.
+
+    `dirty` are the instances whose lives have changed in any way since the state was last stored.
+    """
 
     def __init__(self, state: State, retire_after_ms: int) -> None:
         self.state = state
+        self.partials = Partials(state)
         self.events: list[Event] = []
+        self.dirty: set[str] = set()
         self._retire_after_ms = retire_after_ms
         self._numbers = {metric: number for number, metric in enumerate(state.metrics)}
-        self._touched: set[int] = set()
         self._changed: dict[int, tuple[Life, set[int]]] = {}
         self._buried: list[Published] = []
 
@@ -61,6 +66,7 @@ class Lives:
 
     def remove(self, life: Life) -> None:
         """Take a life out of the table, with its rows."""
+        self.dirty.add(life.instance)
         left = [other for other in self.of(life.instance) if other is not life]
         if left:
             self.state.lives[life.instance] = left
@@ -90,10 +96,6 @@ class Lives:
             self.state.metrics.append(metric_id)
         return number
 
-    def touch(self, numbers: Iterable[int]) -> None:
-        """Mark metrics as changed."""
-        self._touched.update(numbers)
-
     def change(self, life: Life, part: int, record: Record) -> None:
         """Mark a part of a life as changed by a record, which its rows include from now on."""
         if life.partition == record.clock_name:  # an offset of another partition says nothing about this one
@@ -120,27 +122,12 @@ class Lives:
         return found
 
     def _all_parts(self) -> list[tuple[Life, set[int]]]:
+        self.dirty.update(self.state.lives)
         lives = [*self, *(leaving.life for leaving in self.state.leaving)]
         for life in lives:
             for part in life.parts or (0,):
                 life.places.setdefault(part, self.state.offsets.get(life.partition, -1))
         return [(life, set(life.places)) for life in lives]
-
-    def take_touched(self) -> dict[int, list[tuple[Life, Row]]]:
-        """Return, for each metric that was touched, the rows of all lives that have it; then forget the touches.
-
-        Lives that are on their way into the base are among them.
-        """
-        found: dict[int, list[tuple[Life, Row]]] = {number: [] for number in self._touched}
-        self._touched = set()
-        if not found:
-            return found
-        for life in (*self, *(leaving.life for leaving in self.state.leaving)):
-            fewer = found.keys() & life.rows.keys() if len(found) < len(life.rows) else life.rows.keys()
-            for number in fewer:
-                if number in found:
-                    found[number].append((life, life.rows[number]))
-        return found
 
     def event(self, kind: str, life: Life, record: Record, clock: int, detail: str = "") -> None:
         """Say that a record made something happen to a life."""
@@ -158,11 +145,12 @@ class Lives:
         return life.life != SHORT_FORM_LIFE and clock >= life.keep_ms + self._retire_after_ms
 
     def _leave(self, life: Life) -> None:
-        self.touch(life.rows)
+        self.partials.touch(life, life.rows)
         self.remove(life)
         life.living = False
         for number in [number for number in life.rows if not is_kept(self.state.metrics[number][2])]:
             del life.rows[number]
+        self.partials.left(life)
         self.state.leaving.append(Leaving(self.state.fold + 1, life))
         self.state.retired += 1
         at_ms = life.keep_ms + self._retire_after_ms

@@ -6,7 +6,6 @@ a fraction, so that folding rounds nothing, and the order of folding does not ma
 
 from __future__ import annotations
 
-import sys
 from fractions import Fraction
 
 import msgspec
@@ -14,8 +13,6 @@ import msgspec
 from tallystream.aggregator.table.kinds import MOMENTARY, STORED, Value, Values, greatest, least
 from tallystream.aggregator.table.sketches import SKETCHED, merge
 from tallystream.reporter.record import MAX_COUNT
-
-_LARGEST = Fraction(sys.float_info.max)
 
 
 class Base(msgspec.Struct, array_like=True, gc=False):
@@ -64,18 +61,3 @@ def _combine(field: str, before: Value, value: Value) -> Value:
     if field in ("min", "start"):
         return least((before, value))
     return greatest((before, value)) if field in ("max", "position") else None
-
-
-def terms(base: Base) -> tuple[int, list[float]]:
-    """Return the base's exact sum as a whole number and floats to add to it.
-
-    Floats, as the base alone may leave their range where it fits with the lives' sums.
-    """
-    total = Fraction(base.total)
-    if not base.floats:
-        return int(total), []
-    floats = []
-    while total:
-        floats.append(float(min(max(total, -_LARGEST), _LARGEST)))
-        total -= Fraction(floats[-1])
-    return 0, floats or [0.0]

@@ -42,6 +42,7 @@ class Rows:
             # An application whose clock is ahead is kept by its own time, so that its first record can't come twice.
             keep = max(clock, min(ulid_ms(snapshot.life), clock + self._settings.retire_after_ms))
             life = self._lives.add(Life(instance, snapshot.app, snapshot.life, "", clock, 0, keep), record, clock)
+        self._lives.dirty.add(instance)
         life.keep_ms = max(life.keep_ms, clock)
         if _includes(life, snapshot.part, record):
             return []
@@ -50,8 +51,15 @@ class Rows:
             self._lives.change(life, snapshot.part, record)
             self._lives.state.stale += 1
             return []
-        was_living = life.living
-        if not any(_includes(life, part, record) for part in life.places):  # else another part knows of newer things
+        # Where another part includes the record, it knows of newer things.
+        heard = not any(_includes(life, part, record) for part in life.places)
+        if heard and life.living == snapshot.final:
+            self._lives.partials.touch(life, life.rows)
+        else:
+            # Rule 9: what was current and is not any more, be it missing or refused, changes rates and gauges.
+            current = (n for n, row in life.rows.items() if row.part == snapshot.part and row.seq == before)
+            self._lives.partials.touch(life, current)
+        if heard:
             _heard(life, record, clock, snapshot.every_ms)
             life.final, life.living = snapshot.final, not snapshot.final
         self._lives.change(life, snapshot.part, record)
@@ -62,10 +70,6 @@ class Rows:
             taken = self._settings.max_metrics
             refused.append((f"limit: {message.beyond} metrics beyond the {taken} that a record may have", None))
             self._lives.limit(life, METRICS_PER_RECORD, record, clock)
-        # Rule 9: what was current and is not any more, be it missing or refused, changes rates and gauges.
-        self._lives.touch(n for n, row in life.rows.items() if row.part == snapshot.part and row.seq == before)
-        if life.living != was_living:
-            self._lives.touch(life.rows)
         return refused
 
     def short_form(self, instance: str, message: ShortForm, record: Record, clock: int) -> Refused:
@@ -75,12 +79,13 @@ class Rows:
             return []
         if life is None:
             life = self._lives.add(Life(instance, DEFAULT_APP, SHORT_FORM_LIFE, "", clock, 0, clock), record, clock)
+        self._lives.dirty.add(instance)
         _heard(life, record, clock, self._settings.short_form_every_ms)
         self._lives.change(life, 0, record)
         life.keep_ms = max(life.keep_ms, clock)
         if not life.living:
+            self._lives.partials.touch(life, life.rows)
             life.living = True
-            self._lives.touch(life.rows)
         metric_id = _metric_id(DEFAULT_APP, message)
         if self._lives.known(metric_id) not in life.rows and len(life.rows) >= self._settings.max_metrics:
             self._lives.limit(life, METRICS_PER_LIFE, record, clock)
@@ -93,8 +98,8 @@ class Rows:
             return [("the sum over this counter's restarts leaves 64 bits", None)]
         if restarted:
             self._lives.event("restart", life, record, clock, message.name)
+        self._lives.partials.touch(life, (number,))
         life.rows[number] = Row(0, 0, (total, message.value))
-        self._lives.touch([number])
         return []
 
     def tombstone(self, instance: str, record: Record, clock: int) -> None:
@@ -102,11 +107,12 @@ class Rows:
 
         What has retired is in the base by now, and stays there.
         """
+        self._lives.dirty.add(instance)
         for life in list(self._lives.of(instance)):
             every = set(life.parts) or {0}
             parts = {part for part in every if not _includes(life, part, record)}
             gone = [number for number, row in life.rows.items() if row.part in parts]
-            self._lives.touch(gone)
+            self._lives.partials.touch(life, gone)
             if gone:
                 self._lives.event("tombstone", life, record, clock)
             for number in gone:
@@ -142,6 +148,7 @@ class Rows:
                     beyond += 1
                     continue
                 number = self._lives.number(metric_id)  # only now: what is refused takes no room
+                self._lives.partials.touch(life, (number,))
                 life.rows[number] = Row(snapshot.part, snapshot.seq, values, sketch)
             elif row.part != snapshot.part:
                 reason = f"the metric was in part {row.part} of this life and is now in part {snapshot.part}"
@@ -152,9 +159,9 @@ class Rows:
                 refused.append((reason, _text(metric)))
                 continue
             else:
+                self._lives.partials.touch(life, (number,))
                 row.seq, row.sketch = snapshot.seq, sketch
                 row.values = merge_values(metric.type, row.values, values)
-            self._lives.touch([number])
         if beyond:
             most = self._settings.max_metrics
             refused.append((f"limit: {beyond} metrics beyond the {most} that a life may have", None))

@@ -8,12 +8,13 @@ from tallystream.aggregator.table.kinds import Values
 from tallystream.aggregator.table.retired import Base
 from tallystream.reporter.errors import TallystreamError
 
-STATE_VERSION = 5
-READABLE = (3, 4, 5)
+STATE_VERSION = 6
+READABLE = (3, 4, 5, 6)
 """The versions that can be read: what later ones added has defaults.
 
 Version 3 published no rows: the next batch publishes all. Before 5 only stale records were counted: the other counts
-begin where this version takes over.
+begin where this version takes over. Before 6 a batch stored the whole state as one value (tallystream.aggregator.
+table.log).
 """
 
 MetricId = tuple[str, str, str, tuple[tuple[str, str], ...]]
@@ -138,14 +139,31 @@ def unpack(data: bytes) -> State:
     Raises:
         StateVersionError: another version wrote it, or it is damaged.
     """
+    version = version_of(data)
+    if version not in READABLE:
+        raise StateVersionError(
+            f"state: version {version!r} is not {STATE_VERSION}, this aggregator's; use the aggregator that wrote it."
+        )
     try:
-        version = _versions.decode(data).version
-        if version in READABLE:
-            state = _decoder.decode(data)
-            state.version = STATE_VERSION
-            return state
+        state = _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise StateVersionError(f"state: it is damaged ({error}); the checkpoint can't be used.") from error
-    raise StateVersionError(
-        f"state: version {version!r} is not {STATE_VERSION}, this aggregator's; use the aggregator that wrote it."
-    )
+        raise damaged(error) from error
+    state.version = STATE_VERSION
+    return state
+
+
+def version_of(data: bytes) -> int:
+    """Return the version of what was stored.
+
+    Raises:
+        StateVersionError: it is damaged.
+    """
+    try:
+        return _versions.decode(data).version
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise damaged(error) from error
+
+
+def damaged(error: object) -> StateVersionError:
+    """Return the error that says what is wrong with what was stored."""
+    return StateVersionError(f"state: it is damaged ({error}); the checkpoint can't be used.")

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from tallystream.aggregator.table.inputs import Good, Record, Unreadable, read_key, read_value
 from tallystream.aggregator.table.kinds import fits
 from tallystream.aggregator.table.leaving import advance, everything, leave
@@ -17,16 +19,12 @@ from tallystream.aggregator.table.outputs import DeadLetter, Event, Offsets, Tot
 from tallystream.aggregator.table.published import shard_row
 from tallystream.aggregator.table.rows import Rows
 from tallystream.aggregator.table.settings import TableSettings
-from tallystream.aggregator.table.sketches import SKETCHED, quantiles
-from tallystream.aggregator.table.summing import sum_lives
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tallystream.aggregator.table.published import Published
-    from tallystream.aggregator.table.retired import Base
-    from tallystream.aggregator.table.sketches import Part
-    from tallystream.aggregator.table.state import Life, Row, State
+    from tallystream.aggregator.table.state import State
 
 
 __all__ = ["Changes", "Table", "TableSettings"]
@@ -55,9 +53,14 @@ class Table:
         self._rows = Rows(self._lives, self._settings)
         self._advanced: list[Published] = []
         self._moved = False
+        self._bases: set[int] = set()
+        self._metrics = len(state.metrics)
 
     def begin(self) -> None:
         """Begin a batch: what left in one before, and so has been written, goes a step on."""
+        for leaving in self.state.leaving:
+            self._lives.partials.absorbed(leaving.life)
+            self._bases.update(leaving.life.rows)
         self._advanced += advance(self.state)
 
     def apply(self, records: Iterable[Record]) -> None:
@@ -76,8 +79,9 @@ class Table:
         """
         for life in self._lives:
             if life.living and self.state.clocks[life.partition] + ahead_ms >= life.deadline_ms:
+                self._lives.partials.touch(life, life.rows)
+                self._lives.dirty.add(life.instance)
                 life.living = False
-                self._lives.touch(life.rows)
                 # The moment of falling silent, not of noticing it: a batch that runs twice writes the same point.
                 self.state.out_ms = max(self.state.out_ms, life.deadline_ms)
 
@@ -91,13 +95,21 @@ class Table:
         self._lives.retire_all()
         left = leave(self.state)
         if not self.state.published:
-            for number in range(len(self.state.metrics)):
-                self._lives.touch([number])
-        totals = self._totals(self._lives.take_touched())
+            self._lives.partials.tell(range(len(self.state.metrics)))
+        totals = self._totals(self._lives.partials.settle())
         changes = Changes(totals, list(self._dead), list(self._lives.events), self._published(left))
         self._dead.clear()
         self._lives.events.clear()
         return changes
+
+    def take_difference(self) -> State:
+        """Return what of the state has changed since the last call, as a state (tallystream.aggregator.table.log)."""
+        state = self.state
+        lives = {instance: state.lives.get(instance, []) for instance in self._lives.dirty}
+        base = {number: state.base[number] for number in self._bases}
+        metrics, self._metrics = state.metrics[self._metrics :], len(state.metrics)
+        self._lives.dirty, self._bases = set(), set()
+        return msgspec.structs.replace(state, metrics=metrics, lives=lives, base=base)
 
     def _tick(self, record: Record) -> int:
         state, partition = self.state, record.clock_name
@@ -142,35 +154,28 @@ class Table:
         # Last: what it says is included has been written before it.
         return [*rows.values(), shard_row(self.state)]
 
-    def _totals(self, touched: dict[int, list[tuple[Life, Row]]]) -> list[Total]:
+    def _totals(self, touched: set[int]) -> list[Total]:
         totals = []
         offsets: Offsets = {}
         for partition, offset in self.state.offsets.items():
             topic, _, index = partition.rpartition(":")
             offsets.setdefault(topic, {})[index] = offset
-        leaving = {id(leaving.life) for leaving in self.state.leaving}
         for number in sorted(touched, key=self.state.metrics.__getitem__):
-            metric = self.state.metrics[number]
+            metric, partial = self.state.metrics[number], self._lives.partials[number]
             base = self.state.base.get(number)
-            rows = [(row.values, life.current(row)) for life, row in touched[number]]
-            living = [life.instance for life, row in touched[number] if life.current(row)]
-            retired = sum(1 for life, _ in touched[number] if id(life) in leaving) + (base.lives if base else 0)
             try:
-                summed = sum_lives(metric[2], rows, base)
+                summed = partial.totals(base)
             except OverflowError:
                 summed = {}
             if summed and fits(summed):
-                if metric[2] in SKETCHED:
-                    summed |= quantiles(_parts(touched[number], base))
-                totals.append(Total(metric, summed, len(living), len(set(living)), self.state.out_ms, offsets, retired))
+                retired = partial.leaving + (base.lives if base else 0)
+                summed |= partial.quantiles(base)
+                totals.append(
+                    Total(metric, summed, partial.lives, partial.instances, self.state.out_ms, offsets, retired)
+                )
                 if number in self.state.overflowed:
                     self.state.overflowed.remove(number)
             elif number not in self.state.overflowed:
                 self.state.overflowed.append(number)
                 self._lives.events.append(Event("overflow", metric[0], "", "", self.state.out_ms, detail=metric[1]))
         return totals
-
-
-def _parts(rows: list[tuple[Life, Row]], base: Base | None) -> list[Part]:
-    parts = [(row.values[0], row.sketch) for _, row in rows]
-    return parts if base is None else [*parts, (base.values[0], base.sketch)]

@@ -1,0 +1,41 @@
+"""A shard's log in Spark's state: the head is its one value, the entries a map by number."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
+
+
+class SparkStore:
+    """`tallystream.aggregator.table.log.Store` over the state of the key that Spark is handling.
+
+    Delivery: what is added and set in a batch is there for the next one if, and only if, the batch was committed.
+    """
+
+    def __init__(self, handle: StatefulProcessorHandle) -> None:
+        self._head = handle.getValueState("table", "packed binary")
+        self._entries = handle.getMapState("log", "number long", "packed binary")
+
+    def head(self) -> bytes | None:
+        """Return the head."""
+        stored = self._head.get()
+        return None if stored is None else bytes(stored[0])
+
+    def set_head(self, head: bytes) -> None:
+        """Replace the head."""
+        self._head.update((head,))
+
+    def entry(self, number: int) -> bytes | None:
+        """Return an entry."""
+        stored = self._entries.getValue((number,))
+        return None if stored is None else bytes(stored[0])
+
+    def add(self, number: int, entry: bytes) -> None:
+        """Add an entry."""
+        self._entries.updateValue((number,), (entry,))
+
+    def clear(self) -> None:
+        """Remove all entries."""
+        self._entries.clear()

@@ -1,0 +1,131 @@
+"""What many lives of one metric add up to, kept up to date life by life: the arithmetic of rules 4 to 7 and 9.
+
+Each value can be taken out again, so a batch costs what it changes, whatever the number of lives. What shards of
+instances have of one metric merges into the metric's sum (rule 2 of docs/table.md knows no shards).
+"""
+
+from __future__ import annotations
+
+import operator
+from fractions import Fraction
+from typing import TYPE_CHECKING, NamedTuple
+
+from tallystream.aggregator.table.exact import Extreme, Sum
+from tallystream.aggregator.table.kinds import MOMENTARY, RATES, STORED, Totals, Values, greatest, least
+from tallystream.aggregator.table.sketches import SKETCHED, Merged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tallystream.aggregator.table.retired import Base
+
+Cell = Sum | Extreme
+
+_SUM, _LEAST, _GREATEST = range(3)
+_OPERATIONS = {
+    "value": (_SUM, _LEAST, _GREATEST),
+    "count": (_SUM,),
+    "sum": (_SUM,),
+    "min": (_LEAST,),
+    "max": (_GREATEST,),
+    "start": (_LEAST,),
+    "position": (_GREATEST,),
+    **dict.fromkeys(RATES, (_SUM,)),
+}
+_PLANS = {
+    kind: tuple(
+        (index, operation, field in MOMENTARY) for index, field in enumerate(fields) for operation in _OPERATIONS[field]
+    )
+    for kind, fields in STORED.items()
+}
+
+
+class Share(NamedTuple):
+    """What one life has of a metric; `current` tells whether its momentary values count."""
+
+    values: Values
+    current: bool
+    sketch: str | None = None
+
+
+class Partial:
+    """The sum of one metric over lives, less the base.
+
+    `lives` and `instances` count the living, `leaving` those that have retired and are not in the base yet.
+    """
+
+    __slots__ = ("cells", "instances", "kind", "leaving", "lives", "merged")
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.cells: list[Cell] = [_cell(operation) for _, operation, _ in _PLANS[kind]]
+        self.merged = Merged() if kind in SKETCHED else None
+        self.lives = self.instances = self.leaving = 0
+
+    def replace(self, old: Share | None, new: Share | None) -> None:
+        """Let one life's share go and another one, or a newer one of the same life, take its place."""
+        was = old is not None and old.current
+        now = new is not None and new.current
+        self.lives += now - was
+        for cell, (index, _, momentary) in zip(self.cells, _PLANS[self.kind], strict=True):
+            before = old.values[index] if old is not None and (was or not momentary) else None
+            after = new.values[index] if new is not None and (now or not momentary) else None
+            if before is not after:
+                cell.replace(before, after)
+        if self.merged is not None:
+            if old is not None:
+                self.merged.remove(old.values[0], old.sketch)
+            if new is not None:
+                self.merged.add(new.values[0], new.sketch)
+
+    @property
+    def lost(self) -> bool:
+        """Whether an extreme has to be looked for among all lives."""
+        return any(isinstance(cell, Extreme) and cell.lost for cell in self.cells)
+
+    def look(self, shares: Iterable[Share]) -> None:
+        """Find the extremes that are lost among the shares of all lives."""
+        known = list(shares)
+        for cell, (index, operation, momentary) in zip(self.cells, _PLANS[self.kind], strict=True):
+            if isinstance(cell, Extreme) and cell.lost:
+                column = [share.values[index] for share in known if share.current or not momentary]
+                cell.found(least(column) if operation == _LEAST else greatest(column))
+
+    def totals(self, base: Base | None) -> Totals:
+        """Return the summed fields, with the base in them.
+
+        Raises:
+            OverflowError: a float sum leaves the range of floats.
+        """
+        totals: Totals = {}
+        cells = iter(self.cells)
+        for index, field in enumerate(STORED[self.kind]):
+            kept = base.values[index] if base is not None and field not in MOMENTARY else None
+            cell = next(cells)
+            if field == "value":
+                totals |= {"sum": _read(cell), "min": _read(next(cells)), "max": _read(next(cells))}
+                totals["number"] = self.lives
+            elif field == "count":
+                totals[field] = int(_read(cell) or 0) + int(kept or 0)
+            elif field == "sum" and base is not None and isinstance(cell, Sum):
+                totals[field] = cell.value(Fraction(base.total), floats=base.floats)
+            elif isinstance(cell, Extreme):
+                better = least if cell.better is operator.lt else greatest
+                totals[field] = better((cell.value, kept))
+            else:
+                totals[field] = _read(cell)
+        return totals
+
+    def quantiles(self, base: Base | None) -> Totals:
+        """Return p50 to p999 of everything that was counted, nothing where a sketch is missing."""
+        if self.merged is None:
+            return {}
+        return self.merged.quantiles(*(() if base is None else ((base.values[0], base.sketch),)))
+
+
+def _cell(operation: int) -> Cell:
+    return Sum() if operation == _SUM else Extreme(operator.lt if operation == _LEAST else operator.gt)
+
+
+def _read(cell: Cell) -> int | float | None:
+    return cell.value() if isinstance(cell, Sum) else cell.value

@@ -1,0 +1,169 @@
+"""The log of a shard's table: what is stored is the table, whoever goes on with it, whenever it is copied."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from support.schedules import RETIRE_AFTER_MS, Written, cut, cuts, play, schedules
+from tallystream.aggregator.table import Changes, Record, State, StateVersionError, Table, TableSettings, log, pack
+from tallystream.aggregator.table.log import load
+
+SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000, max_metrics=8)
+MET = TableSettings()
+
+
+class Kept:
+    """A store in memory."""
+
+    def __init__(self) -> None:
+        self.heads: list[bytes] = []
+        self.entries: dict[int, bytes] = {}
+
+    def head(self) -> bytes | None:
+        """The newest head."""
+        return self.heads[-1] if self.heads else None
+
+    def set_head(self, head: bytes) -> None:
+        """Replace the head."""
+        self.heads = [head]
+
+    def entry(self, number: int) -> bytes | None:
+        """An entry, None where there is none."""
+        return self.entries.get(number)
+
+    def add(self, number: int, entry: bytes) -> None:
+        """Add an entry."""
+        self.entries[number] = entry
+
+    def clear(self) -> None:
+        """Remove the entries, not the head."""
+        self.entries.clear()
+
+
+def run(table: Table, batch: list[Written]) -> Changes:
+    """Run one batch."""
+    table.begin()
+    in_order = sorted(batch, key=lambda record: (record.partition, record.offset))
+    table.apply(Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in in_order)
+    table.notice_silence()
+    return table.changes()
+
+
+def snapshot(life: int, count: int) -> Record:
+    """Return a record of a counter."""
+    value = (
+        f'{{"v":1,"app":"a","life":"01HF7YAT00{life:016d}","part":0,"seq":1,"ts":0,"every_ms":1000,"final":false,'
+        f'"metrics":[{{"name":"n","type":"counter","count":{count}}}]}}'
+    )
+    return Record("metrics", 0, life, 1_700_000_000_000, f"app-{life}".encode(), value.encode())
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(schedules, cuts, st.integers(0, 2**32))
+def test_a_table_goes_on_the_same_from_memory_and_from_its_log(
+    schedule: list[int], sizes: list[int], seed: int
+) -> None:
+    """After every batch the log holds the state, and both say the same of the next one, however often it is copied."""
+    chance = random.Random(seed)
+    store, stored = Kept(), load(Kept(), SETTINGS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log, "COPY_FLOOR", chance.choice([0, 1_000, 100_000]))
+        patch.setattr(log, "MOST_ENTRIES", chance.choice([1, 3, 1_000]))
+        patch.setattr(log, "CHUNK", chance.choice([1, 2, 1_000]))
+        for batch in cut(play(schedule), sizes):
+            read = load(store, SETTINGS)
+            assert read.table.state == stored.table.state
+            assert _by_key(run(read.table, batch)) == _by_key(run(stored.table, batch))
+            chance.choice([read, stored]).save(store)  # in whichever worker the batch was committed
+            if not stored.is_still(store):
+                stored = load(store, SETTINGS)
+
+
+def test_a_batch_stores_what_it_changes_not_the_table() -> None:
+    """One instance of a thousand changes: its entry is a small part of the copy; the size is that of all of them."""
+    store = Kept()
+    stored = load(store, MET)
+    stored.table.apply(snapshot(number, 1) for number in range(1000))
+    stored.table.changes()
+    stored.save(store)
+    before = stored.bytes
+    stored.table.apply([snapshot(5000, 1)])
+    stored.table.changes()
+    stored.save(store)
+    assert 0 < stored.bytes - before < before / 100
+    assert stored.bytes == sum(map(len, store.entries.values()))
+    assert len(load(store, MET).table.state.lives) == 1001
+
+
+def test_a_table_in_memory_is_no_table_any_more_once_another_batch_was_stored() -> None:
+    """The head has a token of its own for every batch: two workers never both take theirs for what is stored."""
+    store = Kept()
+    first = load(store, MET)
+    first.save(store)
+    second = load(store, MET)
+    assert first.is_still(store)
+    assert not load(Kept(), MET).is_still(store)
+    second.save(store)
+    assert not first.is_still(store)
+    assert second.is_still(store)
+
+
+def test_a_state_of_the_version_before_is_gone_on_with() -> None:
+    """It was one value, the whole state; the first batch stores it as a log."""
+    old = load(Kept(), MET)
+    old.table.apply([snapshot(1, 5)])
+    old.table.changes()
+    store = Kept()
+    store.set_head(pack(_of_version(old.table.state, 5)))
+    stored = load(store, MET)
+    assert stored.table.state.lives == old.table.state.lives
+    stored.save(store)
+    assert load(store, MET).table.state == stored.table.state
+
+
+def test_a_seed_is_asked_for_only_where_nothing_is_stored() -> None:
+    """A shard begins with its seed once."""
+    seeded = Table(State())
+    seeded.apply([snapshot(1, 5)])
+    packed = pack(seeded.state)
+    store = Kept()
+    stored = load(store, MET, lambda: packed)
+    assert stored.table.state == seeded.state
+    stored.save(store)
+    assert len(load(store, MET, pytest.fail).table.state.lives) == 1
+
+
+def test_a_missing_or_damaged_entry_is_refused() -> None:
+    """A log with a hole is never a smaller table; nor is one of a later version, or a head that is none."""
+    store, stored = Kept(), load(Kept(), MET)
+    for number in range(4):
+        stored.table.apply([snapshot(number, 1)])
+        stored.table.changes()
+        stored.save(store)
+    for number in store.entries:
+        for damage in (None, store.entries[number][:-1], b""):
+            broken = Kept()
+            broken.heads = store.heads
+            broken.entries = {**store.entries, number: damage}  # type: ignore[dict-item]  # as an entry that is gone
+            with pytest.raises(StateVersionError, match="damaged"):
+                load(broken, MET)
+    for head, said in ((b"\x93", "damaged"), (b"\x91\x07", "version 7"), (b"\x91\x06", "damaged")):
+        store.set_head(head)
+        with pytest.raises(StateVersionError, match=said):
+            load(store, MET)
+
+
+def _of_version(state: State, version: int) -> State:
+    state.version = version
+    return state
+
+
+def _by_key(changes: Changes) -> Any:
+    """What a batch says, without the order of what is independent of each other."""
+    rows = {row.key: row.value(epoch=1, batch=1) for row in changes.rows}
+    return changes.totals, changes.dead, sorted(changes.events), rows
