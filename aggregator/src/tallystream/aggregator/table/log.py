@@ -129,10 +129,10 @@ def load(store: Store, settings: TableSettings, seed: Callable[[], bytes | None]
     data = store.head()
     if data is None or version_of(data) < STATE_VERSION:  # before, the head was the whole state
         whole = data if data is not None else seed()
-        state = State() if whole is None else unpack(whole)
-        return Stored(Table(state, settings), Head(STATE_VERSION, "", 0, 0, 0, 0, 0))
+        begun = State() if whole is None else unpack(whole)
+        return Stored(Table(begun, settings), Head(STATE_VERSION, "", 0, 0, 0, 0, 0))
     head = _head(data)
-    state = None
+    state: State | None = None
     for number in range(head.first, head.last + 1):
         entry = store.entry(number)
         if entry is None:
