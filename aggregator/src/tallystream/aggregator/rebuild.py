@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING
 import msgspec
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from tallystream.aggregator import sums
+from tallystream.aggregator import ledger, sums
+from tallystream.aggregator.layout import Layout, require_layout, write_layout
 from tallystream.aggregator.reading import read_topic
 from tallystream.aggregator.seed import Seed, seed_path, write_seed
-from tallystream.aggregator.table.rebuild import Rebuilt, Standing, behind, restore
+from tallystream.aggregator.table.combined import combine
+from tallystream.aggregator.table.combining import pack as pack_combined
+from tallystream.aggregator.table.rebuild import Rebuilt, behind, included_by_all, restore
+from tallystream.aggregator.table.standing import Standing
 from tallystream.aggregator.table.state import pack
 from tallystream.aggregator.topics import Topics
 from tallystream.reporter.errors import ConfigError, TallystreamError
@@ -31,13 +35,21 @@ TOLD_EVERY = 100_000
 
 @dataclass(frozen=True, slots=True)
 class RebuildSettings:
-    """What `tallystream rebuild` may be told. `checkpoint` is a new one; `accept_partial` takes what can be had."""
+    """What `tallystream rebuild` may be told. `checkpoint` is a new one; `accept_partial` takes what can be had.
+
+    `shards` cuts the table into more of them, `partitions` spreads them over so many of Spark's; None leaves them.
+    """
 
     bootstrap_servers: str
     checkpoint: Path
     topic_prefix: str = ""
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     accept_partial: bool = False
+    shards: int | None = None
+    partitions: int | None = None
+
+    def __post_init__(self) -> None:
+        require_layout(self.shards, self.partitions, option="--partitions")
 
 
 def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
@@ -53,7 +65,7 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
     kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
     try:
         standing = _read_table(topics, kafka, say)
-        rebuilt = restore(standing, _summed(topics, kafka))
+        rebuilt = restore(standing, _summed(topics, kafka), shards=settings.shards, finished=_finished(topics, kafka))
         offsets = _next_offsets(rebuilt, topics, kafka, accept_partial=settings.accept_partial)
     except KafkaException as error:
         raise TallystreamError(f"broker {settings.bootstrap_servers}: {error.args[0]}") from error
@@ -64,12 +76,18 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
             f"the rows of {len(rebuilt.omitted)} lives were too large to be published, the first is "
             f"{list(rebuilt.omitted[0])}: their counts are lost; give the option to go on without them",
         )
-    state = rebuilt.state
-    lives = sum(map(len, state.lives.values())) + len(state.leaving)
-    retired = sum(base.lives for base in state.base.values())
+    states = rebuilt.states
+    lives = sum(len(known) for state in states for known in state.lives.values())
+    leaving = sum(len(state.leaving) for state in states)
+    metrics = len({metric for state in states for metric in state.metrics})
+    retired = sum(base.lives for state in states for base in state.base.values())
     path = seed_path(settings.checkpoint)
-    write_seed(path, Seed(pack(state), offsets, rebuilt.epoch))
-    say(f"{lives} lives, {len(state.metrics)} metrics, a base of {retired} retired rows; seed {path}")
+    combined = [list(pack_combined(group)) for group in combine(states)] if len(states) > 1 else []
+    layout = Layout(len(states), settings.partitions or len(states))
+    write_seed(path, Seed([pack(state) for state in states], offsets, rebuilt.epoch, combined))
+    write_layout(settings.checkpoint, layout)
+    say(f"{lives + leaving} lives, {metrics} metrics, a base of {retired} retired rows; seed {path}")
+    say(f"{layout.shards} shards on {layout.partitions} partitions of Spark's state")
     say(f"{topics.metrics} is read on from {offsets}; sums are published anew by the first batch")
     say("not given back: events and dead letters that the last, unfinished batch had not written yet")
     say(f"start it with: tallystream aggregate --checkpoint {settings.checkpoint}")
@@ -98,6 +116,18 @@ def _summed(topics: Topics, kafka: Mapping[str, str]) -> Iterator[MetricId]:
         yield row.app, row.name, row.type, tuple(sorted(row.tags.items()))
 
 
+def _finished(topics: Topics, kafka: Mapping[str, str]) -> dict[str, int]:
+    """Return, for each partition, the next offset after the last batch of this table that the ledger calls finished."""
+    rows = [ledger.decode(value) for value in ledger.read_tail(topics.ledger, kafka)]
+    mine = [row for row in rows if row.query == ledger.QUERY]
+    begun = max((number for number, row in enumerate(mine) if row.kind == "opened" and row.start), default=0)
+    batches = [row for row in mine[begun:] if row.kind == "batch"]
+    if not batches:
+        return {}
+    newest = max(batches, key=lambda row: (row.epoch, row.batch))
+    return {f"{topic}:{p}": end for topic, ends in newest.end.items() for p, end in ends.items()}
+
+
 def _next_offsets(
     rebuilt: Rebuilt, topics: Topics, kafka: Mapping[str, str], *, accept_partial: bool
 ) -> dict[int, int]:
@@ -112,7 +142,8 @@ def _next_offsets(
         ends = {p: consumer.get_watermark_offsets(TopicPartition(topics.metrics, p), timeout=30) for p in partitions}
     finally:
         consumer.close()
-    included = {p: rebuilt.state.offsets.get(f"{topics.metrics}:{p}", -1) for p in partitions}
+    by_all = included_by_all(rebuilt.states)
+    included = {p: by_all.get(f"{topics.metrics}:{p}", -1) for p in partitions}
     beyond = {p: included[p] for p in partitions if included[p] >= ends[p][1]}
     if beyond:
         raise ConfigError(
@@ -121,7 +152,7 @@ def _next_offsets(
             f"it ends before what the table includes (partition → offset: {beyond}), so it was created anew: "
             "begin a new table with tallystream aggregate --from earliest",
         )
-    gaps = behind(rebuilt.state, {f"{topics.metrics}:{p}": low for p, (low, _) in ends.items()})
+    gaps = behind(by_all, {f"{topics.metrics}:{p}": low for p, (low, _) in ends.items()})
     if gaps and not accept_partial:
         raise ConfigError(
             "--accept-partial",

@@ -18,11 +18,16 @@ if TYPE_CHECKING:
 
 
 class Seed(msgspec.Struct, array_like=True):
-    """`packed` is the state; `offsets` maps partition of `metrics` → the next offset to read; `epoch` its writer's."""
+    """`shards` are the shards' states; `offsets` maps partition of `metrics` → the next offset to read.
 
-    packed: bytes
+    `epoch` is that of the table's last writer. `combined` are the groups of combiners, each in entries, where there
+    are several shards.
+    """
+
+    shards: list[bytes]
     offsets: dict[int, int]
     epoch: int
+    combined: list[list[bytes]] = []
 
 
 def seed_path(checkpoint: Path) -> Path:

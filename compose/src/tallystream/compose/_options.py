@@ -37,6 +37,10 @@ Kafka = Annotated[
 ]
 MaxRecords = Annotated[int, typer.Option(help="How many records a batch takes at most.")]
 TriggerMs = Annotated[int, typer.Option(help="Milliseconds from one batch to the next; 0 for as fast as possible.")]
+Shards = Annotated[int | None, typer.Option(help="Shards of instances that a new table is cut into; 1 if not given.")]
+StatePartitions = Annotated[
+    int | None, typer.Option(help="Partitions of Spark's state that the shards are spread over; as many if not given.")
+]
 Master = Annotated[str, typer.Option(help="Spark's master; spark-submit's own stands.")]
 DriverMemory = Annotated[str, typer.Option(help="The heap of Spark's driver.")]
 ReadyFile = Annotated[Path | None, typer.Option(help="A file that is created as soon as the command does its work.")]

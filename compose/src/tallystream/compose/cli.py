@@ -84,6 +84,8 @@ def aggregate(
     retire_after_h: Annotated[
         float, typer.Option(help="Hours after which a life that was not heard from is retired.")
     ] = 24.0,
+    shards: o.Shards = None,
+    state_partitions: o.StatePartitions = None,
     master: o.Master = "local[2,4]",
     driver_memory: o.DriverMemory = "1g",
     http_port: o.HttpPort = None,
@@ -113,6 +115,8 @@ def aggregate(
         ready_file=ready_file,
         master=master,
         driver_memory=driver_memory,
+        shards=shards,
+        partitions=state_partitions,
     )
     raise typer.Exit(run(settings))
 
@@ -127,6 +131,13 @@ def rebuild(
     accept_partial: Annotated[
         bool, typer.Option("--accept-partial", help="Go on though something was deleted that the table lacks.")
     ] = False,
+    shards: Annotated[
+        int | None, typer.Option(help="Cut the table into more shards of instances; those that it has if not given.")
+    ] = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option(help="Partitions of Spark's state that the shards are spread over; as many if not given."),
+    ] = None,
 ) -> None:
     """Make a lost table again from metrics-table, as the beginning of a new checkpoint."""
     from tallystream.aggregator.rebuild import RebuildSettings, run
@@ -137,6 +148,8 @@ def rebuild(
         topic_prefix=topic_prefix,
         kafka=o.kafka_options(kafka, os.environ),
         accept_partial=accept_partial,
+        shards=shards,
+        partitions=partitions,
     )
     raise typer.Exit(run(settings, typer.echo))
 

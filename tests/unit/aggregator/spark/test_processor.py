@@ -12,9 +12,9 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 from tallystream.aggregator import sums
 from tallystream.aggregator.spark.processor import INPUT_COLUMNS, TableProcessor, batch_id
 from tallystream.aggregator.spark.store import SparkStore
-from tallystream.aggregator.table.log import load
 from tallystream.aggregator.table.published import ShardRow
 from tallystream.aggregator.table.state import State, pack
+from tallystream.aggregator.table.stored import load
 from tallystream.aggregator.table.table import TableSettings
 from tallystream.aggregator.topics import Topics
 from tallystream.reporter import record

@@ -9,40 +9,24 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from support.kept import Kept
 from support.schedules import RETIRE_AFTER_MS, Written, cut, cuts, play, schedules
-from tallystream.aggregator.table import Changes, Record, State, StateVersionError, Table, TableSettings, log, pack
-from tallystream.aggregator.table.log import load
+from tallystream.aggregator.table import (
+    Changes,
+    Record,
+    State,
+    StateVersionError,
+    Table,
+    TableSettings,
+    log,
+    pack,
+    unpack,
+)
+from tallystream.aggregator.table import stored as stored_
+from tallystream.aggregator.table.stored import load
 
 SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000, max_metrics=8)
 MET = TableSettings()
-
-
-class Kept:
-    """A store in memory."""
-
-    def __init__(self) -> None:
-        self.heads: list[bytes] = []
-        self.entries: dict[int, bytes] = {}
-
-    def head(self) -> bytes | None:
-        """The newest head."""
-        return self.heads[-1] if self.heads else None
-
-    def set_head(self, head: bytes) -> None:
-        """Replace the head."""
-        self.heads = [head]
-
-    def entry(self, number: int) -> bytes | None:
-        """An entry, None where there is none."""
-        return self.entries.get(number)
-
-    def add(self, number: int, entry: bytes) -> None:
-        """Add an entry."""
-        self.entries[number] = entry
-
-    def clear(self) -> None:
-        """Remove the entries, not the head."""
-        self.entries.clear()
 
 
 def run(table: Table, batch: list[Written]) -> Changes:
@@ -74,13 +58,13 @@ def test_a_table_goes_on_the_same_from_memory_and_from_its_log(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log, "COPY_FLOOR", chance.choice([0, 1_000, 100_000]))
         patch.setattr(log, "MOST_ENTRIES", chance.choice([1, 3, 1_000]))
-        patch.setattr(log, "CHUNK", chance.choice([1, 2, 1_000]))
+        patch.setattr(stored_, "CHUNK", chance.choice([1, 2, 1_000]))
         for batch in cut(play(schedule), sizes):
             read = load(store, SETTINGS)
             assert read.table.state == stored.table.state
             assert _by_key(run(read.table, batch)) == _by_key(run(stored.table, batch))
             chance.choice([read, stored]).save(store)  # in whichever worker the batch was committed
-            if not stored.is_still(store):
+            if not stored.log.is_still(store):
                 stored = load(store, SETTINGS)
 
 
@@ -91,12 +75,12 @@ def test_a_batch_stores_what_it_changes_not_the_table() -> None:
     stored.table.apply(snapshot(number, 1) for number in range(1000))
     stored.table.changes()
     stored.save(store)
-    before = stored.bytes
+    before = stored.log.size
     stored.table.apply([snapshot(5000, 1)])
     stored.table.changes()
     stored.save(store)
-    assert 0 < stored.bytes - before < before / 100
-    assert stored.bytes == sum(map(len, store.entries.values()))
+    assert 0 < stored.log.size - before < before / 100
+    assert stored.log.size == sum(map(len, store.entries.values()))
     assert len(load(store, MET).table.state.lives) == 1001
 
 
@@ -106,11 +90,11 @@ def test_a_table_in_memory_is_no_table_any_more_once_another_batch_was_stored() 
     first = load(store, MET)
     first.save(store)
     second = load(store, MET)
-    assert first.is_still(store)
-    assert not load(Kept(), MET).is_still(store)
+    assert first.log.is_still(store)
+    assert not load(Kept(), MET).log.is_still(store)
     second.save(store)
-    assert not first.is_still(store)
-    assert second.is_still(store)
+    assert not first.log.is_still(store)
+    assert second.log.is_still(store)
 
 
 def test_a_state_of_the_version_before_is_gone_on_with() -> None:
@@ -130,9 +114,8 @@ def test_a_seed_is_asked_for_only_where_nothing_is_stored() -> None:
     """A shard begins with its seed once."""
     seeded = Table(State())
     seeded.apply([snapshot(1, 5)])
-    packed = pack(seeded.state)
     store = Kept()
-    stored = load(store, MET, lambda: packed)
+    stored = load(store, MET, lambda: unpack(pack(seeded.state)))
     assert stored.table.state == seeded.state
     stored.save(store)
     assert len(load(store, MET, pytest.fail).table.state.lives) == 1

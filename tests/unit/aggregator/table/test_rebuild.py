@@ -15,8 +15,9 @@ from support.topic import DAY_MS, Topic, counter, gauge
 from tallystream.aggregator.table import Record, State, Table, TableSettings, pack, unpack
 from tallystream.aggregator.table.kinds import mean
 from tallystream.aggregator.table.published import LifeId, ShardRow
-from tallystream.aggregator.table.rebuild import RebuildError, Standing, behind, restore
+from tallystream.aggregator.table.rebuild import behind, restore
 from tallystream.aggregator.table.sketches import SHARES
+from tallystream.aggregator.table.standing import RebuildError, Standing
 from tallystream.reporter.ulid import new_ulid
 
 if TYPE_CHECKING:
@@ -85,9 +86,9 @@ class System:
             standing.take(key, value)
         found = restore(standing, self.summed)
         self.epoch = found.epoch + 1
-        self.packed = pack(found.state)
+        self.packed = pack(found.states[0])
         self.sums = {}  # published anew
-        at = {partition: found.state.offsets.get(f"metrics:{partition}", -1) for partition in (0, 1)}
+        at = {partition: found.states[0].offsets.get(f"metrics:{partition}", -1) for partition in (0, 1)}
         return [record for record in self.records if record.offset > at[record.partition]]
 
 
@@ -158,7 +159,7 @@ def test_a_state_of_the_version_before_publishes_all_its_rows_once() -> None:
         for life in lives:
             life.places.clear()
     topic.append(b"script", b'{"name":"n","value":4}')
-    state = restore(standing(topic)).state
+    state = restore(standing(topic)).states[0]
     assert {life.instance: [row.values for row in life.rows.values()] for (life,) in state.lives.values()} == {
         "app-1": [(5,), (2.5,)],
         "script": [(4, 4)],
@@ -203,14 +204,14 @@ def test_the_only_row_of_a_key_counts_wherever_it_stands() -> None:
     found = Standing()
     found.take(shard.key, shard.value(epoch=3, batch=9))
     found.take(row.key, row.value(epoch=1, batch=2))
-    assert restore(found).state.lives.keys() == {"app-1"}
+    assert restore(found).states[0].lives.keys() == {"app-1"}
 
 
 def test_records_that_were_deleted_before_the_rebuild_are_counted() -> None:
     """The topic must still have the record after the last one that the shard includes."""
     state = State(offsets={"metrics:0": 41})
-    assert behind(state, {"metrics:0": 42, "metrics:1": 0}) == {}
-    assert behind(state, {"metrics:0": 50, "metrics:1": 7}) == {"metrics:0": 8, "metrics:1": 7}
+    assert behind(state.offsets, {"metrics:0": 42, "metrics:1": 0}) == {}
+    assert behind(state.offsets, {"metrics:0": 50, "metrics:1": 7}) == {"metrics:0": 8, "metrics:1": 7}
 
 
 def test_a_life_goes_in_three_steps_a_batch_each() -> None:

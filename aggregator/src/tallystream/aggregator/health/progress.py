@@ -21,7 +21,7 @@ OBSERVED = "table"
 """The name under which a batch's records of the shards are observed: `{"table": {"shards": [JSON, …]}}`."""
 
 _TOTALS = {"records": "records", "stale": "stale", "dead_letters": "dead", "retired": "retired"}
-_NOW = ("lives", "living", "instances", "rows", "metrics", "state_bytes")
+_NOW = ("lives", "living", "instances", "rows", "state_bytes")
 _shard = msgspec.json.Decoder(ShardRow)
 
 
@@ -77,6 +77,8 @@ class Progress:
             figures.set(f"tallystream.table.{name}", sum(getattr(row, field) for row in shards))
         for name in _NOW:
             figures.set(f"tallystream.table.{name}", sum(getattr(row, name) for row in shards))
+        # Shards share their metrics: how many there are is known where there is one shard, else as a lower bound.
+        figures.set("tallystream.table.metrics", max(row.metrics for row in shards))
         figures.set("tallystream.epoch", max(row.epoch for row in shards))
         clocks: dict[str, int] = {}
         for row in shards:

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tallystream.aggregator.health import Health
+from tallystream.aggregator.layout import layout_of
 from tallystream.aggregator.lease import Lease
 from tallystream.aggregator.login import log_in
 from tallystream.aggregator.spark.beginning import beginning, seed_of
@@ -55,6 +56,7 @@ def run(settings: AggregateSettings) -> int:
         try:
             log_in(kafka)
             create_topics(AdminClient(dict(kafka)), topics)
+            layout = layout_of(settings.checkpoint, settings.shards, settings.partitions)
             health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
             beginning(settings, topics, kafka)  # what can't be is said before anything is waited for
             lease = Lease(topics.ledger, kafka, prefix=settings.topic_prefix)
@@ -64,8 +66,8 @@ def run(settings: AggregateSettings) -> int:
                 "tallystream aggregate",
                 master=settings.master,
                 driver_memory=settings.driver_memory,
-                # One shard: one group, so one task; a second partition would only be one more state store to commit.
-                conf={"spark.sql.shuffle.partitions": "1"},
+                # A partition more than there are shards would only be one more state store to commit.
+                conf={"spark.sql.shuffle.partitions": str(layout.partitions)},
             )
             stack.callback(end_session, session)
             session.streams.addListener(HealthListener(health))
@@ -76,15 +78,21 @@ def run(settings: AggregateSettings) -> int:
         except KafkaException as error:
             raise TallystreamError(f"broker {settings.bootstrap_servers}: {error.args[0]}") from error
         stack.callback(writing.close)
-        return _run(session, settings, topics, writing, stop)
+        return _run(session, settings, topics, writing, shards=layout.shards, stop=stop)
 
 
 def _run(
-    session: SparkSession, settings: AggregateSettings, topics: Topics, writing: Writing, stop: StopRequest
+    session: SparkSession,
+    settings: AggregateSettings,
+    topics: Topics,
+    writing: Writing,
+    *,
+    shards: int,
+    stop: StopRequest,
 ) -> int:
     log.info("aggregating %s into %s, epoch %d", topics.metrics, topics.agg, writing.epoch)
     query = (
-        _plan(session, settings, topics, begin=writing.begin, epoch=writing.epoch)
+        _plan(session, settings, topics, begin=writing.begin, epoch=writing.epoch, shards=shards)
         .writeStream.format("kafka")
         .options(**source_options(settings.bootstrap_servers, settings.kafka))
         .option("kafka.max.request.size", str(TABLE_RECORD_BYTES))
@@ -111,8 +119,10 @@ def _plan(
     *,
     begin: Mapping[int, int],
     epoch: int,
+    shards: int,
 ) -> DataFrame:
-    from tallystream.aggregator.spark.processor import OUTPUT, TableProcessor
+    from tallystream.aggregator.spark.combining import CombineProcessor
+    from tallystream.aggregator.spark.processor import OUTPUT, SHARD_OUTPUT, TableProcessor
 
     starting = json.dumps({topics.metrics: begin}) if begin else "earliest"
     source = (
@@ -125,12 +135,25 @@ def _plan(
         .load()
     )
     records = source.selectExpr(
-        "0 AS shard", "topic", "partition", "offset", "unix_millis(timestamp) AS timestamp_ms", "key", "value"
+        f"int(crc32(coalesce(key, X'')) % {shards}) AS shard",
+        "topic",
+        "partition",
+        "offset",
+        "unix_millis(timestamp) AS timestamp_ms",
+        "key",
+        "value",
     )
     out = records.groupBy("shard").transformWithStateInPandas(
-        statefulProcessor=TableProcessor(topics, settings.table, epoch=epoch, seed=seed_of(settings)),
-        outputStructType=OUTPUT,
+        statefulProcessor=TableProcessor(topics, settings.table, epoch=epoch, shards=shards, seed=seed_of(settings)),
+        outputStructType=OUTPUT if shards == 1 else SHARD_OUTPUT,
         outputMode="Update",
         timeMode="ProcessingTime",
     )
+    if shards > 1:
+        out = out.groupBy("combiner").transformWithStateInPandas(
+            statefulProcessor=CombineProcessor(topics, epoch=epoch, shards=shards, seed=seed_of(settings)),
+            outputStructType=OUTPUT,
+            outputMode="Update",
+            timeMode="None",
+        )
     return observed(out, topics.table)

@@ -16,8 +16,10 @@ from tallystream.aggregator.seed import read_seed
 from tallystream.aggregator.spark.store import SparkStore
 from tallystream.aggregator.table.batch import Batch, run_batch
 from tallystream.aggregator.table.inputs import Record
-from tallystream.aggregator.table.log import Stored, load
 from tallystream.aggregator.table.published import ShardRow
+from tallystream.aggregator.table.shards import encode, group_of
+from tallystream.aggregator.table.state import State, unpack
+from tallystream.aggregator.table.stored import Stored, load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,7 +31,10 @@ if TYPE_CHECKING:
     from tallystream.aggregator.topics import Topics
 
 OUTPUT = "topic string, key binary, value binary"
-_in_memory: dict[tuple[str, Any], Stored] = {}
+SHARD_OUTPUT = f"combiner int, {OUTPUT}"
+SAID = ""
+"""In the column `topic`: what a shard says, for its combiner alone."""
+_in_memory: dict[tuple[str, int], Stored] = {}
 """(name of `metrics-table`, shard) → the table as this process last stored it."""
 
 INPUT_COLUMNS = ("topic", "partition", "offset", "timestamp_ms", "key", "value")
@@ -46,6 +51,9 @@ def batch_id() -> int:
 class TableProcessor(StatefulProcessor):
     """Keeps one shard's table and emits rows of `metrics-agg`, `metrics-table`, `metrics-events` and `metrics-dead`.
 
+    With several `shards` it emits no sums but what the shard says of them; each row has the number of a combiner then,
+    which takes what is said and hands all else on (tallystream.aggregator.spark.combining).
+
     A shard that has no state yet begins with the one in `seed`, a file that a rebuild made, if there is one.
 
     Delivery: at least once, with absolute values: a batch that runs again writes the same sums under the same
@@ -58,12 +66,14 @@ class TableProcessor(StatefulProcessor):
         settings: TableSettings,
         *,
         epoch: int,
+        shards: int = 1,
         seed: Path | None = None,
         batch_id: Callable[[], int] = batch_id,
     ) -> None:
         self._topics = topics
         self._settings = settings
         self._epoch = epoch
+        self._shards = shards
         self._seed = seed
         self._batch_id = batch_id
 
@@ -101,24 +111,42 @@ class TableProcessor(StatefulProcessor):
         """Nothing is held open between batches."""
 
     def _run(self, key: Any, records: list[Record], times: TimerValues, *, expired: bool) -> pd.DataFrame:
-        place = (self._topics.table, key)
+        shard = int(key[0])
+        place = (self._topics.table, shard)
         stored = _in_memory.pop(place, None)  # while it is worked on, it is no table that could be gone on with
-        if stored is None or not stored.is_still(self._store):
-            stored = load(self._store, self._settings, self._seeded)
+        if stored is None or not stored.log.is_still(self._store):
+            stored = load(self._store, self._settings, lambda: self._begin(shard))
+        anew = not stored.table.state.published
         batch = run_batch(stored.table, records, now_ms=times.getCurrentProcessingTimeInMs(), expired=expired)
         stored.save(self._store)
         if batch.timer is not None:
             if batch.timer.replaces:
                 self._handle.deleteTimer(batch.timer.replaces)
             self._handle.registerTimer(batch.timer.at_ms)
-        rows = self._rows(batch, stored.bytes)
+        rows = self._rows(batch, stored.log.size)
         _in_memory[place] = stored
-        return rows
+        if self._shards == 1:
+            return pd.DataFrame(rows, columns=["topic", "key", "value"], dtype=object)
+        return pd.DataFrame(
+            [*self._said(batch, anew=anew), *((shard, *row) for row in rows)],
+            columns=["combiner", "topic", "key", "value"],
+            dtype=object,
+        )
 
-    def _seeded(self) -> bytes | None:
-        return None if self._seed is None else read_seed(self._seed).packed
+    def _begin(self, shard: int) -> State:
+        if self._seed is not None:
+            packed = read_seed(self._seed).shards
+            if len(packed) == self._shards:
+                return unpack(packed[shard])
+        return State(shard=shard, shards=self._shards)
 
-    def _rows(self, batch: Batch, state_bytes: int) -> pd.DataFrame:
+    def _said(self, batch: Batch, *, anew: bool) -> list[tuple[int, str, bytes | None, bytes | None]]:
+        # A table that begins with a seed publishes all its sums anew: every group of combiners has to run for that.
+        every = range(self._shards) if anew else ()
+        said = [(group_of(one.metric, self._shards), SAID, None, encode(one)) for one in batch.changes.said]
+        return [*((combiner, SAID, None, None) for combiner in every), *said]
+
+    def _rows(self, batch: Batch, state_bytes: int) -> list[tuple[str, bytes | None, bytes | None]]:
         epoch, number, topics = self._epoch, self._batch_id(), self._topics
         for published in batch.changes.rows:
             if isinstance(published.row, ShardRow):
@@ -128,4 +156,4 @@ class TableProcessor(StatefulProcessor):
         out += [(topics.events, event.key(), event.value()) for event in batch.changes.events]
         out += [(topics.agg, total.key(), total.value(epoch=epoch, batch=number)) for total in batch.changes.totals]
         out += [(topics.table, row.key, row.value(epoch=epoch, batch=number)) for row in batch.changes.rows]
-        return pd.DataFrame(out, columns=["topic", "key", "value"], dtype=object)
+        return out

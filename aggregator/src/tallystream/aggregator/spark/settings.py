@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from tallystream.aggregator.health import HealthSettings
+from tallystream.aggregator.layout import require_layout
 from tallystream.aggregator.start import parse_start
 from tallystream.aggregator.table.settings import TableSettings
 from tallystream.reporter.errors import ConfigError
@@ -27,7 +28,8 @@ class AggregateSettings:
     begin in the middle of the topic. `standby` waits while another aggregator has the lease. `ready_file` is created
     when the first batch has run. `start` says where a new table begins (tallystream.aggregator.start); None is
     earliest, where there never was one. `catch_up` ends when everything that is there is summed. `on_data_loss`:
-    whether the query fails, or goes on, when records that it has not read were deleted.
+    whether the query fails, or goes on, when records that it has not read were deleted. `shards` and `partitions` cut
+    a new table (tallystream.aggregator.layout); None takes what the checkpoint has, 1 for a new one.
     """
 
     bootstrap_servers: str
@@ -45,6 +47,8 @@ class AggregateSettings:
     health: HealthSettings = field(default_factory=HealthSettings)
     ready_file: Path | None = None
     master: str = "local[2,4]"
+    shards: int | None = None
+    partitions: int | None = None
     driver_memory: str = "1g"
 
     def __post_init__(self) -> None:
@@ -52,6 +56,7 @@ class AggregateSettings:
             raise ConfigError("--max-records", self.max_records_per_trigger, "give a whole number above zero")
         if self.trigger_ms < 0:
             raise ConfigError("--trigger-ms", self.trigger_ms, "give milliseconds, 0 for as fast as possible")
+        require_layout(self.shards, self.partitions, option="--state-partitions")
         if self.on_data_loss not in ("fail", "continue"):
             raise ConfigError("--on-data-loss", self.on_data_loss, "give fail or continue")
         parse_start(self.start or "earliest")

@@ -24,6 +24,10 @@ def units(value: float) -> int:
     return numerator << (UNIT_BITS + 1 - denominator.bit_length())
 
 
+def _scaled(number: Fraction) -> int:
+    return number.numerator << (UNIT_BITS + 1 - number.denominator.bit_length())
+
+
 class Sum:
     """A sum of whole numbers and floats; `known` counts its terms, `floats` those that are floats."""
 
@@ -46,6 +50,12 @@ class Sum:
         self.floats += other.floats
         self.units += other.units
 
+    def add_exactly(self, more: Fraction, *, floats: bool) -> None:
+        """Add a number, a whole one or a fraction of a power of two; `floats` tells whether it was made of floats."""
+        self.known += 1
+        self.floats += floats
+        self.units += _scaled(more)
+
     def value(self, more: Fraction | None = None, *, floats: bool = False) -> Value:
         """Return the sum, with `more` in it: None of nothing, a float, rounded once, where a term is one.
 
@@ -58,7 +68,7 @@ class Sum:
             return None
         scaled = self.units
         if more is not None:
-            scaled += more.numerator << (UNIT_BITS + 1 - more.denominator.bit_length())
+            scaled += _scaled(more)
         if not self.floats and not floats:
             return self.whole + (scaled >> UNIT_BITS)
         return ((self.whole << UNIT_BITS) + scaled) / _UNITS

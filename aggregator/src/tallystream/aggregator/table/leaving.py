@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def advance(state: State) -> list[Published]:
     """Move every life that has left one step on, and return the records that say so. Once a batch, at its beginning."""
-    rows = [Published(key, None) for key in (*state.forget, *_lists(state.settled))]
+    rows = [Published(key, None) for key in (*state.forget, *_lists(state.shard, state.settled))]
     rows += [
         Published(key, None) for gone in state.deleting if not _is_back(gone.life, state) for key in _keys(gone.life)
     ]
@@ -31,7 +31,7 @@ def advance(state: State) -> list[Published]:
             state.base[number] = fold(kind, state.base.get(number), row.values, row.sketch, leaving.fold)
             numbers.add(number)
         leaving.life.rows = {}
-    rows += [base_row(state.metrics[number], state.base[number]) for number in sorted(numbers)]
+    rows += [base_row(state.shard, state.metrics[number], state.base[number]) for number in sorted(numbers)]
     state.settled, state.deleting, state.leaving, state.forget = state.deleting, state.leaving, [], []
     return rows
 
@@ -42,14 +42,14 @@ def leave(state: State) -> list[Published]:
     if not lives:
         return []
     state.fold += 1
-    return fold_rows(state.fold, lives)
+    return fold_rows(state.shard, state.fold, lives)
 
 
 def everything(state: State) -> list[Published]:
     """Return the records of all bases, and of all folds that are not settled."""
-    rows = [base_row(state.metrics[number], base) for number, base in sorted(state.base.items())]
+    rows = [base_row(state.shard, state.metrics[number], base) for number, base in sorted(state.base.items())]
     for number, gone in groupby([*state.deleting, *state.leaving], key=lambda leaving: leaving.fold):
-        rows += fold_rows(number, [leaving.life for leaving in gone])
+        rows += fold_rows(state.shard, number, [leaving.life for leaving in gone])
     return rows
 
 
@@ -62,7 +62,7 @@ def _is_back(life: Life, state: State) -> bool:
     return any((known.app, known.life) == (life.app, life.life) for known in state.lives.get(life.instance, []))
 
 
-def _lists(settled: list[Leaving]) -> Iterator[bytes]:
+def _lists(shard: int, settled: list[Leaving]) -> Iterator[bytes]:
     for number, gone in groupby(settled, key=lambda leaving: leaving.fold):
         for chunk in range(0, len(list(gone)), FOLD_CHUNK):
-            yield fold_key(number, chunk // FOLD_CHUNK)
+            yield fold_key(shard, number, chunk // FOLD_CHUNK)

@@ -1,37 +1,22 @@
-"""How a shard's table is stored: a log of what each batch changed, after a copy of the whole; pure, over a small store.
+"""How a changelog table is stored: a copy of the whole, then a log of what each batch changed; over any small store.
 
 A batch appends one entry, as large as what it changed. When the entries after the copy have become as large as the
 copy, it is made anew: so a batch costs, on the average, what it changes, and a table is read in at most twice its size.
 The head names the last entry by a token of its own, so that a table that is still in memory is known for what is
 stored: it goes on without being read.
-
-An entry is a state (tallystream.aggregator.table.state) with the instances, bases and metrics that changed, and all of
-the small things; an instance without lives has gone.
 """
 
 from __future__ import annotations
 
 import os
-from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from tallystream.aggregator.table.state import (
-    STATE_VERSION,
-    State,
-    StateVersionError,
-    damaged,
-    pack,
-    unpack,
-    version_of,
-)
-from tallystream.aggregator.table.table import Table
+from tallystream.aggregator.table.state import STATE_VERSION, StateVersionError, damaged, version_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tallystream.aggregator.table.settings import TableSettings
+    from collections.abc import Callable, Iterable
 
 COPY_FLOOR = 262_144
 """Bytes of entries that are borne whatever the size of the copy: a small table is seldom copied."""
@@ -39,15 +24,12 @@ COPY_FLOOR = 262_144
 MOST_ENTRIES = 500
 """Entries after which a copy is made whatever their size: they are read one by one."""
 
-CHUNK = 2_000
-"""Instances in one entry of a copy."""
-
 
 class Store(Protocol):
-    """Where one shard's log is kept: a head, and entries by number."""
+    """Where one log is kept: a head, and entries by number."""
 
     def head(self) -> bytes | None:
-        """Return the head, None where the shard is new."""
+        """Return the head, None where the log is new."""
 
     def set_head(self, head: bytes) -> None:
         """Replace the head."""
@@ -63,47 +45,45 @@ class Store(Protocol):
 
 
 class Head(msgspec.Struct, array_like=True):
-    """What names the state: entries `first` to `last`, `last` under `token`; the bytes of the copy and of the rest.
+    """What names what is stored: entries `first` to `last`, the last one under `token`.
 
-    `copied` is the copy's last entry.
+    `copied` is the copy's last entry; the copy has `copy_bytes`, the entries after it `entry_bytes`.
     """
 
-    version: int
-    token: str
-    first: int
-    last: int
-    copied: int
-    copy_bytes: int
-    entry_bytes: int
+    version: int = STATE_VERSION
+    token: str = ""
+    first: int = 0
+    last: int = 0
+    copied: int = 0
+    copy_bytes: int = 0
+    entry_bytes: int = 0
 
 
 _heads = msgspec.msgpack.Decoder(Head)
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class Stored:
-    """A shard's table together with what is stored of it."""
+class Log:
+    """A log as this process last read or wrote it."""
 
-    def __init__(self, table: Table, head: Head) -> None:
-        self.table = table
-        self._head = head
+    def __init__(self, head: Head | None = None) -> None:
+        self._head = head or Head()
 
     @property
-    def bytes(self) -> int:
-        """The size of what is stored."""
+    def size(self) -> int:
+        """The bytes of what is stored."""
         return self._head.copy_bytes + self._head.entry_bytes
 
     def is_still(self, store: Store) -> bool:
-        """Tell whether what is stored is this table, to the last batch."""
-        head = store.head()
-        return head is not None and head == _encode(self._head)
+        """Tell whether nothing else has been stored since."""
+        return store.head() == _encode(self._head)
 
-    def save(self, store: Store) -> None:
-        """Store what has changed since the last time, or a copy of the whole."""
-        head, entry = self._head, pack(self.table.take_difference())
-        head.token = _token()
-        too_long = head.last - head.copied >= MOST_ENTRIES
-        if head.last and not too_long and head.entry_bytes + len(entry) <= max(head.copy_bytes, COPY_FLOOR):
+    def append(self, store: Store, entry: bytes, copy: Callable[[], Iterable[bytes]]) -> None:
+        """Store what has changed since the last time, or a copy of the whole, in as many entries as it has."""
+        head = self._head
+        head.token = os.urandom(8).hex()
+        many = head.last - head.copied >= MOST_ENTRIES
+        if head.last and not many and head.entry_bytes + len(entry) <= max(head.copy_bytes, COPY_FLOOR):
             head.last += 1
             head.entry_bytes += len(entry)
             store.add(head.last, entry)
@@ -111,73 +91,33 @@ class Stored:
             store.clear()
             head.first = head.last + 1
             head.copy_bytes, head.entry_bytes = 0, 0
-            for chunk in _chunks(self.table.state):
+            for part in copy():
                 head.last += 1
-                packed = pack(chunk)
-                head.copy_bytes += len(packed)
-                store.add(head.last, packed)
+                head.copy_bytes += len(part)
+                store.add(head.last, part)
             head.copied = head.last
         store.set_head(_encode(head))
 
 
-def load(store: Store, settings: TableSettings, seed: Callable[[], bytes | None] = lambda: None) -> Stored:
-    """Return the table that is stored; the one that `seed` returns, or a new one, where there is none.
+def read(store: Store, head: bytes) -> tuple[Log, list[bytes]]:
+    """Return the log with this head, and its entries.
 
     Raises:
         StateVersionError: another version wrote it, or it is damaged.
     """
-    data = store.head()
-    if data is None or version_of(data) < STATE_VERSION:  # before, the head was the whole state
-        whole = data if data is not None else seed()
-        begun = State() if whole is None else unpack(whole)
-        return Stored(Table(begun, settings), Head(STATE_VERSION, "", 0, 0, 0, 0, 0))
-    head = _head(data)
-    state: State | None = None
-    for number in range(head.first, head.last + 1):
-        entry = store.entry(number)
-        if entry is None:
-            raise damaged(f"entry {number} of {head.first} to {head.last} is missing")
-        state = _merge(state, unpack(entry))
-    if state is None:
-        raise damaged("it has no entries")
-    return Stored(Table(state, settings), head)
-
-
-def _head(data: bytes) -> Head:
-    if version_of(data) > STATE_VERSION:
+    version = version_of(head)
+    if version != STATE_VERSION:
         raise StateVersionError(
-            f"state: version {version_of(data)} is not {STATE_VERSION}, this aggregator's; "
-            "use the aggregator that wrote it."
+            f"state: version {version!r} is not {STATE_VERSION}, this aggregator's; use the aggregator that wrote it."
         )
     try:
-        return _heads.decode(data)
+        found = _heads.decode(head)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise damaged(error) from error
-
-
-def _merge(state: State | None, entry: State) -> State:
-    if state is None:
-        return entry
-    lives, base, metrics = state.lives, state.base, state.metrics
-    for instance, changed in entry.lives.items():
-        if changed:
-            lives[instance] = changed
-        else:
-            lives.pop(instance, None)
-    base.update(entry.base)
-    metrics += entry.metrics
-    entry.lives, entry.base, entry.metrics = lives, base, metrics
-    return entry
-
-
-def _chunks(state: State) -> Iterator[State]:
-    """Yield the whole state as entries, none of them too large for one value."""
-    instances = iter(state.lives.items())
-    first = msgspec.structs.replace(state, lives=dict(islice(instances, CHUNK)))
-    yield first
-    while chunk := dict(islice(instances, CHUNK)):
-        yield msgspec.structs.replace(state, metrics=[], base={}, lives=chunk)
-
-
-def _token() -> str:
-    return os.urandom(8).hex()
+    entries = []
+    for number in range(found.first, found.last + 1):
+        entry = store.entry(number)
+        if entry is None:
+            raise damaged(f"entry {number} of {found.first} to {found.last} is missing")
+        entries.append(entry)
+    return Log(found), entries

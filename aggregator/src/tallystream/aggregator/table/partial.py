@@ -91,6 +91,35 @@ class Partial:
                 column = [share.values[index] for share in known if share.current or not momentary]
                 cell.found(least(column) if operation == _LEAST else greatest(column))
 
+    def merge(self, other: Partial) -> None:
+        """Add what another shard has of the same metric."""
+        self.lives += other.lives
+        self.instances += other.instances
+        self.leaving += other.leaving
+        for cell, more in zip(self.cells, other.cells, strict=True):
+            if isinstance(cell, Sum) and isinstance(more, Sum):
+                cell.merge(more)
+            elif isinstance(cell, Extreme) and isinstance(more, Extreme):
+                cell.replace(None, more.value)
+        if self.merged is not None and other.merged is not None:
+            self.merged.merge(other.merged)
+
+    def with_base(self, base: Base | None) -> Partial:
+        """Return a copy with the base in it: its lives are among `leaving` then."""
+        whole = Partial(self.kind)
+        whole.merge(self)
+        if base is None:
+            return whole
+        whole.leaving += base.lives
+        for cell, (index, _, momentary) in zip(whole.cells, _PLANS[self.kind], strict=True):
+            if STORED[self.kind][index] == "sum" and isinstance(cell, Sum):
+                cell.add_exactly(Fraction(base.total), floats=base.floats)
+            elif not momentary:
+                cell.replace(None, base.values[index])
+        if whole.merged is not None:
+            whole.merged.add(base.values[0], base.sketch)
+        return whole
+
     def totals(self, base: Base | None) -> Totals:
         """Return the summed fields, with the base in them.
 

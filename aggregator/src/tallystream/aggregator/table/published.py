@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from tallystream.aggregator.table.retired import Base
     from tallystream.aggregator.table.state import Life, MetricId, Row, State
 
-SHARD = 0
-"""The table has one shard; its number stands in the keys, so that more can follow."""
-
 FOLD_CHUNK = 500
 """Lives in one record of a fold: some 40 KB."""
 
@@ -120,14 +117,17 @@ class FoldRow(msgspec.Struct, kw_only=True):
 
 
 class ShardRow(msgspec.Struct, kw_only=True):
-    """How far the shard is: `clocks` and `offsets` map "topic:partition" → epoch ms, and → the last offset included.
+    """How far one of the table's `shards` is.
+
+    `clocks` and `offsets` map "topic:partition" → epoch ms, and → the last offset included.
 
     Since the table began: `records` taken, `stale` ones among them, `dead` letters, lives `retired`. Now: `lives` in
     the table and those `living`, `instances` of living ones, `rows`, `metrics` (identities), `state_bytes` (packed).
     """
 
     v: int = 1
-    shard: int = SHARD
+    shard: int = 0
+    shards: int = 1
     clocks: dict[str, int]
     offsets: dict[str, int]
     out_ms: int
@@ -177,15 +177,15 @@ def life_key(life: Life, part: int) -> bytes:
     return _json.encode(["life", life.app, life.instance, life.life, part])
 
 
-def base_key(metric: MetricId) -> bytes:
-    """Return the key of a metric's base."""
+def base_key(shard: int, metric: MetricId) -> bytes:
+    """Return the key of a shard's base of a metric."""
     app, name, type_, tags = metric
-    return _json.encode(["base", SHARD, app, type_, name, tags])
+    return _json.encode(["base", shard, app, type_, name, tags])
 
 
-def fold_key(fold: int, chunk: int) -> bytes:
+def fold_key(shard: int, fold: int, chunk: int) -> bytes:
     """Return the key of a part of a fold's list."""
-    return _json.encode(["fold", SHARD, fold, chunk])
+    return _json.encode(["fold", shard, fold, chunk])
 
 
 def life_row(life: Life, part: int, rows: list[tuple[MetricId, Row]]) -> Published:
@@ -212,8 +212,8 @@ def life_row(life: Life, part: int, rows: list[tuple[MetricId, Row]]) -> Publish
     return Published(life_key(life, part), row)
 
 
-def base_row(metric: MetricId, base: Base) -> Published:
-    """Return the record of a metric's base."""
+def base_row(shard: int, metric: MetricId, base: Base) -> Published:
+    """Return the record of a shard's base of a metric."""
     app, name, type_, tags = metric
     row = BaseRow(
         app=app,
@@ -227,15 +227,15 @@ def base_row(metric: MetricId, base: Base) -> Published:
         floats=base.floats,
         sketch=base.sketch,
     )
-    return Published(base_key(metric), row)
+    return Published(base_key(shard, metric), row)
 
 
-def fold_rows(fold: int, lives: list[Life]) -> list[Published]:
+def fold_rows(shard: int, fold: int, lives: list[Life]) -> list[Published]:
     """Return the records that list the lives of a fold."""
     ids = [(life.app, life.instance, life.life) for life in lives]
     chunks = range(0, len(ids), FOLD_CHUNK)
     return [
-        Published(fold_key(fold, chunk), FoldRow(fold=fold, lives=ids[first : first + FOLD_CHUNK]))
+        Published(fold_key(shard, fold, chunk), FoldRow(fold=fold, lives=ids[first : first + FOLD_CHUNK]))
         for chunk, first in enumerate(chunks)
     ]
 
@@ -245,6 +245,8 @@ def shard_row(state: State) -> Published:
     lives = [life for known in state.lives.values() for life in known]
     living = [life for life in lives if life.living]
     row = ShardRow(
+        shard=state.shard,
+        shards=state.shards,
         clocks=dict(state.clocks),
         offsets=dict(state.offsets),
         out_ms=state.out_ms,
@@ -259,7 +261,7 @@ def shard_row(state: State) -> Published:
         rows=sum(len(life.rows) for life in lives),
         metrics=len(state.metrics),
     )
-    return Published(_json.encode(["shard", SHARD]), row)
+    return Published(_json.encode(["shard", state.shard]), row)
 
 
 def fields(kind: str, values: Values) -> tuple[str, ...]:

@@ -10,106 +10,97 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
 from tallystream.aggregator.table.kinds import STORED
 from tallystream.aggregator.table.published import BaseRow, FoldRow, LifeId, LifeRow, MetricRow, ShardRow
 from tallystream.aggregator.table.retired import Base, is_kept
+from tallystream.aggregator.table.shards import shard_of
+from tallystream.aggregator.table.standing import RebuildError, Standing, shard_in
 from tallystream.aggregator.table.state import Leaving, Life, MetricId, Row, State
-from tallystream.reporter.errors import TallystreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-_KINDS: dict[str, type[LifeRow | BaseRow | FoldRow | ShardRow]] = {
-    "life": LifeRow,
-    "base": BaseRow,
-    "fold": FoldRow,
-    "shard": ShardRow,
-}
-_keys = msgspec.json.Decoder(list[object])
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 class Rebuilt(NamedTuple):
-    """The state, the epoch of the newest writer in it, and the lives whose rows were too large to be published."""
+    """The shards' states, the epoch of their newest writer, and the lives whose rows were too large to be published."""
 
-    state: State
+    states: list[State]
     epoch: int
     omitted: list[LifeId]
 
 
-class RebuildError(TallystreamError):
-    """The topic does not hold a table."""
-
-
-class Standing:
-    """The newest record of each key, by (epoch, batch): feed it the topic in offset order.
-
-    What a replaced writer appends after the newest, or after a deletion, changes nothing.
-    """
-
-    def __init__(self) -> None:
-        self.rows: dict[bytes, LifeRow | BaseRow | FoldRow | ShardRow] = {}
-        self.epoch = 0
-        self._deleted: set[bytes] = set()
-
-    def take(self, key: bytes, value: bytes | None) -> None:
-        """Let one record replace the one before.
-
-        Raises:
-            RebuildError: the record is not one of the table's.
-        """
-        if value is None:
-            self.rows.pop(key, None)
-            self._deleted.add(key)
-            return
-        try:
-            kind = _keys.decode(key)[0]
-            row = msgspec.json.decode(value, type=_KINDS[str(kind)])
-        except (msgspec.DecodeError, KeyError, IndexError) as error:
-            raise RebuildError(f"metrics-table: {key!r} is not a record of the table: {error}") from error
-        known = self.rows.get(key)
-        replaced = row.epoch < self.epoch and key in self._deleted
-        if not replaced and (known is None or (row.epoch, row.batch) >= (known.epoch, known.batch)):
-            self.rows[key] = row
-        self.epoch = max(self.epoch, row.epoch)
-
-
-def restore(standing: Standing, summed: Iterable[MetricId] = ()) -> Rebuilt:
-    """Return the state that the records say; `summed` are the metrics that have a sum on `metrics-agg`.
+def restore(
+    standing: Standing,
+    summed: Iterable[MetricId] = (),
+    *,
+    shards: int | None = None,
+    finished: Mapping[str, int] | None = None,
+) -> Rebuilt:
+    """Return the states that the records say; `summed` are the metrics that have a sum on `metrics-agg`.
 
     These are published anew even where nothing is left of them: a tombstone may have come in the batch that was cut
-    off.
+    off. `shards` cuts the table into more shards than it has. `finished` maps partition → the next offset after the
+    last batch that is known to be finished: every shard includes what lies before it.
 
-    Its offsets are those from which `metrics` has to be read on; its sums, published anew by its first batch, are exact
-    once that has been read to where the table was.
+    The states' offsets are those from which `metrics` has to be read on; the sums, published anew by their first batch,
+    are exact once that has been read to where the table was.
 
     Raises:
-        RebuildError: no batch was ever finished: there is nothing to start from.
+        RebuildError: no batch was ever finished, so there is nothing to start from; or there would be fewer shards, or
+            more though the last batch is not known to be finished.
     """
-    rows = list(standing.rows.values())
-    shard = next((row for row in rows if isinstance(row, ShardRow)), None)
-    if shard is None:
+    known = {row.shard: row for _, row in standing.of_kind(ShardRow)}
+    if not known:
         raise RebuildError("metrics-table: no finished batch is on it, so there is nothing to rebuild from.")
-    building = _Building(shard)
+    now = max(known.values(), key=lambda row: (row.epoch, row.batch)).shards
+    wanted = shards or now
+    included = {name: end - 1 for name, end in (finished or {}).items()}
+    building = [_Building(number, wanted, known.get(number), included) for number in range(wanted)]
+    if wanted != now:  # else a shard may have to read on from before the others' clocks
+        _require_room(now, wanted, known.values(), included)
+        for one in building:
+            one.know_the_time(known.values())
     for metric in summed:
-        building.number(metric)
-    # Lists of folds that no finished batch knows: their lives will retire again, under a number that is not taken.
-    unfinished = {key: row for key, row in standing.rows.items() if isinstance(row, FoldRow) and row.fold > shard.fold}
-    building.state.forget = sorted(unfinished)
-    building.state.fold = max([shard.fold, *(row.fold for row in unfinished.values())])
-    for base in (row for row in rows if isinstance(row, BaseRow)):
-        building.base(base)
-    finished = (row for row in rows if isinstance(row, FoldRow) and row.fold <= shard.fold)
-    folds = {LifeKey(*life): row.fold for row in finished for life in row.lives}
+        building[0].number(metric)
+    for key, base in standing.of_kind(BaseRow):
+        building[shard_in(key)].base(base)
+    folds = _folds(standing, building)
     parts: dict[LifeKey, list[LifeRow]] = defaultdict(list)
-    for row in rows:
-        if isinstance(row, LifeRow):
-            parts[LifeKey(row.app, row.instance, row.life)].append(row)
+    for _, row in standing.of_kind(LifeRow):
+        parts[LifeKey(row.app, row.instance, row.life)].append(row)
     omitted = [(key.app, key.instance, key.life) for key, found in parts.items() if any(row.omitted for row in found)]
-    for key, found in sorted(parts.items(), key=lambda item: (item[0].life, item[0])):  # a ULID sorts by its time
-        building.life(found, folds.get(key, 0))
-    return Rebuilt(building.state, standing.epoch, omitted)
+    for life, found in sorted(parts.items(), key=lambda item: (item[0].life, item[0])):  # a ULID sorts by its time
+        home, fold = folds.get(life, (shard_of(life.instance.encode(), wanted), 0))
+        building[home].life(found, fold)
+    return Rebuilt([one.state for one in building], standing.epoch, omitted)
+
+
+def _folds(standing: Standing, building: Sequence[_Building]) -> dict[LifeKey, tuple[int, int]]:
+    """Return the lives that are on their way out: each with its shard and the fold in which it retired."""
+    folds: dict[LifeKey, tuple[int, int]] = {}
+    for key, row in standing.of_kind(FoldRow):
+        home = building[shard_in(key)]
+        if home.knows(row.fold):
+            folds |= {LifeKey(*life): (home.state.shard, row.fold) for life in row.lives}
+        else:
+            home.forget(row.fold, key)
+    return folds
+
+
+def _require_room(now: int, wanted: int, known: Iterable[ShardRow], included: Mapping[str, int]) -> None:
+    if wanted < now:
+        raise RebuildError(f"--shards {wanted}: the table has {now}; it can be cut into more, never into fewer.")
+    beyond = [
+        name
+        for row in known
+        for name, offset in row.offsets.items()
+        if row.shard < now and offset > included.get(name, -1)
+    ]
+    if beyond:
+        raise RebuildError(
+            f"--shards {wanted}: the last batch is not known to be finished; run tallystream rebuild without the "
+            "option, then the aggregator until it has caught up, stop it, and run this again."
+        )
 
 
 class LifeKey(NamedTuple):
@@ -123,18 +114,41 @@ class LifeKey(NamedTuple):
 class _Building:
     """A state under construction."""
 
-    def __init__(self, shard: ShardRow) -> None:
-        self.state = State(
-            clocks=dict(shard.clocks),
-            offsets=dict(shard.offsets),
-            out_ms=shard.out_ms,
-            fold=shard.fold,
-            stale=shard.stale,
-            records=shard.records,
-            dead=shard.dead,
-            retired=shard.retired,
-        )
+    def __init__(self, shard: int, shards: int, row: ShardRow | None, included: Mapping[str, int]) -> None:
+        self.state = State(shard=shard, shards=shards)
+        if row is not None:
+            self.state = State(
+                clocks=dict(row.clocks),
+                offsets=dict(row.offsets),
+                out_ms=row.out_ms,
+                fold=row.fold,
+                stale=row.stale,
+                records=row.records,
+                dead=row.dead,
+                retired=row.retired,
+                shard=shard,
+                shards=shards,
+            )
+        self._fold = self.state.fold
+        for name, offset in included.items():
+            self.state.offsets[name] = max(offset, self.state.offsets.get(name, -1))
+        self.state.included = dict(self.state.offsets)
         self._numbers: dict[MetricId, int] = {}
+
+    def know_the_time(self, rows: Iterable[ShardRow]) -> None:
+        """Take the clocks that any shard has seen: a partition's time is one."""
+        for row in rows:
+            for name, clock in row.clocks.items():
+                self.state.clocks[name] = max(clock, self.state.clocks.get(name, 0))
+
+    def knows(self, fold: int) -> bool:
+        """Tell whether a fold is one of a finished batch."""
+        return fold <= self._fold
+
+    def forget(self, fold: int, key: bytes) -> None:
+        """Have the list of an unfinished fold deleted: its lives retire again, under a number that is not taken."""
+        self.state.forget = sorted([*self.state.forget, key])
+        self.state.fold = max(self.state.fold, fold)
 
     def base(self, row: BaseRow) -> None:
         """Add what the retired lives of one metric add up to."""
@@ -193,10 +207,17 @@ def _values(metric: MetricRow, *, short: bool) -> tuple[int | float | None, ...]
     return tuple(getattr(metric, name) for name in names)
 
 
-def behind(state: State, firsts: Mapping[str, int]) -> dict[str, int]:
+def included_by_all(states: Iterable[State]) -> dict[str, int]:
+    """Return, for each partition, the last offset that every shard includes, -1 where one of them names none."""
+    known = list(states)
+    names = {name for state in known for name in state.offsets}
+    return {name: min(state.offsets.get(name, -1) for state in known) for name in names}
+
+
+def behind(offsets: Mapping[str, int], firsts: Mapping[str, int]) -> dict[str, int]:
     """Return, for each partition whose next record has been deleted, how many are missing.
 
     `firsts` maps "topic:partition" → the first offset that is there.
     """
-    gaps = {name: first - (state.offsets.get(name, -1) + 1) for name, first in firsts.items()}
+    gaps = {name: first - (offsets.get(name, -1) + 1) for name, first in firsts.items()}
     return {name: gap for name, gap in gaps.items() if gap > 0}

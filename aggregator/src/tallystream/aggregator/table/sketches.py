@@ -86,6 +86,14 @@ class Merged:
         """Take a part out that was taken in."""
         self._move(count, sketch, -1)
 
+    def merge(self, other: Merged) -> None:
+        """Take in all parts of another one."""
+        self.zeros += other.zeros
+        self.missing += other.missing
+        for bins, others in ((self.positive, other.positive), (self.negative, other.negative)):
+            for index, number in others.items():
+                bins[index] = bins.get(index, 0) + number
+
     def quantiles(self, *more: Part) -> Totals:
         """Return p50 to p999 of all that was counted, with `more` parts in it; nothing where a sketch is missing.
 

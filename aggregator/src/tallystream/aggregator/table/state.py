@@ -88,6 +88,9 @@ class State(msgspec.Struct, array_like=True):
 
     `stale`, `records`, `dead` and `retired` count, since the table began: records that were stale, all records, dead
     letters, and lives that retired.
+
+    `shard` is one of `shards` (tallystream.aggregator.table.shards). `included` maps partition → the last offset that a
+    rebuilt shard includes: another one may have to read records again that it must not.
     """
 
     version: int = STATE_VERSION
@@ -111,6 +114,9 @@ class State(msgspec.Struct, array_like=True):
     records: int = 0
     dead: int = 0
     retired: int = 0
+    shard: int = 0
+    shards: int = 1
+    included: dict[str, int] = {}
 
 
 class _Version(msgspec.Struct, array_like=True):

@@ -19,6 +19,7 @@ from tallystream.aggregator.table.outputs import DeadLetter, Event, Offsets, Tot
 from tallystream.aggregator.table.published import shard_row
 from tallystream.aggregator.table.rows import Rows
 from tallystream.aggregator.table.settings import TableSettings
+from tallystream.aggregator.table.shards import ShardSum, shard_sum
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,13 +34,15 @@ __all__ = ["Changes", "Table", "TableSettings"]
 class Changes(NamedTuple):
     """What a batch changed: `totals` of every metric touched, sorted; letters and events in the order of the records.
 
-    `rows` are the records of `metrics-table`, one at most of each key.
+    `rows` are the records of `metrics-table`, one at most of each key. A table with several shards has no totals:
+    `said` is what this shard says of the metrics touched.
     """
 
     totals: list[Total]
     dead: list[DeadLetter]
     events: list[Event]
     rows: list[Published] = []  # noqa: RUF012 (a tuple's default is never changed)
+    said: list[ShardSum] = []  # noqa: RUF012
 
 
 class Table:
@@ -65,7 +68,10 @@ class Table:
 
     def apply(self, records: Iterable[Record]) -> None:
         """Take records, which must be in offset order within each partition."""
+        included = self.state.included
         for record in records:
+            if included and record.offset <= included.get(record.clock_name, -1):
+                continue
             clock = self._tick(record)
             refused = self._take(record, clock)
             self._dead += [DeadLetter(record, reason, metric) for reason, metric in refused]
@@ -96,8 +102,9 @@ class Table:
         left = leave(self.state)
         if not self.state.published:
             self._lives.partials.tell(range(len(self.state.metrics)))
-        totals = self._totals(self._lives.partials.settle())
-        changes = Changes(totals, list(self._dead), list(self._lives.events), self._published(left))
+        touched = sorted(self._lives.partials.settle(), key=self.state.metrics.__getitem__)
+        totals, said = ([], self.said(touched)) if self.state.shards > 1 else (self._totals(touched), [])
+        changes = Changes(totals, list(self._dead), list(self._lives.events), self._published(left), said)
         self._dead.clear()
         self._lives.events.clear()
         return changes
@@ -154,13 +161,31 @@ class Table:
         # Last: what it says is included has been written before it.
         return [*rows.values(), shard_row(self.state)]
 
-    def _totals(self, touched: set[int]) -> list[Total]:
-        totals = []
+    def said(self, numbers: Iterable[int]) -> list[ShardSum]:
+        """Return what this shard has of these metrics, for those who combine it with the others'."""
+        state, offsets = self.state, self._offsets()
+        return [
+            shard_sum(
+                state.shard,
+                state.metrics[number],
+                self._lives.partials[number].with_base(state.base.get(number)),
+                state.out_ms,
+                offsets,
+            )
+            for number in numbers
+        ]
+
+    def _offsets(self) -> Offsets:
         offsets: Offsets = {}
         for partition, offset in self.state.offsets.items():
             topic, _, index = partition.rpartition(":")
             offsets.setdefault(topic, {})[index] = offset
-        for number in sorted(touched, key=self.state.metrics.__getitem__):
+        return offsets
+
+    def _totals(self, touched: Iterable[int]) -> list[Total]:
+        totals = []
+        offsets = self._offsets()
+        for number in touched:
             metric, partial = self.state.metrics[number], self._lives.partials[number]
             base = self.state.base.get(number)
             try:

@@ -1,0 +1,83 @@
+"""How a table is cut: into how many shards of instances, and over how many partitions of Spark's state they are spread.
+
+It is fixed when the table begins: a file beside the checkpoint says it. What has none has one shard.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tallystream.aggregator.seed import seed_path
+from tallystream.reporter.errors import ConfigError, TallystreamError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MOST_SHARDS = 1024
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """The number of shards, and of Spark's partitions that they are spread over."""
+
+    shards: int = 1
+    partitions: int = 1
+
+
+def require_layout(shards: int | None, partitions: int | None, *, option: str) -> None:
+    """Refuse numbers that no table has; `option` is the name of the second one.
+
+    Raises:
+        ConfigError: one is out of range, or there are more partitions than shards.
+    """
+    for name, number in (("--shards", shards), (option, partitions)):
+        if number is not None and not 1 <= number <= MOST_SHARDS:
+            raise ConfigError(name, number, f"give a whole number from 1 to {MOST_SHARDS}")
+    if shards is not None and partitions is not None and partitions > shards:
+        raise ConfigError(option, partitions, f"give no more than there are shards: {shards}")
+
+
+def layout_path(checkpoint: Path) -> Path:
+    """Return where the layout of a checkpoint lies."""
+    return checkpoint.with_name(checkpoint.name + ".layout")
+
+
+def write_layout(checkpoint: Path, layout: Layout) -> None:
+    """Write the file, whole or not at all."""
+    path = layout_path(checkpoint)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(path.name + ".new")
+    new.write_bytes(msgspec.json.encode(layout) + b"\n")
+    new.replace(path)
+
+
+def layout_of(checkpoint: Path, shards: int | None, partitions: int | None) -> Layout:
+    """Return the layout of a checkpoint: the one that it has, or, for a new one, what was asked for, which it has then.
+
+    Raises:
+        ConfigError: something else than it has is asked for.
+        TallystreamError: the file can't be read.
+    """
+    path = layout_path(checkpoint)
+    begun = (checkpoint / "offsets").exists()
+    if path.exists() and (begun or seed_path(checkpoint).exists()):
+        try:
+            known = msgspec.json.decode(path.read_bytes(), type=Layout)
+        except (OSError, msgspec.DecodeError) as error:
+            raise TallystreamError(f"layout: {path} can't be read ({error}); restore it.") from error
+    elif begun:
+        known = Layout()
+    else:
+        asked = shards or 1
+        known = Layout(asked, partitions or asked)
+        write_layout(checkpoint, known)
+    for option, given, has in (
+        ("--shards", shards, known.shards),
+        ("--state-partitions", partitions, known.partitions),
+    ):
+        if given is not None and given != has:
+            raise ConfigError(
+                option, given, f"{checkpoint} has {has}: leave the option out, or run tallystream rebuild with it"
+            )
+    return known

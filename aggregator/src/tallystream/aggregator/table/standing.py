@@ -1,0 +1,66 @@
+"""What stands on `metrics-table`: the newest record of each key, as a rebuild reads it."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from tallystream.aggregator.table.published import BaseRow, FoldRow, LifeRow, ShardRow
+from tallystream.reporter.errors import TallystreamError
+
+R = TypeVar("R", LifeRow, BaseRow, FoldRow, ShardRow)
+
+_KINDS: dict[str, type[LifeRow | BaseRow | FoldRow | ShardRow]] = {
+    "life": LifeRow,
+    "base": BaseRow,
+    "fold": FoldRow,
+    "shard": ShardRow,
+}
+_keys = msgspec.json.Decoder(list[object])
+
+
+class RebuildError(TallystreamError):
+    """The topic does not hold a table."""
+
+
+class Standing:
+    """The newest record of each key, by (epoch, batch): feed it the topic in offset order.
+
+    What a replaced writer appends after the newest, or after a deletion, changes nothing.
+    """
+
+    def __init__(self) -> None:
+        self.rows: dict[bytes, LifeRow | BaseRow | FoldRow | ShardRow] = {}
+        self.epoch = 0
+        self._deleted: set[bytes] = set()
+
+    def take(self, key: bytes, value: bytes | None) -> None:
+        """Let one record replace the one before.
+
+        Raises:
+            RebuildError: the record is not one of the table's.
+        """
+        if value is None:
+            self.rows.pop(key, None)
+            self._deleted.add(key)
+            return
+        try:
+            kind = _keys.decode(key)[0]
+            row = msgspec.json.decode(value, type=_KINDS[str(kind)])
+        except (msgspec.DecodeError, KeyError, IndexError) as error:
+            raise RebuildError(f"metrics-table: {key!r} is not a record of the table: {error}") from error
+        known = self.rows.get(key)
+        replaced = row.epoch < self.epoch and key in self._deleted
+        if not replaced and (known is None or (row.epoch, row.batch) >= (known.epoch, known.batch)):
+            self.rows[key] = row
+        self.epoch = max(self.epoch, row.epoch)
+
+    def of_kind(self, kind: type[R]) -> list[tuple[bytes, R]]:
+        """Return the keys and records of one kind."""
+        return [(key, row) for key, row in self.rows.items() if isinstance(row, kind)]
+
+
+def shard_in(key: bytes) -> int:
+    """Return the shard in the key of a base or a fold."""
+    return int(str(_keys.decode(key)[1]))

@@ -1,0 +1,62 @@
+"""A table of several shards on a real broker and real Spark: exact through a kill, and cut into more shards."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.application import Application, assert_exact
+from support.kafka import aggregator, command
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tallystream.aggregator.topics import Topics
+    from tallystream.compose.servers.broker import KafkaBroker
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+
+
+def test_a_table_of_shards_is_exact_through_a_kill_and_a_cut_into_more(
+    broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path
+) -> None:
+    """Three shards on two partitions, killed with SIGKILL, go on; stopped, they are made five by a rebuild.
+
+    The sums equal the oracle's each time. Another number of shards for a checkpoint is refused with the remedy.
+    """
+    application = Application(broker.bootstrap_servers, topics.metrics, seed=13)
+    application.publish(400)
+    with aggregator(
+        broker.bootstrap_servers, topic_prefix, tmp_path, "--shards", "3", "--state-partitions", "2"
+    ) as one:
+        application.publish(400)
+        one.kill()
+        one.wait(60)
+    application.publish(100)
+    with aggregator(broker.bootstrap_servers, topic_prefix, tmp_path) as one:
+        assert assert_exact(broker, topics)
+        one.send_signal(signal.SIGTERM)
+        assert one.wait(120) == 0
+    options = ("--bootstrap-servers", broker.bootstrap_servers, "--topic-prefix", topic_prefix)
+    refused = _run("aggregate", *options, "--checkpoint", str(tmp_path / "checkpoint"), "--shards", "5")
+    assert refused.returncode == 2
+    assert "has 3: leave the option out, or run tallystream rebuild with it" in refused.stderr
+
+    more = tmp_path / "more"
+    more.mkdir()
+    fewer = _run("rebuild", *options, "--checkpoint", str(more / "checkpoint"), "--shards", "2")
+    assert "it can be cut into more, never into fewer" in fewer.stderr
+    cut = _run("rebuild", *options, "--checkpoint", str(more / "checkpoint"), "--shards", "5", "--partitions", "2")
+    assert cut.returncode == 0, cut.stderr
+    assert "5 shards on 2 partitions" in cut.stdout
+    application.publish(200)
+    with aggregator(broker.bootstrap_servers, topic_prefix, more):
+        application.publish(200)
+        assert assert_exact(broker, topics)
+
+
+def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=300, check=False)

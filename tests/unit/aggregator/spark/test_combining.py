@@ -1,0 +1,120 @@
+"""The two stages of a table with several shards, run by Spark's own tester without Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from pyspark.sql.streaming.tws_tester import TwsTester
+
+from tallystream.aggregator import sums
+from tallystream.aggregator.seed import Seed, write_seed
+from tallystream.aggregator.spark.combining import CombineProcessor
+from tallystream.aggregator.spark.processor import INPUT_COLUMNS, TableProcessor
+from tallystream.aggregator.table import Record, State, Table, pack
+from tallystream.aggregator.table.combined import combine
+from tallystream.aggregator.table.combining import pack as pack_combined
+from tallystream.aggregator.table.settings import TableSettings
+from tallystream.aggregator.table.shards import shard_of
+from tallystream.aggregator.topics import Topics
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TOPICS = Topics("t-")
+SHARDS = 2
+AT_MS = 1_700_000_000_000
+
+
+class Job:
+    """Both stages; rows go from one to the other as Spark's shuffle takes them."""
+
+    def __init__(self, seed: Path | None = None, epoch: int = 3) -> None:
+        table = TableProcessor(TOPICS, TableSettings(), epoch=epoch, shards=SHARDS, seed=seed, batch_id=lambda: 17)
+        combine_ = CombineProcessor(TOPICS, epoch=epoch, shards=SHARDS, seed=seed, batch_id=lambda: 17)
+        self.table = TwsTester(table, timeMode="ProcessingTime", outputMode="Update")
+        self.combine = TwsTester(combine_, outputMode="Update")
+        self.table.setProcessingTime(1000)
+        self.offset = 0
+
+    def batch(self, *records: tuple[bytes, bytes | None]) -> list[tuple[str, bytes, bytes]]:
+        """Run one batch of (instance, value)."""
+        by_shard: dict[int, list[tuple[Any, ...]]] = {}
+        for key, value in records:
+            row = ("t-metrics", 0, self.offset, AT_MS + self.offset, key, value)
+            by_shard.setdefault(shard_of(key, SHARDS), []).append(row)
+            self.offset += 1
+        frames = [
+            self.table.testInPandas(shard, pd.DataFrame(rows, columns=list(INPUT_COLUMNS)))
+            for shard, rows in by_shard.items()
+        ]
+        out: list[tuple[str, bytes, bytes]] = []
+        for combiner, rows in pd.concat(frames).groupby("combiner"):
+            frame = self.combine.testInPandas(combiner, rows[["topic", "key", "value"]])
+            out += frame.itertuples(index=False, name=None)
+        return out
+
+
+def short(name: str, value: int) -> bytes:
+    """Return a value in the short form."""
+    return f'{{"name":"{name}","value":{value}}}'.encode()
+
+
+def counts(out: list[tuple[str, bytes, bytes]]) -> dict[str, int | None]:
+    """Return the counts on `metrics-agg`, by name."""
+    rows = [sums.decode(value) for topic, _, value in out if topic == TOPICS.agg]
+    assert all((row.epoch, row.batch) == (rows[0].epoch, 17) for row in rows)
+    return {row.name: row.count for row in rows}
+
+
+def instances(number: int) -> list[bytes]:
+    """Return instance IDs, of both shards."""
+    found = [b"app-%d" % n for n in range(number)]
+    assert {shard_of(key, SHARDS) for key in found} == {0, 1}
+    return found
+
+
+def test_what_shards_say_replaces_what_they_said_and_is_summed() -> None:
+    """Instances in both shards; then one of them goes on, and its shard alone runs."""
+    job = Job()
+    keys = instances(8)
+    assert counts(job.batch(*((key, short("n", 10)) for key in keys))) == {"n": 80}
+    assert counts(job.batch((keys[0], short("n", 15)))) == {"n": 85}
+    assert counts(job.batch((keys[0], short("n", 15)), (keys[1], None))) == {"n": 75}
+
+
+def test_dead_letters_and_rows_are_handed_on_and_a_shard_s_own_record_is_the_last() -> None:
+    """Nothing that the first stage says is lost on the way, and what a shard includes has been written before."""
+    job = Job()
+    keys = instances(8)
+    out = job.batch(*((key, short("n", 10)) for key in keys), (b"broken", b"{"))
+    assert sum(topic == TOPICS.dead for topic, _, _ in out) == 1
+    rows = [key for topic, key, _ in out if topic == TOPICS.table]
+    assert sum(key.startswith(b'["life",') for key in rows) == 8
+    assert {key for key in rows if key.startswith(b'["shard",')} == {b'["shard",0]', b'["shard",1]'}
+    for shard in range(SHARDS):
+        own = [n for n, (_, key, _) in enumerate(out) if key == b'["shard",%d]' % shard]
+        mine = [n for n, (_, k, _) in enumerate(out) if k.startswith(b'["life",') and _instance_in(k, shard)]
+        assert max(mine) < min(own)
+
+
+def test_a_seeded_table_publishes_every_sum_in_its_first_batch(tmp_path: Path) -> None:
+    """One record for one shard comes: the sums of metrics that it does not touch are published anew, and exact."""
+    states = [State(shard=shard, shards=SHARDS) for shard in range(SHARDS)]
+    for number, key in enumerate(instances(8)):
+        table = Table(states[shard_of(key, SHARDS)])
+        table.apply([Record("t-metrics", 0, number, AT_MS, key, short(f"m{number % 3}", 7))])
+        table.changes()
+    for state in states:
+        state.published = False
+    seed = tmp_path / "checkpoint.seed"
+    combined = [list(pack_combined(group)) for group in combine(states)]
+    write_seed(seed, Seed([pack(state) for state in states], {0: 8}, 1, combined))
+    job = Job(seed, epoch=4)
+    job.offset = 8
+    assert counts(job.batch((b"app-0", short("m0", 9)))) == {"m0": 23, "m1": 21, "m2": 14}
+    assert counts(job.batch((b"app-1", short("m1", 9)))) == {"m1": 23}
+
+
+def _instance_in(key: bytes, shard: int) -> bool:
+    return shard_of(key.split(b'"')[5], SHARDS) == shard

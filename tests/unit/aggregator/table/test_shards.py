@@ -1,0 +1,275 @@
+"""A table cut into shards says what an uncut one says, through crashes, rebuilds, and a cut into more shards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from support import oracle
+from support.kept import Kept
+from support.schedules import RETIRE_AFTER_MS, Written, cut, cuts, play, schedules, short_schedules
+from tallystream.aggregator.table import Record, State, Table, TableSettings, combining, stored
+from tallystream.aggregator.table.combined import Combined, combine
+from tallystream.aggregator.table.kinds import mean
+from tallystream.aggregator.table.rebuild import included_by_all, restore
+from tallystream.aggregator.table.shards import decode, encode, group_of, shard_of
+from tallystream.aggregator.table.sketches import SHARES
+from tallystream.aggregator.table.standing import RebuildError, Standing
+
+if TYPE_CHECKING:
+    import random
+
+    from tallystream.aggregator.table.outputs import Total
+    from tallystream.aggregator.table.published import LifeId
+    from tallystream.aggregator.table.state import Life
+
+SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000, max_metrics=8)
+slow = list(HealthCheck)
+shards = st.integers(2, 5)
+
+
+def one_clock(records: list[Written]) -> list[Written]:
+    """Return the records as a broker whose clock never steps back appends them: a shard sees not all of a partition."""
+    highest: dict[int, int] = {}
+    out = []
+    for record in records:
+        highest[record.partition] = max(record.timestamp_ms, highest.get(record.partition, 0))
+        out.append(record._replace(timestamp_ms=highest[record.partition]))
+    return out
+
+
+class Cut:
+    """A table of several shards with its combiners, `metrics-table`, the ledger's end, and what a reader has seen."""
+
+    def __init__(self, number: int, records: list[Written]) -> None:
+        self.records = records
+        self.log: list[tuple[bytes, bytes | None]] = []
+        self.epoch, self.batches = 1, 0
+        self.finished: dict[str, int] = {}
+        self.sums: dict[Any, dict[str, Any]] = {}
+        self.dead: set[tuple[int, int]] = set()
+        self.overflowed: set[Any] = set()
+        self.retired: set[LifeId] = set()
+        self.cut_off: list[Written] = []
+        self._begin([State(shard=shard, shards=number) for shard in range(number)], [Combined() for _ in range(number)])
+
+    def _begin(self, states: list[State], groups: list[Combined]) -> None:
+        self.number = len(states)
+        self.begun: list[State] = states
+        self.groups: list[Combined] = groups
+        self.shards = [Kept() for _ in states]
+        self.combiners = [Kept() for _ in groups]
+
+    def batch(self, records: list[Written], written: random.Random | None = None) -> None:
+        """Run a batch: only the shards with records run. With `written`, it is cut off in the midst of its writes."""
+        by_shard: dict[int, list[Written]] = {}
+        for record in sorted(records, key=lambda record: (record.partition, record.offset)):
+            by_shard.setdefault(shard_of(record.key, self.number), []).append(record)
+        said = [one for shard, mine in by_shard.items() for one in self._shard(shard, mine, written)]
+        if written is not None:
+            self.cut_off += records
+            return
+        self._combine(said)
+        self.batches += 1
+        for record in records:
+            name = f"metrics:{record.partition}"
+            self.finished[name] = max(self.finished.get(name, 0), record.offset + 1)
+
+    def is_unfinished(self) -> bool:
+        """Tell whether what a batch had read that was cut off has not all been read again since."""
+        return any(record.offset >= self.finished.get(f"metrics:{record.partition}", 0) for record in self.cut_off)
+
+    def expire(self) -> None:
+        """Let every shard's timer expire, when each has seen how late it is."""
+        clocks: dict[str, int] = {}
+        for record in self.records:
+            name = f"metrics:{record.partition}"
+            clocks[name] = max(record.timestamp_ms, clocks.get(name, 0))
+        self._combine([one for shard in range(self.number) for one in self._shard(shard, [], clocks=clocks)])
+
+    def _combine(self, said: list[tuple[int, bytes | None]]) -> None:
+        by_group: dict[int, list[bytes]] = {}
+        for group, one in said:
+            by_group.setdefault(group, []).extend([one] if one is not None else [])
+        for group, ones in by_group.items():
+            found = combining.load(self.combiners[group], lambda group=group: self.groups[group])  # type: ignore[misc]
+            found.combined.take(map(decode, ones))
+            totals, events = found.combined.changes()
+            found.save(self.combiners[group])
+            self._see(totals)
+            self.overflowed |= {(event.app, event.detail) for event in events}
+
+    def _shard(
+        self,
+        shard: int,
+        mine: list[Written],
+        written: random.Random | None = None,
+        clocks: dict[str, int] | None = None,
+    ) -> list[tuple[int, bytes | None]]:
+        found = stored.load(self.shards[shard], SETTINGS, lambda: self.begun[shard])
+        anew = not found.table.state.published
+        before = found.table.state.fold
+        found.table.begin()
+        found.table.apply(Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in mine)
+        found.table.state.clocks.update(clocks or {})
+        found.table.notice_silence()
+        changes = found.table.changes()
+        assert changes.totals == []
+        gone = self._assume_no_life_comes_back(found.table, before)
+        rows = [(row.key, row.value(epoch=self.epoch, batch=self.batches)) for row in changes.rows]
+        if written is not None:
+            whole = written.random() < 0.4
+            self.log += rows if whole else [row for row in rows[:-1] if written.random() < 0.5]
+            return []
+        self.log += rows
+        self.retired |= gone
+        found.save(self.shards[shard])
+        self.dead |= {(letter.record.partition, letter.record.offset) for letter in changes.dead}
+        every: list[tuple[int, bytes | None]] = [(group, None) for group in range(self.number)] if anew else []
+        return every + [(group_of(one.metric, self.number), encode(one)) for one in changes.said]
+
+    def _assume_no_life_comes_back(self, table: Table, before: int) -> set[LifeId]:
+        """Return the lives that retired.
+
+        No reporter goes on with a life that has retired; a rebuild could not tell its rows from the old one's.
+        """
+        left = [_life_id(one.life) for one in table.state.leaving if one.fold > before]
+        gone = set(left)
+        there = {_life_id(life) for lives in table.state.lives.values() for life in lives}
+        assume(len(gone) == len(left) and not there & gone and not (there | gone) & self.retired)
+        return gone
+
+    def _see(self, totals: list[Total]) -> None:
+        for total in totals:
+            exact = {name: value for name, value in total.totals.items() if name not in SHARES}
+            counts = {"lives": total.lives, "instances": total.instances, "retired": total.retired}
+            gauge = {"mean": mean(total.totals)} if "number" in total.totals else {}
+            self.sums[total.metric] = exact | gauge | counts
+
+    def rebuild(self, number: int | None = None, *, behind: bool = False) -> list[Written]:
+        """Lose the checkpoint, take the states from the topic, and return the records to read on from."""
+        standing = Standing()
+        for key, value in self.log:
+            standing.take(key, value)
+        found = restore(standing, set(self.sums), shards=number, finished={} if behind else self.finished)
+        self.epoch = found.epoch + 1
+        self._begin(found.states, [*map(_stored_and_read, combine(found.states))])
+        included = included_by_all(found.states)
+        return [r for r in self.records if r.offset > included.get(f"metrics:{r.partition}", -1)]
+
+
+def _life_id(life: Life) -> LifeId:
+    return life.app, life.instance, life.life
+
+
+def _stored_and_read(group: Combined) -> Combined:
+    return combining.unpack(list(combining.pack(group)))
+
+
+def replayed(records: list[Written]) -> oracle.Outcome:
+    """Return the oracle's outcome, which knows no shards."""
+    return oracle.replay(records, retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000, max_metrics=8)
+
+
+def compare(system: Cut, wanted: oracle.Outcome) -> None:
+    """Compare what a reader has with the oracle: what is not published because it is too large is not compared.
+
+    What came and was taken out by a tombstone in a batch that was cut off has no sum: nobody ever saw one.
+    """
+    sums = {key: fields for key, fields in system.sums.items() if key not in wanted.overflowed}
+    never_seen = {key: fields for key, fields in wanted.sums.items() if key not in sums}
+    assert sums | never_seen == wanted.sums
+    assert not any(value for fields in never_seen.values() for value in fields.values())
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=slow)
+@given(short_schedules, cuts, shards)
+def test_the_sums_of_a_few_records_do_not_depend_on_shards(schedule: list[int], sizes: list[int], number: int) -> None:
+    """Counts, sums, extremes, positions, dead letters are the oracle's, whatever the cut into batches and shards."""
+    check(schedule, sizes, number)
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=slow)
+@given(schedules, cuts, shards)
+def test_the_sums_of_many_records_do_not_depend_on_shards(schedule: list[int], sizes: list[int], number: int) -> None:
+    """As above, in schedules long enough for lives to retire, come back and be buried."""
+    check(schedule, sizes, number)
+
+
+def check(schedule: list[int], sizes: list[int], number: int) -> None:
+    """Run the schedule in shards and compare."""
+    records = one_clock(play(schedule))
+    system = Cut(number, records)
+    for batch in cut(records, sizes):
+        system.batch(batch)
+    system.expire()
+    wanted = replayed(records)
+    assert system.dead == set(wanted.dead)
+    compare(system, wanted)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=slow)
+@given(short_schedules, cuts, shards, st.randoms(use_true_random=False))
+def test_a_table_of_shards_is_rebuilt_after_a_few_records(
+    schedule: list[int], sizes: list[int], number: int, chance: random.Random
+) -> None:
+    """Whichever shards had written which rows of the last batch, and wherever the ledger ends, no sum is different."""
+    check_rebuilt(schedule, sizes, number, chance)
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=slow)
+@given(schedules, cuts, shards, st.randoms(use_true_random=False))
+def test_a_table_of_shards_is_rebuilt_after_many_records(
+    schedule: list[int], sizes: list[int], number: int, chance: random.Random
+) -> None:
+    """As above, with lives on their way out."""
+    check_rebuilt(schedule, sizes, number, chance)
+
+
+def check_rebuilt(schedule: list[int], sizes: list[int], number: int, chance: random.Random) -> None:
+    """Run the schedule, lose the checkpoint at random places, and cut the table into more shards at others."""
+    records = one_clock(play(schedule))
+    system = Cut(number, records)
+    left, rebuilds = records, 0
+    while left:
+        batch, *_ = cut(left, [chance.choice(sizes)])
+        if system.batches and rebuilds < 3 and chance.random() < 0.3:
+            rebuilds += 1
+            if chance.random() < 0.4:
+                left = system.rebuild(system.number + (0 if system.is_unfinished() else chance.randrange(3)))
+            else:
+                system.batch(batch, written=chance)
+                left = system.rebuild(behind=chance.random() < 0.3)
+            continue
+        system.batch(batch)
+        left = [record for record in left if record not in batch]
+    system.expire()
+    compare(system, replayed(records))
+
+
+def test_fewer_shards_are_refused() -> None:
+    """The bases belong to their shards: the sentence says that there can be more, never fewer."""
+    system = Cut(3, [])
+    system.log = [
+        (b'["shard",0]', b'{"v":1,"shard":0,"shards":3,"clocks":{},"offsets":{},"out_ms":0,"fold":0,"stale":0}')
+    ]
+    with pytest.raises(RebuildError, match="--shards 2: the table has 3; it can be cut into more, never into fewer"):
+        system.rebuild(2)
+
+
+def test_more_shards_are_refused_while_a_batch_may_be_unfinished() -> None:
+    """A shard has written more than the ledger calls finished: the sentence says what to do first."""
+    row = (
+        b'{"v":1,"shard":0,"shards":1,"clocks":{"metrics:0":5},"offsets":{"metrics:0":9},"out_ms":0,"fold":0,"stale":0}'
+    )
+    system = Cut(1, [])
+    system.log = [(b'["shard",0]', row)]
+    system.finished = {"metrics:0": 9}
+    with pytest.raises(RebuildError, match="--shards 2: the last batch is not known to be finished; run"):
+        system.rebuild(2)
+    system.finished = {"metrics:0": 10}
+    assert system.rebuild(2) == []
+    assert [state.offsets for state in system.begun] == [{"metrics:0": 9}] * 2

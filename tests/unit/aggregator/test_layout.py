@@ -1,0 +1,66 @@
+"""How a table is cut: asked for once, remembered beside the checkpoint, and never changed by an option."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tallystream.aggregator.layout import Layout, layout_of, layout_path, require_layout, write_layout
+from tallystream.aggregator.seed import seed_path
+from tallystream.reporter.errors import ConfigError, TallystreamError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_new_table_has_one_shard_unless_more_are_asked_for(tmp_path: Path) -> None:
+    """A partition for each shard, if their number is not given either."""
+    assert layout_of(tmp_path / "a", None, None) == Layout(1, 1)
+    assert layout_of(tmp_path / "b", 4, None) == Layout(4, 4)
+    assert layout_of(tmp_path / "c", 4, 2) == Layout(4, 2)
+
+
+def test_a_table_that_has_begun_keeps_its_layout(tmp_path: Path) -> None:
+    """No option is needed at the next start, another number is refused with the remedy; so is another for a seed."""
+    begun, seeded = tmp_path / "begun", tmp_path / "seeded"
+    for checkpoint in (begun, seeded):
+        layout_of(checkpoint, 4, 2)
+    (begun / "offsets").mkdir(parents=True)
+    seed_path(seeded).touch()
+    for checkpoint in (begun, seeded):
+        assert layout_of(checkpoint, None, None) == layout_of(checkpoint, 4, 2) == Layout(4, 2)
+        with pytest.raises(ConfigError, match=r"--shards.*8.*has 4: leave the option out, or run tallystream rebuild"):
+            layout_of(checkpoint, 8, None)
+        with pytest.raises(ConfigError, match=r"--state-partitions.*1.*has 2"):
+            layout_of(checkpoint, None, 1)
+
+
+def test_a_checkpoint_from_before_there_were_shards_has_one(tmp_path: Path) -> None:
+    """It has begun and has no file."""
+    (tmp_path / "old" / "offsets").mkdir(parents=True)
+    assert layout_of(tmp_path / "old", None, None) == Layout()
+    with pytest.raises(ConfigError, match="has 1"):
+        layout_of(tmp_path / "old", 2, None)
+
+
+def test_a_checkpoint_that_is_gone_leaves_no_layout_behind(tmp_path: Path) -> None:
+    """Where neither a table nor a seed is, what was there before decides nothing."""
+    layout_of(tmp_path / "lost", 4, None)
+    assert layout_of(tmp_path / "lost", 2, None) == Layout(2, 2)
+
+
+def test_a_file_that_is_damaged_is_refused(tmp_path: Path) -> None:
+    """It names the file; a table is never read in another cut than its own."""
+    write_layout(tmp_path / "a", Layout(2, 2))
+    (tmp_path / "a" / "offsets").mkdir(parents=True)
+    layout_path(tmp_path / "a").write_bytes(b"{")
+    with pytest.raises(TallystreamError, match=r"a\.layout can't be read"):
+        layout_of(tmp_path / "a", None, None)
+
+
+@pytest.mark.parametrize(("shards", "partitions"), [(0, None), (1025, None), (None, 0), (2, 3)])
+def test_numbers_that_no_table_has_are_refused(shards: int | None, partitions: int | None) -> None:
+    """The sentence names the option."""
+    with pytest.raises(ConfigError, match=r"--shards|--partitions"):
+        require_layout(shards, partitions, option="--partitions")
