@@ -4,7 +4,7 @@ SHELL := /bin/bash
 PYTHON_ := .venv/bin/python
 ARGS ?=
 
-.PHONY: help setup demo test unit integration faults bench-reporter lint format docs lock clean
+.PHONY: help setup demo test unit integration faults bench-reporter bench-aggregator lint format docs lock clean
 
 help: ## list all commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -26,6 +26,9 @@ integration: setup ## the tests on real servers: make integration ARGS="-k kill"
 
 bench-reporter: setup ## the reporter's speed beside its peers, written to docs/reporter-benchmarks.md
 	@exec $(PYTHON_) benchmarks/reporter/run.py $(ARGS)
+
+bench-aggregator: setup ## the aggregator beside Kafka Streams (an hour): make bench-aggregator ARGS="--only backlog-2m"
+	@exec $(PYTHON_) -m benchmarks.aggregator $(ARGS)
 
 faults: setup ## the fault suite in full, most of an hour: make faults ARGS="-k disk"
 	@exec scripts/faults $(ARGS)

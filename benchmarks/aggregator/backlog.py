@@ -1,0 +1,95 @@
+"""A backlog: everything is on the topic before the launch; how long until the last of the final sums."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Literal
+
+from confluent_kafka.admin import AdminClient
+
+from benchmarks.aggregator.load import Fleet, Snapshots, Updates, singles
+from benchmarks.aggregator.sides import Running, Side, SideError
+from benchmarks.aggregator.topic import preload
+from benchmarks.aggregator.usage import Meter
+from benchmarks.aggregator.watch import Watcher
+from tallystream.aggregator.topics import Topics, create_topics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+Form = Literal["singles", "snapshots"]
+SETTLE_S = 3.0
+"""How long the sums are watched after they were right: they have to stay so."""
+
+
+def fill(bootstrap_servers: str, topics: Topics, updates: Updates, n: int, form: Form) -> int:
+    """Publish the next `n` updates in a form; return how many records the topic has then."""
+    now = int(time.time() * 1000)
+    fleet, snapshots = updates.fleet, Snapshots(updates.fleet, now)
+
+    def records() -> Iterator[tuple[bytes, bytes]]:
+        for taken in updates.turns(n):
+            yield from singles(fleet, taken, now) if form == "singles" else snapshots.render(taken)
+
+    return preload(bootstrap_servers, topics.metrics, records())
+
+
+def backlog(
+    bootstrap_servers: str, side: Side, folder: Path, *, n: int, form: Form, fleet: Fleet, patience_s: float
+) -> dict[str, Any]:
+    """Measure one side on a backlog of `n` updates. `exact` in the result tells whether the sums were right."""
+    topics, updates = Topics(f"b{time.time_ns():x}-"), Updates(fleet)
+    create_topics(AdminClient({"bootstrap.servers": bootstrap_servers}), topics)
+    began = time.monotonic()
+    records = fill(bootstrap_servers, topics, updates, n, form)
+    preload_s = time.monotonic() - began
+    print(f"bench: {records:,} records preloaded in {preload_s:.1f} s", file=sys.stderr)
+    with (
+        Watcher(bootstrap_servers, side.output(topics.prefix), fleet.names) as watcher,
+        Running(side, bootstrap_servers, topics.prefix, folder) as running,
+        Meter(running.pid) as meter,
+    ):
+        wait_for_sums(watcher, running, updates.sums, patience_s)
+        wall_s, cpu_s, others_s = running.passed(), meter.cpu_s(), meter.others_s()
+        exact = watch_on(watcher, updates.sums, SETTLE_S)
+    return {
+        "updates": n,
+        "records": records,
+        "form": form,
+        "wall_s": wall_s,
+        "updates_per_s": n / wall_s,
+        "cpu_s": cpu_s,
+        "cpu_s_per_million": cpu_s / n * 1e6,
+        "peak_rss_mb": meter.peak_rss / 1e6,
+        "others_cores": others_s / wall_s,
+        "sums_received": watcher.received,
+        "preload_s": preload_s,
+        "exact": exact,
+    }
+
+
+def wait_for_sums(watcher: Watcher, running: Running, expected: NDArray[np.int64], patience_s: float) -> None:
+    """Return when the newest sums are the expected ones.
+
+    Raises:
+        SideError: the process has ended, or they were not so `patience_s` seconds after its launch.
+    """
+    while not watcher.matches(expected):
+        if watcher.poll(0.1) is None:
+            running.require_alive()
+        if running.passed() > patience_s:
+            right = int((watcher.sums == expected).sum())
+            raise SideError(f"after {patience_s:g} s {right} of {len(expected)} sums are what they should be")
+
+
+def watch_on(watcher: Watcher, expected: NDArray[np.int64], seconds: float) -> bool:
+    """Read on for some seconds and tell whether the sums are still the expected ones."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        watcher.poll(0.1)
+    return watcher.matches(expected)

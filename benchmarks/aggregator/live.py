@@ -1,0 +1,77 @@
+"""Updates at a rate: how long each one takes to reach a sum, and whether the side keeps up."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka.admin import AdminClient
+
+from benchmarks.aggregator.backlog import SETTLE_S
+from benchmarks.aggregator.latency import latencies, percentile
+from benchmarks.aggregator.load import Fleet, Updates
+from benchmarks.aggregator.sides import Running, Side
+from benchmarks.aggregator.topic import send_live
+from benchmarks.aggregator.usage import Meter
+from benchmarks.aggregator.watch import Recording, Watcher
+from tallystream.aggregator.topics import Topics, create_topics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+READY_S = 300.0
+DRAIN_S = 120.0
+KEPT_UP_S = 2.0
+"""A side keeps up when its last sums are right within this time of the last update."""
+
+
+def live(
+    bootstrap_servers: str, side: Side, folder: Path, *, rate: float, warmup_s: float, seconds: float, fleet: Fleet
+) -> dict[str, Any]:
+    """Measure one side at `rate` updates a second for `seconds`, after `warmup_s` at the same rate."""
+    topics, updates = Topics(f"l{time.time_ns():x}-"), Updates(fleet)
+    create_topics(AdminClient({"bootstrap.servers": bootstrap_servers}), topics)
+    warm, measured = int(rate * warmup_s), int(rate * seconds)
+    base = updates.sums.copy()
+    taken = updates.take(warm + measured)
+    with (
+        Watcher(bootstrap_servers, side.output(topics.prefix), fleet.names) as watcher,
+        Running(side, bootstrap_servers, topics.prefix, folder) as running,
+    ):
+        ready_s = running.wait_ready(READY_S)
+        with Meter(running.pid) as meter:
+            recording, began = Recording(watcher), time.monotonic()
+            sent = send_live(bootstrap_servers, topics.metrics, fleet, taken, rate=rate)
+            cpu_s, others_s, took_s = meter.cpu_s(), meter.others_s(), time.monotonic() - began
+            drain_s = _wait(lambda: watcher.matches(updates.sums), running)
+            time.sleep(SETTLE_S)
+            arrivals = recording.stop()
+    found = latencies(taken, base, sent.times, arrivals)
+    window = found.seconds[warm:]
+    included = window[window == window]  # noqa: PLR0124 (NaN is what does not equal itself)
+    return {
+        "rate": rate,
+        "seconds": seconds,
+        "warmup_s": warmup_s,
+        "ready_s": ready_s,
+        **{f"p{percent}_ms": percentile(included, percent) * 1000 for percent in (50, 95, 99, 100)},
+        "drain_s": drain_s,
+        "keeps_up": drain_s <= KEPT_UP_S and len(included) == measured,
+        "not_included": measured - len(included),
+        "odd_sums": found.odd,
+        "sent_late_ms": sent.worst_lag_s * 1000,
+        "cpu_cores": cpu_s / took_s,
+        "peak_rss_mb": meter.peak_rss / 1e6,
+        "others_cores": others_s / took_s,
+        "sums_received": watcher.received,
+        "exact": watcher.matches(updates.sums),
+    }
+
+
+def _wait(done: Callable[[], bool], running: Running) -> float:
+    began = time.monotonic()
+    while not done() and time.monotonic() - began < DRAIN_S:
+        running.require_alive()
+        time.sleep(0.01)
+    return time.monotonic() - began

@@ -1,0 +1,149 @@
+"""The contestants: how each is started on a topic, where it writes its sums, and when it is ready."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import psutil
+
+from benchmarks.aggregator import kstreams_build
+from tallystream.aggregator import jars
+from tallystream.aggregator.topics import Topics
+from tallystream.compose.servers._process import end, spawn, tail
+
+if TYPE_CHECKING:
+    import subprocess
+
+PATIENCE_S = 60.0
+LINGER_0 = "kafka-streams, at_least_once, linger 0"
+HEAP = "1g"
+"""The heap's limit of either JVM: the default of `tallystream aggregate`."""
+
+
+class SideError(Exception):
+    """A contestant ended, or did not begin; the message ends with what it said last."""
+
+
+@dataclass(frozen=True)
+class Ours:
+    """`tallystream aggregate` as a user gets it; `options` are further ones, for an experiment."""
+
+    options: tuple[str, ...] = ()
+    name: str = "tallystream"
+
+    def output(self, prefix: str) -> str:
+        """Return the topic of the sums."""
+        return Topics(prefix).agg
+
+    def command(self, bootstrap_servers: str, prefix: str, folder: Path) -> list[str]:
+        """Return its command line."""
+        return [
+            *(str(Path(sys.executable).with_name("tallystream")), "aggregate"),
+            *("--bootstrap-servers", bootstrap_servers, "--topic-prefix", prefix),
+            *("--checkpoint", str(folder / "checkpoint"), "--ready-file", str(folder / "ready"), *self.options),
+        ]
+
+    def ready(self, folder: Path) -> bool:
+        """Tell whether its first batch has run."""
+        return (folder / "ready").exists()
+
+
+@dataclass(frozen=True)
+class KafkaStreams:
+    """The original topology in Kafka Streams; `options` are settings of Streams, KEY=VALUE."""
+
+    mode: str = "eos"
+    options: tuple[str, ...] = ()
+    name: str = "kafka-streams"
+
+    def output(self, prefix: str) -> str:
+        """Return the topic of the sums."""
+        return Topics(prefix).agg
+
+    def command(self, bootstrap_servers: str, prefix: str, folder: Path) -> list[str]:
+        """Return its command line; it is built first where that has not been done."""
+        topics = Topics(prefix)
+        return [
+            *(jars.java(), f"-Xmx{HEAP}", "-XX:+UseG1GC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"),
+            *("-cp", os.pathsep.join(kstreams_build.classpath()), "bench.KStreamsAggregator"),
+            *(self.mode, topics.metrics, topics.agg, f"bootstrap.servers={bootstrap_servers}"),
+            *(f"application.id={prefix}kstreams", f"state.dir={folder / 'state'}", *self.options),
+        ]
+
+    def ready(self, folder: Path) -> bool:
+        """Tell whether Streams says that it is running."""
+        log = folder / "log"
+        return log.exists() and "STATE RUNNING" in log.read_text(encoding="utf-8", errors="replace")
+
+
+Side = Ours | KafkaStreams
+
+
+class Running:
+    """A contestant that was launched; ended, with all that it started, when the block ends."""
+
+    def __init__(self, side: Side, bootstrap_servers: str, prefix: str, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        command = side.command(bootstrap_servers, prefix, folder)
+        self._side, self._folder = side, folder
+        self.launched = time.monotonic()
+        self._process: subprocess.Popen[bytes] = spawn(command, folder / "log")
+        self.pid = self._process.pid
+
+    def passed(self) -> float:
+        """Return the seconds since it was launched."""
+        return time.monotonic() - self.launched
+
+    def require_alive(self) -> None:
+        """Do nothing while it runs.
+
+        Raises:
+            SideError: it has ended.
+        """
+        if self._process.poll() is not None:
+            said = tail(self._folder / "log", 15)
+            raise SideError(f"{self._side.name} ended with {self._process.returncode}; it said:\n{said}")
+
+    def wait_ready(self, timeout: float) -> float:
+        """Return the seconds from the launch until it was ready.
+
+        Raises:
+            SideError: it has ended, or was not ready after `timeout` seconds.
+        """
+        while not self._side.ready(self._folder):
+            self.require_alive()
+            if self.passed() > timeout:
+                raise SideError(f"{self._side.name} is not ready after {timeout:g} s")
+            time.sleep(0.05)
+        return self.passed()
+
+    def stop(self) -> float:
+        """End it in order and return the seconds that this took; what it leaves behind is killed."""
+        began, family = time.monotonic(), self._family()
+        end(self._process, patience=PATIENCE_S)
+        took = time.monotonic() - began
+        gone, left = psutil.wait_procs(family, timeout=10)
+        for process in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        del gone
+        (self._folder / "ready").unlink(missing_ok=True)
+        return took
+
+    def _family(self) -> list[psutil.Process]:
+        try:
+            return psutil.Process(self.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
