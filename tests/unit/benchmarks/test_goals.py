@@ -1,0 +1,120 @@
+"""Goals, results and tables of the aggregator's benchmark: from numbers alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from benchmarks.aggregator import report
+from benchmarks.aggregator.goals import OURS, PEER, at_size, judge
+from benchmarks.aggregator.growth import mean_ms, parse
+from benchmarks.aggregator.results import Result, Results, medians
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def of_backlog(updates: int, wall_s: float, **more: Any) -> dict[str, Any]:
+    """Return what a backlog's measurement has."""
+    plain = {"updates": updates, "records": updates, "form": "singles", "wall_s": wall_s, "exact": True}
+    plain |= {"updates_per_s": updates / wall_s, "cpu_s": 1.0, "cpu_s_per_million": 8.0, "peak_rss_mb": 600.0}
+    return {**plain, "others_cores": 0.0, **more}
+
+
+def of_latency(p50_ms: float, p99_ms: float, *, keeps_up: bool = True) -> dict[str, Any]:
+    """Return what a live measurement has."""
+    plain = {"rate": 10_000, "p50_ms": p50_ms, "p95_ms": p99_ms, "p99_ms": p99_ms, "drain_s": 0.5, "cpu_cores": 1.0}
+    return {**plain, "keeps_up": keeps_up, "peak_rss_mb": 1.0, "others_cores": 0.0, "exact": True}
+
+
+FOUND = {
+    ("backlog-2m", OURS): of_backlog(2_000_000, 25.0),
+    ("backlog-2m", PEER): of_backlog(2_000_000, 100.0),
+    ("backlog-10m", OURS): of_backlog(10_000_000, 50.0),
+    ("backlog-10m", PEER): of_backlog(10_000_000, 460.0, cpu_s_per_million=40.0),
+    ("latency-2000", OURS): of_latency(150, 600),
+    ("latency-2000", PEER): of_latency(300, 500),
+    ("latency-10000", OURS): of_latency(300, 400),
+}
+
+
+def verdict(found: dict[tuple[str, str], dict[str, Any]], what: str) -> tuple[float | None, str]:
+    """Return what was measured for the one goal whose name begins so, and the verdict."""
+    (judged,) = [one for one in judge(found) if one.goal.what.startswith(what)]
+    return judged.measured, judged.verdict
+
+
+def test_ratios_are_judged_against_both_bounds() -> None:
+    """A goal that is met, one of which only the required part is, one that is missed, and one not measured."""
+    assert verdict(FOUND, "latency at 2,000/s, p50") == (0.5, "goal met")
+    assert verdict(FOUND, "backlog of 2 M") == (4.0, "required met, goal missed")
+    assert verdict(FOUND, "CPU seconds") == (0.2, "required met, goal missed")
+    assert verdict(FOUND, "latency at 2,000/s, p99") == (1.2, "**required missed**")
+    assert verdict(FOUND, "restart") == (None, "not measured")
+
+
+def test_a_side_that_falls_behind_reaches_no_bound() -> None:
+    """Its latency as measured may look good: it is no latency that lasts."""
+    assert verdict(FOUND, "latency at 10,000/s")[1] == "goal met"
+    behind = {**FOUND, ("latency-10000", OURS): of_latency(300, 400, keeps_up=False)}
+    assert verdict(behind, "latency at 10,000/s")[1] == "**required missed**"
+
+
+def test_an_extrapolation_keeps_the_launch_apart() -> None:
+    """Of 100 s for 2 M and 460 s for 10 M, 10 s are the launch and 45 s a million's."""
+    assert at_size(FOUND, PEER, ("backlog-2m", "backlog-10m"), 100_000_000) == pytest.approx(10 + 4500)
+
+
+def test_medians_by_figure_and_side() -> None:
+    """Numbers are medians over the rounds; exact is only what was exact in all of them."""
+    rounds = [{"wall_s": wall, "exact": exact, "form": "x"} for wall, exact in ((3.0, True), (1.0, False), (2.0, True))]
+    found = medians(Result("f", "s", number, one) for number, one in enumerate(rounds))
+    assert found == {("f", "s"): {"wall_s": 2.0, "exact": False, "form": "x"}}
+
+
+def test_a_run_goes_on_with_what_was_measured(tmp_path: Path) -> None:
+    """The file of results is taken over only where that is asked for."""
+    path = tmp_path / "results.jsonl"
+    Results(path).add(Result("f", "s", 1, {"wall_s": 1.5}))
+    again = Results(path, go_on=True)
+    assert again.has("f", "s", 1)
+    assert not again.has("f", "s", 2)
+    assert again.medians() == {("f", "s"): {"wall_s": 1.5}}
+    assert not Results(path).all
+
+
+def test_the_tables_show_every_side_and_a_wrong_sum() -> None:
+    """Each measured figure has a row; a wrong sum stands out."""
+    found = {**FOUND, ("backlog-2m", OURS): of_backlog(2_000_000, 25.0, exact=False)}
+    text = report.tables(found)
+    assert "| 2,000,000 updates as 2,000,000 single-metric records | tallystream | 25.0 | 80,000 |" in text
+    assert text.count("**wrong**") == 1
+    assert "| backlog of 2 M single-metric records, from launch | ≥ 5\N{MULTIPLICATION SIGN} |" in text
+    assert all(line.startswith("|") for line in text.splitlines() if line)
+
+
+def test_the_page_keeps_what_is_around_the_results() -> None:
+    """Only what is between the marks is replaced; a page without them is an error."""
+    page = f"before\n{report.BEGIN}old\n{report.END}after\n"
+    assert report.into(page, "new") == f"before\n{report.BEGIN}\nnew\n{report.END}after\n"
+    with pytest.raises(ValueError, match="unpack"):
+        report.into("nothing", "new")
+
+
+EXPOSED = """
+# TYPE tallystream_batch_duration_seconds summary
+tallystream_batch_duration_seconds{command="aggregate",phase="addBatch",quantile="0.5"} 9.0
+tallystream_batch_duration_seconds_sum{command="aggregate",phase="addBatch"} %s
+tallystream_batch_duration_seconds_count{command="aggregate",phase="addBatch"} %s
+tallystream_table_rows{command="aggregate"} 1e+06
+"""
+
+
+def test_a_batchs_mean_time_is_that_between_two_scrapes() -> None:
+    """What ran before the first scrape is not in it; no batch between them is an error, not a zero."""
+    before, after = parse(EXPOSED % ("4.0", "2")), parse(EXPOSED % ("5.0", "6"))
+    assert mean_ms(before, after, "addBatch") == 250.0
+    assert after["tallystream_table_rows", "", ""] == 1_000_000
+    with pytest.raises(ValueError, match="no batch"):
+        mean_ms(after, after, "addBatch")

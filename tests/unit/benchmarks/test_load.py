@@ -1,0 +1,85 @@
+"""The benchmark's load: the same updates for every side, in two forms, and the sums that must come out of them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from benchmarks.aggregator.load import Fleet, Snapshots, Updates, singles
+from tallystream.aggregator.table import Record, State, Table
+from tallystream.aggregator.table.inputs import Good, read_value
+
+FLEET = Fleet(instances=7, metrics=5)
+
+
+def table_sums(records: list[tuple[bytes, bytes]]) -> list[int]:
+    """Return what the aggregator's own table makes of the records, in the order of the metrics' names."""
+    table = Table(State())
+    table.apply(Record("metrics", 0, offset, 0, key, value) for offset, (key, value) in enumerate(records))
+    changes = table.changes()
+    assert not changes.dead
+    found = {total.metric[1]: json.loads(total.value(epoch=1, batch=1))["count"] for total in changes.totals}
+    return [found[name] for name in FLEET.names]
+
+
+@pytest.mark.parametrize("n", [1, 35, 36, 103])
+def test_single_metric_records_add_up_to_the_expected_sums(n: int) -> None:
+    """Whatever their number, whole turns of the fleet or not: the table's sums are those of the generator."""
+    updates = Updates(FLEET)
+    records = list(singles(FLEET, updates.take(n), 1))
+    assert len(records) == n
+    expected = [total for total in updates.sums.tolist() if total]
+    newest: dict[tuple[bytes, str], int] = {}
+    for key, value in records:
+        row = json.loads(value)
+        assert row["value"] > newest.get((key, row["name"]), 0)
+        newest[key, row["name"]] = row["value"]
+    added: Counter[str] = Counter()
+    for (_, name), value in newest.items():
+        added[name] += value
+    assert [added[name] for name in FLEET.names if name in added] == expected
+
+
+def test_both_forms_say_the_same() -> None:
+    """Snapshots and single-metric records of the same updates give the same sums in the aggregator's table."""
+    for_singles, for_snapshots = Updates(FLEET), Updates(FLEET)
+    ones = [record for taken in for_singles.turns(105) for record in singles(FLEET, taken, 1)]
+    snapshots = Snapshots(FLEET, 1_700_000_000_000)
+    many = [record for taken in for_snapshots.turns(105) for record in snapshots.render(taken)]
+    assert (len(ones), len(many)) == (105, 21)
+    assert table_sums(ones) == table_sums(many) == for_singles.sums.tolist() == for_snapshots.sums.tolist()
+
+
+def test_updates_go_on_where_they_were() -> None:
+    """Taken in pieces or at once, the updates are numbered on, and readings never fall."""
+    updates = Updates(FLEET)
+    first, second = updates.take(40), updates.take(65)
+    assert (first.first, second.first) == (0, 40)
+    assert first.steps.sum() + second.steps.sum() == updates.sums.sum()
+    readings = [*first.readings.tolist(), *second.readings.tolist()]
+    assert all(later > earlier for earlier, later in zip(readings, readings[FLEET.rows :], strict=False))
+
+
+def test_snapshots_are_the_reporters_own() -> None:
+    """A snapshot reads back as one: its life lasts, seq counts on, and `prev` is there from the second on."""
+    snapshots, updates = Snapshots(FLEET, 1_700_000_000_000), Updates(FLEET)
+    lives: dict[bytes, list[Any]] = {}
+    for taken in updates.turns(3 * FLEET.rows):
+        for key, value in snapshots.render(taken):
+            read = read_value(value, max_metrics=100)
+            assert isinstance(read, Good)
+            assert not read.rejected
+            lives.setdefault(key, []).append(read.snapshot)
+    for of_one in lives.values():
+        assert len({snapshot.life for snapshot in of_one}) == 1
+        assert [snapshot.seq for snapshot in of_one] == [1, 2, 3]
+        assert [snapshot.prev is None for snapshot in of_one] == [True, False, False]
+
+
+def test_snapshots_refuse_half_an_instance() -> None:
+    """Updates that are not of whole instances can't be said in snapshots: an error, and no wrong sum."""
+    with pytest.raises(ValueError, match="whole instances"):
+        list(Snapshots(FLEET, 1_700_000_000_000).render(Updates(FLEET).take(7)))
