@@ -6,11 +6,9 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
-from confluent_kafka.admin import AdminClient
-
 from benchmarks.aggregator.load import Fleet, Snapshots, Updates, singles
 from benchmarks.aggregator.sides import Running, Side, SideError
-from benchmarks.aggregator.topic import preload
+from benchmarks.aggregator.topic import admin, preload
 from benchmarks.aggregator.usage import Meter
 from benchmarks.aggregator.watch import Watcher
 from tallystream.aggregator.topics import Topics, create_topics
@@ -44,7 +42,7 @@ def backlog(
 ) -> dict[str, Any]:
     """Measure one side on a backlog of `n` updates. `exact` in the result tells whether the sums were right."""
     topics, updates = Topics(f"b{time.time_ns():x}-"), Updates(fleet)
-    create_topics(AdminClient({"bootstrap.servers": bootstrap_servers}), topics)
+    create_topics(admin(bootstrap_servers), topics)
     began = time.monotonic()
     records = fill(bootstrap_servers, topics, updates, n, form)
     preload_s = time.monotonic() - began

@@ -9,12 +9,10 @@ import urllib.request
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka.admin import AdminClient
-
 from benchmarks.aggregator.backlog import fill, wait_for_sums, watch_on
 from benchmarks.aggregator.load import Fleet, Updates, singles
 from benchmarks.aggregator.sides import Ours, Running
-from benchmarks.aggregator.topic import preload, send_live
+from benchmarks.aggregator.topic import admin, preload, send_live
 from benchmarks.aggregator.usage import Meter
 from benchmarks.aggregator.watch import Watcher
 from tallystream.aggregator.topics import Topics, create_topics
@@ -43,7 +41,7 @@ def growth(
     fleet = Fleet(instances=max(1, rows // METRICS), metrics=METRICS)
     topics, updates, port = Topics(f"g{time.time_ns():x}-"), Updates(fleet), free_port()
     served = replace(side, options=(*side.options, "--http-port", str(port)))
-    create_topics(AdminClient({"bootstrap.servers": bootstrap_servers}), topics)
+    create_topics(admin(bootstrap_servers), topics)
     fill(bootstrap_servers, topics, updates, fleet.rows, "singles")
     with Watcher(bootstrap_servers, side.output(topics.prefix), fleet.names) as watcher:
         with Running(served, bootstrap_servers, topics.prefix, folder) as running, Meter(running.pid) as meter:

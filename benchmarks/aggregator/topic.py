@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from benchmarks.aggregator.load import Fleet, Taken, heads
 
@@ -20,6 +21,11 @@ PATIENCE_S = 30.0
 
 class LoadError(Exception):
     """The broker does not have what was to be published, or the generator could not keep its rate."""
+
+
+def admin(bootstrap_servers: str) -> AdminClient:
+    """Return an admin client that says nothing of a broker that goes away."""
+    return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2})
 
 
 def preload(bootstrap_servers: str, topic: str, records: Iterable[tuple[bytes, bytes]]) -> int:
