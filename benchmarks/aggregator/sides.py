@@ -8,7 +8,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import psutil
 
@@ -28,6 +28,23 @@ HEAP = "1g"
 
 class SideError(Exception):
     """A contestant ended, or did not begin; the message ends with what it said last."""
+
+
+class Side(Protocol):
+    """A contestant; `name` is what the tables call it."""
+
+    @property
+    def name(self) -> str:
+        """What the tables call it."""
+
+    def output(self, prefix: str) -> str:
+        """Return the topic of the sums."""
+
+    def command(self, bootstrap_servers: str, prefix: str, folder: Path) -> list[str]:
+        """Return its command line; its state goes into `folder`, its output to `log` there."""
+
+    def ready(self, folder: Path) -> bool:
+        """Tell whether it processes."""
 
 
 @dataclass(frozen=True)
@@ -80,9 +97,6 @@ class KafkaStreams:
         """Tell whether Streams says that it is running."""
         log = folder / "log"
         return log.exists() and "STATE RUNNING" in log.read_text(encoding="utf-8", errors="replace")
-
-
-Side = Ours | KafkaStreams
 
 
 class Running:

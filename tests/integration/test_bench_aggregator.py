@@ -1,0 +1,102 @@
+"""The aggregator's benchmark at a tiny size: it checks the sums, and a side whose sums are wrong fails the run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from benchmarks.aggregator.backlog import backlog
+from benchmarks.aggregator.load import Fleet, Updates
+from benchmarks.aggregator.sides import Ours, SideError
+from tallystream.aggregator.topics import Topics
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tallystream.compose.servers.broker import KafkaBroker
+
+pytestmark = pytest.mark.integration
+
+FLEET = Fleet(instances=20, metrics=5)
+N = 500
+PROGRAM = """
+import json, sys, time
+from confluent_kafka import Producer
+producer = Producer({"bootstrap.servers": sys.argv[1]})
+for sums in json.loads(sys.argv[3]):
+    for name, total in sums:
+        producer.produce(sys.argv[2], json.dumps({"name": name, "count": total}), name)
+    producer.flush(30)
+print("that was all")
+time.sleep(float(sys.argv[4]))
+"""
+
+
+@dataclass
+class Scripted:
+    """A side that publishes sums which are known beforehand, then sleeps for `rest_s`."""
+
+    sums: list[list[int]]
+    rest_s: float = 60.0
+    name: str = "scripted"
+
+    def output(self, prefix: str) -> str:
+        """Return the topic of the sums."""
+        return Topics(prefix).agg
+
+    def command(self, bootstrap_servers: str, prefix: str, folder: Path) -> list[str]:  # noqa: ARG002 (a side's)
+        """Return its command line."""
+        rows = [list(zip(FLEET.names, sums, strict=True)) for sums in self.sums]
+        output = self.output(prefix)
+        return [sys.executable, "-c", PROGRAM, bootstrap_servers, output, json.dumps(rows), str(self.rest_s)]
+
+    def ready(self, folder: Path) -> bool:
+        """It is never asked."""
+        raise NotImplementedError
+
+
+@pytest.fixture
+def expected() -> list[int]:
+    """The sums of the load."""
+    updates = Updates(FLEET)
+    updates.take(N)
+    return [int(total) for total in updates.sums]
+
+
+def test_our_sums_are_checked_and_what_they_cost_is_measured(broker: KafkaBroker, tmp_path: Path) -> None:
+    """The command as a user gets it, on a real broker: its sums are exact, and its processes were watched."""
+    found = backlog(broker.bootstrap_servers, Ours(), tmp_path, n=N, form="snapshots", fleet=FLEET, patience_s=300)
+    assert found["exact"] is True
+    assert (found["updates"], found["records"]) == (N, N // FLEET.metrics)
+    assert found["wall_s"] > 0
+    assert found["cpu_s"] > 1  # two Pythons and a JVM have begun
+    assert found["peak_rss_mb"] > 100
+
+
+def test_a_wrong_sum_is_never_a_result(broker: KafkaBroker, tmp_path: Path, expected: list[int]) -> None:
+    """Sums of which one is wrong are waited for in vain, and the error says how many were right."""
+    wrong = [*expected[:3], expected[3] + 1, *expected[4:]]
+    with pytest.raises(SideError, match="4 of 5 sums"):
+        backlog(broker.bootstrap_servers, Scripted([wrong]), tmp_path, n=N, form="singles", fleet=FLEET, patience_s=3)
+
+
+def test_sums_that_do_not_stay_right_are_not_exact(broker: KafkaBroker, tmp_path: Path, expected: list[int]) -> None:
+    """A sum that changes after all of them were right is found, since the topic is read on."""
+    later = [expected[0] + 1, *expected[1:]]
+    for sums, exact in (([expected, later], False), ([expected, expected], True)):
+        side = Scripted(sums)
+        found = backlog(broker.bootstrap_servers, side, tmp_path, n=N, form="singles", fleet=FLEET, patience_s=60)
+        assert found["exact"] is exact
+
+
+def test_a_side_that_ends_is_an_error(broker: KafkaBroker, tmp_path: Path) -> None:
+    """The error has its exit code and what it said last: nothing is waited for."""
+    with pytest.raises(SideError, match="scripted ended with 0; it said:\nthat was all"):
+        backlog(
+            *(broker.bootstrap_servers, Scripted([], rest_s=0.0), tmp_path),
+            n=N, form="singles", fleet=FLEET, patience_s=300,
+        )  # fmt: skip
