@@ -13,6 +13,7 @@ import argparse
 import math
 import shlex
 import shutil
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,6 +38,8 @@ PAGE = ROOT / "docs" / "aggregator-benchmarks.md"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure what was asked for, print the tables, and put them into the page where the run was a whole one."""
     options = _options(arguments)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)  # either ends what was started, in order
     results = Results(options.results, go_on=options.go_on)
     try:
         failures = _measure(options, results)

@@ -137,16 +137,14 @@ class Running:
             time.sleep(0.05)
         return self.passed()
 
-    def stop(self) -> float:
-        """End it in order and return the seconds that this took; what it leaves behind is killed."""
+    def stop(self, patience: float = PATIENCE_S) -> float:
+        """End it in order and return the seconds that this took; what is left after `patience` seconds is killed."""
         began, family = time.monotonic(), self._family()
-        end(self._process, patience=PATIENCE_S)
+        end(self._process, patience=patience)
         took = time.monotonic() - began
-        gone, left = psutil.wait_procs(family, timeout=10)
-        for process in left:
+        for process in psutil.wait_procs(family, timeout=min(patience, 10.0))[1]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        del gone
         (self._folder / "ready").unlink(missing_ok=True)
         return took
 
@@ -159,5 +157,6 @@ class Running:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # Who presses Ctrl-C does not wait for a batch to finish.
+        self.stop(PATIENCE_S if kind is None or issubclass(kind, Exception) else 2.0)
