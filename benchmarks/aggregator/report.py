@@ -35,8 +35,8 @@ def goals(found: Found) -> str:
     rows = []
     for judged in judge(found):
         goal, sign = judged.goal, "≥" if judged.goal.least else "≤"
-        bounds = [f"{sign} {_plain(bound)}{_unit(goal.unit)}" for bound in (goal.goal, goal.required)]
-        measured = "" if judged.measured is None else f"{_plain(judged.measured)}{_unit(goal.unit)}"
+        bounds = [f"{sign} {_with_unit(bound, goal.unit)}" for bound in (goal.goal, goal.required)]
+        measured = "" if judged.measured is None else _with_unit(judged.measured, goal.unit)
         rows.append([goal.what, *bounds, measured, judged.verdict])
     return table(["figure", "goal", "required", "measured", ""], rows)
 
@@ -166,14 +166,11 @@ def _exact(one: dict[str, Any]) -> str:
     return "exact" if one["exact"] else "**wrong**"
 
 
-def _plain(number: float) -> str:
+def _with_unit(number: float, unit: str) -> str:
     if math.isinf(number):
         return "behind"
-    return f"{number:.3g}" if number < 1000 else f"{number:,.0f}"
-
-
-def _unit(unit: str) -> str:
-    return {"": "", "x": "\N{MULTIPLICATION SIGN}"}.get(unit, f" {unit}")
+    text = f"{number:.3g}" if number < 1000 else f"{number:,.0f}"
+    return text + {"": "", "x": "\N{MULTIPLICATION SIGN}"}.get(unit, f" {unit}")
 
 
 def _ms(value: float) -> str:

@@ -59,6 +59,7 @@ def test_a_side_that_falls_behind_reaches_no_bound() -> None:
     assert verdict(FOUND, "latency at 10,000/s")[1] == "goal met"
     behind = {**FOUND, ("latency-10000", OURS): of_latency(300, 400, keeps_up=False)}
     assert verdict(behind, "latency at 10,000/s")[1] == "**required missed**"
+    assert "| behind | **required missed** |" in report.goals(behind)
 
 
 def test_an_extrapolation_keeps_the_launch_apart() -> None:
