@@ -1,0 +1,42 @@
+"""What others do with the same updates: .venv/bin/python -m benchmarks.alternatives [--vmagent PATH] [--updates N].
+
+vmagent is measured where its binary is named. benchmarks/README.md says how to build it, and what the figures mean.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.aggregator.report import table
+from benchmarks.alternatives import multiprocess, vmagent
+
+
+def main() -> int:
+    """Measure and print; exit code 1 when a sum was wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--vmagent", type=Path, help="the binary of vmagent")
+    parser.add_argument("--updates", type=int, default=2_000_000, help="how many updates vmagent gets")
+    options = parser.parse_args()
+    exact = []
+    with tempfile.TemporaryDirectory() as folder:
+        rows = []
+        for processes in (100, 1000, 5000):
+            one = multiprocess.measure(Path(folder) / str(processes), processes)
+            rows.append([f"{processes:,}", f"{one['scrape_s']:.2f}", f"{one['cpu_s']:.2f}", f"{one['files_mb']:,.0f}"])
+            exact.append(one["exact"])
+        print(table(["prometheus_client: processes ever, 50 counters each", "scrape s", "CPU s", "files MB"], rows))
+        if options.vmagent is not None:
+            two = vmagent.measure(options.vmagent, Path(folder) / "vmagent", options.updates)
+            cells = [f"{two['updates']:,}", f"{two['wall_s']:.1f}", f"{two['cpu_s']:.1f}", f"{two['peak_rss_mb']:,.0f}"]
+            cells += ["exact" if two["exact"] else "**wrong**", "yes" if two["forgets_after_a_restart"] else "no"]
+            heads = ["vmagent: updates", "s from launch", "CPU s", "peak MB", "sums", "forgets after a restart"]
+            print(table(heads, [cells]))
+            exact.append(two["exact"])
+    return 0 if all(exact) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
