@@ -126,7 +126,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", type=_listed(names), default=[], help=f"figures: {', '.join(names)}")
     parser.add_argument("--sides", type=_listed(ALL), default=list(ALL), help=sides)
     parser.add_argument("--scale", type=_positive, default=1.0, help="a factor to the updates, seconds and rows")
-    parser.add_argument("--rounds", type=int, default=1, help="how often each side has its turn; medians are shown")
+    parser.add_argument(
+        "--rounds", "--repeat", type=int, default=1, help="how often each side has its turn; medians are shown"
+    )
     parser.add_argument("--go-on", action="store_true", help="keep what the file of results has, measure the rest")
     parser.add_argument("--option", action="append", default=[], help="a further option for tallystream aggregate")
     parser.add_argument("--results", type=Path, default=BUILD / "results.jsonl", help="the file of results")

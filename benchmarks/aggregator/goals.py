@@ -52,10 +52,14 @@ class Judged(NamedTuple):
 def at_size(found: Found, side: str, figures: tuple[str, str], updates: float) -> float:
     """Return the wall time in seconds that `side` needs for `updates`, on the line through two measured backlogs.
 
-    The line keeps what the launch takes apart from what the updates take, so that the launch is not multiplied.
+    The line keeps what the launch takes apart from what the updates take, so that the launch is not multiplied. Where
+    the larger backlog took no longer than the smaller, as at a tiny scale, its time is taken in proportion.
     """
     (small, large) = (found[figure, side] for figure in figures)
-    a_second = (large["updates"] - small["updates"]) / (large["wall_s"] - small["wall_s"])
+    longer = large["wall_s"] - small["wall_s"]
+    if longer <= 0:
+        return float(large["wall_s"] * updates / large["updates"])
+    a_second = (large["updates"] - small["updates"]) / longer
     return float(large["wall_s"] + (updates - large["updates"]) / a_second)
 
 

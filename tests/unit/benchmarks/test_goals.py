@@ -67,6 +67,12 @@ def test_an_extrapolation_keeps_the_launch_apart() -> None:
     assert at_size(FOUND, PEER, ("backlog-2m", "backlog-10m"), 100_000_000) == pytest.approx(10 + 4500)
 
 
+def test_an_extrapolation_from_noise_is_in_proportion() -> None:
+    """Where the larger backlog took less time than the smaller, no time comes out negative."""
+    found = {("small", PEER): of_backlog(10, 5.0), ("large", PEER): of_backlog(50, 4.0)}
+    assert at_size(found, PEER, ("small", "large"), 500) == 40.0
+
+
 def test_medians_by_figure_and_side() -> None:
     """Numbers are medians over the rounds; exact is only what was exact in all of them."""
     rounds = [{"wall_s": wall, "exact": exact, "form": "x"} for wall, exact in ((3.0, True), (1.0, False), (2.0, True))]
