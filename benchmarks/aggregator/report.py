@@ -20,14 +20,26 @@ if TYPE_CHECKING:
 
 BEGIN, END = "<!-- results: written by make bench-aggregator -->\n", "<!-- end of results -->\n"
 SIDES = (OURS, PEER, LINGER_0)
+QUIET_CORES = 0.3
+"""So much may other work take, of all cores together, before the page says so."""
 ORIGINAL = 60 * 25_000_000
 """The updates of the original's sixty days."""
 
 
 def tables(found: Found) -> str:
     """Return every table for which something was measured, the goals first."""
-    parts = (goals(found), backlogs(found), latencies(found), growths(found), sizes(found))
+    parts = (disturbed(found), goals(found), backlogs(found), latencies(found), growths(found), sizes(found))
     return "\n".join(part for part in parts if part)
+
+
+def disturbed(found: Found) -> str:
+    """Return a warning where the rest of the machine was busy; empty on a quiet one."""
+    most = max((one.get("others_cores", 0.0) for one in found.values()), default=0.0)
+    if most <= QUIET_CORES:
+        return ""
+    return (
+        f"**Others used up to {most:.1f} of the cores meanwhile: the times say little, a quiet machine is needed.**\n"
+    )
 
 
 def goals(found: Found) -> str:

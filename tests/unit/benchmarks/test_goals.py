@@ -101,6 +101,12 @@ def test_the_tables_show_every_side_and_a_wrong_sum() -> None:
     assert all(line.startswith("|") for line in text.splitlines() if line)
 
 
+def test_a_machine_with_other_work_is_said_to_be_one() -> None:
+    """From a third of a core on the figures come with a warning; on a quiet machine there is none."""
+    assert "1.4 of the cores" in report.tables({("backlog-2m", OURS): of_backlog(10, 1.0, others_cores=1.4)})
+    assert "Others used" not in report.tables(FOUND)
+
+
 def test_the_page_keeps_what_is_around_the_results() -> None:
     """Only what is between the marks is replaced; a page without them is an error."""
     page = f"before\n{report.BEGIN}old\n{report.END}after\n"
