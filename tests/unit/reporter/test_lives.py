@@ -142,7 +142,7 @@ MENDED_FAILURE: list[tuple[str, object]] = [
 """A record of unknown fate, and an acknowledged one after it: nothing is in doubt any more when the life ends."""
 
 
-@settings(max_examples=500)
+@settings(max_examples=300)
 @example(LOST_ACKNOWLEDGEMENT)
 @given(STEPS)
 def test_the_sum_over_lives_is_exact(steps: list[tuple[str, object]]) -> None:
@@ -153,7 +153,7 @@ def test_the_sum_over_lives_is_exact(steps: list[tuple[str, object]]) -> None:
     assert run.table.count == run.counted
 
 
-@settings(max_examples=500)
+@settings(max_examples=300)
 @example(LOST_ACKNOWLEDGEMENT)
 @example(MENDED_FAILURE)
 @given(STEPS)

@@ -125,7 +125,7 @@ def check(schedule: list[int], sizes: list[int], chance: random.Random) -> None:
     assert sum(map(len, state.lives.values())) == wanted.lives
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(short_schedules, cuts, st.randoms(use_true_random=False))
 def test_a_rebuilt_table_equals_the_oracle_after_a_few_records(
     schedule: list[int], sizes: list[int], chance: random.Random
@@ -134,7 +134,7 @@ def test_a_rebuilt_table_equals_the_oracle_after_a_few_records(
     check(schedule, sizes, chance)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(schedules, cuts, st.randoms(use_true_random=False))
 def test_a_rebuilt_table_equals_the_oracle_after_many_records(
     schedule: list[int], sizes: list[int], chance: random.Random

@@ -77,21 +77,21 @@ def check(schedule: list[int], sizes: list[int]) -> None:
         assert sum(map(len, state.lives.values())) == wanted.lives
 
 
-@settings(max_examples=800, deadline=None, suppress_health_check=slow)
+@settings(max_examples=400, deadline=None, suppress_health_check=slow)
 @given(short_schedules, cuts)
 def test_the_table_equals_the_oracle_however_a_few_records_are_cut(schedule: list[int], sizes: list[int]) -> None:
     """Sums of every type, lives, retired, dead letters, events and stale counts are the oracle's, in any batches."""
     check(schedule, sizes)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=slow)
+@settings(max_examples=120, deadline=None, suppress_health_check=slow)
 @given(schedules, cuts)
 def test_the_table_equals_the_oracle_however_many_records_are_cut(schedule: list[int], sizes: list[int]) -> None:
     """As above, in schedules long enough for lives to retire, come back and be buried."""
     check(schedule, sizes)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=slow)
+@settings(max_examples=120, deadline=None, suppress_health_check=slow)
 @given(schedules, cuts)
 def test_counts_never_fall_but_by_a_tombstone(schedule: list[int], sizes: list[int]) -> None:
     """From batch to batch no count falls, and no position, whatever restarts, retires, repeats or comes late."""
@@ -109,7 +109,7 @@ def test_counts_never_fall_but_by_a_tombstone(schedule: list[int], sizes: list[i
                 assert (fields.get(name) or 0) >= (before.get(key, {}).get(name) or 0)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(schedules, cuts)
 def test_a_batch_that_runs_again_from_its_checkpoint_says_the_same(schedule: list[int], sizes: list[int]) -> None:
     """Applied twice from the same packed state, a batch gives the same changes and the same bytes of state."""

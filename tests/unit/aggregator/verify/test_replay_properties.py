@@ -49,14 +49,14 @@ def apply(replay: Replay, record: Written) -> list[str]:
     return replay.apply(record.partition, record.timestamp_ms, record.key, record.value)
 
 
-@settings(max_examples=600, deadline=None, suppress_health_check=slow)
+@settings(max_examples=300, deadline=None, suppress_health_check=slow)
 @given(short_schedules, cuts)
 def test_the_replay_equals_the_table_after_a_few_records(schedule: list[int], sizes: list[int]) -> None:
     """Every published sum, every dead letter and the stale count are the replay's, in any cut into batches."""
     check(schedule, sizes)
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=slow)
+@settings(max_examples=120, deadline=None, suppress_health_check=slow)
 @given(schedules, cuts)
 def test_the_replay_equals_the_table_after_many_records(schedule: list[int], sizes: list[int]) -> None:
     """As above, in schedules long enough for lives to retire, come back and be buried."""

@@ -15,7 +15,7 @@ near = st.floats(0.001, 1000.0)
 values = st.lists(st.one_of(floats, near, st.just(0.0)), min_size=1, max_size=30)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(values, min_size=1, max_size=5))
 def test_merged_sketches_have_the_same_quantiles(lives: list[list[float]]) -> None:
     """Whatever the values: of both signs, zeros, further apart than a sketch has bins."""
@@ -31,7 +31,7 @@ def test_merged_sketches_have_the_same_quantiles(lives: list[list[float]]) -> No
         assert math.isclose(found, expected, rel_tol=1e-9)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(values, st.data())
 def test_a_damaged_sketch_is_read_by_both_or_by_none(life: list[float], data: st.DataObject) -> None:
     """A character that is another, or cut off: what one refuses the other refuses, and what both read is the same."""
