@@ -77,7 +77,7 @@ def _hand_over(reporter: KafkaReporter) -> Cost:
     assert reporter._hand_over(final=False)
     cost = Cost((time.perf_counter() - begin) * 1000, (time.thread_time() - began) * 1000)
     while reporter._lives.under_way:
-        reporter._poll(0.1)
+        reporter._link.poll(0.1)
     return cost
 
 
@@ -165,7 +165,7 @@ def longest_turn(mix: dict[str, int], rounds: int) -> tuple[float, float]:
             turns.append((time.thread_time() - began) * 1000)
             longest.append(max(turns))
             while reporter._lives.under_way:
-                reporter._poll(0.1)
+                reporter._link.poll(0.1)
     finally:
         _turns.sleep = original
     reporter.stop()

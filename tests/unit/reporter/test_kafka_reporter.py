@@ -13,7 +13,7 @@ from tallystream.reporter.record import Counter, Gauge, Snapshot, decode, encode
 from tallystream.reporter.testing import ManualClock, assert_count, find
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 
 class Message:
@@ -56,8 +56,9 @@ class ScriptedProducer:
         done = self._waiting.pop(0)
         done(None if verdict is True else verdict, Message(self.clock.now().wall_ms))
 
-    def purge(self) -> None:
+    def purge(self, *, blocking: bool) -> None:
         """Fail everything that is waiting, at the next flush."""
+        assert not blocking
         self.purged += 1
 
     def flush(self, _: float) -> int:
@@ -196,6 +197,36 @@ def test_stop_without_an_answer_purges_and_the_same_life_goes_on() -> None:
     assert bench.taken[-1].life == bench.taken[0].life
     assert bench.taken[-1].seq == 3
     assert counts(bench.taken)[-1] == 5
+
+
+def test_a_producer_that_gives_nothing_up_is_left_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where librdkafka does not even serve a purge, stop() returns, and the record counts as one of unknown fate."""
+
+    class Stuck(ScriptedProducer):
+        def flush(self, _: float) -> int:
+            return 1
+
+    monkeypatch.setattr("tallystream.reporter._link.PATIENCE", 0.01)
+    clock = ManualClock()
+    registry = MetricRegistry("app", clock=clock)
+    registry.counter("c").inc(4)
+    producers: list[ScriptedProducer] = [Stuck(clock), ScriptedProducer(clock)]
+    producers[1].verdicts = [True]
+    waiting: Iterator[Any] = iter(producers)
+    reporter = KafkaReporter(
+        registry,
+        bootstrap_servers="b:1",
+        instance="i",
+        own_metrics=False,
+        producer=lambda *_: next(waiting),
+    )
+    assert not reporter.report_now(timeout=1)
+    assert not reporter.stop(timeout=1)
+    registry.counter("c").inc(1)
+    assert reporter.report_now()
+    [first, again] = [producer.taken[-1] for producer in producers]
+    assert counts([first, again]) == [4, 5]
+    assert (again.life, again.seq) == (first.life, first.seq + 1)
 
 
 def test_a_stop_that_never_reported_is_quiet() -> None:

@@ -1,13 +1,14 @@
-"""What happens in the child of a fork, in an order that does not depend on the order of imports."""
+"""What happens around a fork: what must be at rest before it, and, in the child, an order that imports don't change."""
 
 from __future__ import annotations
 
 import os
 from enum import IntEnum
+from threading import get_ident
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 
 class Step(IntEnum):
@@ -19,6 +20,8 @@ class Step(IntEnum):
 
 
 _hooks: list[tuple[Step, Callable[[], None]]] = []
+_resters: list[Callable[[], Iterable[Callable[[], None]]]] = []
+_at_rest: dict[int, list[Callable[[], None]]] = {}  # by the thread that forks: several may at once
 
 
 def after_fork_in_child(step: Step, hook: Callable[[], None]) -> None:
@@ -27,9 +30,24 @@ def after_fork_in_child(step: Step, hook: Callable[[], None]) -> None:
     _hooks.sort(key=lambda pair: pair[0])
 
 
-def _run() -> None:
+def before_fork(rest: Callable[[], Iterable[Callable[[], None]]]) -> None:
+    """Call `rest` before every fork; what it returns is called after it, in the parent alone."""
+    _resters.append(rest)
+
+
+def _before() -> None:
+    _at_rest[get_ident()] = [go_on for rest in _resters for go_on in rest()]
+
+
+def _in_parent() -> None:
+    for go_on in _at_rest.pop(get_ident(), ()):
+        go_on()
+
+
+def _in_child() -> None:
+    _at_rest.clear()
     for _, hook in _hooks:
         hook()
 
 
-os.register_at_fork(after_in_child=_run)
+os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)

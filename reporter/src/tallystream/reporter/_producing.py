@@ -69,10 +69,3 @@ def make_producer(options: Mapping[str, Any], on_error: Callable[[KafkaError], N
 def append_ms(message: Message) -> int:
     """Return the broker's append time of a delivered record, epoch ms (the producer's time on a topic without it)."""
     return int(message.timestamp()[1])
-
-
-def abandon(producer: Producer) -> None:
-    """Never let the producer be destroyed: in a forked child that would wait for threads that only the parent has."""
-    import ctypes  # here alone, for it takes its time
-
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(producer))

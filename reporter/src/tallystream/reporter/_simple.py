@@ -77,5 +77,8 @@ class SimpleReporter(ScheduledReporter):
     def _close(self) -> None:
         """Nothing to release."""
 
+    def _rest(self) -> None:
+        """Nothing is in a fork's way."""
+
     def _leave_to_parent(self) -> None:
         """Nothing is the parent's."""

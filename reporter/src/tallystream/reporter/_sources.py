@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from math import isfinite
 from threading import Lock, Thread
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from weakref import WeakSet
 import msgspec
 
 from tallystream.reporter import record
+from tallystream.reporter._forks import before_fork
 from tallystream.reporter._growing import Growing
 from tallystream.reporter._names import check_name, check_tags
 from tallystream.reporter._quiet import OncePerKind
@@ -20,7 +20,7 @@ from tallystream.reporter.errors import TallystreamError
 from tallystream.reporter.source import Reading
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
+    from collections.abc import Callable, Container, Mapping
 
     from tallystream.reporter.clock import Clock
     from tallystream.reporter.counter import Counter
@@ -125,17 +125,11 @@ class JoinedSource:
 
 
 _joined: WeakSet[JoinedSource] = WeakSet()
-_held: list[JoinedSource] = []
 
 
-def _hold() -> None:
+def _hold() -> list[Callable[[], None]]:
     # The child of a fork could not go on where a thread of ours was in the midst of a reading.
-    _held.extend(source for source in list(_joined) if source.lock.acquire(timeout=WAIT_IN_CHILD))
+    return [source.lock.release for source in list(_joined) if source.lock.acquire(timeout=WAIT_IN_CHILD)]
 
 
-def _let_go() -> None:
-    while _held:
-        _held.pop().lock.release()
-
-
-os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_held.clear)
+before_fork(_hold)

@@ -6,8 +6,9 @@ import logging
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tallystream.reporter import _accounts
+from tallystream.reporter._link import Link
 from tallystream.reporter._names import check_instance
-from tallystream.reporter._producing import abandon, append_ms, make_producer, producer_options
+from tallystream.reporter._producing import append_ms, make_producer, producer_options
 from tallystream.reporter._read_back import read_back
 from tallystream.reporter._turns import let_others_run
 from tallystream.reporter.lives import Lives
@@ -71,12 +72,10 @@ class KafkaReporter(ScheduledReporter):
         self.sent = 0
         self._selection = Selection(include, exclude)
         self._servers = bootstrap_servers
-        self._options = producer_options(bootstrap_servers, options)
-        self._make_producer = producer
-        self._producer: Producer | None = None
+        self._link = Link(producer_options(bootstrap_servers, options), producer)
         self._account: _accounts.Account | None = None
         self._lives = Lives(self.registry.app, 1000)
-        self._owed = self._broken = self._closing = False
+        self._owed = self._closing = False
 
     def __repr__(self) -> str:
         return f"<KafkaReporter of {self.registry.app!r} as {self.instance!r} to {self.topic!r}>"
@@ -87,16 +86,15 @@ class KafkaReporter(ScheduledReporter):
             self._lives = self._account.lives
             self._lives.every_ms = round(self.interval * 1000)
             self._lives.settle = self._settle
-        if self._producer is None:
-            self._producer = self._make_producer(self._options, self._on_error)
+        self._link.open()
 
     def _report(self) -> bool:
-        self._poll(0)
+        self._link.poll(0)
         self._owed = True
         return self._hand_over_if_free()
 
     def _attend(self) -> bool:
-        self._poll(0)
+        self._link.poll(0)
         return self._hand_over_if_free()
 
     def _hand_over_if_free(self) -> bool:
@@ -123,13 +121,13 @@ class KafkaReporter(ScheduledReporter):
             left = deadline - self.registry.clock.monotonic()
             if left <= 0:
                 return
-            self._poll(min(left, 0.1))
+            self._link.poll(min(left, 0.1))
 
     def _hand_over(self, *, final: bool) -> list[Outgoing]:
         if self._lives.under_way:
             return []
-        if self._broken:
-            self._discard_producer()
+        if self._link.broken:
+            self._close_link()
             self._open()
         registry, begin = self.registry, self._monotonic()
         metrics = self._selection.apply(registry.snapshot())
@@ -142,14 +140,9 @@ class KafkaReporter(ScheduledReporter):
         return ready
 
     def _produce(self, outgoing: Outgoing) -> None:
-        assert self._producer is not None
+        key, value = self.instance.encode(), outgoing.value
         try:
-            self._producer.produce(
-                self.topic,
-                key=self.instance.encode(),
-                value=outgoing.value,
-                on_delivery=lambda error, message: self._on_delivery(outgoing, error, message),
-            )
+            self._link.produce(self.topic, key, value, lambda *landed: self._on_delivery(outgoing, *landed))
         except Exception as error:  # noqa: BLE001 - whatever it is, the record was not taken; the next report comes
             _log.debug("the failure in full", exc_info=True)
             self._lives.failed(outgoing, never_sent=True)
@@ -165,46 +158,36 @@ class KafkaReporter(ScheduledReporter):
             if self._lives.refused:
                 self._error("a life has ended", "its record came a day after the one before; a new life counts on")
             return
-        self._broken = self._broken or error.fatal()
         self._lives.failed(outgoing)
         if not self._closing:
             self._error(f"a snapshot for {self.topic!r} was not delivered", error.str())
 
     def _settle(self, doubt: Doubt) -> Snapshot | None:
-        return read_back(self._options, self.topic, self.instance, doubt)
-
-    def _on_error(self, error: KafkaError) -> None:
-        self._broken = self._broken or error.fatal()
-        _log.log(logging.ERROR if error.fatal() else logging.DEBUG, "librdkafka: %s", error.str())
-
-    def _poll(self, seconds: float) -> None:
-        if self._producer is not None:
-            self._producer.poll(seconds)
+        return read_back(self._link.options, self.topic, self.instance, doubt)
 
     def _close(self) -> None:
-        self._closing = True
-        try:
-            self._discard_producer()
-        finally:
-            self._closing = False
+        self._close_link()
         if self._account is not None:
             self._account.release()
             self._account = None
 
-    def _discard_producer(self) -> None:
+    def _close_link(self) -> None:
+        self._closing = True
+        try:
+            self._link.close(lambda: self._lives.under_way)
+        finally:
+            self._closing = False
         # What is still under way ends in doubt, and the next record of its life will tell.
-        producer, self._producer = self._producer, None
-        self._broken = False
-        if producer is not None and self._lives.under_way:
-            producer.purge()
-            while self._lives.under_way and producer.flush(1.0):
-                _log.debug("waiting for the purge of what was not delivered")
+        for outgoing in self._lives.under_way:
+            self._lives.failed(outgoing)
+
+    def _rest(self) -> None:
+        if self._link.may_be_searching:
+            self._close_link()
 
     def _leave_to_parent(self) -> None:
-        if self._producer is not None:
-            abandon(self._producer)
-        self._producer = None
+        self._link.leave_to_parent()
         self._account = None
         self._lives = Lives(self.registry.app, 1000)
         self.sent = 0
-        self._owed = self._broken = False
+        self._owed = False

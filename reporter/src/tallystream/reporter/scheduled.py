@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import atexit
 import logging
-import random
-import sys
 import threading
-from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Self
-from weakref import WeakSet
 
-from tallystream.reporter._forks import Step, after_fork_in_child
+from tallystream.reporter import _forked
 from tallystream.reporter._own import OwnMetrics
 from tallystream.reporter._reportable import registry_of
+from tallystream.reporter._reporting import ReportingThread
+from tallystream.reporter._reports import Reports
 from tallystream.reporter.errors import ConfigError
 from tallystream.reporter.record import MAX_EVERY_MS, MIN_EVERY_MS
-from tallystream.reporter.schedule import Schedule
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from types import TracebackType
 
     from tallystream.reporter._reportable import Reportable
     from tallystream.reporter.registry import MetricRegistry
 
-ATTEND_EVERY = 0.05
-"""Seconds between two looks at a report that is still under way."""
+REST_BEFORE_FORK = 0.2
+"""Seconds that a fork waits for a report to end."""
 
 _log = logging.getLogger("tallystream.reporter")
 
 
-class ScheduledReporter(ABC):
+class ScheduledReporter(Reports):
     """Reports a registry every `interval` seconds from a daemon thread, from `start()` to `stop()`.
 
     The first report comes at a random moment of the first interval, so that instances that start together do not report
@@ -58,11 +56,11 @@ class ScheduledReporter(ABC):
         self.failures = 0
         self.last_error: str | None = None
         self._own = OwnMetrics(registry, self.kind) if own_metrics else None
-        self._thread: threading.Thread | None = None
+        self._thread: ReportingThread | None = None
         self._opened = False
         self._monotonic = registry.clock.monotonic
         self._make_locks()
-        _reporters.add(self)
+        _forked.follow(self)
 
     def start(self) -> Self:
         """Begin to report, and return the reporter; nothing happens if it has begun.
@@ -78,16 +76,18 @@ class ScheduledReporter(ABC):
         return self
 
     def stop(self, timeout: float = 5.0) -> bool:
-        """Make a last report and end, in `timeout` seconds at most; return whether it arrived. Safe to call again."""
+        """Make a last report and end, in `timeout` seconds at most; return whether it arrived. Safe to call again.
+
+        The handler of a signal may call it too.
+        """
         deadline = self._monotonic() + timeout
         with self._life_cycle:
             thread, self._thread = self._thread, None
-            if thread is not None:
-                self._stopping.set()
-                thread.join(timeout)
             if thread is None and not self._opened:
                 return True
             try:
+                if thread is not None:
+                    return thread.end(timeout)
                 return self._exclusive(deadline - self._monotonic(), final=True)
             finally:
                 self._release()
@@ -109,30 +109,6 @@ class ScheduledReporter(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-    @abstractmethod
-    def _open(self) -> None:
-        """Acquire what is needed to report; safe to call again. May raise ConfigError."""
-
-    @abstractmethod
-    def _report(self) -> bool:
-        """Make one report without waiting for it; return whether something is under way that needs attention."""
-
-    @abstractmethod
-    def _attend(self) -> bool:
-        """Look after what is under way; return whether there is still something."""
-
-    @abstractmethod
-    def _report_and_wait(self, timeout: float, *, final: bool) -> bool:
-        """Make one report and wait for it; return whether it arrived."""
-
-    @abstractmethod
-    def _close(self) -> None:
-        """Release what `_open` acquired."""
-
-    @abstractmethod
-    def _leave_to_parent(self) -> None:
-        """Let go of everything that belongs to the parent process, without touching it; in the child of a fork."""
 
     def _error(self, what: str, error: object) -> None:
         self.failures += 1
@@ -174,42 +150,42 @@ class ScheduledReporter(ABC):
     def _make_locks(self) -> None:
         self._life_cycle = threading.RLock()
         self._reporting = threading.Lock()
-        self._stopping = threading.Event()
 
     def _start_thread(self) -> None:
-        self._stopping = threading.Event()
-        name = f"tallystream-{type(self).__name__}"
-        self._thread = threading.Thread(target=self._run, args=(self._stopping,), name=name, daemon=True)
-        self._thread.start()
+        self._thread = ReportingThread(
+            f"tallystream-{type(self).__name__}",
+            self.interval,
+            self._monotonic,
+            self._turn,
+            lambda timeout: self._exclusive(timeout, final=True),
+        )
 
-    def _run(self, stopping: threading.Event) -> None:
-        monotonic = self._monotonic
-        schedule = Schedule(monotonic() + random.random() * self.interval, self.interval)
-        under_way = False
-        while True:
-            pause = max(schedule.due - monotonic(), 0)
-            if stopping.wait(min(pause, ATTEND_EVERY) if under_way else pause):
-                return
-            under_way = self._turn(schedule, under_way=under_way)
-
-    def _turn(self, schedule: Schedule, *, under_way: bool) -> bool:
+    def _turn(self, is_due: Callable[[], bool]) -> bool | None:
         # Somebody else is reporting this moment: that report has the newest values, so this one may fall out.
         if not self._reporting.acquire(blocking=False):
-            schedule.take(self._monotonic())
-            return under_way
+            is_due()
+            return None
         try:
-            if schedule.take(self._monotonic()):
+            if is_due():
                 self._ready()
                 return self._report()
             return self._attend()
         except Exception as error:  # noqa: BLE001 - one failed report must not end the reporting
             _log.debug("the failure in full", exc_info=True)
             self._error("a report failed", error)
-            return under_way
+            return None
         finally:
             self._reporting.release()
 
-    def _after_fork_in_child(self) -> None:
+    def before_fork(self) -> Iterable[Callable[[], None]]:
+        """Come to rest for a fork; what is returned ends that in the parent."""
+        if not self._reporting.acquire(timeout=REST_BEFORE_FORK):
+            return ()
+        self._rest()
+        return (self._reporting.release,)
+
+    def after_fork_in_child(self) -> bool:
+        """Begin anew in the child of a fork, if it had begun; return whether it had."""
         running, self._thread = self._thread is not None, None
         self._opened = False
         self.failures, self.last_error = 0, None
@@ -217,22 +193,4 @@ class ScheduledReporter(ABC):
         self._leave_to_parent()
         if running:
             self._start_thread()
-            _end_with_multiprocessing(self)
-
-
-def _end_with_multiprocessing(reporter: ScheduledReporter) -> None:
-    """Let the child of a `multiprocessing` fork make its last report: it ends without atexit before Python 3.14."""
-    util = sys.modules.get("multiprocessing.util")
-    if util is not None:  # the child forgets its parent's finalizers first, and calls this afterwards
-        util.register_after_fork(reporter, lambda it: util.Finalize(None, it.stop, exitpriority=1))
-
-
-_reporters: WeakSet[ScheduledReporter] = WeakSet()
-
-
-def _begin_in_child() -> None:
-    for reporter in list(_reporters):
-        reporter._after_fork_in_child()  # noqa: SLF001 - the class's own hook
-
-
-after_fork_in_child(Step.REPORTERS, _begin_in_child)
+        return running

@@ -1,0 +1,120 @@
+"""The way to the broker: one producer at a time, which is never waited for without end."""
+
+from __future__ import annotations
+
+import logging
+from threading import Thread
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from confluent_kafka import KafkaError, Message, Producer
+
+PATIENCE = 1.0
+"""Seconds that the end of a producer may take, twice: to give up what it has, and to end its threads."""
+
+_log = logging.getLogger("tallystream.reporter")
+
+
+class Link:
+    """Makes the producer when it is needed, and lets go of it. Used by one thread at a time.
+
+    Args:
+        options: librdkafka's.
+        make: makes the producer of options and a function that is told of errors.
+    """
+
+    def __init__(
+        self, options: Mapping[str, Any], make: Callable[[Mapping[str, Any], Callable[[KafkaError], None]], Producer]
+    ) -> None:
+        self.options = options
+        self.broken = False
+        self._make = make
+        self._producers: list[Producer] = []  # one or none; the list is what others may hold
+        self._settled = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a producer."""
+        return bool(self._producers)
+
+    def open(self) -> None:
+        """Make the producer, if there is none. Raises ConfigError when librdkafka refuses an option."""
+        if not self._producers:
+            import ctypes  # noqa: F401 - for a child of a fork, where an import could wait for a thread that is gone
+
+            self._producers = [self._make(self.options, self._on_error)]
+
+    def produce(
+        self, topic: str, key: bytes, value: bytes, landed: Callable[[KafkaError | None, Message], None]
+    ) -> None:
+        """Hand a record over; `landed` is told what became of it, in a later `poll`. Raises what librdkafka does."""
+
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
+            self._settled = error is None
+            self.broken = self.broken or (error is not None and error.fatal())
+            landed(error, message)
+
+        self._producers[0].produce(topic, key=key, value=value, on_delivery=on_delivery)
+
+    def poll(self, seconds: float) -> None:
+        """Let librdkafka tell what happened."""
+        if self._producers:
+            self._producers[0].poll(seconds)
+
+    def close(self, is_waiting: Callable[[], object]) -> None:
+        """Let the producer go, and what it has not delivered; `is_waiting` tells whether some of that is still to land.
+
+        Neither takes long, but where a thread of librdkafka is held up, as by a name server that does not answer: that
+        is not waited for.
+        """
+        producers, self._producers = self._producers, []
+        self.broken = self._settled = False
+        if producers and is_waiting():
+            producers[0].purge(blocking=False)
+            end = monotonic() + PATIENCE
+            while is_waiting() and monotonic() < end:
+                producers[0].flush(0.05)
+        if producers:
+            _destroy(producers)
+
+    @property
+    def may_be_searching(self) -> bool:
+        """Whether the producer may be looking for its broker this very moment, so that no fork should happen.
+
+        The C library takes a lock to look a name up. Who is forked off meanwhile inherits it taken, for good, and would
+        never find a broker. A producer that has just delivered has its connections, and looks nothing up.
+        """
+        return self.is_open and not self._settled
+
+    def leave_to_parent(self) -> None:
+        """Forget the producer without a touch: in a forked child its end would wait for threads only the parent has."""
+        for producer in self._producers:
+            _keep(producer)
+        self._producers = []
+        self.broken = self._settled = False
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._settled = False
+        self.broken = self.broken or error.fatal()
+        _log.log(logging.ERROR if error.fatal() else logging.DEBUG, "librdkafka: %s", error.str())
+
+
+def _destroy(producers: list[Producer]) -> None:
+    # The end of the last reference joins librdkafka's threads.
+    thread = Thread(target=producers.clear, name="tallystream-end", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:  # the interpreter is ending, and takes no more threads
+        for producer in producers:
+            _keep(producer)
+        return
+    thread.join(PATIENCE)
+
+
+def _keep(producer: Producer) -> None:
+    import ctypes
+
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(producer))

@@ -1,0 +1,68 @@
+"""The thread that reports: one turn at a time, on schedule, until it is told to end; then it makes the last report."""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import TYPE_CHECKING
+
+from tallystream.reporter.schedule import Schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ATTEND_EVERY = 0.05
+"""Seconds between two looks at a report that is still under way."""
+
+
+class ReportingThread:
+    """A daemon thread that begins at once.
+
+    The last report is made in this thread as well: `end` may be called by a signal's handler, which interrupted the
+    application anywhere, also where it holds a metric's lock. A report made right there would wait for that for ever.
+
+    Args:
+        name: the thread's.
+        interval: seconds between two turns.
+        monotonic: the clock of `interval`, `end` and `last`.
+        turn: called often, with whether a report is due; returns whether one is under way, to be attended to soon.
+        last: makes the last report in so many seconds, and returns whether it arrived.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        interval: float,
+        monotonic: Callable[[], float],
+        turn: Callable[[Callable[[], bool]], bool | None],
+        last: Callable[[float], bool],
+    ) -> None:
+        self._interval, self._monotonic, self._turn, self._last = interval, monotonic, turn, last
+        self._stopping = threading.Event()
+        self._deadline = 0.0
+        self._arrived = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def is_alive(self) -> bool:
+        """Tell whether it has not ended yet."""
+        return self._thread.is_alive()
+
+    def end(self, timeout: float) -> bool:
+        """Have the last report made, and return whether it arrived, after `timeout` seconds at most."""
+        self._deadline = self._monotonic() + timeout
+        self._stopping.set()
+        self._thread.join(max(timeout, 0))
+        return self._arrived
+
+    def _run(self) -> None:
+        monotonic = self._monotonic
+        schedule = Schedule(monotonic() + random.random() * self._interval, self._interval)
+        under_way = False
+        while True:
+            pause = max(schedule.due - monotonic(), 0)
+            if self._stopping.wait(min(pause, ATTEND_EVERY) if under_way else pause):
+                break
+            left = self._turn(lambda: schedule.take(monotonic()))
+            under_way = under_way if left is None else left
+        self._arrived = self._last(self._deadline - monotonic())
