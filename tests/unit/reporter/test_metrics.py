@@ -332,29 +332,58 @@ def test_a_snapshot_is_of_the_moment_of_its_capture(registry: MetricRegistry) ->
 
 
 @pytest.mark.parametrize("sampling", [ExponentiallyDecaying(), SlidingTimeWindow(60)], ids=repr)
-def test_what_is_prepared_does_not_make_a_capture_old(clock: ManualClock, sampling: Sampling) -> None:
-    """A value that comes between the two is in the capture, with and without a preparation used before."""
-    histogram = MetricRegistry("app", clock=clock, sampling=sampling).histogram("h")
-    for number in range(1, 6):
-        histogram.update(number)
-        histogram.prepare()
-        if number % 2:
-            histogram.update(10 * number)
-        captured = histogram.capture()
-        histogram.update(1000)
-        found = captured() if callable(captured) else captured
-        assert isinstance(found, record.Histogram)
-        expected = 2 * number + (number + 1) // 2 - 1
-        assert found.count == Sketch.decode(found.sketch or "").count == expected
-        assert (found.p999 == 1000) == (number > 1)
+@pytest.mark.parametrize("kind", ["histogram", "timer"])
+def test_whoever_comes_between_a_capture_and_its_end_changes_nothing_of_it(
+    clock: ManualClock, sampling: Sampling, kind: str
+) -> None:
+    """A full buffer, a reader, another capture, a tick of the rates: each works the captured values in first."""
+    metric = getattr(MetricRegistry("app", clock=clock, sampling=sampling), kind)("m")
+    between: list[Callable[[], object]] = [
+        lambda: [metric.update(1000) for _ in range(600)],
+        lambda: metric.count,
+        metric.capture,
+        metric.view,
+        lambda: clock.advance(6) or metric.update(1000),
+    ]
+    wanted = 0
+    for come in between:
+        metric.update(1)
+        wanted = metric.count
+        metric.update(1)
+        captured = metric.capture()
+        metric.update(1000)
+        come()
+        found = captured()
+        assert found.count == Sketch.decode(found.sketch).count == wanted + 1
+        assert (found.max == 1000) == (wanted > 1)
+        assert captured() is found
+    metric.update(2)
+    assert metric.read().count == metric.count == wanted + 4
+
+
+def test_a_histogram_that_did_not_change_is_not_read_again(registry: MetricRegistry) -> None:
+    """Its capture is the record of the last time, until a value comes."""
+    histogram = registry.histogram("h")
+    histogram.update(1)
+    first = histogram.capture()
+    assert callable(first)
+    assert histogram.capture() is first()
+    assert histogram.read() == first()
+    histogram.update(1)
+    again = histogram.capture()
+    assert callable(again)
+    assert again() != first()
 
 
 def test_long_work_lets_others_run_between_its_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All items come in order, with a pause after each so many of them: between them, not in the middle of one."""
+    """All items come in order, with a pause whenever the work took a turn: between them, not in the middle of one."""
     seen: list[object] = []
+    passed = [0.0]
     monkeypatch.setattr(_turns, "sleep", lambda seconds: seen.append(seconds > 0))
-    for item in _turns.in_turns("abcde", 2):
-        seen.append(item)  # noqa: PERF402 - the pauses go to the same list
+    monkeypatch.setattr(_turns, "perf_counter", lambda: passed[0])
+    for item in _turns.in_turns("abcde"):
+        seen.append(item)
+        passed[0] += 0.6 * _turns.TURN
     assert seen == ["a", "b", True, "c", "d", True, "e"]
 
 

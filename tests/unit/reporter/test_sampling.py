@@ -122,7 +122,7 @@ def test_decaying_view_is_that_of_its_sample(paced: list[tuple[float, list[float
         reservoir.update([round(value, -6) for value in batch] + batch, now)
     pairs = sorted(reservoir.sample())
     assert len(pairs) <= size
-    held, found = reservoir.hold(now)(), view(pairs)
+    held, found = reservoir.view(now), view(pairs)
     assert (held is None) == (found is None) == (not pairs)
     if held and found:
         assert held[:2] == pytest.approx(found[:2], rel=1e-9, abs=1e-6)
@@ -199,7 +199,7 @@ def test_buffered_values_of_a_time_window_are_bounded() -> None:
     histogram = MetricRegistry("a", clock=ManualClock(), sampling=SlidingTimeWindow(60, size=100)).histogram("h")
     for number in range(10_000):
         histogram.update(number)
-    assert len(histogram._stamped or []) < 256
+    assert len(histogram._buffer) < 256
     assert histogram.count == 10_000
 
 

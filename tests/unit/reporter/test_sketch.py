@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tallystream.reporter.sketch import MAX_BINS, Sketch
+from tallystream.reporter.sketch import MAX_BINS, GrowingSketch, Sketch
 
 SHARES = [0.0, 0.01, 0.5, 0.75, 0.95, 0.98, 0.99, 0.999, 1.0]
 # Magnitudes within the 17 powers of ten that the bins of one sign span.
@@ -39,6 +39,17 @@ def test_merged_quantiles_are_within_one_percent(instances: list[list[float]]) -
     for share, found in zip(SHARES, merged.quantiles(SHARES), strict=True):
         exact = together[int(share * (len(together) - 1))]
         assert abs(found - exact) <= 0.010000001 * abs(exact)
+
+
+@given(st.lists(st.lists(NUMBERS | st.sampled_from([1.0, 2.0, 3.0]), max_size=20), max_size=8), st.integers(1, 200))
+def test_a_text_that_is_patched_is_the_one_that_is_made(batches: list[list[float]], times: int) -> None:
+    """Encoded again and again while it grows, by bins, by counts that get longer, it is what a new sketch encodes."""
+    growing, plain = GrowingSketch(), Sketch()
+    for batch in batches:
+        growing.add(times * batch)
+        plain.add(times * batch)
+        assert growing.encode() == plain.encode() == growing.encode()
+    assert state(Sketch.decode(growing.encode())) == state(plain)
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=200), st.integers(0, 200))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import sleep
+from time import perf_counter, sleep
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -10,6 +10,9 @@ if TYPE_CHECKING:
 
 MOMENT = 1e-5
 """Seconds; the operating system makes about 70 microseconds of it."""
+
+TURN = 4e-4
+"""Seconds of work after which others get their turn."""
 
 _T = TypeVar("_T")
 
@@ -22,9 +25,11 @@ def let_others_run() -> None:
     sleep(MOMENT)
 
 
-def in_turns(items: Iterable[_T], size: int) -> Iterator[_T]:
-    """Return the items, and let other threads run after each `size` of them."""
-    for number, item in enumerate(items, start=1):
+def in_turns(items: Iterable[_T]) -> Iterator[_T]:
+    """Return the items, and let other threads run whenever the work on them has taken a turn."""
+    end = perf_counter() + TURN
+    for item in items:
         yield item
-        if not number % size:
+        if perf_counter() > end:
             let_others_run()
+            end = perf_counter() + TURN

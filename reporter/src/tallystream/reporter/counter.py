@@ -27,7 +27,8 @@ class Counter(Metric):
     """
 
     kind: ClassVar[str] = "counter"
-    __slots__ = ("_amounts", "_lock", "_sum", "_ticks")
+    _last: record.Counter | None  # of the last reading
+    __slots__ = ("_amounts", "_last", "_lock", "_sum", "_ticks")
 
     def __init__(self, name: str, tags: Mapping[str, str]) -> None:
         super().__init__(name, tags)
@@ -66,7 +67,10 @@ class Counter(Metric):
 
     def read(self) -> record.Counter:
         """Return the count in the record's form."""
-        return record.Counter(name=self.name, tags=self.tags, count=self.count)
+        count, last = self.count, self._last
+        if last is None or last.count != count:  # most counters of most snapshots have not moved
+            last = self._last = record.Counter(name=self.name, tags=self.tags, count=count)
+        return last
 
     def start_anew(self) -> None:
         """Count from zero again."""
@@ -74,6 +78,7 @@ class Counter(Metric):
         self._ticks = new_ticks()
         self._amounts: list[int] = []
         self._sum = 0
+        self._last = None
 
     def _add_up(self) -> None:
         # A slice and its deletion are one step each, and others only append: no amount is lost or taken twice.

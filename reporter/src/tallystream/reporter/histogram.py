@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from math import fsum
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tallystream.reporter import record
+from tallystream.reporter._distribution import Distribution
 from tallystream.reporter._numbers import LARGEST, as_number
 from tallystream.reporter.metric import Metric
 from tallystream.reporter.sampling import DEFAULT_SAMPLING
-from tallystream.reporter.sketch import Sketch
-from tallystream.reporter.windows import SlidingTimeWindowReservoir
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,9 +17,20 @@ if TYPE_CHECKING:
     from tallystream.reporter.clock import Clock
     from tallystream.reporter.reservoir import View
     from tallystream.reporter.sampling import Sampling
+    from tallystream.reporter.sketch import Sketch
 
 BUFFER = 256
 """Values taken in before they are worked in together: an update then costs one append."""
+
+
+class Held:
+    """The values of one moment, for a snapshot: what was worked in, and so many that wait; `record` is of them."""
+
+    __slots__ = ("now", "record", "waiting")
+
+    def __init__(self, waiting: int, now: float) -> None:
+        self.waiting, self.now = waiting, now
+        self.record: record.Histogram | None = None
 
 
 class Histogram(Metric):
@@ -32,22 +41,9 @@ class Histogram(Metric):
     """
 
     kind: ClassVar[str] = "histogram"
-    _copied: tuple[int, Sketch, Callable[[], View | None]] | None  # (as of which count, what is to be worked out)
-    __slots__ = (
-        "_buffer",
-        "_clock",
-        "_copied",
-        "_count",
-        "_lock",
-        "_max",
-        "_min",
-        "_reservoir",
-        "_sketch",
-        "_stamped",
-        "_sum",
-        "_worked_out",
-        "sampling",
-    )
+    _held: Held | None
+    _last: record.Histogram | None  # the record of the present values, where it depends on them alone
+    __slots__ = ("_buffer", "_clock", "_distribution", "_held", "_last", "_lock", "sampling")
 
     def __init__(self, name: str, tags: Mapping[str, str], clock: Clock, sampling: Sampling = DEFAULT_SAMPLING) -> None:
         super().__init__(name, tags)
@@ -66,7 +62,7 @@ class Histogram(Metric):
             value = as_number(value)
         if not -LARGEST <= value <= LARGEST:
             raise ValueError(f"the {self.kind} {self.name!r} can't take {value}; give it finite numbers")
-        if self._stamped is not None:
+        if self._distribution.is_timed:
             self._put(value, self._clock.monotonic())
             return
         buffer = self._buffer
@@ -79,120 +75,83 @@ class Histogram(Metric):
         """How many values were taken in this process."""
         with self._lock:
             self._work_in()
-            return self._count
+            return self._distribution.count
 
     def view(self) -> View | None:
         """Return what the sample says of recent values, None before the first."""
         with self._lock:
             self._work_in()
-            finish = self._reservoir.hold(self._clock.monotonic())
-        return finish()
+            return self._distribution.view(self._clock.monotonic())
 
     def sketch(self) -> Sketch:
         """Return a copy of the sketch of all values."""
         with self._lock:
             self._work_in()
-            return self._sketch.copy()
+            return self._distribution.sketch()
 
     def read(self) -> record.Histogram:
         """Return count, sum, min, max, the sketch and the view in the record's form."""
         with self._lock:
-            held = self._held()
-        return record.Histogram(**(held() if callable(held) else held))
-
-    def prepare(self) -> None:
-        """Work in what was taken in so far, and copy what a capture needs and then finds, if nothing came after."""
-        with self._lock:
             self._work_in()
-            if self._worked_out[0] != self._count or self._stamped is not None:
-                self._copied = self._copy()
+            return self._record(self._clock.monotonic())
 
     def capture(self) -> record.Metric | Callable[[], record.Metric]:
-        """Hold the present values; they are encoded later, if they are not those of the last time."""
+        """Hold the present values: they are worked in and encoded later, before those that come after them."""
         with self._lock:
-            held = self._held()
-        return (lambda: record.Histogram(**held())) if callable(held) else record.Histogram(**held)
+            if self._held is not None:
+                self._finish(self._held)
+            waiting = len(self._buffer)
+            if self._last is not None and not waiting:
+                return self._last
+            held = self._held = Held(waiting, self._clock.monotonic())
+        return lambda: self._read_held(held)
 
     def start_anew(self) -> None:
         """Forget all values."""
         self._lock = Lock()
-        self._buffer: list[float] = []
-        self._count = 0
-        self._sum: float = 0.0
-        self._min: float | None = None
-        self._max: float | None = None
-        self._sketch = Sketch()
-        self._reservoir = self.sampling.new(self._clock.monotonic())
-        # (monotonic seconds, value), where the sample has to know when a value came.
-        timed = isinstance(self._reservoir, SlidingTimeWindowReservoir)
-        self._stamped: list[tuple[float, float]] | None = [] if timed else None
-        self._worked_out: tuple[int, dict[str, Any]] = (0, {})  # (as of which count, sketch and view)
-        self._copied = None
+        self._buffer: list[Any] = []
+        self._distribution = Distribution(self.sampling.new(self._clock.monotonic()))
+        self._held = self._last = None
 
     def _put(self, value: float, now: float) -> None:
-        buffer: list[Any]
-        if self._stamped is None:
-            buffer = self._buffer
-            buffer.append(value)
-        else:
-            buffer = self._stamped
-            buffer.append((now, value))
+        buffer = self._buffer
+        buffer.append((now, value) if self._distribution.is_timed else value)
         if len(buffer) >= BUFFER:
             self._make_room()
 
     def _make_room(self) -> None:
         # Who finds the lock taken leaves the work to the next one, but not without end: memory is bounded.
-        if self._lock.acquire(blocking=len(self._stamped or self._buffer) >= 8 * BUFFER):
+        if self._lock.acquire(blocking=len(self._buffer) >= 8 * BUFFER):
             try:
                 self._work_in()
             finally:
                 self._lock.release()
 
-    def _held(self) -> dict[str, Any] | Callable[[], dict[str, Any]]:
-        self._work_in()
-        count = self._count
-        fields: dict[str, Any] = {
-            "name": self.name,
-            "tags": self.tags,
-            "count": count,
-            "sum": self._sum,
-            "min": self._min,
-            "max": self._max,
-        }
-        if self._worked_out[0] == count and self._stamped is None:
-            return fields | self._worked_out[1]
-        copied, self._copied = self._copied, None
-        _, sketch, finish = copied if copied and copied[0] == count else self._copy()
+    def _read_held(self, held: Held) -> record.Histogram:
+        with self._lock:
+            return held.record or self._finish(held)
 
-        def work_out() -> dict[str, Any]:
-            recent = finish()
-            known = {"sketch": sketch.encode(), **(recent._asdict() if recent else {})}
-            self._worked_out = (count, known)
-            return fields | known
+    def _finish(self, held: Held) -> record.Histogram:
+        self._held = None
+        self._take(held.waiting)
+        held.record = self._record(held.now)
+        return held.record
 
-        return work_out
+    def _record(self, now: float) -> record.Histogram:
+        made = record.Histogram(name=self.name, tags=self.tags, **self._distribution.fields(now))
+        if not self._distribution.is_timed:
+            self._last = made
+        return made
 
-    def _copy(self) -> tuple[int, Sketch, Callable[[], View | None]]:
-        return self._count, self._sketch.copy(), self._reservoir.hold(self._clock.monotonic())
+    def _work_in(self) -> None:
+        if self._held is not None:  # a snapshot's values come first, and by themselves
+            self._finish(self._held)
+        self._take(len(self._buffer))
 
-    def _work_in(self) -> int:
+    def _take(self, size: int) -> None:
         # A slice and its deletion are one step each, and others only append: no value is lost or taken twice.
-        waiting: list[Any] = self._buffer if self._stamped is None else self._stamped
-        size = len(waiting)
-        if not size:
-            return 0
-        taken = waiting[:size]
-        del waiting[:size]
-        reservoir = self._reservoir
-        if isinstance(reservoir, SlidingTimeWindowReservoir):
-            reservoir.take(taken)
-            taken = [value for _, value in taken]
-        else:
-            reservoir.update(taken, self._clock.monotonic())
-        self._count += size
-        self._sum += fsum(taken)
-        least, greatest = min(taken), max(taken)
-        self._min = least if self._min is None or least < self._min else self._min
-        self._max = greatest if self._max is None or greatest > self._max else self._max
-        self._sketch.add(taken)
-        return size
+        if size:
+            taken = self._buffer[:size]
+            del self._buffer[:size]
+            self._last = None
+            self._distribution.take(taken, self._clock.monotonic())

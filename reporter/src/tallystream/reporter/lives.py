@@ -11,12 +11,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from tallystream.reporter._counted import Counted
 from tallystream.reporter._life import CannotTellError, Doubt, Life, Outgoing, Part, remember
 from tallystream.reporter._parts import MAX_RECORD_BYTES, Parts
-from tallystream.reporter._since import by_identity, identity_of, since, until
-from tallystream.reporter.record import Snapshot, encode
+from tallystream.reporter._records import Header, records, would_fit
+from tallystream.reporter._since import by_identity, identity_of, until
 from tallystream.reporter.ulid import new_ulid
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
     from tallystream.reporter._since import Values
     from tallystream.reporter.clock import Instant
-    from tallystream.reporter.record import Identity, Metric
+    from tallystream.reporter.record import Identity, Metric, Snapshot
 
 HOUR_MS = 3_600_000
 SILENCE_MS = 12 * HOUR_MS
@@ -33,10 +32,6 @@ SILENCE_MS = 12 * HOUR_MS
 RETIRE_MS = 2 * SILENCE_MS
 """The table refuses a record that comes later than this after its `prev`, or after its life's birth."""
 
-_HEADER_BYTES = 4000
-"""More than a record has beside its metrics, whatever the name of the app."""
-
-_encoder = msgspec.json.Encoder()
 _log = logging.getLogger("tallystream.reporter")
 
 
@@ -61,7 +56,7 @@ class Lives:
         max_bytes: int = MAX_RECORD_BYTES,
     ) -> None:
         self.app, self.every_ms, self.settle, self.max_bytes = app, every_ms, settle, max_bytes
-        self._counted: Values = {}  # the values of the whole process that the table has, over all lives
+        self._counted = Counted()  # the values of the whole process that the table has, over all lives
         self._life: Life | None = None
         self._skew_ms = 0  # the broker's clock less ours, as of the last acknowledgement
 
@@ -106,40 +101,17 @@ class Lives:
         if self.under_way:
             return []
         life = self._life_for(now)
-        ready = self._records(life, metrics, now, groups or {}, final=final)
+        header = Header(self.app, self.every_ms, now, final)
+        ready = records(life, metrics, groups or {}, header)
         too_large = any(len(outgoing.value) > self.max_bytes for outgoing in ready)
-        if too_large and life.established and self._would_fit(metrics, groups or {}):
+        if too_large and life.established and would_fit(metrics, groups or {}, self.max_bytes):
             # Metrics have outgrown their part, which they can't leave within a life.
             life.outgrown = True
             life = self._life_for(now)
-            ready = self._records(life, metrics, now, groups or {}, final=final)
+            ready = records(life, metrics, groups or {}, header)
         for outgoing in ready:
             part = life.parts[outgoing.snapshot.part]
             part.seq, part.closed, part.under_way = outgoing.snapshot.seq, False, outgoing
-        return ready
-
-    def _would_fit(self, metrics: list[Metric], groups: Mapping[Identity, Hashable]) -> bool:
-        split = Parts(self.max_bytes).split(metrics, groups)
-        return all(len(_encoder.encode(values)) + _HEADER_BYTES <= self.max_bytes for values in split)
-
-    def _records(
-        self, life: Life, metrics: list[Metric], now: Instant, groups: Mapping[Identity, Hashable], *, final: bool
-    ) -> list[Outgoing]:
-        ready = []
-        for number, values in enumerate(life.split.split(metrics, groups)):
-            part = life.parts.setdefault(number, Part())
-            snapshot = Snapshot(
-                app=self.app,
-                life=life.id,
-                part=number,
-                seq=part.seq + 1,
-                prev=life.prev_ms,
-                ts=max(now.wall_ms, 0),
-                every_ms=self.every_ms,
-                final=final,
-                metrics=since(values, life.base),
-            )
-            ready.append(Outgoing(snapshot, encode(snapshot), values, now))
         return ready
 
     def acknowledged(self, outgoing: Outgoing, append_ms: int, now: Instant) -> None:
@@ -159,7 +131,7 @@ class Lives:
         part.acknowledged_seq = outgoing.snapshot.seq
         part.closed = outgoing.snapshot.final
         part.unknown.clear()
-        self._counted.update(by_identity(outgoing.values))
+        self._counted.take(outgoing.snapshot.part, outgoing.values)
 
     def failed(self, outgoing: Outgoing, *, never_sent: bool = False) -> None:
         """Take that no acknowledgement will come; `never_sent` says that the record surely did not reach the broker."""
@@ -181,7 +153,7 @@ class Lives:
         if life is not None:
             self._settle(life)
         born_ms = max(now.wall_ms + self._skew_ms, 0)
-        self._life = Life(new_ulid(born_ms), born_ms, dict(self._counted), now, Parts(self.max_bytes))
+        self._life = Life(new_ulid(born_ms), born_ms, dict(self._counted.values()), now, Parts(self.max_bytes))
         return self._life
 
     def _over(self, life: Life, now: Instant) -> bool:

@@ -33,7 +33,7 @@ class Meter(Metric):
     """
 
     kind: ClassVar[str] = "meter"
-    __slots__ = ("_averages", "_counter", "_lock", "_monotonic", "_seen", "_start", "due")
+    __slots__ = ("_averages", "_counter", "_latest", "_lock", "_monotonic", "_seen", "_start", "due")
 
     def __init__(self, name: str, tags: Mapping[str, str], clock: Clock) -> None:
         super().__init__(name, tags)
@@ -70,10 +70,22 @@ class Meter(Metric):
         """Return the four rates of this moment."""
         return self._sample()[1]
 
+    def rates_at(self, now: float) -> Rates:
+        """Return the rates at `now`, monotonic seconds, of what was taken so far; no tick is due before that."""
+        return self._rates(self._counter.count, now)
+
     def read(self) -> record.Meter:
         """Return count and rates in the record's form."""
-        count, rates = self._sample()
-        return record.Meter(name=self.name, tags=self.tags, count=count, **rates._asdict())
+        count, (mean_rate, m1_rate, m5_rate, m15_rate) = self._sample()
+        return record.Meter(
+            name=self.name,
+            tags=self.tags,
+            count=count,
+            mean_rate=mean_rate,
+            m1_rate=m1_rate,
+            m5_rate=m5_rate,
+            m15_rate=m15_rate,
+        )
 
     def start_anew(self) -> None:
         """Count from zero again, the rates too."""
@@ -82,15 +94,23 @@ class Meter(Metric):
         self._seen = 0
         self._start = self._monotonic()
         self._averages = Averages(self._start)
+        self._latest = (0.0, 0.0, 0.0)
         self.due = self._averages.due
 
     def _sample(self) -> tuple[int, Rates]:
+        now = self._monotonic()
+        if now < self.due:
+            count = self._counter.count
+            return count, self._rates(count, now)
         with self._lock:
             now = self._monotonic()
             count = self._counter.count
             self._averages.take(count - self._seen)
             self._seen = count
-            averages = self._averages.rates(now)
+            self._latest = self._averages.rates(now)
             self.due = self._averages.due
+        return count, self._rates(count, now)
+
+    def _rates(self, count: int, now: float) -> Rates:
         elapsed = now - self._start
-        return count, Rates(count / elapsed if elapsed > 0 else 0.0, *averages)
+        return Rates(count / elapsed if elapsed > 0 else 0.0, *self._latest)

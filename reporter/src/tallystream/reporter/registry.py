@@ -18,7 +18,6 @@ from tallystream.reporter.clock import SYSTEM_CLOCK, Clock
 from tallystream.reporter.errors import ConfigError, TallystreamError
 from tallystream.reporter.factory import M, Metrics
 from tallystream.reporter.gauge import Gauge
-from tallystream.reporter.histogram import Histogram
 from tallystream.reporter.sampling import DEFAULT_SAMPLING, Sampling
 
 if TYPE_CHECKING:
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from tallystream.reporter.metric import Metric
     from tallystream.reporter.scheduled import ScheduledReporter
     from tallystream.reporter.source import Source
-
-_HISTOGRAMS = frozenset({"histogram", "timer"})
 
 _log = logging.getLogger("tallystream.reporter.gauges")
 _log.addFilter(OncePerKind())
@@ -117,16 +114,10 @@ class MetricRegistry(Metrics):
         # Functions of gauges are the application's code: they run before the lock, which they could wait for.
         # (By kind first: isinstance() of an abstract class takes its time to say no.)
         computed = {metric: _ask(metric) for metric in metrics if metric.kind == "gauge" and isinstance(metric, Gauge)}
-        for metric in in_turns([metric for metric in metrics if metric.kind in _HISTOGRAMS], 8):
-            assert isinstance(metric, Histogram)
-            metric.prepare()
         with self._lock:
             held = [computed[metric] if metric in computed else metric.capture() for metric in metrics]
         let_others_run()
-        found: list[record.Metric | None] = [None if callable(value) else value for value in held]
-        unfinished = [(place, finish) for place, finish in enumerate(held) if callable(finish)]
-        for place, finish in in_turns(unfinished, 2):
-            found[place] = finish()
+        found = [value() if callable(value) else value for value in in_turns(held)]
         return [value for value in found if value is not None] + bridged
 
     def _read_sources(self) -> list[record.Metric]:

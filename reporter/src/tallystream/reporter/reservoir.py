@@ -7,13 +7,13 @@ The other samples are in `windows.py`; `sampling.py` is how a histogram is told 
 from __future__ import annotations
 
 import random
-from array import array
 from bisect import bisect_left
 from heapq import heapify, heappush, heapreplace
 from itertools import accumulate
 from math import exp, fsum, sqrt
-from operator import mul
 from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from tallystream.reporter._moments import Moments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -25,6 +25,7 @@ MANY = 20
 """Values that enter a sample at once, beyond which it is sorted when it is read, not kept in order."""
 
 QUANTILES = {"p50": 0.5, "p75": 0.75, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999}
+_SHARES = tuple(QUANTILES.values())
 
 
 class View(NamedTuple):
@@ -46,8 +47,8 @@ class Reservoir(Protocol):
     def update(self, values: Sequence[float], now: float) -> None:
         """Take values that were seen at `now`, monotonic seconds."""
 
-    def hold(self, now: float) -> Callable[[], View | None]:
-        """Keep the sample as it is at `now`, and return what works out its view, later and without a lock."""
+    def view(self, now: float) -> View | None:
+        """Return what the sample says at `now`, None where it is empty."""
 
 
 def view(weighted: Sequence[tuple[float, float]]) -> View | None:
@@ -59,21 +60,17 @@ def view(weighted: Sequence[tuple[float, float]]) -> View | None:
     if not weighted:
         return None
     ordered = sorted(weighted)
-    return _weighted_view([value for value, _ in ordered], [weight for _, weight in ordered])
+    values, weights = [value for value, _ in ordered], [weight for _, weight in ordered]
+    moments = Moments()
+    moments.sum_up(values, weights)
+    return _weighted_view(values, weights, moments)
 
 
-def _weighted_view(values: list[float], weights: list[float]) -> View:
+def _weighted_view(values: list[float], weights: list[float], moments: Moments) -> View:
     passed = list(accumulate(weights))
     total = passed[-1]
-    # Moments about a value in the middle: as exact as about the mean, in one pass of C.
-    middle = values[len(values) // 2]
-    distances = [value - middle for value in values]
-    weighted = list(map(mul, distances, weights))
-    shift = sum(weighted) / total
-    variance = max(sum(map(mul, weighted, distances)) / total - shift * shift, 0.0)
-    return View(
-        middle + shift, sqrt(variance), *[values[bisect_left(passed, share * total)] for share in QUANTILES.values()]
-    )
+    mean, deviation = moments.read(values, weights)
+    return View(mean, deviation, *[values[bisect_left(passed, share * total)] for share in _SHARES])
 
 
 def plain_view(values: Sequence[float]) -> View | None:
@@ -114,7 +111,7 @@ class DecayingReservoir:
         random: gives numbers in [0, 1).
     """
 
-    __slots__ = ("_alpha", "_heap", "_landmark", "_random", "_size", "_stale", "_values", "_weights")
+    __slots__ = ("_alpha", "_heap", "_landmark", "_moments", "_random", "_size", "_stale", "_values", "_weights")
 
     def __init__(
         self, now: float, size: int = 1028, alpha: float = 0.015, random: Callable[[], float] = random.random
@@ -123,7 +120,9 @@ class DecayingReservoir:
         self._random = random
         self._heap: list[tuple[float, float, float]] = []  # (priority, value, weight)
         # The same values in rising order, and their weights: few values enter the sample, so order is cheaply kept.
-        self._values, self._weights = array("d"), array("d")
+        self._values: list[float] = []
+        self._weights: list[float] = []
+        self._moments = Moments()
         self._stale = False
 
     def update(self, values: Iterable[float], now: float) -> None:
@@ -131,7 +130,7 @@ class DecayingReservoir:
         if now - self._landmark >= RESCALE_AFTER:
             self._rescale(now)
         weight = exp(self._alpha * (now - self._landmark))
-        heap, size, draw = self._heap, self._size, self._random
+        heap, size, draw, moments = self._heap, self._size, self._random, self._moments
         changes = 0
         for value in values:
             priority = weight / (1.0 - draw())
@@ -143,6 +142,7 @@ class DecayingReservoir:
                     continue
                 place = self._weights.index(its_weight, bisect_left(self._values, old))  # among equal values
                 del self._values[place], self._weights[place]
+                moments.remove(old, its_weight)
             else:
                 continue
             changes += 1
@@ -152,17 +152,17 @@ class DecayingReservoir:
             place = bisect_left(self._values, value)
             self._values.insert(place, value)
             self._weights.insert(place, weight)
+            moments.add(value, weight)
 
     def sample(self) -> list[tuple[float, float]]:
         """Return the sampled values with their weights, in no order."""
         return [(value, weight) for _, value, weight in self._heap]
 
-    def hold(self, now: float) -> Callable[[], View | None]:  # noqa: ARG002 - weights are relative to one another
-        """Keep the sample as it is, and return what works out its view."""
+    def view(self, now: float) -> View | None:  # noqa: ARG002 - weights are relative to one another
+        """Return what the sample says."""
         if self._stale:
             self._order()
-        values, weights = self._values[:], self._weights[:]
-        return lambda: _weighted_view(values.tolist(), weights.tolist()) if values else None
+        return _weighted_view(self._values, self._weights, self._moments) if self._values else None
 
     def _rescale(self, now: float) -> None:
         factor = exp(-self._alpha * (now - self._landmark))
@@ -173,6 +173,7 @@ class DecayingReservoir:
 
     def _order(self) -> None:
         ordered = sorted((value, weight) for _, value, weight in self._heap)
-        self._values = array("d", [value for value, _ in ordered])
-        self._weights = array("d", [weight for _, weight in ordered])
+        self._values = [value for value, _ in ordered]
+        self._weights = [weight for _, weight in ordered]
+        self._moments.sum_up(self._values, self._weights)
         self._stale = False

@@ -6,17 +6,15 @@ VLDB 2019. A value x > 0 is counted in the bin ceil(log(x) / log(GAMMA)), GAMMA 
 nearest to the largest magnitude are kept, which span more than 17 powers of ten; what lies below is counted in the
 lowest of them. So a sketch depends on its values alone, not on the order in which they came or sketches were merged.
 
-Encoded: base64 of the byte 1 (the version), the count of zeros, then for the positive and for the negative bins their
-number and, in rising order, each bin's distance from the one before (the first: from 0, zigzag) and its count; all
-numbers as LEB128.
+Its text, for the record, is `_sketch_text.py`'s.
 """
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
 from math import ceil, exp, log
-from operator import sub
 from typing import TYPE_CHECKING, Self
+
+from tallystream.reporter._sketch_text import PatchedText, from_text, to_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -26,15 +24,13 @@ GAMMA = (1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR)
 MAX_BINS = 2048
 """Bins of each sign."""
 
-_VERSION = 1
+Bins = dict[int, int]
+"""How many values are in each bin, by the bin's number."""
+
 _LOG_GAMMA = log(GAMMA)
 _BINS_PER_E = 1 / _LOG_GAMMA
 _MIDDLE = log(2 / (GAMMA + 1))
 _LARGEST_LOG = 709.78
-_MAX_INDEX = 1 << 16  # beyond every float: log(5e-324) and log(1.8e308) are 37225 and 35489 bins away from 0
-_MAX_COUNT = (1 << 63) - 1
-
-Bins = dict[int, int]
 
 
 class Sketch:
@@ -54,18 +50,18 @@ class Sketch:
 
     def add(self, values: Iterable[float]) -> None:
         """Take finite values."""
-        positive, per_e = self.positive, _BINS_PER_E
+        positive, negative = self.positive, self.negative
         for value in values:
             if value > 0:
-                index = ceil(log(value) * per_e)
+                index = ceil(log(value) * _BINS_PER_E)
                 positive[index] = positive.get(index, 0) + 1
             elif value:
-                index = ceil(log(-value) * per_e)
-                self.negative[index] = self.negative.get(index, 0) + 1
+                index = ceil(log(-value) * _BINS_PER_E)
+                negative[index] = negative.get(index, 0) + 1
             else:
                 self.zeros += 1
         _collapse(positive)
-        _collapse(self.negative)
+        _collapse(negative)
 
     def merge(self, other: Sketch) -> None:
         """Take everything that another sketch stands for."""
@@ -121,29 +117,7 @@ class Sketch:
 
     def encode(self) -> str:
         """Return it as base64."""
-        out = bytearray([_VERSION])
-        _put(out, self.zeros)
-        for bins in (self.positive, self.negative):
-            _put(out, len(bins))
-            indices = sorted(bins)
-            if not indices:
-                continue
-            _put(out, _zigzag(indices[0]))
-            steps = [0, *map(sub, indices[1:], indices)]
-            counts = [bins[index] for index in indices]
-            _put(out, counts[0])
-            if max(steps) < 128 and max(counts) < 128:  # a byte each: in one go
-                pairs = bytearray(2 * len(indices))
-                pairs[::2], pairs[1::2] = bytes(steps), bytes(counts)
-                out += pairs[2:]
-            else:
-                for step, count in zip(steps[1:], counts[1:], strict=True):
-                    _put(out, step)
-                    if count < 128:
-                        out.append(count)
-                    else:
-                        _put(out, count)
-        return b64encode(out).decode("ascii")
+        return to_text(self.zeros, self.positive, self.negative)
 
     @classmethod
     def decode(cls, text: str) -> Self:
@@ -152,17 +126,7 @@ class Sketch:
         Raises:
             ValueError: it is not one, or has more or other bins than a sketch can have.
         """
-        data = b64decode(text, validate=True)
-        if not data or data[0] != _VERSION:
-            raise ValueError(f"not a sketch of version {_VERSION}")
-        numbers = _numbers(data[1:])
-        try:
-            zeros = next(numbers)
-            positive, negative = _bins(numbers), _bins(numbers)
-        except StopIteration:
-            raise ValueError("the sketch is cut off") from None
-        if next(numbers, None) is not None:
-            raise ValueError("the sketch has bytes after its end")
+        zeros, positive, negative = from_text(text, MAX_BINS)
         return cls(positive, negative, zeros)
 
 
@@ -196,49 +160,38 @@ def _subtract(bins: Bins, earlier: Bins) -> None:
         del bins[index]
 
 
-def _zigzag(number: int) -> int:
-    return number << 1 if number >= 0 else (-number << 1) - 1
+class GrowingSketch(Sketch):
+    """A sketch that values are only added to, and whose text is asked for again and again: it is patched, not made."""
 
+    __slots__ = ("_changed", "_text")
 
-def _put(out: bytearray, number: int) -> None:
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    out.append(number)
+    def __init__(self) -> None:
+        super().__init__()
+        self._text: PatchedText | None = None
+        self._changed: list[int] = []
 
+    def add(self, values: Iterable[float]) -> None:
+        """Take finite values."""
+        values = list(values)
+        try:
+            indices = [ceil(log(value) * _BINS_PER_E) for value in values]
+        except ValueError:  # zero and below have no logarithm
+            super().add(values)
+            self._text = None
+            return
+        positive = self.positive
+        size = len(positive)
+        for index in indices:
+            positive[index] = positive.get(index, 0) + 1
+        if len(positive) != size:
+            _collapse(positive)
+            self._text = None
+        elif self._text is not None:
+            self._changed += indices
 
-def _numbers(data: bytes) -> Iterator[int]:
-    number = shift = 0
-    for byte in data:
-        number |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            if number > _MAX_COUNT:
-                raise ValueError("a number in the sketch leaves 64 bits")
-            yield number
-            number = shift = 0
-        elif shift > 63:
-            raise ValueError("a number in the sketch leaves 64 bits")
-    if shift:
-        raise ValueError("the sketch is cut off")
-
-
-def _bins(numbers: Iterator[int]) -> Bins:
-    size = next(numbers)
-    if size > MAX_BINS:
-        raise ValueError(f"the sketch has {size} bins of a sign, {MAX_BINS} at most are taken")
-    bins: Bins = {}
-    index = 0
-    for position in range(size):
-        step = next(numbers)
-        if position:
-            index += step
-        else:
-            index = step >> 1 if not step & 1 else -(step + 1 >> 1)
-        count = next(numbers)
-        if not count or abs(index) > _MAX_INDEX or index in bins:
-            raise ValueError("a bin of the sketch is empty, double or out of range")
-        bins[index] = count
-    if bins and max(bins) - min(bins) >= MAX_BINS:
-        raise ValueError("the bins of the sketch lie too far apart")
-    return bins
+    def encode(self) -> str:
+        """Return it as base64."""
+        if self._text is None or not self._text.patch(self._changed, self.positive):
+            self._text = PatchedText(self.zeros, self.positive, self.negative)
+        self._changed = []
+        return self._text.base64()

@@ -130,24 +130,26 @@ class Timer(Histogram):
     def read(self) -> record.Timer:
         """Return the histogram and the rates in the record's form."""
         with self._lock:
-            held, rates = self._held(), self._meter.rates()
-        return record.Timer(**(held() if callable(held) else held), **rates._asdict())
+            self._work_in()
+            self._meter.rates()
+            return self._record(self.monotonic())
 
     def capture(self) -> record.Metric | Callable[[], record.Metric]:
-        """Hold the present values; they are encoded later, if they are not those of the last time."""
-        with self._lock:
-            held, rates = self._held(), self._meter.rates()
-        if callable(held):
-            return lambda: record.Timer(**held(), **rates._asdict())
-        return record.Timer(**held, **rates._asdict())
+        """Hold the present values, as a histogram does; the rates are those of this moment, too."""
+        # What is in the buffer came before this tick was due, as in `take`.
+        if self.monotonic() >= self._meter.due:
+            self.rates()
+        return super().capture()
 
     def start_anew(self) -> None:
         """Forget all durations and rates."""
         super().start_anew()
         self._meter.start_anew()
 
-    def _work_in(self) -> int:
-        taken = super()._work_in()
-        if taken:
-            self._meter.took(taken)
-        return taken
+    def _record(self, now: float) -> record.Timer:
+        rates = self._meter.rates_at(now)._asdict()
+        return record.Timer(name=self.name, tags=self.tags, **self._distribution.fields(now), **rates)
+
+    def _take(self, size: int) -> None:
+        super()._take(size)
+        self._meter.took(size)

@@ -31,10 +31,9 @@ class SlidingWindowReservoir:
         """Return what is kept, oldest first."""
         return list(self._values)
 
-    def hold(self, now: float) -> Callable[[], View | None]:  # noqa: ARG002 - as above
-        """Keep the sample as it is, and return what works out its view."""
-        kept = self.values()
-        return lambda: plain_view(kept)
+    def view(self, now: float) -> View | None:  # noqa: ARG002 - as above
+        """Return what the sample says."""
+        return plain_view(self.values())
 
 
 class SlidingTimeWindowReservoir:
@@ -64,10 +63,9 @@ class SlidingTimeWindowReservoir:
             kept.popleft()
         return [value for seen, value in kept if seen >= oldest]
 
-    def hold(self, now: float) -> Callable[[], View | None]:
-        """Keep the sample as it is at `now`, and return what works out its view."""
-        kept = self.values(now)
-        return lambda: plain_view(kept)
+    def view(self, now: float) -> View | None:
+        """Return what the sample says at `now`."""
+        return plain_view(self.values(now))
 
 
 class UniformReservoir:
@@ -104,7 +102,6 @@ class UniformReservoir:
         """Return what is kept."""
         return list(self._values)
 
-    def hold(self, now: float) -> Callable[[], View | None]:  # noqa: ARG002 - as above
-        """Keep the sample as it is, and return what works out its view."""
-        kept = self.values()
-        return lambda: plain_view(kept)
+    def view(self, now: float) -> View | None:  # noqa: ARG002 - as above
+        """Return what the sample says."""
+        return plain_view(self.values())
