@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from threading import Lock
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, ref
+
+import msgspec
 
 from tallystream.reporter._forks import Step, after_fork_in_child
 from tallystream.reporter.errors import ConfigError
 from tallystream.reporter.lives import Lives
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tallystream.reporter.registry import MetricRegistry
 
 
-@dataclass(slots=True, eq=False)
-class Account:
+class Account(msgspec.Struct, eq=False):
     """The lives of one registry at one destination, under one instance ID; `owner` is who reports there now."""
 
     instance: str

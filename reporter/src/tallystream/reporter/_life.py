@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+import msgspec
 
+from tallystream.reporter._parts import Parts
+from tallystream.reporter._since import Values
+from tallystream.reporter.clock import Instant
 from tallystream.reporter.errors import TallystreamError
-
-if TYPE_CHECKING:
-    from tallystream.reporter._parts import Parts
-    from tallystream.reporter._since import Values
-    from tallystream.reporter.clock import Instant
-    from tallystream.reporter.record import Metric, Snapshot
+from tallystream.reporter.record import Metric, Snapshot
 
 
 class CannotTellError(TallystreamError):
     """Nobody can say any more whether a record arrived."""
 
 
-@dataclass(slots=True, eq=False)
-class Outgoing:
+class Outgoing(msgspec.Struct, eq=False):
     """A record on its way: the snapshot, as published, and the values of the whole process that it stands for."""
 
     snapshot: Snapshot
@@ -28,8 +24,7 @@ class Outgoing:
     at: Instant
 
 
-@dataclass(frozen=True, slots=True)
-class Doubt:
+class Doubt(msgspec.Struct, frozen=True):
     """A part of a life of which records were handed over and may or may not have reached the table.
 
     In question are the seqs above `acknowledged_seq`; `not_before_ms` is when the first of them was handed over, by the
@@ -42,19 +37,17 @@ class Doubt:
     not_before_ms: int
 
 
-@dataclass(slots=True)
-class Part:
+class Part(msgspec.Struct):
     """What is known of one part: `unknown` has the first and the newest of the records of unknown fate."""
 
     seq: int = 0
     acknowledged_seq: int = 0
     closed: bool = False
     under_way: Outgoing | None = None
-    unknown: list[Outgoing] = field(default_factory=list)
+    unknown: list[Outgoing] = []
 
 
-@dataclass(slots=True)
-class Life:
+class Life(msgspec.Struct):
     """One life: `base` is what earlier lives had counted, `heard` when its last acknowledged record was handed over."""
 
     id: str
@@ -65,7 +58,7 @@ class Life:
     prev_ms: int | None = None
     refused: bool = False
     outgrown: bool = False
-    parts: dict[int, Part] = field(default_factory=lambda: {0: Part()})
+    parts: dict[int, Part] = msgspec.field(default_factory=lambda: {0: Part()})
 
     @property
     def established(self) -> bool:

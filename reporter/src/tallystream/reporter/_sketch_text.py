@@ -7,8 +7,7 @@ numbers as LEB128.
 
 from __future__ import annotations
 
-from base64 import b64decode
-from binascii import b2a_base64
+from binascii import a2b_base64, b2a_base64
 from operator import sub
 from typing import TYPE_CHECKING
 
@@ -33,7 +32,7 @@ def from_text(text: str, max_bins: int) -> tuple[int, _Bins, _Bins]:
     Raises:
         ValueError: it is no sketch, or has more or other bins than a sketch can have.
     """
-    data = b64decode(text, validate=True)
+    data = a2b_base64(text, strict_mode=True)
     if not data or data[0] != _VERSION:
         raise ValueError(f"not a sketch of version {_VERSION}")
     numbers = _numbers(data[1:])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from typing import TYPE_CHECKING, Any
 
 from tallystream.reporter._names import check_name
@@ -51,7 +50,7 @@ def report(
     reporter = KafkaReporter(
         reported,
         bootstrap_servers=_pick(bootstrap_servers, environment.get(PREFIX + "BOOTSTRAP_SERVERS"), "localhost:9092"),
-        instance=_pick(instance, environment.get(PREFIX + "INSTANCE"), socket.gethostname()),
+        instance=_pick(instance, environment.get(PREFIX + "INSTANCE"), _host()),
         interval=_interval(environment) if interval is None else interval,
         topic=_pick(topic, environment.get(PREFIX + "TOPIC"), prefix + "metrics"),
         options={**kafka_options(environment), **(options or {})},
@@ -67,6 +66,12 @@ def kafka_options(environment: Mapping[str, str] = os.environ) -> dict[str, str]
         for name, value in environment.items()
         if name.startswith(KAFKA_PREFIX)
     }
+
+
+def _host() -> str:
+    import socket  # here alone, for it takes its time
+
+    return socket.gethostname()
 
 
 def _pick(argument: str | None, variable: str | None, default: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tallystream.reporter._names import check_instance
@@ -45,6 +44,8 @@ class GraphiteReporter(SimpleReporter):
         self._tags = {"app": self.registry.app, "instance": check_instance(instance)}
 
     def _write(self, metrics: list[Metric], ts_ms: int) -> int:
+        import socket  # here alone, for it takes its time
+
         lines = [
             line
             for metric in metrics

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+
+import msgspec
 
 from tallystream.reporter.errors import ConfigError
 from tallystream.reporter.record import METRIC_TYPES, Metric, Timer
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Values = dict[str, float]
 
@@ -27,8 +25,7 @@ DURATION_UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6}
 _DURATIONS = frozenset({"sum", "min", "max", "mean", "stddev", "p50", "p75", "p95", "p98", "p99", "p999"})
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True):
     """Which metrics: those whose name matches a pattern of `include` and none of `exclude` (shell patterns: `*`, `?`).
 
     Raises:
@@ -54,8 +51,7 @@ class Selection:
         return metrics
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(msgspec.Struct, frozen=True):
     """Which attributes, and in which units: rates per second, minute or hour; durations in s, ms or us.
 
     Raises:

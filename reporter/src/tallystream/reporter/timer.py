@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import wraps
-from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar, overload
 
 from tallystream.reporter import record
@@ -105,6 +104,8 @@ class Timer(Histogram):
 
     def __call__(self, function: Callable[_P, Any]) -> Callable[_P, Any]:
         """Return `function`, each call of which is timed; of a coroutine function, from its first step to its end."""
+        from inspect import iscoroutinefunction  # here alone, for it takes its time
+
         if iscoroutinefunction(function):
 
             @wraps(function)
