@@ -21,6 +21,7 @@ SOURCE = ROOT / "reporter" / "src"
 WANTED = ["3.11", "3.12", "3.13", "3.13t", "3.14", "3.14t"]
 MODULES = {  # what is imported, and what is installed for it
     "tallystream": ("tallystream.reporter", "msgspec"),
+    "msgspec": ("msgspec", "msgspec"),
     "prometheus_client": ("prometheus_client", "prometheus_client"),
     "pyformance": ("pyformance", "pyformance setuptools"),
     "opentelemetry-sdk": ("opentelemetry.sdk.metrics", "opentelemetry-sdk"),
