@@ -188,6 +188,36 @@ def test_forks_and_exits_count_everything_once(broker: KafkaBroker, topic: str) 
     assert sum_of_lives(snapshots, "c") == 100 + 3 * 7 + 1 + 1000
 
 
+SPAWNING = """
+    import multiprocessing, sys
+    from tallystream.reporter import KafkaReporter, MetricRegistry
+    registry = MetricRegistry("orders")
+    counter = registry.counter("c")
+    servers, topic = sys.argv[1:]
+    reporter = KafkaReporter(registry, bootstrap_servers=servers, topic=topic, instance="i", interval=60).start()
+    def work():
+        counter.inc(7)
+    if __name__ == "__main__":
+        counter.inc(100)
+        children = [multiprocessing.get_context("spawn").Process(target=work) for _ in range(2)]
+        for child in children: child.start()
+        for child in children: child.join()
+        assert [child.exitcode for child in children] == [0, 0]
+"""
+
+
+def test_spawned_processes_count_for_themselves(broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
+    """A parent and two spawned children of one instance name, each with a last report at its end: the sum is exact."""
+    script = tmp_path / "spawning.py"
+    script.write_text(textwrap.dedent(SPAWNING))
+    program = [sys.executable, script, broker.bootstrap_servers, topic]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    snapshots = [snapshot for _, _, snapshot in read_all(broker.bootstrap_servers, topic)]
+    assert len({snapshot.life for snapshot in snapshots}) == 3
+    assert sum_of_lives(snapshots, "c") == 100 + 2 * 7
+
+
 def test_a_doubtful_record_is_read_back(broker: KafkaBroker, topic: str) -> None:
     """The newest record of the life in question is found among others; none where it never arrived."""
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tallystream.reporter import MetricRegistry, _reporting
 from tallystream.reporter.schedule import Schedule
+from tallystream.reporter.testing import InMemoryReporter, ManualClock
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def test_due_at_fixed_times() -> None:
@@ -38,3 +45,22 @@ def test_the_next_time_is_always_ahead(first: float, interval: float, late: floa
     assert schedule.take(now)
     assert now < schedule.due + 1e-6 * interval + 1e-6
     assert schedule.due <= now + interval * (1 + 1e-9) + 1e-6
+
+
+def test_reporters_that_start_together_do_not_report_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first report of each is due at a moment of its own within the first interval."""
+    clock, made = ManualClock(), list[tuple[float, float]]()
+
+    class Noted(Schedule):
+        def __init__(self, first: float, interval: float) -> None:
+            made.append((first, interval))
+            super().__init__(first, interval)
+
+    monkeypatch.setattr(_reporting, "Schedule", Noted)
+    clock.advance(1000)
+    for _ in range(20):
+        with InMemoryReporter(MetricRegistry("orders", clock=clock), interval=60):
+            pass
+    assert {interval for _, interval in made} == {60}
+    assert all(1000 <= first <= 1060 for first, _ in made)
+    assert len({first for first, _ in made}) == 20
