@@ -164,8 +164,7 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as the p
         if found:
             life = found[0]
         else:
-            began = min(ulid_ms(name), clock + retire_after_ms) if name else clock
-            life = Life(instance, app, name, record.partition, clock, max(clock, began))
+            life = Life(instance, app, name, record.partition, clock, max(clock, ulid_ms(name) if name else clock))
             if name and any(other.app == app and other.life for other in mine):
                 event("restart", life, clock)
             lives.append(life)
@@ -328,7 +327,7 @@ def depth(text: str) -> int:
 
 
 def read_header(document: dict[str, Any], clock: int, retire_after_ms: int) -> dict[str, Any]:
-    """Return a snapshot's header; raises BadError where it is not one, or comes too late."""
+    """Return a snapshot's header; raises BadError where it is not one, or comes too late or too early."""
     if not isinstance(document["metrics"], list):
         raise BadError("metrics")
     whole(document.get("v", 1), 1, 1)
@@ -345,6 +344,8 @@ def read_header(document: dict[str, Any], clock: int, retire_after_ms: int) -> d
     known = ulid_ms(document["life"]) if prev is None else whole(prev, 0, LARGEST)
     if clock >= known + retire_after_ms:
         raise BadError("too late")
+    if ulid_ms(document["life"]) > clock + retire_after_ms:
+        raise BadError("too early")
     return document
 
 

@@ -40,7 +40,8 @@ def newest_taken(records: Iterable[Appended], instance: str, doubt: Doubt) -> Sn
         if (snapshot.life, snapshot.part) != (doubt.life, doubt.part) or snapshot.seq <= doubt.acknowledged_seq:
             continue
         reference_ms = ulid_ms(snapshot.life) if snapshot.prev is None else snapshot.prev
-        in_time = record.append_ms - reference_ms < RETIRE_MS
+        ahead_ms = ulid_ms(snapshot.life) - record.append_ms
+        in_time = record.append_ms - reference_ms < RETIRE_MS and ahead_ms <= RETIRE_MS
         if in_time and (newest is None or snapshot.seq > newest.seq):
             newest = snapshot
     return newest

@@ -30,7 +30,7 @@ SILENCE_MS = 12 * HOUR_MS
 """A life of which nothing was acknowledged for so long is followed by a new one."""
 
 RETIRE_MS = 2 * SILENCE_MS
-"""The table refuses a record that comes later than this after its `prev`, or after its life's birth."""
+"""The table refuses a record this long after its `prev`, or its life's birth where it has none, or longer before it."""
 
 _log = logging.getLogger("tallystream.reporter")
 
@@ -119,8 +119,11 @@ class Lives:
         life, part = self._landed(outgoing)
         self._skew_ms = append_ms - now.wall_ms
         reference_ms = life.born_ms if outgoing.snapshot.prev is None else outgoing.snapshot.prev
+        if life.born_ms - append_ms > RETIRE_MS:  # our clock is days ahead; the next life is born by the broker's
+            life.refused = True
+            return
         late_ms = append_ms - reference_ms - RETIRE_MS
-        if late_ms > 0:
+        if late_ms >= 0:
             life.refused = True
             # A retried record may have been appended before, in time. That is ruled out only where it was too late
             # already when it was handed over.

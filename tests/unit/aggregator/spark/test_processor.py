@@ -19,7 +19,7 @@ from tallystream.aggregator.table.table import TableSettings
 from tallystream.aggregator.topics import Topics
 from tallystream.reporter import record
 
-LIFE = "01JD0000000000000000000001"
+LIFE = "00000000000000000000000001"
 TOPICS = Topics("t-")
 
 

@@ -93,6 +93,17 @@ def test_rule_3_a_first_record_of_an_old_life_is_a_dead_letter() -> None:
     assert topic.changes.totals == []
 
 
+def test_rule_3_a_life_of_a_clock_that_is_too_far_ahead_is_refused_until_its_time_is_near() -> None:
+    """With `prev` or without: else its first record, appended again by then, would look like a new one."""
+    ahead = new_ulid(BEGIN_MS + 3 * DAY_MS)
+    topic = Topic().snapshot(counter(10), life=ahead).snapshot(counter(11), life=ahead, seq=2, prev=BEGIN_MS)
+    said = "too early: the life's ULID is {} ms ahead of the broker, {} ms at most are taken"
+    assert topic.reasons()[-1] == said.format(3 * DAY_MS, DAY_MS)
+    assert topic.table.state.lives == {}
+    topic.snapshot(counter(10), life=ahead, at=2 * DAY_MS)
+    assert topic.sum().count == 10
+
+
 def test_rule_3_a_record_that_was_appended_twice_a_day_apart_counts_once() -> None:
     """An application's clock may be ahead: its first record is not taken again after its life was folded."""
     ahead = new_ulid(BEGIN_MS + HOUR_MS)

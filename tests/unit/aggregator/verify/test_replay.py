@@ -96,6 +96,15 @@ def test_a_life_of_a_clock_that_is_ahead_retires_by_its_ulid() -> None:
     assert records.append(b"x", None, at=DAY_MS + HOUR_MS).sum()["retired"] == 1
 
 
+def test_a_life_of_a_clock_that_is_too_far_ahead_is_refused() -> None:
+    """Rule 3: with prev or without, a ULID of an hour later is refused where lives retire sooner."""
+    ahead = "01HF81RN80" + "A" * 16
+    early = Records(Settings(retire_after_ms=HOUR_MS // 2))
+    assert early.snapshot(counter(5), life=ahead).refused
+    assert early.snapshot(counter(5), life=ahead, seq=2, prev=BEGIN_MS).refused
+    assert not Records(Settings(retire_after_ms=HOUR_MS)).snapshot(counter(5), life=ahead).refused
+
+
 @pytest.mark.parametrize("header", [{}, {"prev": BEGIN_MS}])
 def test_a_record_that_comes_a_day_late_is_refused(header: dict[str, Any]) -> None:
     """Rule 3: a day after its prev, or after its ULID where it has none, whether or not its life is there."""

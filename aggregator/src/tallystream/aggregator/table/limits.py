@@ -1,4 +1,4 @@
-"""The limits on one instance (rule 11), and how late a record may come (rule 3): verdicts on a record by itself."""
+"""The limits on one instance (rule 11), and when a record may come (rule 3): verdicts on a record by itself."""
 
 from __future__ import annotations
 
@@ -14,12 +14,17 @@ METRICS_PER_RECORD = "metrics per record"
 METRICS_PER_LIFE = "metrics per life"
 
 
-def too_late(snapshot: Snapshot, clock: int, retire_after_ms: int) -> str | None:
-    """Return why a record comes too late, None when it does not.
+def untimely(snapshot: Snapshot, clock: int, retire_after_ms: int) -> str | None:
+    """Return why a record comes too late or too early, None when it does not.
 
-    It does when its life may have been folded: `retire_after_ms` after its `prev`, or after its ULID where it has none.
-    Whether the row is still there plays no part, so that a replay says the same.
+    Too late is when its life may have been folded: `retire_after_ms` after its `prev`, or after its ULID where it has
+    none. Too early is more than that before its ULID: the same record without `prev`, appended once more when the
+    ULID's time has come, could not be told from a new one by then. Whether the row is there plays no part, so that a
+    replay says the same.
     """
+    ahead = ulid_ms(snapshot.life) - clock
+    if ahead > retire_after_ms:
+        return f"too early: the life's ULID is {ahead} ms ahead of the broker, {retire_after_ms} ms at most are taken"
     since, what = (snapshot.prev, "prev") if snapshot.prev is not None else (ulid_ms(snapshot.life), "the life's ULID")
     late = clock - since
     if late < retire_after_ms:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tallystream.aggregator.table.kinds import falls, merge_values, stored
-from tallystream.aggregator.table.limits import METRICS_PER_LIFE, METRICS_PER_RECORD, too_late
+from tallystream.aggregator.table.limits import METRICS_PER_LIFE, METRICS_PER_RECORD, untimely
 from tallystream.aggregator.table.lives import SHORT_FORM_LIFE, Lives
 from tallystream.aggregator.table.sketches import taken
 from tallystream.aggregator.table.state import Life, Row
@@ -32,15 +32,15 @@ class Rows:
         self._settings = settings
 
     def snapshot(self, instance: str, message: Good, record: Record, clock: int) -> Refused:
-        """Apply one snapshot: it replaces what its part of its life had, unless it is late or stale (rules 1 and 3)."""
+        """Apply one snapshot: it replaces what its part of its life had, unless untimely or stale (rules 1 and 3)."""
         snapshot = message.snapshot
-        late = too_late(snapshot, clock, self._settings.retire_after_ms)
-        if late is not None:
-            return [(late, None)]
+        untimed = untimely(snapshot, clock, self._settings.retire_after_ms)
+        if untimed is not None:
+            return [(untimed, None)]
         life = self._lives.find(instance, snapshot.app, snapshot.life)
         if life is None:
             # An application whose clock is ahead is kept by its own time, so that its first record can't come twice.
-            keep = max(clock, min(ulid_ms(snapshot.life), clock + self._settings.retire_after_ms))
+            keep = max(clock, ulid_ms(snapshot.life))
             life = self._lives.add(Life(instance, snapshot.app, snapshot.life, "", clock, 0, keep), record, clock)
         self._lives.dirty.add(instance)
         life.keep_ms = max(life.keep_ms, clock)

@@ -34,7 +34,7 @@ class Row:
 class Life:
     """One life. `heard_ms` is the clock at its last record, `spoke_ms` at its last that was not stale.
 
-    `ahead_ms` is the time of its ULID, as far as that may be ahead of its first record; None in the short form.
+    `ahead_ms` is the time of its ULID, which may be ahead of its first record; None in the short form.
     """
 
     app: str

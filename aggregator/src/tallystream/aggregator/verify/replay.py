@@ -93,9 +93,11 @@ class Replay:
         born = reading.born_ms(said.life)
         if clock - (born if said.prev is None else said.prev) >= retire_after:
             raise RefusedError("too late: the life it belongs to may have retired")
+        if born - clock > retire_after:
+            raise RefusedError("too early: its life's ULID is too far ahead")
         life = self._life(instance, (said.app, said.life), partition, said.every_ms)
         if life.ahead_ms is None:
-            life.ahead_ms = min(born, clock + retire_after)
+            life.ahead_ms = born
             heapq.heappush(self._ends.setdefault(partition, []), (0, next(self._order), life, (said.app, said.life)))
         if said.seq <= life.seqs.get(said.part, 0):
             self.stale += 1
