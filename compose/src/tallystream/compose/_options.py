@@ -41,6 +41,9 @@ Shards = Annotated[int | None, typer.Option(help="Shards of instances that a new
 StatePartitions = Annotated[
     int | None, typer.Option(help="Partitions of Spark's state that the shards are spread over; as many if not given.")
 ]
+FetchTries = Annotated[int, typer.Option(help="How often a broker is asked where the topics end, before it fails.")]
+FetchPauseMs = Annotated[int, typer.Option(help="Milliseconds between two of these.")]
+FetchTimeoutMs = Annotated[int, typer.Option(help="Milliseconds that a task waits for records before it fails.")]
 Master = Annotated[str, typer.Option(help="Spark's master; spark-submit's own stands.")]
 DriverMemory = Annotated[str, typer.Option(help="The heap of Spark's driver.")]
 ReadyFile = Annotated[Path | None, typer.Option(help="A file that is created as soon as the command does its work.")]

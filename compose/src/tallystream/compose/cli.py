@@ -81,6 +81,9 @@ def aggregate(
     ] = "fail",
     max_records: o.MaxRecords = 50_000,
     trigger_ms: o.TriggerMs = 500,
+    fetch_tries: o.FetchTries = 5,
+    fetch_pause_ms: o.FetchPauseMs = 1000,
+    fetch_timeout_ms: o.FetchTimeoutMs = 120_000,
     retire_after_h: Annotated[
         float, typer.Option(help="Hours after which a life that was not heard from is retired.")
     ] = 24.0,
@@ -96,6 +99,7 @@ def aggregate(
     """Sum the topic metrics over instances, as a changelog table, into metrics-agg."""
     from tallystream.aggregator.health import HealthSettings
     from tallystream.aggregator.spark.aggregate import AggregateSettings, run
+    from tallystream.aggregator.spark.kafka import Fetch
     from tallystream.aggregator.table.table import TableSettings
 
     settings = AggregateSettings(
@@ -105,6 +109,7 @@ def aggregate(
         kafka=o.kafka_options(kafka, os.environ),
         max_records_per_trigger=max_records,
         trigger_ms=trigger_ms,
+        fetch=Fetch(fetch_tries, fetch_pause_ms, fetch_timeout_ms),
         start=start,
         accept_partial=accept_partial,
         standby=standby,
@@ -173,6 +178,9 @@ def ship(
     ] = False,
     max_records: o.MaxRecords = 20_000,
     trigger_ms: o.TriggerMs = 500,
+    fetch_tries: o.FetchTries = 5,
+    fetch_pause_ms: o.FetchPauseMs = 1000,
+    fetch_timeout_ms: o.FetchTimeoutMs = 120_000,
     master: o.Master = "local[1]",
     driver_memory: o.DriverMemory = "512m",
     http_port: o.HttpPort = None,
@@ -183,6 +191,7 @@ def ship(
     """Write the sums of metrics-agg, and events, to InfluxDB or to the local store, in order."""
     from tallystream.aggregator.health import HealthSettings
     from tallystream.aggregator.sinks.stores import StoreSettings
+    from tallystream.aggregator.spark.kafka import Fetch
     from tallystream.aggregator.spark.ship import ShipSettings, run
 
     settings = ShipSettings(
@@ -195,6 +204,7 @@ def ship(
         kafka=o.kafka_options(kafka, os.environ),
         max_records_per_trigger=max_records,
         trigger_ms=trigger_ms,
+        fetch=Fetch(fetch_tries, fetch_pause_ms, fetch_timeout_ms),
         health=HealthSettings(http_port, http_address, own_metrics=not no_own_metrics),
         ready_file=ready_file,
         master=master,

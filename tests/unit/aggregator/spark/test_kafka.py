@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tallystream.aggregator.spark.kafka import java_options, source_options
+from tallystream.aggregator.spark.kafka import Fetch, java_options, source_options
 from tallystream.reporter.errors import ConfigError
 
 
@@ -51,3 +51,22 @@ def test_an_option_that_the_java_client_lacks_is_refused_with_those_it_has() -> 
     """A librdkafka option without a counterpart is named, with the ones that may be given."""
     with pytest.raises(ConfigError, match=r"queued\.min\.messages.*security\.protocol"):
         java_options({"queued.min.messages": "1"})
+
+
+def test_patience_is_given_in_spark_s_words() -> None:
+    """Tries, the pause between two, and how long a task waits, are the source's three options."""
+    assert Fetch(7, 250, 9_000).options() == {
+        "fetchOffset.numRetries": "7",
+        "fetchOffset.retryIntervalMs": "250",
+        "kafkaConsumer.pollTimeoutMs": "9000",
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "option"),
+    [((0, 1000, 1000), "--fetch-tries"), ((1, -1, 1000), "--fetch-pause-ms"), ((1, 0, 0), "--fetch-timeout-ms")],
+)
+def test_patience_that_can_not_work_names_its_option(given: tuple[int, int, int], option: str) -> None:
+    """The sentence begins with the option as it is typed."""
+    with pytest.raises(ConfigError, match=f"^{option}: "):
+        Fetch(*given)

@@ -127,7 +127,7 @@ def _plan(
     starting = json.dumps({topics.metrics: begin}) if begin else "earliest"
     source = (
         session.readStream.format("kafka")
-        .options(**source_options(settings.bootstrap_servers, settings.kafka))
+        .options(**source_options(settings.bootstrap_servers, settings.kafka), **settings.fetch.options())
         .option("subscribe", topics.metrics)
         .option("startingOffsets", starting)
         .option("maxOffsetsPerTrigger", str(settings.max_records_per_trigger))

@@ -6,12 +6,16 @@ which offsets are kept.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+log = logging.getLogger(__name__)
 
 Offsets = dict[str, dict[str, int]]
 """topic → partition → the next offset to read, as Spark's offset log writes them."""
@@ -27,11 +31,12 @@ class GroupCommitter:
         self, bootstrap_servers: str, group: str, options: Mapping[str, str] | None = None, *, timeout: float = 10.0
     ) -> None:
         self._timeout = timeout
+        self._group = group
+        self._kafka = {**(options or {}), "bootstrap.servers": bootstrap_servers}
         self._committed: dict[tuple[str, int], int] = {}
         self._consumer = Consumer(
             {
-                **(options or {}),
-                "bootstrap.servers": bootstrap_servers,
+                **self._kafka,
                 "group.id": group,
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
@@ -58,6 +63,33 @@ class GroupCommitter:
         for (topic, p), offset in ahead.items():
             done.setdefault(topic, {})[str(p)] = offset
         return done
+
+    def keep(self, is_read: Callable[[str, int], bool]) -> Offsets:
+        """Take out of the group what is not read any more, by topic and partition, and return just that.
+
+        Else its offsets would stand still for ever, and every lag tool would say that the query hangs. Kafka's client
+        for Python deletes whole groups alone: what is kept is committed again. A broker that does not allow that is
+        said and left as it is.
+        """
+        admin = AdminClient(dict(self._kafka))
+        try:
+            asked = admin.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(self._group)], request_timeout=self._timeout
+            )
+            found = [at for at in asked[self._group].result().topic_partitions if at.offset >= 0]
+            gone = [at for at in found if not is_read(at.topic, at.partition)]
+            if gone:
+                admin.delete_consumer_groups([self._group], request_timeout=self._timeout)[self._group].result()
+                kept = [at for at in found if at not in gone]
+                if kept:
+                    self._consumer.commit(offsets=kept, asynchronous=False)
+        except KafkaException as error:
+            log.warning("offsets of what is not read any more stay in %s: %s", self._group, error)
+            return {}
+        dropped: Offsets = {}
+        for at in gone:
+            dropped.setdefault(at.topic, {})[str(at.partition)] = at.offset
+        return dropped
 
     def close(self) -> None:
         """Release the connection; safe to call again."""

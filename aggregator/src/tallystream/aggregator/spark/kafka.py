@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tallystream.reporter.errors import ConfigError
@@ -39,6 +40,38 @@ _RENAMED = {
 }
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """How patiently Spark's source asks the broker.
+
+    `tries` is how often it asks where the topics end, `pause_ms` how long it waits in between: after that the query
+    fails. `timeout_ms` is how long a task waits for records that must be there: after that the task fails.
+
+    Raises:
+        ConfigError: one of them can't be used.
+    """
+
+    tries: int = 5
+    pause_ms: int = 1000
+    timeout_ms: int = 120_000
+
+    def __post_init__(self) -> None:
+        if self.tries < 1:
+            raise ConfigError("--fetch-tries", self.tries, "give a whole number above zero")
+        if self.pause_ms < 0:
+            raise ConfigError("--fetch-pause-ms", self.pause_ms, "give milliseconds, 0 for no pause")
+        if self.timeout_ms < 1:
+            raise ConfigError("--fetch-timeout-ms", self.timeout_ms, "give milliseconds above zero")
+
+    def options(self) -> dict[str, str]:
+        """Return them as Spark's Kafka source has them."""
+        return {
+            "fetchOffset.numRetries": str(self.tries),
+            "fetchOffset.retryIntervalMs": str(self.pause_ms),
+            "kafkaConsumer.pollTimeoutMs": str(self.timeout_ms),
+        }
 
 
 def java_options(options: Mapping[str, str]) -> dict[str, str]:

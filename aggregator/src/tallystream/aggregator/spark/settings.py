@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tallystream.aggregator.health import HealthSettings
 from tallystream.aggregator.layout import require_layout
+from tallystream.aggregator.spark.kafka import Fetch
 from tallystream.aggregator.start import parse_start
 from tallystream.aggregator.table.settings import TableSettings
 from tallystream.reporter.errors import ConfigError
@@ -36,6 +37,7 @@ class AggregateSettings:
     checkpoint: Path
     topic_prefix: str = ""
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    fetch: Fetch = field(default_factory=Fetch)
     max_records_per_trigger: int = 50_000
     trigger_ms: int = 500
     start: str | None = None

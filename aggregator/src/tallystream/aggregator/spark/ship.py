@@ -17,7 +17,7 @@ from tallystream.aggregator.ship.translating import LIFE, SHARD, Shipped, Transl
 from tallystream.aggregator.sinks.base import SinkUnavailableError
 from tallystream.aggregator.sinks.stores import StoreSettings, open_sink
 from tallystream.aggregator.spark.commits import GroupCommitter
-from tallystream.aggregator.spark.kafka import source_options
+from tallystream.aggregator.spark.kafka import Fetch, source_options
 from tallystream.aggregator.spark.listening import HealthListener
 from tallystream.aggregator.spark.offsets import last_committed
 from tallystream.aggregator.spark.running import StopRequest, run_until_stopped
@@ -56,6 +56,7 @@ class ShipSettings:
     events: bool = True
     rows: bool = False
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    fetch: Fetch = field(default_factory=Fetch)
     max_records_per_trigger: int = 20_000
     trigger_ms: int = 500
     health: HealthSettings = field(default_factory=HealthSettings)
@@ -168,10 +169,13 @@ def run(settings: ShipSettings) -> int:
         health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
         committer = GroupCommitter(settings.bootstrap_servers, settings.topic_prefix + GROUP, settings.kafka)
         stack.callback(committer.close)
+        read = _subscribed(settings, topics)
+        for topic in committer.keep(lambda topic, _partition: topic in read):
+            log.info("%s is not shipped any more: its offsets leave the group", topic)
         session = build_session("tallystream ship", master=settings.master, driver_memory=settings.driver_memory)
         stack.callback(end_session, session)
         session.streams.addListener(HealthListener(health))
-        log.info("shipping %s to %s", ", ".join(_subscribed(settings, topics)), settings.store.spec)
+        log.info("shipping %s to %s", ", ".join(read), settings.store.spec)
         return _run(session, settings, topics, shipper, committer)
 
 
@@ -193,7 +197,7 @@ def _run(
     books = _Commits(settings.checkpoint, committer)
     query = (
         session.readStream.format("kafka")
-        .options(**source_options(settings.bootstrap_servers, settings.kafka))
+        .options(**source_options(settings.bootstrap_servers, settings.kafka), **settings.fetch.options())
         # A checkpoint that knew fewer topics goes on with them, and begins with the new ones at the earliest.
         .option("subscribe", ",".join(_subscribed(settings, topics)))
         .option("startingOffsets", "earliest")
