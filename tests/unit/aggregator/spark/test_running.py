@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from tallystream.aggregator.spark.running import StopRequest, run_until_stopped
@@ -43,7 +44,7 @@ def stop(query: Query) -> int:
     """Ask for a stop, and return the exit code."""
     request = StopRequest()
     request.event.set()
-    return run_until_stopped(query, stop=request)  # type: ignore[arg-type]  # what it uses of a query
+    return run_until_stopped(query, Path("c"), stop=request)  # type: ignore[arg-type]  # what it uses of a query
 
 
 def test_a_stop_lets_the_batch_finish() -> None:

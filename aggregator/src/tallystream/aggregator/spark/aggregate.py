@@ -15,6 +15,7 @@ from tallystream.aggregator.layout import layout_of
 from tallystream.aggregator.lease import Lease
 from tallystream.aggregator.login import log_in
 from tallystream.aggregator.spark.beginning import beginning, seed_of
+from tallystream.aggregator.spark.failing import start
 from tallystream.aggregator.spark.kafka import source_options
 from tallystream.aggregator.spark.listening import HealthListener, observed
 from tallystream.aggregator.spark.running import StopRequest, run_until_stopped
@@ -91,7 +92,7 @@ def _run(
     stop: StopRequest,
 ) -> int:
     log.info("aggregating %s into %s, epoch %d", topics.metrics, topics.agg, writing.epoch)
-    query = (
+    writer = (
         _plan(session, settings, topics, begin=writing.begin, epoch=writing.epoch, shards=shards)
         .writeStream.format("kafka")
         .options(**source_options(settings.bootstrap_servers, settings.kafka))
@@ -101,15 +102,15 @@ def _run(
         .option("checkpointLocation", str(settings.checkpoint))
         .queryName("aggregate")
         .trigger(processingTime=f"{settings.trigger_ms} milliseconds")
-        .start()
     )
+    query = start(writer, settings.checkpoint)
 
     def after_batch() -> None:
         # Not Spark's trigger availableNow: with timers in the plan it never ends (Spark 4.2).
         if writing.after_batch():
             stop.event.set()
 
-    return run_until_stopped(query, ready=settings.ready_file, stop=stop, after_batch=after_batch)
+    return run_until_stopped(query, settings.checkpoint, ready=settings.ready_file, stop=stop, after_batch=after_batch)
 
 
 def _plan(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import re
 import signal
 import threading
 import time
 from typing import TYPE_CHECKING
 
+from tallystream.aggregator.spark.failing import sentence, trace_of
 from tallystream.reporter.errors import TallystreamError
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class StopRequest:
 
 def run_until_stopped(
     query: StreamingQuery,
+    checkpoint: Path,
     *,
     ready: Path | None = None,
     stop: StopRequest | None = None,
@@ -56,7 +57,7 @@ def run_until_stopped(
     second and once at the end, to do what follows a finished batch.
 
     Raises:
-        TallystreamError: the query failed; the message is Spark's, without its stack.
+        TallystreamError: the query failed; the message says of what.
     """
     stop = stop or StopRequest()
     if not stop.event.is_set():
@@ -73,7 +74,7 @@ def run_until_stopped(
         after_batch()
     failure = query.exception()
     if failure is not None:
-        raise TallystreamError(f"query {query.name}: {_sentence(failure)}")
+        raise TallystreamError(f"query {query.name}: {sentence(str(failure), trace_of(failure), checkpoint)}")
     return 0
 
 
@@ -93,11 +94,3 @@ def _finished(query: StreamingQuery) -> int:
     """Return the number of the last batch that was finished, -1 before the first one."""
     progress = query.lastProgress
     return -1 if progress is None else int(progress["batchId"])
-
-
-def _sentence(failure: Exception) -> str:
-    text = str(failure).split("JVM stacktrace", maxsplit=1)[0].split("=== Streaming Query ===", maxsplit=1)[0]
-    lost = re.search(r"^Reason: (.+)$", text, re.MULTILINE) if "failOnDataLoss" in text else None
-    if lost:
-        return f"records that were not read are gone: {lost[1]} To go on without them: --on-data-loss continue."
-    return " ".join(text.split())[:2000]

@@ -17,6 +17,7 @@ from tallystream.aggregator.ship.translating import LIFE, SHARD, Shipped, Transl
 from tallystream.aggregator.sinks.base import SinkUnavailableError
 from tallystream.aggregator.sinks.stores import StoreSettings, open_sink
 from tallystream.aggregator.spark.commits import GroupCommitter
+from tallystream.aggregator.spark.failing import start
 from tallystream.aggregator.spark.kafka import Fetch, source_options
 from tallystream.aggregator.spark.listening import HealthListener
 from tallystream.aggregator.spark.offsets import last_committed
@@ -195,7 +196,7 @@ def _run(
         return f.col("key").cast("string").startswith(key.decode())
 
     books = _Commits(settings.checkpoint, committer)
-    query = (
+    writer = (
         session.readStream.format("kafka")
         .options(**source_options(settings.bootstrap_servers, settings.kafka), **settings.fetch.options())
         # A checkpoint that knew fewer topics goes on with them, and begins with the new ones at the earliest.
@@ -210,10 +211,10 @@ def _run(
         .option("checkpointLocation", str(settings.checkpoint))
         .queryName("ship")
         .trigger(processingTime=f"{settings.trigger_ms} milliseconds")
-        .start()
     )
+    query, ready = start(writer, settings.checkpoint), settings.ready_file
     try:
-        return run_until_stopped(query, ready=settings.ready_file, stop=shipper.stop, after_batch=books.catch_up)
+        return run_until_stopped(query, settings.checkpoint, ready=ready, stop=shipper.stop, after_batch=books.catch_up)
     except TallystreamError:
         if failures and isinstance(failures[-1], StoppedError):
             return 0

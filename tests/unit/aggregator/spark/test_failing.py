@@ -1,0 +1,39 @@
+"""Why a query failed, as one sentence."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tallystream.aggregator.spark.failing import sentence
+
+CHECKPOINT = Path("/data/aggregate")
+SAID = "[CANNOT_WRITE_STATE_STORE.CANNOT_COMMIT] Error writing state store files.\n\nJVM stacktrace:\norg.apache.x"
+
+
+@pytest.mark.parametrize(("fuller", "named"), [("/data/aggregate", "/data/aggregate"), ("", tempfile.gettempdir())])
+def test_a_full_disk_is_named_with_its_remedy(fuller: str, named: str) -> None:
+    """Deep in the causes somebody had no space: the sentence names the folder whose disk is the fuller one."""
+    trace = "org.apache.hadoop.fs.FSError\n at x\nCaused by: java.io.IOException: No space left on device\n at y"
+    said = sentence(SAID, trace, CHECKPOINT, free=lambda folder: int(folder != (fuller or named)))
+    assert named in said
+    assert "is full" in said
+    assert "make room there" in said
+
+
+def test_any_other_failure_is_in_spark_s_words_without_its_stack() -> None:
+    """On one line, and no longer than a line may be."""
+    assert sentence(SAID, "at x", CHECKPOINT) == (
+        "[CANNOT_WRITE_STATE_STORE.CANNOT_COMMIT] Error writing state store files."
+    )
+    assert len(sentence("x " * 9000, "", CHECKPOINT)) == 2000
+
+
+def test_lost_records_are_named_with_their_remedy() -> None:
+    """Spark's advice about an option of its own becomes ours."""
+    said = "Some data may have been lost.\nReason: The topic was deleted.\nset failOnDataLoss to false\n"
+    assert sentence(said, "", CHECKPOINT) == (
+        "records that were not read are gone: The topic was deleted. To go on without them: --on-data-loss continue."
+    )
