@@ -43,11 +43,12 @@ def main() -> None:
         for metrics in (1, 50):
             topics = Topics(f"m{metrics}-")
             create_topics(AdminClient(kafka), topics)
+            place = f"{topics.metrics}:0"
             size = publish(kafka, topics.metrics, options.records, options.instances, metrics)
             print(f"{options.records:,} records of {metrics} metrics, {size:,.0f} bytes a record")
             for name, take in (("read alone", read), ("replayed by verify", replay), ("summed by the table", table)):
                 began, cpu = time.perf_counter(), time.process_time()
-                taken = take(Reader(kafka, topics.metrics, 0, 0), bounds(kafka, topics.metrics)[0][1])
+                taken = take(Reader(kafka, place, 0), bounds(kafka, topics.metrics)[place][1])
                 took, cpu = time.perf_counter() - began, time.process_time() - cpu
                 assert taken == options.records
                 print(
@@ -91,7 +92,7 @@ def replay(reader: Reader, end: int) -> int:
 
     def take(batch: list[Raw]) -> None:
         for raw in batch:
-            assert not one.apply(0, raw.timestamp_ms, raw.key, raw.value)
+            assert not one.apply("metrics:0", raw.timestamp_ms, raw.key, raw.value)
         one.settle()
 
     taken = _in_batches(reader.until(end), take)

@@ -238,7 +238,7 @@ def test_a_table_that_began_in_the_middle_is_replayed_from_there(
     application.burst(40)
     kafka = {"bootstrap.servers": servers}
     table = Table(State())
-    raws = list(whole(kafka, topics.metrics, {0: (began, application.records)}))
+    raws = list(whole(kafka, {f"{topics.metrics}:0": (began, application.records)}))
     table.apply(Record(topics.metrics, 0, raw.offset, raw.timestamp_ms, raw.key, raw.value) for raw in raws)
     changes = table.changes()
     rows = [(topics.agg, total.key(), total.value(epoch=1, batch=0)) for total in changes.totals]

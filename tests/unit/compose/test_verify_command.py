@@ -16,7 +16,7 @@ from tallystream.reporter.errors import ConfigError
 
 IDENTITY = ("orders", "counter", "[b]processed", (("topic", "orders"),))
 DIFFERENCES = [
-    Difference(IDENTITY, "count", 8, 7, {0: 5, 1: 9}),
+    Difference(IDENTITY, "count", 8, 7, {"metrics:0": 5, "metrics:1": 9}),
     Difference(None, "dead letter", "partition 0, offset 3", None, None),
 ]
 
@@ -30,11 +30,12 @@ def shown(outcome: Outcome, most: int = 50) -> str:
 
 def test_agreement_is_one_sentence_with_what_was_compared() -> None:
     """How many sums, dead letters and records, and up to where."""
-    outcome = Outcome({1: 9, 0: 1005}, records=1014, sums=3, letters=2, complete=True)
+    outcome = Outcome({"metrics:1": 9, "metrics:0": 1005}, records=1014, sums=3, letters=2, complete=True)
     assert summary(outcome) == (
         "all agree: 3 sums and 2 dead letters, 1,014 records (partition: next offset 0: 1,005, 1: 9)"
     )
     assert notes(outcome) == []
+    assert "(partition: next offset a:2: 7, a:10: 8, b:0: 9)" in summary(Outcome({"b:0": 9, "a:10": 8, "a:2": 7}))
 
 
 def test_differences_are_a_table_that_names_each() -> None:

@@ -16,6 +16,7 @@ from tallystream.aggregator import ledger, sums
 from tallystream.aggregator.layout import Layout, require_layout, write_layout
 from tallystream.aggregator.reading import read_topic
 from tallystream.aggregator.seed import Seed, seed_path, write_seed
+from tallystream.aggregator.selection import Offsets, Selection
 from tallystream.aggregator.table.combined import combine
 from tallystream.aggregator.table.combining import pack as pack_combined
 from tallystream.aggregator.table.rebuild import Rebuilt, behind, included_by_all, restore
@@ -25,7 +26,7 @@ from tallystream.aggregator.topics import Topics
 from tallystream.reporter.errors import ConfigError, TallystreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from tallystream.aggregator.table.state import MetricId
@@ -65,8 +66,14 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
     kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
     try:
         standing = _read_table(topics, kafka, say)
-        rebuilt = restore(standing, _summed(topics, kafka), shards=settings.shards, finished=_finished(topics, kafka))
-        offsets = _next_offsets(rebuilt, topics, kafka, accept_partial=settings.accept_partial)
+        finished = _finished(topics, kafka)
+        names = {f"{topic}:{p}": end for topic, ends in finished.items() for p, end in ends.items()}
+        rebuilt = restore(standing, _summed(topics, kafka), shards=settings.shards, finished=names)
+        # What the table's last batch knew is read on, or all of `metrics`.
+        read = {topic: [int(p) for p in ends] for topic, ends in finished.items()}
+        offsets = _next_offsets(
+            rebuilt, read or Selection(topics.metrics).find(kafka), kafka, accept_partial=settings.accept_partial
+        )
     except KafkaException as error:
         raise TallystreamError(f"broker {settings.bootstrap_servers}: {error.args[0]}") from error
     if rebuilt.omitted and not settings.accept_partial:
@@ -88,7 +95,9 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
     write_layout(settings.checkpoint, layout)
     say(f"{lives + leaving} lives, {metrics} metrics, a base of {retired} retired rows; seed {path}")
     say(f"{layout.shards} shards on {layout.partitions} partitions of Spark's state")
-    say(f"{topics.metrics} is read on from {offsets}; sums are published anew by the first batch")
+    for topic, partitions in offsets.items():
+        say(f"{topic} is read on from {partitions}")
+    say("sums are published anew by the first batch")
     say("not given back: events and dead letters that the last, unfinished batch had not written yet")
     say(f"start it with: tallystream aggregate --checkpoint {settings.checkpoint}")
     return 0
@@ -116,43 +125,47 @@ def _summed(topics: Topics, kafka: Mapping[str, str]) -> Iterator[MetricId]:
         yield row.app, row.name, row.type, tuple(sorted(row.tags.items()))
 
 
-def _finished(topics: Topics, kafka: Mapping[str, str]) -> dict[str, int]:
-    """Return, for each partition, the next offset after the last batch of this table that the ledger calls finished."""
+def _finished(topics: Topics, kafka: Mapping[str, str]) -> Offsets:
+    """Return the next offset of each partition after the last batch of this table that the ledger calls finished.
+
+    Before there is one: where the table began, which includes all that lies before, or nothing of it for good.
+    """
     rows = [ledger.decode(value) for value in ledger.read_tail(topics.ledger, kafka)]
     mine = [row for row in rows if row.query == ledger.QUERY]
     begun = max((number for number, row in enumerate(mine) if row.kind == "opened" and row.start), default=0)
     batches = [row for row in mine[begun:] if row.kind == "batch"]
-    if not batches:
-        return {}
-    newest = max(batches, key=lambda row: (row.epoch, row.batch))
-    return {f"{topic}:{p}": end for topic, ends in newest.end.items() for p, end in ends.items()}
+    start = mine[begun].start if mine and mine[begun].kind == "opened" else {}
+    return max(batches, key=lambda row: (row.epoch, row.batch)).end if batches else start
 
 
 def _next_offsets(
-    rebuilt: Rebuilt, topics: Topics, kafka: Mapping[str, str], *, accept_partial: bool
-) -> dict[int, int]:
-    """Return where `metrics` is read on: after what the table includes, or at the first record that is left.
+    rebuilt: Rebuilt, read: Mapping[str, Iterable[int]], kafka: Mapping[str, str], *, accept_partial: bool
+) -> Offsets:
+    """Return where each partition that is to be `read` goes on: after what the table includes, or at the first record.
 
     Raises:
-        ConfigError: records were deleted that the table does not include, or the topic is another one.
+        ConfigError: records were deleted that the table does not include, or a topic is another one.
     """
     consumer = Consumer({**kafka, "group.id": "tallystream-reading", "enable.auto.commit": False})
     try:
-        partitions = sorted(consumer.list_topics(topics.metrics, timeout=30).topics[topics.metrics].partitions)
-        ends = {p: consumer.get_watermark_offsets(TopicPartition(topics.metrics, p), timeout=30) for p in partitions}
+        bounds = {
+            (topic, p): consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=30)
+            for topic, partitions in read.items()
+            for p in sorted(partitions)
+        }
     finally:
         consumer.close()
     by_all = included_by_all(rebuilt.states)
-    included = {p: by_all.get(f"{topics.metrics}:{p}", -1) for p in partitions}
-    beyond = {p: included[p] for p in partitions if included[p] >= ends[p][1]}
-    if beyond:
-        raise ConfigError(
-            "topic",
-            topics.metrics,
-            f"it ends before what the table includes (partition → offset: {beyond}), so it was created anew: "
-            "begin a new table with tallystream aggregate --from earliest",
-        )
-    gaps = behind(by_all, {f"{topics.metrics}:{p}": low for p, (low, _) in ends.items()})
+    included = {(topic, p): by_all.get(f"{topic}:{p}", -1) for topic, p in bounds}
+    for (topic, p), (_, high) in bounds.items():
+        if included[topic, p] >= high:
+            raise ConfigError(
+                "topic",
+                topic,
+                f"partition {p} ends before what the table includes (offset {included[topic, p]}), so the topic was "
+                "created anew: begin a new table with tallystream aggregate --from earliest",
+            )
+    gaps = behind(by_all, {f"{topic}:{p}": low for (topic, p), (low, _) in bounds.items()})
     if gaps and not accept_partial:
         raise ConfigError(
             "--accept-partial",
@@ -160,4 +173,7 @@ def _next_offsets(
             f"records that the table does not include were deleted (partition → how many: {gaps}); the counters that "
             "they carried come with the next record of their life, ended lives may lack some: give the option to go on",
         )
-    return {p: max(included[p] + 1, ends[p][0]) for p in partitions}
+    offsets: Offsets = {}
+    for (topic, p), (low, _) in bounds.items():
+        offsets.setdefault(topic, {})[str(p)] = max(included[topic, p] + 1, low)
+    return offsets

@@ -1,6 +1,6 @@
 """The seed of a table: the state that a rebuild made, in a file beside the checkpoint that will hold it.
 
-A table with a seed begins with its state and reads `metrics` from its offsets. The file stays: a shard asks for it when
+A table with a seed begins with its state and reads on from its offsets. The file stays: a shard asks for it when
 its first records come.
 """
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class Seed(msgspec.Struct, array_like=True):
-    """`shards` are the shards' states; `offsets` maps partition of `metrics` → the next offset to read.
+    """`shards` are the shards' states; `offsets` maps topic → partition → the next offset to read.
 
     `epoch` is that of the table's last writer. `combined` are the groups of combiners, each in entries, where there
     are several shards.
     """
 
     shards: list[bytes]
-    offsets: dict[int, int]
+    offsets: dict[str, dict[str, int]]
     epoch: int
     combined: list[list[bytes]] = []
 

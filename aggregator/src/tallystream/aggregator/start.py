@@ -11,6 +11,7 @@ import msgspec
 from confluent_kafka import Consumer, TopicPartition
 
 from tallystream.aggregator import ledger
+from tallystream.aggregator.selection import Offsets
 from tallystream.reporter.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ REMEDY = (
     "give earliest, latest, group, a time in UTC as in 2026-11-20T10:00, ledger:2026-11-20T10:00, or offsets as in "
     '{"metrics":{"0":123}}'
 )
-Offsets = dict[str, dict[str, int]]
+Place = tuple[str, int]
+"""(topic, partition)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +62,17 @@ def parse_start(text: str) -> Start:
 
 
 def resolve(
-    start: Start, topic: str, group: str, ledger_topic: str, kafka: Mapping[str, str], *, timeout: float = 30.0
-) -> dict[int, int]:
-    """Return the offset of each partition of `topic` at which `start` begins; never below the first one that is there.
+    start: Start,
+    read: Mapping[str, list[int]],
+    group: str,
+    ledger_topic: str,
+    kafka: Mapping[str, str],
+    *,
+    timeout: float = 30.0,
+) -> Offsets:
+    """Return the offsets at which `start` begins, for each partition in `read`; none below the first one that is there.
+
+    `read` and the result are by topic and partition.
 
     Raises:
         ConfigError: there is nothing to begin at: the group has no offsets, the ledger is younger, or a partition
@@ -70,40 +80,51 @@ def resolve(
         KafkaException: the broker did not answer within `timeout` seconds.
     """
     consumer = Consumer({**kafka, "group.id": group, "enable.auto.commit": False})
+    places = [TopicPartition(topic, p) for topic, partitions in read.items() for p in partitions]
+    wanted: dict[Place, int] = {}
     try:
-        known = sorted(consumer.list_topics(topic, timeout=timeout).topics[topic].partitions)
-        ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=timeout) for p in known}
+        bounds = {_place(tp): consumer.get_watermark_offsets(tp, timeout=timeout) for tp in places}
         if start == "latest":
-            return {p: high for p, (_, high) in ends.items()}
-        firsts = {p: low for p, (low, _) in ends.items()}
-        if start == "earliest":
-            return firsts
-        if start == "group":
-            wanted = {tp.partition: tp.offset for tp in consumer.committed(_partitions(topic, known), timeout=timeout)}
+            wanted = {place: high for place, (_, high) in bounds.items()}
+        elif start == "earliest":
+            wanted = {place: low for place, (low, _) in bounds.items()}
+        elif start == "group":
+            wanted = {_place(tp): tp.offset for tp in consumer.committed(places, timeout=timeout)}
         elif isinstance(start, At) and start.ledger:
-            wanted = _from_ledger(start, topic, ledger_topic, kafka)
+            wanted = _flat(_from_ledger(start, ledger_topic, kafka))
         elif isinstance(start, At):
-            asked = [TopicPartition(topic, p, start.ts_ms) for p in known]
+            asked = [TopicPartition(tp.topic, tp.partition, start.ts_ms) for tp in places]
             found = consumer.offsets_for_times(asked, timeout=timeout)
-            wanted = {tp.partition: tp.offset if tp.offset >= 0 else ends[tp.partition][1] for tp in found}
+            wanted = {_place(tp): tp.offset if tp.offset >= 0 else bounds[_place(tp)][1] for tp in found}
         else:
-            wanted = {int(p): offset for p, offset in start.get(topic, {}).items()}
+            wanted = _flat(start)
     finally:
         consumer.close()
-    missing = [p for p in known if wanted.get(p, -1) < 0]
+    missing: dict[str, list[int]] = {}
+    offsets: Offsets = {}
+    for (topic, partition), (low, _) in bounds.items():
+        if wanted.get((topic, partition), -1) < 0:
+            missing.setdefault(topic, []).append(partition)
+        else:
+            offsets.setdefault(topic, {})[str(partition)] = max(low, wanted[topic, partition])
     if missing:
-        raise ConfigError(OPTION, _text(start), f"it says nothing about {topic}, partitions {missing}; {REMEDY}")
-    return {p: max(firsts[p], wanted[p]) for p in known}
+        said = "; ".join(f"{topic}, partitions {partitions}" for topic, partitions in missing.items())
+        raise ConfigError(OPTION, _text(start), f"it says nothing about {said}; {REMEDY}")
+    return offsets
 
 
-def _partitions(topic: str, known: list[int]) -> list[TopicPartition]:
-    return [TopicPartition(topic, p) for p in known]
+def _place(tp: TopicPartition) -> Place:
+    return tp.topic, tp.partition
 
 
-def _from_ledger(start: At, topic: str, ledger_topic: str, kafka: Mapping[str, str]) -> dict[int, int]:
+def _flat(offsets: Offsets) -> dict[Place, int]:
+    return {(topic, int(p)): offset for topic, partitions in offsets.items() for p, offset in partitions.items()}
+
+
+def _from_ledger(start: At, ledger_topic: str, kafka: Mapping[str, str]) -> Offsets:
     rows = [ledger.decode(value) for value in ledger.read_tail(ledger_topic, kafka, rows=2**62)]
     ends = [row.end for row in rows if row.kind == "batch" and row.query == ledger.QUERY and row.ts <= start.ts_ms]
-    return {int(p): offset for p, offset in ends[-1].get(topic, {}).items()} if ends else {}
+    return ends[-1] if ends else {}
 
 
 def _text(start: Start) -> str:

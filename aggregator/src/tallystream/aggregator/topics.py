@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from tallystream.reporter.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 TABLE_RECORD_BYTES = 32 * 1024 * 1024
@@ -82,17 +82,24 @@ def create_topics(
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
     if topics.metrics not in created:
-        _require_append_time(admin, topics.metrics, timeout)
+        require_append_time(admin, [topics.metrics], timeout=timeout)
     return created
 
 
-def _require_append_time(admin: AdminClient, topic: str, timeout: float) -> None:
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    config: Mapping[str, object] = admin.describe_configs([resource], request_timeout=timeout)[resource].result()
-    kind = getattr(config["message.timestamp.type"], "value", None)
-    if kind != "LogAppendTime":
-        raise ConfigError(
-            f"message.timestamp.type of the topic {topic}",
-            kind,
-            "set it to LogAppendTime: the table's clock is the broker's",
-        )
+def require_append_time(admin: AdminClient, topics: Iterable[str], *, timeout: float = 30.0) -> None:
+    """Return when every topic has the broker's append times; `timeout` is in seconds.
+
+    Raises:
+        ConfigError: one has LogAppendTime not set: the table's clock would be the producers'.
+        KafkaException: the broker did not answer in time.
+    """
+    for topic in topics:
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        config: Mapping[str, object] = admin.describe_configs([resource], request_timeout=timeout)[resource].result()
+        kind = getattr(config["message.timestamp.type"], "value", None)
+        if kind != "LogAppendTime":
+            raise ConfigError(
+                f"message.timestamp.type of the topic {topic}",
+                kind,
+                "set it to LogAppendTime: the table's clock is the broker's",
+            )

@@ -14,6 +14,7 @@ from rich.text import Text
 from tallystream.aggregator.verify.job import VerifySettings, run
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import TextIO
 
     from tallystream.aggregator.verify.check import Difference, Outcome
@@ -66,7 +67,7 @@ def show(outcome: Outcome, console: Console, most: int) -> None:
 
 def summary(outcome: Outcome) -> str:
     """Return in one sentence what was compared and whether it agrees."""
-    ends = ", ".join(f"{partition}: {end:,}" for partition, end in sorted(outcome.ends.items()))
+    ends = ", ".join(f"{place}: {end:,}" for place, end in _short(outcome.ends).items())
     letters = f" and {outcome.letters:,} dead letters" if outcome.letters_checked else ""
     number = len(outcome.differences)
     found = f"{number:,} difference{'s' if number > 1 else ''}" if number else "all agree"
@@ -110,7 +111,7 @@ def _difference(one: Difference) -> dict[str, Any]:
 def _cells(one: Difference) -> tuple[str, ...]:
     app, kind, name, tags = one.identity or ("", "", "", ())
     labels = "".join(f" {tag}={value}" for tag, value in tags)
-    ends = ", ".join(f"{partition}: {end - 1}" for partition, end in sorted((one.ends or {}).items()))
+    ends = ", ".join(f"{place}: {end - 1}" for place, end in _short(one.ends or {}).items())
     return (
         app,
         f"{name}{labels} ({kind})" if name else "",
@@ -119,6 +120,13 @@ def _cells(one: Difference) -> tuple[str, ...]:
         _number(one.replayed),
         ends,
     )
+
+
+def _short(ends: Mapping[str, int]) -> dict[str, int]:
+    """Return the ends in order; partitions of one topic alone by their numbers, of several by their topics, too."""
+    parts = {(place.rpartition(":")[0], int(place.rpartition(":")[2])): end for place, end in ends.items()}
+    alone = len({topic for topic, _ in parts}) == 1
+    return {str(p) if alone else f"{topic}:{p}": end for (topic, p), end in sorted(parts.items())}
 
 
 def _number(value: Any) -> str:

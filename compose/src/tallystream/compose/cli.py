@@ -61,6 +61,13 @@ def aggregate(
     bootstrap_servers: o.BootstrapServers = "localhost:9092",
     topic_prefix: o.TopicPrefix = "",
     kafka: o.Kafka = None,
+    topic_pattern: Annotated[
+        str | None,
+        typer.Option(help="A regular expression of whole names: read every topic that it matches, not metrics alone."),
+    ] = None,
+    partitions: Annotated[
+        str | None, typer.Option(help="Read these partitions of metrics alone, as in 0,2; added ones are left out.")
+    ] = None,
     start: Annotated[
         str | None,
         typer.Option(
@@ -98,6 +105,7 @@ def aggregate(
 ) -> None:
     """Sum the topic metrics over instances, as a changelog table, into metrics-agg."""
     from tallystream.aggregator.health import HealthSettings
+    from tallystream.aggregator.selection import parse_partitions
     from tallystream.aggregator.spark.aggregate import AggregateSettings, run
     from tallystream.aggregator.spark.kafka import Fetch
     from tallystream.aggregator.table.table import TableSettings
@@ -106,6 +114,8 @@ def aggregate(
         bootstrap_servers,
         checkpoint,
         topic_prefix=topic_prefix,
+        topic_pattern=topic_pattern,
+        partitions=parse_partitions(partitions),
         kafka=o.kafka_options(kafka, os.environ),
         max_records_per_trigger=max_records,
         trigger_ms=trigger_ms,
@@ -121,7 +131,7 @@ def aggregate(
         master=master,
         driver_memory=driver_memory,
         shards=shards,
-        partitions=state_partitions,
+        state_partitions=state_partitions,
     )
     raise typer.Exit(run(settings))
 

@@ -20,7 +20,7 @@ def batch(number: int, end: int, *, query: str = "aggregate") -> LedgerRow:
 
 def read(*given: LedgerRow, books: Books | None = None) -> Books:
     """Return the books after these rows."""
-    books = books or Books("metrics")
+    books = books or Books()
     for row in given:
         books.take(row)
     return books
@@ -29,17 +29,16 @@ def read(*given: LedgerRow, books: Books | None = None) -> Books:
 def test_the_end_is_that_of_the_last_batch_of_the_aggregator() -> None:
     """Other queries' batches say nothing."""
     books = read(opened(1), batch(0, 10), batch(1, 20), batch(2, 99, query="ship"))
-    assert (books.end, books.partial) == ({0: 20}, None)
+    assert (books.end, books.partial) == ({"metrics:0": 20}, None)
 
 
 def test_a_period_ends_and_begins_at_the_last_batch_that_its_moments_allow() -> None:
     """By the ledger's time, or by the offsets of the records of that time."""
-    by_time = read(batch(0, 10), batch(1, 20), batch(2, 30), books=Books("metrics", to=Limit(25), since=Limit(19)))
-    assert (by_time.end, by_time.begin) == ({0: 20}, {0: 10})
-    by_offset = read(
-        batch(0, 10), batch(1, 20), batch(2, 30), books=Books("metrics", to=Limit(0, {0: 29}), since=Limit(0, {0: 9}))
-    )
-    assert (by_offset.end, by_offset.begin) == ({0: 20}, None)
+    by_time = read(batch(0, 10), batch(1, 20), batch(2, 30), books=Books(to=Limit(25), since=Limit(19)))
+    assert (by_time.end, by_time.begin) == ({"metrics:0": 20}, {"metrics:0": 10})
+    books = Books(to=Limit(0, {"metrics:0": 29}), since=Limit(0, {"metrics:0": 9}))
+    by_offset = read(batch(0, 10), batch(1, 20), batch(2, 30), books=books)
+    assert (by_offset.end, by_offset.begin) == ({"metrics:0": 20}, None)
 
 
 def test_a_table_that_began_in_the_middle_is_known_through_restarts() -> None:

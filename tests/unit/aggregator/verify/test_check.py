@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 BEGIN_MS = 1_700_000_000_000
 LIFE = "01HF7YAT00" + "A" * 16
 KEY = b'["shop","counter","n",[]]'
+ZERO, ONE = "metrics:0", "metrics:1"
 
 
 def snapshot(count: int, seq: int, metrics: str | None = None) -> bytes:
@@ -35,23 +36,23 @@ class Topic:
     """Records of two partitions, a second apart."""
 
     def __init__(self) -> None:
-        self.records: dict[int, list[Raw]] = {0: [], 1: []}
-        self._read = {0: 0, 1: 0}
+        self.records: dict[str, list[Raw]] = {ZERO: [], ONE: []}
+        self._read = {ZERO: 0, ONE: 0}
 
-    def append(self, value: bytes, partition: int = 0) -> Topic:
+    def append(self, value: bytes, partition: str = ZERO) -> Topic:
         """Append a record of the partition's own instance."""
         rows = self.records[partition]
-        rows.append(Raw(len(rows), BEGIN_MS + 1000 * len(rows), b"app-%d" % partition, value))
+        rows.append(Raw(len(rows), BEGIN_MS + 1000 * len(rows), f"app-{partition}".encode(), value))
         return self
 
-    def until(self, partition: int, end: int) -> Iterator[Raw]:
+    def until(self, partition: str, end: int) -> Iterator[Raw]:
         """Yield what was not read yet, up to an offset."""
         begin, self._read[partition] = self._read[partition], max(end, self._read[partition])
         yield from self.records[partition][begin:end]
 
-    def check(self, *rows: Published, end: Ends | None = None, letters: set[tuple[int, int]] | None = None) -> Outcome:
+    def check(self, *rows: Published, end: Ends | None = None, letters: set[tuple[str, int]] | None = None) -> Outcome:
         """Compare rows, each the newest of its metric."""
-        check = Check(Replay(), {0: 0, 1: 0}, end, self.until, letters=letters)
+        check = Check(Replay(), {ZERO: 0, ONE: 0}, end, self.until, letters=letters)
         highs = {partition: len(records) for partition, records in self.records.items()}
         return check.run(rows, {row.identity: row for row in rows}, set(), highs)
 
@@ -59,7 +60,7 @@ class Topic:
 def published(key: bytes = KEY, offsets: dict[str, int] | None = None, ts: int = BEGIN_MS, **fields: Any) -> Published:
     """Return a row of metrics-agg that includes the first record of partition 0."""
     said = {"v": 1, "lives": 1, "instances": 1, "ts": ts, "epoch": 1, "batch": 0} | fields
-    return parse(key, json.dumps(said | {"offsets": {"metrics": offsets or {"0": 0}}}).encode(), "metrics")
+    return parse(key, json.dumps(said | {"offsets": {"metrics": offsets or {"0": 0}}}).encode())
 
 
 def fields(outcome: Outcome) -> list[tuple[str, Any, Any]]:
@@ -73,7 +74,7 @@ def test_each_sum_is_compared_where_it_was_made() -> None:
     gauge = published(b'["shop","gauge","g",[]]', sum=1, min=1, max=1, mean=1.0, number=1)
     outcome = topic.check(published(count=2, offsets={"0": 1}, ts=BEGIN_MS + 1000), gauge)
     assert outcome.differences == []
-    assert (outcome.sums, outcome.records, outcome.ends) == (2, 2, {0: 2, 1: 0})
+    assert (outcome.sums, outcome.records, outcome.ends) == (2, 2, {ZERO: 2, ONE: 0})
 
 
 @pytest.mark.parametrize("tampered", [{"count": 2}, {"lives": 2}, {"retired": 1}, {"p50": 1.0}, {"count": "1"}])
@@ -83,19 +84,19 @@ def test_a_field_that_differs_is_named(tampered: dict[str, Any]) -> None:
     outcome = Topic().append(snapshot(1, 1)).check(published(**{"count": 1} | tampered))
     replayed = {"count": 1, "lives": 1, "retired": 0, "p50": None}[name]
     identity = ("shop", "counter", "n", ())
-    assert outcome.differences == [Difference(identity, name, value, replayed, {0: 1})]
+    assert outcome.differences == [Difference(identity, name, value, replayed, {ZERO: 1})]
 
 
 def test_a_sum_that_was_not_published_again_is_found() -> None:
     """The batch that ended after the second record should have published 2; the row still says 1, rightly then."""
     topic = Topic().append(snapshot(1, 1)).append(snapshot(2, 2))
     gauge = published(b'["shop","gauge","g",[]]', sum=1, min=1, max=1, mean=1.0, number=1)
-    assert fields(topic.check(published(count=1), gauge, end={0: 2})) == [("count", 1, 2)]
+    assert fields(topic.check(published(count=1), gauge, end={ZERO: 2})) == [("count", 1, 2)]
 
 
 def test_a_sum_that_is_missing_is_found() -> None:
     """A metric of which nothing was published at all."""
-    outcome = Topic().append(snapshot(1, 1)).check(published(count=1), end={0: 1})
+    outcome = Topic().append(snapshot(1, 1)).check(published(count=1), end={ZERO: 1})
     assert [(one.identity, one.field) for one in outcome.differences] == [(("shop", "gauge", "g", ()), "sum")]
 
 
@@ -123,7 +124,7 @@ def test_offsets_that_the_topic_does_not_have_are_a_difference(row: Published) -
 def test_sums_across_another_writers_batches_are_counted_not_compared() -> None:
     """Of two batches that overlap over two partitions only one can be replayed in one pass."""
     topic = Topic()
-    for partition in (0, 1):
+    for partition in (ZERO, ONE):
         topic.append(snapshot(1, 1), partition).append(snapshot(2, 2), partition)
     first = published(count=3, lives=2, instances=2, offsets={"0": 1, "1": 0}, ts=BEGIN_MS + 1000)
     second = published(b'["shop","gauge","g",[]]', number=0, offsets={"0": 0, "1": 1}, ts=BEGIN_MS + 1000)
@@ -136,9 +137,12 @@ def test_a_letter_that_is_missing_and_one_too_many_are_differences() -> None:
     topic = Topic().append(b"{").append(snapshot(1, 1)).append(b"{").append(b"{")
     row = published(count=1, offsets={"0": 1}, ts=BEGIN_MS + 1000)
     gauge = published(b'["shop","gauge","g",[]]', sum=1, min=1, max=1, mean=1.0, number=1, offsets={"0": 1})
-    outcome = topic.check(row, gauge, end={0: 3}, letters={(0, 1), (0, 2)})
+    outcome = topic.check(row, gauge, end={ZERO: 3}, letters={(ZERO, 1), (ZERO, 2)})
     places = [(published_, replayed) for _, published_, replayed in fields(outcome)]
-    assert places == [(None, "partition 0, offset 0: not JSON in UTF-8"), ("partition 0, offset 1", None)]
+    assert places == [
+        (None, "metrics, partition 0, offset 0: not JSON in UTF-8"),
+        ("metrics, partition 0, offset 1", None),
+    ]
     assert outcome.letters == 1
 
 
@@ -174,25 +178,32 @@ def test_quantiles_are_equal_to_nine_digits_and_counts_to_the_last() -> None:
 
 def test_of_several_rows_the_highest_epoch_and_batch_holds() -> None:
     """Whatever their order in the topic: a writer that was replaced may come late."""
-    sums = Sums("metrics")
+    sums = Sums()
     for epoch, batch in ((1, 9), (2, 3), (1, 10), (2, 2)):
         value = {"ts": 0, "count": epoch * 100 + batch, "epoch": epoch, "batch": batch}
         sums.take(KEY, json.dumps(value | {"offsets": {"metrics": {"0": 5}}}).encode())
     assert [row.fields["count"] for row in sums.to_compare()] == [203]
 
 
+def test_a_sum_over_several_topics_is_compared_where_all_of_them_were() -> None:
+    """Its offsets are by topic and partition, and so is what it must lie within."""
+    row = parse(KEY, b'{"ts":0,"offsets":{"metrics":{"0":4},"metrics-mail":{"1":9}}}')
+    assert row.ends == {"metrics:0": 5, "metrics-mail:1": 10}
+    assert not row.within({"metrics:0": 5})
+
+
 def test_a_period_keeps_all_that_was_published_in_it() -> None:
     """From the batch after its beginning to its end; what is later is known to be there."""
-    sums = Sums("metrics", end={0: 30}, begin={0: 10})
+    sums = Sums(end={ZERO: 30}, begin={ZERO: 10})
     for last in (9, 19, 29, 39):
         sums.take(KEY, json.dumps({"ts": 0, "offsets": {"metrics": {"0": last}}}).encode())
     sums.take(b"x", b"{}")
     sums.take(KEY, None)
-    assert [row.ends for row in sums.to_compare()] == [{0: 20}, {0: 30}]
+    assert [row.ends for row in sums.to_compare()] == [{ZERO: 20}, {ZERO: 30}]
     assert (len(sums.later), sums.unreadable) == (1, 1)
 
 
-@pytest.mark.parametrize("value", [None, b"", b"[]", b'{"topic":"other","partition":0,"offset":1}'])
-def test_what_is_no_letter_of_the_topic_is_none(value: bytes | None) -> None:
-    """Rows of metrics-dead that say nothing about a record of this topic."""
-    assert letter_of(value, "metrics") is None
+@pytest.mark.parametrize("value", [None, b"", b"[]"])
+def test_what_is_no_letter_is_none(value: bytes | None) -> None:
+    """Rows of metrics-dead that say nothing about a record."""
+    assert letter_of(value) is None

@@ -26,7 +26,7 @@ class Records:
 
     def append(self, key: bytes | None, value: bytes | None, at: int = 0) -> Records:
         """Append one record; what was refused of it is in `refused`."""
-        self.refused = self.replay.apply(0, BEGIN_MS + at, key, value)
+        self.refused = self.replay.apply("metrics:0", BEGIN_MS + at, key, value)
         self.replay.settle()
         return self
 

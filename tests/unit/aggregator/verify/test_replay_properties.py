@@ -46,7 +46,7 @@ def check(schedule: list[int], sizes: list[int]) -> None:
 
 
 def apply(replay: Replay, record: Written) -> list[str]:
-    return replay.apply(record.partition, record.timestamp_ms, record.key, record.value)
+    return replay.apply(f"metrics:{record.partition}", record.timestamp_ms, record.key, record.value)
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=slow)

@@ -57,7 +57,7 @@ def run(settings: AggregateSettings) -> int:
         try:
             log_in(kafka)
             create_topics(AdminClient(dict(kafka)), topics)
-            layout = layout_of(settings.checkpoint, settings.shards, settings.partitions)
+            layout = layout_of(settings.checkpoint, settings.shards, settings.state_partitions)
             health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
             beginning(settings, topics, kafka)  # what can't be is said before anything is waited for
             lease = Lease(topics.ledger, kafka, prefix=settings.topic_prefix)
@@ -91,7 +91,7 @@ def _run(
     shards: int,
     stop: StopRequest,
 ) -> int:
-    log.info("aggregating %s into %s, epoch %d", topics.metrics, topics.agg, writing.epoch)
+    log.info("aggregating into %s, epoch %d", topics.agg, writing.epoch)
     writer = (
         _plan(session, settings, topics, begin=writing.begin, epoch=writing.epoch, shards=shards)
         .writeStream.format("kafka")
@@ -118,18 +118,18 @@ def _plan(
     settings: AggregateSettings,
     topics: Topics,
     *,
-    begin: Mapping[int, int],
+    begin: Mapping[str, Mapping[str, int]],
     epoch: int,
     shards: int,
 ) -> DataFrame:
     from tallystream.aggregator.spark.combining import CombineProcessor
     from tallystream.aggregator.spark.processor import OUTPUT, SHARD_OUTPUT, TableProcessor
 
-    starting = json.dumps({topics.metrics: begin}) if begin else "earliest"
+    starting = json.dumps(begin) if begin else "earliest"
     source = (
         session.readStream.format("kafka")
         .options(**source_options(settings.bootstrap_servers, settings.kafka), **settings.fetch.options())
-        .option("subscribe", topics.metrics)
+        .options(**settings.selection(topics).source())
         .option("startingOffsets", starting)
         .option("maxOffsetsPerTrigger", str(settings.max_records_per_trigger))
         .option("failOnDataLoss", str(settings.on_data_loss == "fail").lower())

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from tallystream.aggregator.selection import Offsets, Selection
     from tallystream.aggregator.spark.settings import AggregateSettings
     from tallystream.aggregator.topics import Topics
 
@@ -23,12 +24,12 @@ log = logging.getLogger(__name__)
 
 
 class Beginning(NamedTuple):
-    """The next offset of each partition of `metrics` for a new table, empty for one that goes on.
+    """The next offset of each partition for a new table, by topic and partition, empty for one that goes on.
 
     `partial` tells whether a new table misses earlier records, which it may if told so.
     """
 
-    offsets: dict[int, int]
+    offsets: Offsets
     partial: bool = False
 
 
@@ -36,37 +37,63 @@ def beginning(settings: AggregateSettings, topics: Topics, kafka: Mapping[str, s
     """Find out where to begin. A checkpoint that has begun wins over `start`; a seed allows of none.
 
     Raises:
-        ConfigError: the table would begin from nothing, or in the middle of the topic, and nobody asked for that.
+        ConfigError: the table would begin from nothing, or in the middle of a topic, and nobody asked for that; or the
+            checkpoint is of a table that reads something else.
         KafkaException: the broker did not answer.
     """
     start = parse_start(settings.start or "earliest")
-    if last_committed(settings.checkpoint) is not None:
+    selection = settings.selection(topics)
+    read = selection.find(kafka)
+    done = last_committed(settings.checkpoint)
+    if done is not None:
         if settings.start is not None:
             log.info("%s goes on where it was: --from %s is for a new one", settings.checkpoint, settings.start)
+        _require_read(done[1], selection, str(settings.checkpoint))
         return Beginning({})
     seed = seed_of(settings)
-    if seed is not None:
-        if settings.start is not None:
-            raise ConfigError("--from", settings.start, f"there is a seed for the checkpoint: move {seed} away")
-        log.info("beginning with the table in %s", seed)
-        return Beginning(read_seed(seed).offsets)
-    if settings.start is None and _has_begun(topics, kafka):
+    if seed is None and settings.start is None and _has_begun(topics, kafka):
         raise ConfigError(
             "--checkpoint",
             str(settings.checkpoint),
             f"it has no table, and {topics.ledger} says that there was one: name its checkpoint; or, if that is lost, "
             f"run tallystream rebuild --checkpoint {settings.checkpoint}; or begin from nothing with --from earliest",
         )
-    offsets = resolve(start, topics.metrics, settings.topic_prefix + GROUP, topics.ledger, kafka)
-    missing = {partition: first for partition, first in offsets.items() if first > 0}
+    if seed is not None and settings.start is not None:
+        raise ConfigError("--from", settings.start, f"there is a seed for the checkpoint: move {seed} away")
+    offsets = resolve(start, read, settings.topic_prefix + GROUP, topics.ledger, kafka)
+    seeded: Offsets = {}
+    if seed is not None:
+        log.info("beginning with the table in %s", seed)
+        seeded = read_seed(seed).offsets
+        _require_read(seeded, selection, str(seed))
+    missing = {
+        topic: late
+        for topic, firsts in offsets.items()
+        if (late := {p: first for p, first in firsts.items() if first > 0 and p not in seeded.get(topic, {})})
+    }
     if missing and not settings.accept_partial:
         raise ConfigError(
             "--checkpoint",
             str(settings.checkpoint),
-            f"it is new, and would begin in the middle of {topics.metrics} (partition → offset: {missing}), so the "
-            "sums would lack what came before: name the checkpoint that has it, or accept that with --accept-partial",
+            f"it is new, and would begin in the middle (topic → partition → offset: {missing}), so the sums would lack "
+            "what came before: name the checkpoint that has it, or accept that with --accept-partial",
         )
+    offsets = {topic: firsts | seeded.get(topic, {}) for topic, firsts in offsets.items()}
     return Beginning(offsets, partial=bool(missing))
+
+
+def _require_read(ends: Offsets, selection: Selection, place: str) -> None:
+    """Refuse a table that has read what is not to be read any more: its sums would hold that for ever."""
+    left = {t: gone for t, ps in ends.items() if (gone := [int(p) for p in ps if not selection.reads(t, int(p))])}
+    if left:
+        option = "--topic-pattern" if selection.partitions is None else "--partitions"
+        given = selection.pattern or selection.partitions or selection.topic
+        raise ConfigError(
+            option,
+            given,
+            f"the table in {place} has read more (topic → partitions: {left}): take these in, too, or begin a new "
+            "table with a new --checkpoint and --from earliest",
+        )
 
 
 def seed_of(settings: AggregateSettings) -> Path | None:

@@ -1,4 +1,4 @@
-"""Which topic a checkpoint is of: Kafka's ID for it, in a file beside the checkpoint.
+"""Which topics a checkpoint is of: Kafka's IDs for them, in a file beside the checkpoint.
 
 A topic that was deleted and created anew has the same name and other records. Where it has as many as the old one had,
 Spark reads on in the middle of it and says nothing; the ID tells.
@@ -14,45 +14,60 @@ from confluent_kafka.admin import AdminClient
 from tallystream.reporter.errors import TallystreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 
 class TopicIdentity:
-    """Remembers the ID of `topic` for `checkpoint`; `timeout` is in seconds."""
+    """Remembers the IDs of topics for `checkpoint`, a line each: ID and name; `timeout` is in seconds."""
 
-    def __init__(self, checkpoint: Path, topic: str, kafka: Mapping[str, str], *, timeout: float = 10.0) -> None:
+    def __init__(self, checkpoint: Path, kafka: Mapping[str, str], *, timeout: float = 10.0) -> None:
         self._path = checkpoint.with_name(checkpoint.name + ".topic")
-        self._topic = topic
         self._timeout = timeout
         self._admin = AdminClient(dict(kafka))
 
-    def note(self) -> None:
-        """Remember the topic as it is now: a table begins.
+    def note(self, topics: Iterable[str]) -> None:
+        """Remember the topics as they are now, and no others: a table begins.
 
         Raises:
             KafkaException: the broker did not answer.
         """
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._path.write_text(self._id() + "\n", encoding="utf-8")
+        self._write(self._ids(topics))
 
-    def check(self) -> None:
-        """Compare with what is remembered; a checkpoint that remembers nothing takes the topic as it is.
+    def check(self, topics: Iterable[str]) -> list[str]:
+        """Compare with what is remembered; return the topics that were not, and are from now on, as they are.
 
         Raises:
-            TallystreamError: it is another topic of the same name.
+            TallystreamError: one is another topic of the same name.
             KafkaException: the broker did not answer.
         """
+        names = sorted(topics)
+        remembered, now = self._read(names), self._ids(names)
+        for topic in remembered.keys() & now.keys():
+            if now[topic] != remembered[topic]:
+                raise TallystreamError(
+                    f"topic {topic}: it was deleted and created anew (ID {now[topic]}, the checkpoint is of "
+                    f"{remembered[topic]}), so its offsets mean other records: begin a new table with a new "
+                    "--checkpoint and --from earliest."
+                )
+        new = sorted(now.keys() - remembered.keys())
+        if new:
+            self._write(now | remembered)
+        return new
+
+    def _read(self, names: list[str]) -> dict[str, str]:
         if not self._path.exists():
-            self.note()
-            return
-        ours, now = self._path.read_text(encoding="utf-8").strip(), self._id()
-        if now != ours:
-            raise TallystreamError(
-                f"topic {self._topic}: it was deleted and created anew (ID {now}, the checkpoint is of {ours}), so its "
-                "offsets mean other records: begin a new table with a new --checkpoint and --from earliest."
-            )
+            return {}
+        lines = [line.split() for line in self._path.read_text(encoding="utf-8").splitlines()]
+        # A line without a name is of a table that read the one topic there was.
+        return {words[1] if len(words) > 1 else names[0]: words[0] for words in lines if words}
 
-    def _id(self) -> str:
-        described = self._admin.describe_topics(TopicCollection([self._topic]), request_timeout=self._timeout)
-        return str(described[self._topic].result().topic_id)
+    def _write(self, ids: Mapping[str, str]) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        new = self._path.with_name(self._path.name + ".new")
+        new.write_text("".join(f"{id_} {topic}\n" for topic, id_ in sorted(ids.items())), encoding="utf-8")
+        new.replace(self._path)
+
+    def _ids(self, topics: Iterable[str]) -> dict[str, str]:
+        described = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=self._timeout)
+        return {topic: str(found.result().topic_id) for topic, found in described.items()}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tallystream.aggregator.health import HealthSettings
 from tallystream.aggregator.layout import require_layout
+from tallystream.aggregator.selection import Selection
 from tallystream.aggregator.spark.kafka import Fetch
 from tallystream.aggregator.start import parse_start
 from tallystream.aggregator.table.settings import TableSettings
@@ -15,6 +16,8 @@ from tallystream.reporter.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from tallystream.aggregator.topics import Topics
 
 GROUP = "tallystream-aggregator"
 """The consumer group under which the query's offsets are committed; prefixed like the topics."""
@@ -29,13 +32,17 @@ class AggregateSettings:
     begin in the middle of the topic. `standby` waits while another aggregator has the lease. `ready_file` is created
     when the first batch has run. `start` says where a new table begins (tallystream.aggregator.start); None is
     earliest, where there never was one. `catch_up` ends when everything that is there is summed. `on_data_loss`:
-    whether the query fails, or goes on, when records that it has not read were deleted. `shards` and `partitions` cut
-    a new table (tallystream.aggregator.layout); None takes what the checkpoint has, 1 for a new one.
+    whether the query fails, or goes on, when records that it has not read were deleted. `topic_pattern` and
+    `partitions` say what is read, where that is not all of `metrics` (tallystream.aggregator.selection). `shards` and
+    `state_partitions` cut a new table (tallystream.aggregator.layout); None takes what the checkpoint has, 1 for a new
+    one.
     """
 
     bootstrap_servers: str
     checkpoint: Path
     topic_prefix: str = ""
+    topic_pattern: str | None = None
+    partitions: tuple[int, ...] | None = None
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     fetch: Fetch = field(default_factory=Fetch)
     max_records_per_trigger: int = 50_000
@@ -50,7 +57,7 @@ class AggregateSettings:
     ready_file: Path | None = None
     master: str = "local[2,4]"
     shards: int | None = None
-    partitions: int | None = None
+    state_partitions: int | None = None
     driver_memory: str = "1g"
 
     def __post_init__(self) -> None:
@@ -58,9 +65,14 @@ class AggregateSettings:
             raise ConfigError("--max-records", self.max_records_per_trigger, "give a whole number above zero")
         if self.trigger_ms < 0:
             raise ConfigError("--trigger-ms", self.trigger_ms, "give milliseconds, 0 for as fast as possible")
-        require_layout(self.shards, self.partitions, option="--state-partitions")
+        require_layout(self.shards, self.state_partitions, option="--state-partitions")
         if self.on_data_loss not in ("fail", "continue"):
             raise ConfigError("--on-data-loss", self.on_data_loss, "give fail or continue")
         parse_start(self.start or "earliest")
+        Selection("metrics", self.topic_pattern, self.partitions)
         if not self.bootstrap_servers:
             raise ConfigError("--bootstrap-servers", self.bootstrap_servers, "name a broker, as in localhost:9092")
+
+    def selection(self, topics: Topics) -> Selection:
+        """Return what the table reads."""
+        return Selection(topics.metrics, self.topic_pattern, self.partitions)

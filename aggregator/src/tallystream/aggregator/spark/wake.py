@@ -16,8 +16,8 @@ INSTANCE = "tallystream-aggregator"
 """An instance ID that publishes nothing else: a tombstone of it takes nothing out of any sum."""
 
 
-def wake(topic: str, kafka: Mapping[str, str], *, timeout: float = 10.0) -> None:
-    """Append one tombstone to `metrics`, and return when the broker has it. `timeout` is in seconds.
+def wake(topic: str, partition: int, kafka: Mapping[str, str], *, timeout: float = 10.0) -> None:
+    """Append one tombstone to a partition that is read, and return when the broker has it. `timeout` is in seconds.
 
     Raises:
         KafkaException: the broker did not take it in time.
@@ -29,7 +29,7 @@ def wake(topic: str, kafka: Mapping[str, str], *, timeout: float = 10.0) -> None
         if error is not None:
             failures.append(KafkaException(error))
 
-    producer.produce(topic, key=INSTANCE.encode(), value=None, on_delivery=delivered)
+    producer.produce(topic, partition=partition, key=INSTANCE.encode(), value=None, on_delivery=delivered)
     producer.flush(timeout + 1)
     if failures:
         raise failures[0]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from tallystream.aggregator import ledger, sums
 from tallystream.aggregator.mend import Watch
@@ -19,6 +20,7 @@ from tallystream.aggregator.spark.offsets import last_committed
 from tallystream.aggregator.spark.settings import GROUP
 from tallystream.aggregator.spark.wake import wake
 from tallystream.aggregator.start import resolve
+from tallystream.aggregator.topics import require_append_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_S = 5.0
-"""Seconds from one look at the topics to the next: is `metrics` still the same, what did a replaced writer write."""
+"""Seconds from one look at the topics to the next: are they still the same, what did a replaced writer write."""
 
 
 class Writing:
@@ -39,34 +41,40 @@ class Writing:
 
     Raises:
         ConfigError: the table can't begin so.
-        TallystreamError: `metrics` was deleted and created anew.
+        TallystreamError: a topic that is read was deleted and created anew.
         KafkaException: the broker did not answer.
     """
 
     def __init__(self, settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str], lease: Lease) -> None:
-        self._lease = lease
+        self._lease, self._kafka = lease, kafka
         self.begin, partial = beginning(settings, topics, kafka)
-        self._identity = TopicIdentity(settings.checkpoint, topics.metrics, kafka)
+        self._selection = settings.selection(topics)
+        read = self._selection.find(kafka)
+        require_append_time(AdminClient(dict(kafka)), read)
+        log.info("reading %s", ", ".join(read))
+        self._identity = TopicIdentity(settings.checkpoint, kafka)
         if self.begin:
-            self._identity.note()
+            self._identity.note(read)
         else:
-            self._identity.check()
+            self._identity.check(read)
         rows = [ledger.decode(value) for value in ledger.read_tail(topics.ledger, kafka)]
         self.epoch = _next_epoch(rows, topics, kafka)
         lease.take(self.epoch)
-        self._ends = _ends(topics, kafka) if settings.catch_up else None
+        self._ends = resolve("latest", read, GROUP, topics.ledger, kafka) if settings.catch_up else None
         self._watches = [Watch(topic, kafka, epoch=self.epoch) for topic in (topics.agg, topics.table)]
         self._looked = time.monotonic()
         writer = ledger.LedgerWriter(topics.ledger, kafka)
         if not self.begin or seed_of(settings):
-            wake(topics.metrics, kafka)
-        start = {topics.metrics: {str(p): offset for p, offset in self.begin.items()}} if self.begin else {}
+            topic, partitions = next(iter(read.items()))
+            wake(topic, partitions[0], kafka)
         now_ms = int(time.time() * 1000)
         opened = ledger.LedgerRow(
-            kind="opened", query=ledger.QUERY, epoch=self.epoch, ts=now_ms, start=start, partial=partial
+            kind="opened", query=ledger.QUERY, epoch=self.epoch, ts=now_ms, start=self.begin, partial=partial
         )
         writer.write([opened])
         self._committer = GroupCommitter(settings.bootstrap_servers, settings.topic_prefix + GROUP, settings.kafka)
+        if self.begin:
+            self._committer.keep(self._selection.reads)
         self._books = Bookkeeper(
             settings.checkpoint, self._committer, writer, epoch=self.epoch, last=_last(rows, settings.checkpoint)
         )
@@ -77,31 +85,33 @@ class Writing:
 
         Raises:
             LeaseError: another aggregator has taken over.
-            TallystreamError: `metrics` was deleted and created anew.
+            ConfigError: a topic has appeared that the pattern matches, without append times.
+            TallystreamError: a topic that is read was deleted and created anew.
         """
         self._lease.check()
         self._books.catch_up()
         if time.monotonic() - self._looked > LOOK_S:
             self._looked = time.monotonic()
             try:
-                self._identity.check()
+                self._look_at_topics()
                 for watch in self._watches:
                     watch.look()
             except KafkaException as error:
                 log.warning("the topics are looked at later: %s", error)
         return self._ends is not None and self._books.reached(self._ends)
 
+    def _look_at_topics(self) -> None:
+        read = self._selection.look(self._kafka)
+        new = self._identity.check(read) if read else []  # of topics that are gone Spark speaks
+        if new:
+            require_append_time(AdminClient(dict(self._kafka)), new)
+            log.info("reading %s, too", ", ".join(new))
+
     def close(self) -> None:
         """Release the connections."""
         self._committer.close()
         for watch in self._watches:
             watch.close()
-
-
-def _ends(topics: Topics, kafka: Mapping[str, str]) -> dict[str, dict[str, int]]:
-    """Return where `metrics` ends now."""
-    ends = resolve("latest", topics.metrics, GROUP, topics.ledger, kafka)
-    return {topics.metrics: {str(partition): end for partition, end in ends.items()}}
 
 
 def _next_epoch(rows: Sequence[ledger.LedgerRow], topics: Topics, kafka: Mapping[str, str]) -> int:

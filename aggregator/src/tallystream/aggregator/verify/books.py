@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tallystream.aggregator.ledger import QUERY, decode
+from tallystream.aggregator.verify.published import Ends, flat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from tallystream.aggregator.ledger import LedgerRow
-    from tallystream.aggregator.verify.published import Ends
 
 
 @dataclass(slots=True)
@@ -24,7 +24,6 @@ class Books:
     the end of the last batch, of those that `to` allows; `begin` that of the last one that `since` allows.
     """
 
-    topic: str
     to: Limit | None = None
     since: Limit | None = None
     end: Ends | None = None
@@ -42,7 +41,7 @@ class Books:
         if not row.start:  # the first batch of a checkpoint
             self._begin()
         self._opened.clear()
-        end = ends(row, self.topic)
+        end = flat(row.end)
         if self.to is None or self.to.allows(row.ts, end):
             self.end = end
         if self.since is not None and self.since.allows(row.ts, end):
@@ -53,7 +52,7 @@ class Books:
         opened = next((one for one in reversed(self._opened) if one.start or one.partial), None)
         if opened is None or opened.partial:
             self.partial = opened
-        elif not any(opened.start.get(self.topic, {}).values()):
+        elif not any(flat(opened.start).values()):
             self.partial = None
         # Else it goes on in the middle with all that was there: rebuilt, so it began where the table before it did.
 
@@ -70,11 +69,6 @@ class Limit:
         if self.ends is None:
             return ts_ms <= self.ts_ms
         return all(end <= self.ends.get(p, 0) for p, end in ends.items())
-
-
-def ends(row: LedgerRow, topic: str) -> Ends:
-    """Return where a batch ended: partition → the next offset to read."""
-    return {int(partition): end for partition, end in row.end.get(topic, {}).items()}
 
 
 def rows(values: Iterable[bytes | None]) -> Iterator[LedgerRow]:

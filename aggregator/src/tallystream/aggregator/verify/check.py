@@ -11,7 +11,7 @@ from tallystream.aggregator.verify.summing import STAYING, UnpublishedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from tallystream.aggregator.verify.published import Ends, Published
+    from tallystream.aggregator.verify.published import Ends, Place, Published
     from tallystream.aggregator.verify.reading import Identity, Raw
     from tallystream.aggregator.verify.replay import Replay
 
@@ -65,9 +65,9 @@ class Check:
         replay: Replay,
         begin: Ends,
         end: Ends | None,
-        until: Callable[[int, int], Iterable[Raw]],
+        until: Callable[[Place, int], Iterable[Raw]],
         *,
-        letters: set[tuple[int, int]] | None = None,
+        letters: set[tuple[Place, int]] | None = None,
         on_record: Callable[[int], None] = lambda _records: None,
     ) -> None:
         self._replay = replay
@@ -86,7 +86,7 @@ class Check:
 
         `later` are metrics of which there is a sum beyond `end`; `highs` are the topic's ends: no sum can include more.
         """
-        by_ends: dict[tuple[tuple[int, int], ...], list[Published]] = {}
+        by_ends: dict[tuple[tuple[Place, int], ...], list[Published]] = {}
         for row in rows:
             if row.ends is None or not row.within(highs):
                 self._differ(
@@ -153,10 +153,11 @@ class Check:
             elif identity[1] in STAYING:
                 self._differ(identity, unequal(row.fields, replayed, LASTING), self._end)
 
-    def _letter(self, partition: int, offset: int, refused: list[str]) -> None:
+    def _letter(self, partition: Place, offset: int, refused: list[str]) -> None:
         if self._letters is None or self._end is None or offset >= self._end.get(partition, 0):
             return
-        there, where = (partition, offset) in self._letters, f"partition {partition}, offset {offset}"
+        there = (partition, offset) in self._letters
+        where = f"{partition.replace(':', ', partition ')}, offset {offset}"
         if there and refused:
             self.outcome.letters += 1
         elif there:

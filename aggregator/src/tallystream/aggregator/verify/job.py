@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import msgspec
 from confluent_kafka import KafkaException
 
+from tallystream.aggregator.ledger import QUERY, read_tail
 from tallystream.aggregator.topics import Topics
 from tallystream.aggregator.verify import books, topic
 from tallystream.aggregator.verify.books import Books, Limit
 from tallystream.aggregator.verify.check import Check, Outcome
 from tallystream.aggregator.verify.lives import Settings
-from tallystream.aggregator.verify.published import Ends, Sums, letter_of
+from tallystream.aggregator.verify.published import Ends, Place, Sums, flat, letter_of
 from tallystream.aggregator.verify.replay import Replay
 from tallystream.reporter.errors import ConfigError, TallystreamError
 
@@ -72,22 +73,19 @@ def run(settings: VerifySettings, *, progress: Callable[[int], None] = lambda _r
 def _run(settings: VerifySettings, progress: Callable[[int], None]) -> Outcome:
     topics = Topics(settings.topic_prefix)
     kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
-    ranges = topic.bounds(kafka, topics.metrics)
+    known = _known(kafka, topics)
+    names = sorted({topic.split(place)[0] for place in known}) or [topics.metrics]
+    ranges = topic.bounds(kafka, *names)
     if not ranges:
-        raise ConfigError("--topic-prefix", settings.topic_prefix, f"there is no topic {topics.metrics}")
+        raise ConfigError("--topic-prefix", settings.topic_prefix, f"there is no topic {', '.join(names)}")
     # The ledger before the sums: of every batch that it has, the sums are there.
-    ledger = Books(
-        topics.metrics,
-        to=_limit("--to", settings.to, kafka, topics),
-        since=_limit("--from", settings.since, kafka, topics),
-    )
+    ledger = Books(to=_limit("--to", settings.to, kafka, names), since=_limit("--from", settings.since, kafka, names))
     for row in books.rows(raw.value for raw in _all(kafka, topics.ledger)):
         ledger.take(row)
-    begin = _begin(settings, topics, ranges, ledger, kafka)
+    begin = _begin(settings, ranges, ledger, kafka, known or set(ranges))
     if settings.to is not None and ledger.end is None:
         raise ConfigError("--to", settings.to, f"{topics.ledger} has no batch that had ended by then")
     sums = Sums(
-        topics.metrics,
         end=None if settings.to is None else ledger.end,
         begin=None if settings.since is None else ledger.begin or {},
     )
@@ -95,7 +93,7 @@ def _run(settings: VerifySettings, progress: Callable[[int], None]) -> Outcome:
         sums.take(raw.key, raw.value)
     if not sums.newest:
         raise ConfigError("--topic-prefix", settings.topic_prefix, f"{topics.agg} has no sum of that period")
-    readers = {p: topic.Reader(kafka, topics.metrics, p, begin[p]) for p in ranges}
+    readers = {place: topic.Reader(kafka, place, begin[place]) for place in ranges}
     try:
         check = Check(
             Replay(settings.rules),
@@ -105,7 +103,7 @@ def _run(settings: VerifySettings, progress: Callable[[int], None]) -> Outcome:
             letters=_letters(kafka, topics),
             on_record=progress,
         )
-        highs = {p: high for p, (_, high) in topic.bounds(kafka, topics.metrics).items()}
+        highs = {place: high for place, (_, high) in topic.bounds(kafka, *names).items()}
         outcome = check.run(sums.to_compare(), sums.newest, sums.later, highs)
     finally:
         for reader in readers.values():
@@ -115,59 +113,67 @@ def _run(settings: VerifySettings, progress: Callable[[int], None]) -> Outcome:
 
 
 def _all(kafka: Mapping[str, str], name: str) -> Iterator[Raw]:
-    return topic.whole(kafka, name, topic.bounds(kafka, name))
+    return topic.whole(kafka, topic.bounds(kafka, name))
 
 
-def _letters(kafka: Mapping[str, str], topics: Topics) -> set[tuple[int, int]] | None:
+def _known(kafka: Mapping[str, str], topics: Topics) -> set[Place]:
+    """Return the partitions that the table reads: those that its last batch in the ledger knew."""
+    places: set[Place] = set()
+    for row in books.rows(read_tail(topics.ledger, kafka)) if topic.bounds(kafka, topics.ledger) else ():
+        if row.kind == "batch" and row.query == QUERY:
+            places = set(flat(row.end))
+    return places
+
+
+def _letters(kafka: Mapping[str, str], topics: Topics) -> set[tuple[Place, int]] | None:
     """Return which records have dead letters; None where retention has deleted some."""
     ranges = topic.bounds(kafka, topics.dead)
     if not ranges or any(low > 0 for low, _ in ranges.values()):
         return None
-    letters = (letter_of(raw.value, topics.metrics) for raw in topic.whole(kafka, topics.dead, ranges))
+    letters = (letter_of(raw.value) for raw in topic.whole(kafka, ranges))
     return {letter for letter in letters if letter is not None}
 
 
 def _begin(
     settings: VerifySettings,
-    topics: Topics,
-    ranges: Mapping[int, tuple[int, int]],
+    ranges: Mapping[Place, tuple[int, int]],
     ledger: Books,
     kafka: Mapping[str, str],
+    known: set[Place],
 ) -> Ends:
-    """Return the offsets at which the replay begins: those at which the table began.
+    """Return the offsets at which the replay begins: those at which the table began. It reads the partitions `known`.
 
     Raises:
         ConfigError: they are not known, or what follows them was deleted.
     """
-    told = _offsets(settings.began).get(topics.metrics)
-    if settings.began is not None and (told is None or not told.keys() <= ranges.keys()):
-        known = f"{topics.metrics} has the partitions {sorted(ranges)}"
-        raise ConfigError("--began", settings.began, f"{known}: {OFFSETS}")
+    told = None if settings.began is None else flat(_offsets(settings.began))
+    if told is not None and not (told and told.keys() <= ranges.keys()):
+        raise ConfigError("--began", settings.began, f"the table has the partitions {sorted(ranges)}: {OFFSETS}")
     if told is None and ledger.partial is not None:
-        told = {int(p): offset for p, offset in ledger.partial.start.get(topics.metrics, {}).items()}
+        told = flat(ledger.partial.start)
         if not told:
             raise ConfigError(
                 "--began",
                 "earliest",
-                f"the table began in the middle of {topics.metrics} (--accept-partial, {_utc(ledger.partial.ts)}), and "
-                f"the ledger does not say where: {OFFSETS}",
+                f"the table began in the middle (--accept-partial, {_utc(ledger.partial.ts)}), and the ledger does not "
+                f"say where: {OFFSETS}",
             )
     began = dict.fromkeys(ranges, 0) | (told or {})
-    deleted = {p: low for p, (low, _) in ranges.items() if low > began[p]}
+    deleted = {place: low for place, (low, _) in ranges.items() if place in known and low > began[place]}
     if deleted:
         raise ConfigError(
             "--began",
             settings.began or "earliest",
-            f"records of {topics.metrics} that the table has taken were deleted (partition -> first offset left: "
-            f"{deleted}), so its sums can't be replayed from nothing; the earliest exact start is a table that began "
-            f"at or after {_first_moment(kafka, topics.metrics, ranges)}",
+            f"records that the table has taken were deleted (partition -> first offset left: {deleted}), so its sums "
+            "can't be replayed from nothing; the earliest exact start is a table that began at or after "
+            f"{_first_moment(kafka, ranges)}",
         )
     return began
 
 
-def _first_moment(kafka: Mapping[str, str], name: str, ranges: Mapping[int, tuple[int, int]]) -> str:
+def _first_moment(kafka: Mapping[str, str], ranges: Mapping[Place, tuple[int, int]]) -> str:
     """Return when the oldest records were appended that are still there: in the partition where that is latest."""
-    firsts = [next(iter(topic.whole(kafka, name, {p: (low, high)})), None) for p, (low, high) in ranges.items()]
+    firsts = [next(iter(topic.whole(kafka, {place: range_})), None) for place, range_ in ranges.items()]
     moments = [record.timestamp_ms for record in firsts if record is not None]
     return _utc(max(moments)) if moments else "now"
 
@@ -176,12 +182,12 @@ def _utc(ts_ms: int) -> str:
     return datetime.fromtimestamp(ts_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _limit(option: str, text: str | None, kafka: Mapping[str, str], topics: Topics) -> Limit | None:
+def _limit(option: str, text: str | None, kafka: Mapping[str, str], names: list[str]) -> Limit | None:
     moment = _moment(option, text)
     if moment is None:
         return None
     by_ledger, ts_ms = moment
-    return Limit(ts_ms, None if by_ledger else topic.at_time(kafka, topics.metrics, ts_ms))
+    return Limit(ts_ms, None if by_ledger else topic.at_time(kafka, names, ts_ms))
 
 
 def _moment(option: str, text: str | None) -> tuple[bool, int] | None:
@@ -195,7 +201,7 @@ def _moment(option: str, text: str | None) -> tuple[bool, int] | None:
     return text.startswith("ledger:"), int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def _offsets(text: str | None) -> dict[str, Ends]:
+def _offsets(text: str | None) -> dict[str, dict[int, int]]:
     if text is None:
         return {}
     try:

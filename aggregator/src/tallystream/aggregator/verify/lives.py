@@ -39,7 +39,7 @@ class Life:
 
     app: str
     instance: str
-    partition: int
+    partition: str
     every_ms: int
     heard_ms: int
     spoke_ms: int

@@ -7,10 +7,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tallystream.aggregator.verify.reading import Identity
 
-Ends = dict[int, int]
+Place = str
+"""A partition, as in "metrics:0": its topic and its number."""
+
+Ends = dict[Place, int]
 """partition → the next offset: everything below it is included."""
+
+
+def flat(offsets: Mapping[str, Mapping[Any, int]]) -> Ends:
+    """Return offsets by topic and partition as offsets by place."""
+    return {f"{topic}:{int(p)}": int(offset) for topic, ps in offsets.items() for p, offset in ps.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +38,8 @@ class Published:
         return self.ends is not None and all(end <= ends.get(p, 0) for p, end in self.ends.items())
 
 
-def parse(key: bytes | None, value: bytes, topic: str) -> Published:
-    """Return the row of `metrics-agg` that sums the records of `topic`.
+def parse(key: bytes | None, value: bytes) -> Published:
+    """Return a row of `metrics-agg`.
 
     Raises:
         ValueError: it is no sum.
@@ -38,7 +48,7 @@ def parse(key: bytes | None, value: bytes, topic: str) -> Published:
         app, kind, name, tags = json.loads(key or b"")
         identity = (str(app), str(kind), str(name), tuple(sorted((str(n), str(v)) for n, v in tags)))
         said = json.loads(value)
-        ends = {int(p): int(last) + 1 for p, last in said.get("offsets", {}).get(topic, {}).items()}
+        ends = {place: last + 1 for place, last in flat(said.get("offsets", {})).items()}
         written = (int(said.get("epoch", 0)), int(said.get("batch", 0)))
         return Published(identity, said, int(said["ts"]), ends or None, written)
     except (TypeError, KeyError, AttributeError, ValueError) as error:
@@ -53,7 +63,6 @@ class Sums:
     `unreadable` counts what is no sum.
     """
 
-    topic: str
     end: Ends | None = None
     begin: Ends | None = None
     newest: dict[Identity, Published] = field(default_factory=dict)
@@ -66,7 +75,7 @@ class Sums:
         if value is None:
             return
         try:
-            row = parse(key, value, self.topic)
+            row = parse(key, value)
         except ValueError:
             self.unreadable += 1
             return
@@ -84,10 +93,10 @@ class Sums:
         return list(self.newest.values()) if self.begin is None else self.period
 
 
-def letter_of(value: bytes | None, topic: str) -> tuple[int, int] | None:
-    """Return the partition and offset of `topic` that a dead letter is about, None where it is about none."""
+def letter_of(value: bytes | None) -> tuple[Place, int] | None:
+    """Return the partition and the offset that a dead letter is about, None where it is about none."""
     try:
         said = json.loads(value or b"")
-        return (int(said["partition"]), int(said["offset"])) if said["topic"] == topic else None
+        return f"{said['topic']}:{int(said['partition'])}", int(said["offset"])
     except (TypeError, KeyError, ValueError):
         return None

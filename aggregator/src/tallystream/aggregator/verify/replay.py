@@ -26,19 +26,19 @@ Name = tuple[str, str | None]
 
 
 class Replay:
-    """The table, as these records make it. `clocks`: partition → the highest append time so far, epoch ms."""
+    """The table, as these records make it. `clocks`: partition, as in "metrics:0" → highest append time, epoch ms."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self._settings = settings or Settings()
         self._instances: dict[str, dict[Name, Life]] = {}
         self._holders: dict[Identity, dict[Life, None]] = {}
         self._bases: dict[Identity, Total] = {}
-        self._ends: dict[int, list[tuple[int, int, Life, Name]]] = {}
+        self._ends: dict[str, list[tuple[int, int, Life, Name]]] = {}
         self._order = counting()
-        self.clocks: dict[int, int] = {}
+        self.clocks: dict[str, int] = {}
         self.stale = 0
 
-    def apply(self, partition: int, timestamp_ms: int, key: bytes | None, value: bytes | None) -> list[str]:
+    def apply(self, partition: str, timestamp_ms: int, key: bytes | None, value: bytes | None) -> list[str]:
         """Take one record; return why it, or each of its metrics that was refused, is a dead letter."""
         self.clocks[partition] = max(timestamp_ms, self.clocks.get(partition, 0))
         try:
@@ -76,7 +76,7 @@ class Replay:
         )
         return sum_of(identity[1], self._bases.get(identity), held)
 
-    def _take(self, partition: int, instance: str, value: bytes | None) -> list[str]:
+    def _take(self, partition: str, instance: str, value: bytes | None) -> list[str]:
         self._fold_instance(instance, self.clocks[partition])
         if value is None:
             self._tombstone(instance)
@@ -88,7 +88,7 @@ class Replay:
             return self._short_form(instance, partition, said)
         return self._snapshot(instance, partition, said)
 
-    def _snapshot(self, instance: str, partition: int, said: Snapshot) -> list[str]:
+    def _snapshot(self, instance: str, partition: str, said: Snapshot) -> list[str]:
         clock, retire_after = self.clocks[partition], self._settings.retire_after_ms
         born = reading.born_ms(said.life)
         if clock - (born if said.prev is None else said.prev) >= retire_after:
@@ -129,7 +129,7 @@ class Replay:
             seen.add(metric.identity)
         return [*refused, "too many metrics in a life"] if beyond else refused
 
-    def _short_form(self, instance: str, partition: int, metric: Metric) -> list[str]:
+    def _short_form(self, instance: str, partition: str, metric: Metric) -> list[str]:
         life = self._life(instance, ("default", None), partition, self._settings.short_form_every_ms)
         life.spoke_ms = self.clocks[partition]
         before, last = life.rows.get(metric.identity), metric.numbers["count"]
@@ -143,7 +143,7 @@ class Replay:
         self._set(life, metric.identity, Row({"count": folded + last, "folded": folded, "last": last}, None, 0, 0))
         return []
 
-    def _life(self, instance: str, name: Name, partition: int, every_ms: int) -> Life:
+    def _life(self, instance: str, name: Name, partition: str, every_ms: int) -> Life:
         """Return a life, a new one where there is none; it was heard of now."""
         clock = self.clocks[partition]
         life = self._instances.setdefault(instance, {}).setdefault(

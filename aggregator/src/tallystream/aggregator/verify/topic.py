@@ -11,7 +11,9 @@ from tallystream.aggregator.verify.reading import Raw
 from tallystream.reporter.errors import TallystreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from tallystream.aggregator.verify.published import Ends, Place
 
 FETCH = 1000
 PATIENCE_S = 60.0
@@ -21,7 +23,8 @@ PATIENCE_S = 60.0
 class Reader:
     """One partition of a topic, read forward from `begin` up to offsets that are asked for. Close it."""
 
-    def __init__(self, kafka: Mapping[str, str], topic: str, partition: int, begin: int) -> None:
+    def __init__(self, kafka: Mapping[str, str], place: Place, begin: int) -> None:
+        topic, partition = split(place)
         self._name = f"{topic}, partition {partition}"
         self._consumer = Consumer(
             {
@@ -80,51 +83,59 @@ class Reader:
         self._consumer.close()
 
 
-def bounds(kafka: Mapping[str, str], topic: str, *, timeout: float = 30.0) -> dict[int, tuple[int, int]]:
-    """Return the first offset and the next one to come, for each partition of `topic`; nothing where it is missing.
+def bounds(kafka: Mapping[str, str], *topics: str, timeout: float = 30.0) -> dict[Place, tuple[int, int]]:
+    """Return the first offset and the next one to come, for each partition of the topics that are there.
 
     Raises:
         KafkaException: the broker did not answer in `timeout` seconds.
     """
     consumer = Consumer({**kafka, "group.id": "tallystream-verify", "enable.auto.commit": False})
+    found: dict[Place, tuple[int, int]] = {}
     try:
-        found = consumer.list_topics(topic, timeout=timeout).topics[topic]
-        if found.error is not None:
-            if found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                return {}
-            raise KafkaException(found.error)
-        return {
-            p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=timeout)
-            for p in sorted(found.partitions)
-        }
+        for name in topics:
+            topic = consumer.list_topics(name, timeout=timeout).topics[name]
+            if topic.error is not None:
+                if topic.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    continue
+                raise KafkaException(topic.error)
+            for p in sorted(topic.partitions):
+                found[f"{name}:{p}"] = consumer.get_watermark_offsets(TopicPartition(name, p), timeout=timeout)
+        return found
     finally:
         consumer.close()
 
 
-def at_time(kafka: Mapping[str, str], topic: str, ts_ms: int, *, timeout: float = 30.0) -> dict[int, int]:
+def at_time(kafka: Mapping[str, str], topics: Iterable[str], ts_ms: int, *, timeout: float = 30.0) -> Ends:
     """Return the offset of the first record appended at or after a moment, for each partition; its end where none was.
 
     Raises:
         KafkaException: the broker did not answer in `timeout` seconds.
     """
-    now = bounds(kafka, topic, timeout=timeout)
+    now = bounds(kafka, *topics, timeout=timeout)
     consumer = Consumer({**kafka, "group.id": "tallystream-verify", "enable.auto.commit": False})
     try:
-        found = consumer.offsets_for_times([TopicPartition(topic, p, ts_ms) for p in now], timeout=timeout)
-        return {tp.partition: tp.offset if tp.offset >= 0 else now[tp.partition][1] for tp in found}
+        found = consumer.offsets_for_times([TopicPartition(*split(at), ts_ms) for at in now], timeout=timeout)
+        offsets = {f"{tp.topic}:{tp.partition}": tp.offset for tp in found}
+        return {at: offset if offset >= 0 else now[at][1] for at, offset in offsets.items()}
     finally:
         consumer.close()
 
 
-def whole(kafka: Mapping[str, str], topic: str, ranges: Mapping[int, tuple[int, int]]) -> Iterator[Raw]:
+def whole(kafka: Mapping[str, str], ranges: Mapping[Place, tuple[int, int]]) -> Iterator[Raw]:
     """Return every record of the offset ranges, partition by partition.
 
     Raises:
         TallystreamError: as `Reader.until`.
     """
-    for partition, (begin, end) in ranges.items():
-        reader = Reader(kafka, topic, partition, begin)
+    for place, (begin, end) in ranges.items():
+        reader = Reader(kafka, place, begin)
         try:
             yield from reader.until(end)
         finally:
             reader.close()
+
+
+def split(place: Place) -> tuple[str, int]:
+    """Return the topic and the number of a partition."""
+    topic, _, partition = place.rpartition(":")
+    return topic, int(partition)

@@ -1,0 +1,98 @@
+"""Tables that read several topics by a pattern, or some partitions of one: exact by the journals, and by verify."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka.admin import NewTopic
+
+from support import faults
+from support.fleet import NAME, Fleet, Journal, Shares
+from support.kafka import command, committed, latest_sums
+from support.supervised import Aggregator, ends
+from support.wait import wait_until
+from tallystream.aggregator.topics import Topics, create_topics, policies
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from confluent_kafka.admin import AdminClient
+
+    from tallystream.compose.servers.broker import KafkaBroker
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of `tallystream` to its end."""
+    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_every_topic_of_a_pattern_is_summed_and_one_that_is_created_meanwhile(
+    broker: KafkaBroker, admin: AdminClient, topics: Topics, topic_prefix: str, tmp_path: Path
+) -> None:
+    """Two topics, a third while it runs: exact, offsets of all three committed, and verify agrees.
+
+    The outputs, which the pattern would match, are no input. With another pattern the same checkpoint is refused.
+    """
+    servers, like = broker.bootstrap_servers, policies(topics)[topics.metrics]
+    names = [topics.metrics, f"{topics.metrics}-mail", f"{topics.metrics}-late"]
+
+    def create(name: str, partitions: int) -> None:
+        admin.create_topics([NewTopic(name, partitions, 1, config=dict(like))])[name].result(30)
+
+    create(names[1], 2)
+    pattern = ("--topic-pattern", f"{topic_prefix}metrics.*")
+    fleets = [Fleet(servers, name, 20 + n, app=f"app{n}", shares=Shares()) for n, name in enumerate(names)]
+    for fleet in fleets[:2]:
+        fleet.publish(150)
+    with Aggregator(servers, topic_prefix, tmp_path, *pattern) as aggregator:
+        aggregator.start().wait_ready()
+        create(names[2], 1)
+        for fleet in fleets:
+            fleet.publish(100)
+        for name in names:
+            due = ends(servers, name)
+            aggregator.flows_past(name, due, 120, f"{name} is summed")
+        faults.assert_as_acknowledged(broker, topics, fleets)
+        assert aggregator.restarts == 0
+        assert aggregator.stop() == 0, aggregator.said()
+    where = ("--bootstrap-servers", servers, "--topic-prefix", topic_prefix)
+    verified = run("verify", *where)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert f"{names[2]}:0: " in verified.stdout
+    refused = run("aggregate", *where, "--checkpoint", str(aggregator.checkpoint))
+    assert refused.returncode == 2, refused.stderr
+    assert "has read more" in refused.stderr.splitlines()[-1]
+
+
+def test_partitions_that_were_named_are_summed_and_no_other(
+    broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path: Path
+) -> None:
+    """Of three partitions two are read: the sums are those of their records, verify agrees, the third has no offset."""
+    servers, topics = broker.bootstrap_servers, Topics(topic_prefix)
+    create_topics(admin, topics, partitions=3)
+    fleet = Fleet(servers, topics.metrics, 30, shares=Shares())
+    fleet.publish(300)
+    where = ("--bootstrap-servers", servers, "--topic-prefix", topic_prefix)
+    aggregate = ("aggregate", *where, "--checkpoint", str(tmp_path / "checkpoint"), "--no-own-metrics", "--catch-up")
+    missing = run(*aggregate, "--partitions", "0,7")
+    assert missing.returncode == 2, missing.stderr
+    assert missing.stderr.splitlines()[-1].startswith("--partitions: [7] can't be used; ")
+    done = run(*aggregate, "--partitions", "0,2")
+    assert done.returncode == 0, done.stderr
+    read = Journal({at: entry for at, entry in fleet.journal.good.items() if at[0] != 1})
+    counts = {
+        dict(tags)["part"]: row.count
+        for (_, name, _, tags), row in latest_sums(servers, topics.agg).items()
+        if name == NAME
+    }
+    assert counts == read.totals() != fleet.journal.totals()
+    assert faults.dead_letters(broker, topics) == {at for at in fleet.journal.poison if at[0] != 1}
+    group = topic_prefix + "tallystream-aggregator"
+    wait_until(lambda: committed(servers, group, topics.metrics, 2) == ends(servers, topics.metrics)[2], 30, "the end")
+    assert committed(servers, group, topics.metrics, 1) == -1001
+    verified = run("verify", *where)
+    assert verified.returncode == 0, verified.stdout + verified.stderr

@@ -1,0 +1,68 @@
+"""What a table reads: a pattern of topics, or partitions by their numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from tallystream.aggregator.selection import Selection, parse_partitions
+from tallystream.aggregator.topics import Topics, policies
+from tallystream.reporter.errors import ConfigError
+
+
+@pytest.mark.parametrize("pattern", [".*", "metrics.*", "metrics-.*", "metrics-agg", "metrics-agg|metrics", "(?i:M.*)"])
+@pytest.mark.parametrize("prefix", ["", "other-", "metrics-"])
+def test_no_pattern_matches_what_an_aggregator_writes(pattern: str, prefix: str) -> None:
+    """Nor Kafka's own topics: whatever the pattern says, and of whichever system the topics are."""
+    topics = Topics(prefix)
+    selection = Selection("metrics", pattern)
+    outputs = policies(topics).keys() - {topics.metrics}
+    assert [topic for topic in (*outputs, "__consumer_offsets") if selection.reads(topic, 0)] == []
+
+
+def test_a_pattern_matches_whole_names() -> None:
+    """Of the topics of several teams, those that are named so, with all their partitions."""
+    selection = Selection("metrics", "metrics-(?:shop|mail)|metrics")
+    assert [t for t in ("metrics", "metrics-shop", "metrics-shops", "a-metrics-mail") if selection.reads(t, 7)] == [
+        "metrics",
+        "metrics-shop",
+    ]
+
+
+def test_partitions_are_those_of_the_one_topic() -> None:
+    """And no others."""
+    selection = Selection("metrics", partitions=(0, 2))
+    assert [p for p in range(4) if selection.reads("metrics", p)] == [0, 2]
+    assert not selection.reads("metrics-shop", 0)
+
+
+def test_each_is_said_to_spark_in_its_own_words() -> None:
+    """Exactly one of the source's three options."""
+    assert Selection("m").source() == {"subscribe": "m"}
+    assert Selection("m", partitions=(2, 0)).source() == {"assign": '{"m": [0, 2]}'}
+    (option,) = Selection("m", "m.*").source()
+    assert option == "subscribePattern"
+
+
+@pytest.mark.parametrize(("text", "partitions"), [(None, None), ("0", (0,)), ("2,0, 2", (0, 2))])
+def test_partitions_are_numbers_with_commas(text: str | None, partitions: tuple[int, ...] | None) -> None:
+    """In any order, each once."""
+    assert parse_partitions(text) == partitions
+
+
+@pytest.mark.parametrize(
+    ("option", "pattern", "partitions"),
+    [("--topic-pattern", "metrics-(", None), ("--partitions", "metrics", (0,)), ("--partitions", None, (-1,))],
+)
+def test_what_can_not_be_read_is_one_sentence(
+    option: str, pattern: str | None, partitions: tuple[int, ...] | None
+) -> None:
+    """It names the option."""
+    with pytest.raises(ConfigError, match=f"^{option}: "):
+        Selection("metrics", pattern, partitions)
+
+
+@pytest.mark.parametrize("text", ["", "a", "0-2", "0,,1"])
+def test_what_are_no_partitions_is_one_sentence(text: str) -> None:
+    """With an example of what is."""
+    with pytest.raises(ConfigError, match=r"^--partitions: .*as in 0,2"):
+        parse_partitions(text)
