@@ -32,10 +32,10 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_a_lost_checkpoint_is_refused_and_rebuilt_exactly(
     broker: KafkaBroker, admin: AdminClient, topics: Topics, topic_prefix: str, tmp_path: Path
 ) -> None:
-    """The aggregator is killed, its checkpoint gone, and what it had read is deleted from `metrics`.
+    """The aggregator is killed, its checkpoint gone: it does not begin from nothing, it names the remedy.
 
-    It does not begin from nothing: it names the remedy. Rebuilt, its sums equal the oracle's over all records that
-    there ever were, after a further kill too; a checkpoint that is in use is not rebuilt over.
+    Rebuilt, its sums equal the oracle's and verify agrees; so do those after a further kill, with what was read deleted
+    from `metrics`, over all records that there ever were. A checkpoint that is in use is not rebuilt over.
     """
     options = ("--bootstrap-servers", broker.bootstrap_servers, "--topic-prefix", topic_prefix)
     checkpoint = ("--checkpoint", str(tmp_path / "checkpoint"))
@@ -51,11 +51,6 @@ def test_a_lost_checkpoint_is_refused_and_rebuilt_exactly(
     assert in_use.returncode == 2
     assert "it is in use" in in_use.stderr
     shutil.rmtree(tmp_path / "checkpoint")
-    read = committed(broker.bootstrap_servers, group, topics.metrics)
-    earlier = [record for record in read_topic(broker.bootstrap_servers, topics.metrics) if record.offset < read]
-    for future in admin.delete_records([TopicPartition(topics.metrics, 0, read)]).values():
-        future.result()
-
     refused = run("aggregate", *options, *checkpoint)
     assert refused.returncode == 2, refused.stderr
     assert "run tallystream rebuild" in refused.stderr.splitlines()[-1]
@@ -65,9 +60,15 @@ def test_a_lost_checkpoint_is_refused_and_rebuilt_exactly(
 
     with aggregator(broker.bootstrap_servers, topic_prefix, tmp_path) as process:
         application.publish(400)
-        assert_exact(broker, topics, earlier)
+        assert_exact(broker, topics)
+        verified = run("verify", *options)
+        assert verified.returncode == 0, verified.stdout + verified.stderr
         process.kill()
         process.wait(60)
+    read = committed(broker.bootstrap_servers, group, topics.metrics)
+    earlier = [record for record in read_topic(broker.bootstrap_servers, topics.metrics) if record.offset < read]
+    for future in admin.delete_records([TopicPartition(topics.metrics, 0, read)]).values():
+        future.result()
     application.publish(200)
     with aggregator(broker.bootstrap_servers, topic_prefix, tmp_path):
         assert_exact(broker, topics, earlier)
@@ -76,7 +77,10 @@ def test_a_lost_checkpoint_is_refused_and_rebuilt_exactly(
 def test_records_that_were_deleted_before_they_were_read_are_said(
     broker: KafkaBroker, admin: AdminClient, topics: Topics, topic_prefix: str, tmp_path: Path
 ) -> None:
-    """Where `metrics` lacks what the table lacks, a rebuild is refused with their number; an empty table too."""
+    """Where `metrics` lacks what the table lacks, a rebuild is refused with their number; an empty table too.
+
+    What the table has may be gone.
+    """
     options = ("--bootstrap-servers", broker.bootstrap_servers, "--topic-prefix", topic_prefix)
     checkpoint = ("--checkpoint", str(tmp_path / "checkpoint"))
     nothing = run("rebuild", *options, *checkpoint)
@@ -89,6 +93,9 @@ def test_records_that_were_deleted_before_they_were_read_are_said(
     shutil.rmtree(tmp_path / "checkpoint")
     read = committed(broker.bootstrap_servers, topic_prefix + "tallystream-aggregator", topics.metrics)
     application.publish(50)
+    for future in admin.delete_records([TopicPartition(topics.metrics, 0, read)]).values():
+        future.result()
+    assert run("rebuild", *options, *checkpoint).returncode == 0
     for future in admin.delete_records([TopicPartition(topics.metrics, 0, read + 7)]).values():
         future.result()
     refused = run("rebuild", *options, *checkpoint)

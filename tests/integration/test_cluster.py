@@ -1,0 +1,68 @@
+"""The aggregator on a real standalone cluster: one master, two workers, a checkpoint folder that they share."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support import faults
+from support.application import assert_exact
+from support.cluster import Cluster, submit, with_environment
+from support.fleet import Fleet, Shares
+from support.supervised import Aggregator, ends
+from tallystream.aggregator import jars
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tallystream.aggregator.topics import Topics
+    from tallystream.compose.servers.broker import KafkaBroker
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+
+
+def test_a_killed_worker_loses_nothing_and_spark_submit_goes_on(
+    broker: KafkaBroker, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker that has the table, its executor and its Python are killed with SIGKILL under load: exact.
+
+    The driver lives on and the other worker takes the table from the shared checkpoint. Then the same job goes on under
+    spark-submit, on the worker that is left, as docs/cluster.md says: exact by both oracles.
+    """
+    fleet = Fleet(broker.bootstrap_servers, topics.metrics, 40, shares=Shares())
+    fleet.publish(200)
+    with Cluster(tmp_path / "cluster") as cluster:
+        for name, value in cluster.env.items():
+            monkeypatch.setenv(name, value)
+        with Aggregator(broker.bootstrap_servers, topics.prefix, tmp_path, "--master", cluster.url) as aggregator:
+            aggregator.start().wait_ready()
+            with fleet.publishing():
+                killed = cluster.kill_busy_worker()
+                due = ends(broker.bootstrap_servers, topics.metrics)
+                seconds = aggregator.flows_past(topics.metrics, due, faults.RECOVERY_S, "the other worker goes on")
+            print(f"worker {killed} killed: flowing again after {seconds:.1f} s")  # noqa: T201
+            assert aggregator.restarts == 0, aggregator.said()
+            assert_exact(broker, topics)
+            assert aggregator.stop() == 0, aggregator.said()
+        fleet.publish(100)
+        script = tmp_path / "tally.py"
+        script.write_text("from tallystream.compose.cli import main\n\nmain()\n", encoding="utf-8")
+        connector = ",".join(str(path) for path in jars.fetch("spark"))
+        where = ("--bootstrap-servers", broker.bootstrap_servers, "--topic-prefix", topics.prefix)
+        done = subprocess.run(
+            submit(
+                *("--master", cluster.url, "--executor-memory", "512m", "--jars", connector, str(script)),
+                *("aggregate", *where, "--checkpoint", str(aggregator.checkpoint), "--catch-up", "--no-own-metrics"),
+            ),
+            env=with_environment({"PYSPARK_PYTHON": sys.executable}),
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    assert_exact(broker, topics)
+    faults.assert_as_acknowledged(broker, topics, [fleet])

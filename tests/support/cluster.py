@@ -1,0 +1,103 @@
+"""A Spark standalone cluster on loopback: a master and workers, from the jars that PySpark ships."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import psutil
+import pyspark
+
+from support.processes import send, tree
+from support.wait import wait_until
+from tallystream.compose.servers._process import spawn
+
+if TYPE_CHECKING:
+    import subprocess
+
+SPARK_HOME = Path(pyspark.__file__).parent
+START_S = 180.0
+"""After this a test gives up waiting: a busy machine takes long to start a JVM."""
+
+
+class Cluster:
+    """One master and `workers` workers of one core each, in `folder`; ended with all their executors on exit.
+
+    `env` is what a driver needs to run on it: loopback, and executors that are small enough for the workers.
+    """
+
+    def __init__(self, folder: Path, *, workers: int = 2) -> None:
+        self.folder = folder
+        self.url = ""
+        self.workers: list[subprocess.Popen[bytes]] = []
+        self._number = workers
+        self._master: subprocess.Popen[bytes] | None = None
+        folder.mkdir()
+        (folder / "spark-defaults.conf").write_text("spark.executor.memory 512m\n", encoding="utf-8")
+        self.env = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_CONF_DIR": str(folder), "SPARK_DAEMON_MEMORY": "256m"}
+
+    def __enter__(self) -> Self:
+        log = self.folder / "master.log"
+        self._master = self._start("master.Master", log)
+        self.url = self._said(log, r"Starting Spark master at (spark://\S+)")
+        for number in range(self._number):
+            log, work = self.folder / f"worker-{number}.log", self.folder / f"work-{number}"
+            size = ("--cores", "1", "--memory", "600m", "--work-dir", str(work))
+            self.workers.append(self._start("worker.Worker", log, *size, self.url))
+            self._said(log, r"(Successfully registered) with master")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in (*self.workers, self._master):
+            if process is not None and process.poll() is None:
+                send(tree(process.pid), signal.SIGKILL)
+                process.wait(30)
+
+    def kill_busy_worker(self) -> int:
+        """Kill the worker whose executor runs Python, that is the table, and all its processes; return its number."""
+        busy: list[int] = []
+
+        def found() -> bool:
+            busy[:] = [n for n, worker in enumerate(self.workers) if worker.poll() is None and _runs_python(worker.pid)]
+            return bool(busy)
+
+        wait_until(found, START_S, "an executor runs the table")
+        worker = self.workers[busy[0]]
+        send(tree(worker.pid), signal.SIGKILL)
+        worker.wait(30)
+        return busy[0]
+
+    def _start(self, name: str, log: Path, *arguments: str) -> subprocess.Popen[bytes]:
+        where = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+        launcher = str(SPARK_HOME / "bin" / "spark-class")
+        command = [launcher, f"org.apache.spark.deploy.{name}", *where, *arguments]
+        return spawn(command, log, self.env | {"SPARK_HOME": str(SPARK_HOME)})
+
+    def _said(self, log: Path, pattern: str) -> str:
+        def found() -> re.Match[str] | None:
+            return re.search(pattern, log.read_text(encoding="utf-8", errors="replace"))
+
+        wait_until(found, START_S, f"{log.name} says {pattern!r}")
+        match = found()
+        assert match is not None
+        return match[1]
+
+
+def _runs_python(pid: int) -> bool:
+    try:
+        return any("python" in process.name() for process in psutil.Process(pid).children(recursive=True))
+    except psutil.NoSuchProcess:
+        return False
+
+
+def submit(*options: str) -> list[str]:
+    """Return the command line of spark-submit with these options and arguments, by this interpreter's PySpark."""
+    return [str(SPARK_HOME / "bin" / "spark-submit"), *options]
+
+
+def with_environment(env: dict[str, str]) -> dict[str, str]:
+    """Return this process's environment with `env` in it."""
+    return {**os.environ, **env}
