@@ -35,7 +35,8 @@ def test_every_topic_of_a_pattern_is_summed_and_one_that_is_created_meanwhile(
 ) -> None:
     """Two topics, a third while it runs: exact, offsets of all three committed, and verify agrees.
 
-    The outputs, which the pattern would match, are no input. With another pattern the same checkpoint is refused.
+    The outputs, which the pattern would match, are no input. A rebuild knows all three. Without the pattern the same
+    checkpoint is refused.
     """
     servers, like = broker.bootstrap_servers, policies(topics)[topics.metrics]
     names = [topics.metrics, f"{topics.metrics}-mail", f"{topics.metrics}-late"]
@@ -63,6 +64,9 @@ def test_every_topic_of_a_pattern_is_summed_and_one_that_is_created_meanwhile(
     verified = run("verify", *where)
     assert verified.returncode == 0, verified.stdout + verified.stderr
     assert f"{names[2]}:0: " in verified.stdout
+    rebuilt = run("rebuild", *where, "--checkpoint", str(tmp_path / "rebuilt"))
+    assert rebuilt.returncode == 0, rebuilt.stderr
+    assert all(f"{name} is read on from" in rebuilt.stdout for name in names)
     refused = run("aggregate", *where, "--checkpoint", str(aggregator.checkpoint))
     assert refused.returncode == 2, refused.stderr
     assert "has read more" in refused.stderr.splitlines()[-1]

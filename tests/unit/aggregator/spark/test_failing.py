@@ -37,3 +37,16 @@ def test_lost_records_are_named_with_their_remedy() -> None:
     assert sentence(said, "", CHECKPOINT) == (
         "records that were not read are gone: The topic was deleted. To go on without them: --on-data-loss continue."
     )
+
+
+@pytest.mark.parametrize("said", ["[CANNOT_LOAD_STATE_STORE.X] An error.", "Unexpected end-of-input in field name"])
+def test_a_checkpoint_that_can_not_be_read_is_named_with_its_remedy(said: str) -> None:
+    """Spark's words say neither which one, nor what to do."""
+    text = sentence(said, "", CHECKPOINT)
+    assert text.startswith(f"the checkpoint {CHECKPOINT} can't be read ({said}); ")
+    assert "tallystream rebuild" in text
+
+
+def test_a_checkpoint_that_is_not_there_yet_has_a_disk_too(tmp_path: Path) -> None:
+    """The folder may not have been made when its disk is full."""
+    assert "is full" in sentence("No space left on device", "", tmp_path / "data" / "checkpoint")

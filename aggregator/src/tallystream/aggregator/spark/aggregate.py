@@ -15,7 +15,7 @@ from tallystream.aggregator.layout import layout_of
 from tallystream.aggregator.lease import Lease
 from tallystream.aggregator.login import log_in
 from tallystream.aggregator.spark.beginning import beginning, seed_of
-from tallystream.aggregator.spark.failing import start
+from tallystream.aggregator.spark.failing import sentence, start
 from tallystream.aggregator.spark.kafka import source_options
 from tallystream.aggregator.spark.listening import HealthListener, observed
 from tallystream.aggregator.spark.running import StopRequest, run_until_stopped
@@ -78,6 +78,9 @@ def run(settings: AggregateSettings) -> int:
             writing = Writing(settings, topics, kafka, lease)
         except KafkaException as error:
             raise TallystreamError(f"broker {settings.bootstrap_servers}: {error.args[0]}") from error
+        except OSError as error:
+            said = sentence(str(error), "", settings.checkpoint)
+            raise TallystreamError(f"checkpoint {settings.checkpoint}: {said}") from error
         stack.callback(writing.close)
         return _run(session, settings, topics, writing, shards=layout.shards, stop=stop)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -14,13 +15,19 @@ from tallystream.reporter.errors import TallystreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 FULL = "No space left on device"
 """What every Unix says, and Java repeats."""
+
+UNREADABLE = re.compile(
+    "CANNOT_LOAD_STATE_STORE|Unexpected end-of-input|Unrecognized token|Incomplete log|Malformed|StateVersionError"
+)
+"""What Spark, or the table, says of a file of the checkpoint that it can't read, without naming the file."""
+
+REMEDY = "if a file of it is damaged, move it away: tallystream rebuild makes the aggregator's again"
 
 LONGEST = 2000
 
@@ -35,9 +42,7 @@ def start(writer: DataStreamWriter, checkpoint: Path) -> StreamingQuery:
         return writer.start()
     except (Py4JError, PySparkException) as error:
         said = str(error.java_exception.toString()) if isinstance(error, Py4JJavaError) else str(error)
-        raise TallystreamError(
-            f"checkpoint: the query can't be started on {checkpoint}: {sentence(said, said, checkpoint)}"
-        ) from error
+        raise TallystreamError(f"the query can't be started: {sentence(said, said, checkpoint)}") from error
 
 
 def sentence(said: str, trace: str, checkpoint: Path, free: Callable[[str], int] | None = None) -> str:
@@ -46,12 +51,15 @@ def sentence(said: str, trace: str, checkpoint: Path, free: Callable[[str], int]
     `free` returns how many bytes are left on the disk of a folder.
     """
     if FULL in said or FULL in trace:
-        return _no_space(checkpoint, free or (lambda folder: shutil.disk_usage(folder).free))
+        return _no_space(checkpoint, free or _free)
     text = said.split("JVM stacktrace", maxsplit=1)[0].split("=== Streaming Query ===", maxsplit=1)[0]
     lost = re.search(r"^Reason: (.+)$", text, re.MULTILINE) if "failOnDataLoss" in text else None
     if lost:
         return f"records that were not read are gone: {lost[1]} To go on without them: --on-data-loss continue."
-    return " ".join(text.split())[:LONGEST]
+    text = " ".join(text.split())[:LONGEST]
+    if UNREADABLE.search(text):
+        return f"the checkpoint {checkpoint} can't be read ({text}); {REMEDY}."
+    return text
 
 
 def trace_of(failure: Any) -> str:
@@ -61,6 +69,11 @@ def trace_of(failure: Any) -> str:
         texts.append(str(getattr(failure, "_stackTrace", "")))
         failure = getattr(failure, "_cause", None)
     return "\n".join(texts)
+
+
+def _free(folder: str) -> int:
+    there = next(path for path in (Path(folder).absolute(), *Path(folder).absolute().parents) if path.exists())
+    return shutil.disk_usage(there).free
 
 
 def _no_space(checkpoint: Path, free: Callable[[str], int]) -> str:

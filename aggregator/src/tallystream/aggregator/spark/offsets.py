@@ -70,7 +70,10 @@ def _offsets(path: Path) -> tuple[Offsets, int]:
         version, metadata, source = path.read_text(encoding="utf-8").splitlines()
         ts_ms, end = int(json.loads(metadata)["batchTimestampMs"]), json.loads(source)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"checkpoint: {path} can't be read: {error}.") from error
+        raise CheckpointError(
+            f"checkpoint: {path} can't be read ({error}); if it is damaged, move the checkpoint away: "
+            "tallystream rebuild makes the aggregator's again."
+        ) from error
     if version != LOG_VERSION:
         raise CheckpointError(f"checkpoint: {path} is of version {version!r}, {LOG_VERSION!r} is known here.")
     return end, ts_ms
