@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.past import Past
 from support.wait import wait_until
+from tallystream.aggregator.sinks.stores import StoreSettings, open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,26 +74,40 @@ def look(chromium: Browser) -> Callable[..., AbstractContextManager[Page]]:
     return looking
 
 
+@contextmanager
+def serving(folder: Path, store: str) -> Iterator[str]:
+    """Serve the page over a store: yields its address, and wants an orderly end on SIGTERM."""
+    ready, log = folder / "ready", folder / "page.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, str(SERVE), store, str(ready)], stdout=output, stderr=output, env=dict(os.environ)
+        )
+    try:
+        wait_until(lambda: ready.exists() or process.poll() is not None, 60, "the page answers")
+        assert process.poll() is None, log.read_text()
+        yield ready.read_text(encoding="utf-8")
+    finally:
+        process.terminate()
+        code = process.wait(30)
+    assert code == 0, log.read_text()
+    # Streamlit may trace a connection that the browser closed; of the page's own code there must be no trace.
+    assert "dashboards/page" not in log.read_text()
+
+
 @pytest.fixture
 def serve(tmp_path: Path) -> Callable[[str], AbstractContextManager[str]]:
-    """Serve the page over a store: yields its address, and wants an orderly end on SIGTERM."""
+    """Serve the page over a store of this test's own."""
+    return lambda store: serving(tmp_path, store)
 
-    @contextmanager
-    def serving(store: str) -> Iterator[str]:
-        ready, log = tmp_path / "ready", tmp_path / "page.log"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, str(SERVE), store, str(ready)], stdout=output, stderr=output, env=dict(os.environ)
-            )
-        try:
-            wait_until(lambda: ready.exists() or process.poll() is not None, 60, "the page answers")
-            assert process.poll() is None, log.read_text()
-            yield ready.read_text(encoding="utf-8")
-        finally:
-            process.terminate()
-            code = process.wait(30)
-        assert code == 0, log.read_text()
-        # Streamlit may trace a connection that the browser closed; of the page's own code there must be no trace.
-        assert "dashboards/page" not in log.read_text()
 
-    return serving
+@pytest.fixture(scope="session")
+def page_of_the_past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
+    """Serve ten minutes of history to all tests that only look: yields the address, and the last moment, epoch ms."""
+    folder = tmp_path_factory.mktemp("past")
+    spec = f"local:{folder / 'store.db'}"
+    sink = open_sink(StoreSettings.parse(spec))
+    sink.setup()
+    past = Past(sink)
+    sink.close()
+    with serving(folder, spec) as url:
+        yield url, past.last_ms

@@ -6,8 +6,12 @@ import sys
 from pathlib import Path
 
 from tallystream.aggregator.sinks.stores import StoreSettings
-from tallystream.dashboards.page import PageSettings, run
+from tallystream.dashboards.page import PageSettings, password, run
 
 if __name__ == "__main__":
     store, ready = sys.argv[1:]
-    sys.exit(run(PageSettings(store=StoreSettings.parse(store), port=0, refresh_s=0.5, ready_file=Path(ready))))
+    secret = password.from_environment()
+    settings = PageSettings(
+        store=StoreSettings.parse(store), port=0, refresh_s=0.5, password=secret, ready_file=Path(ready)
+    )
+    sys.exit(run(settings))

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import re
 import time
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 import pytest
 
+from support.lag import Rounds, found, group
+from support.past import Past, counted
 from support.stores import influx_bucket
-from tallystream.aggregator.sinks.base import Point
+from support.wait import wait_until
 from tallystream.aggregator.sinks.stores import StoreSettings, open_sink
-from tallystream.dashboards.lag import GroupLag, partition_lag, points
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from playwright.sync_api import Page
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.browser
 
+SHOTS = Path(__file__).parents[2] / ".build" / "screenshots"
 LIMIT_MS = 60_000
 """How long the browser may take: a limit and no expectation."""
 
@@ -43,54 +47,20 @@ def sink(spec: str) -> Iterator[Sink]:
     opened.close()
 
 
+@pytest.fixture
+def past(page_of_the_past: tuple[str, int]) -> Callable[..., str]:
+    """Return addresses of the page that shows ten minutes of history, at their end or `ago_s` before it."""
+    url, last_ms = page_of_the_past
+
+    def address(*, ago_s: int = 0, **selected: str) -> str:
+        at = datetime.fromtimestamp(last_ms / 1000 - ago_s, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        return f"{url}/?{urlencode({**selected, 'at': at})}"
+
+    return address
+
+
 def now_ms() -> int:
     return round(time.time() * 1000)
-
-
-def counted(
-    count: int, ts_ms: int, *, instances: int = 2, app: str = "orders", name: str = "records.processed"
-) -> Point:
-    fields = {"count": count, "lives": instances + 1, "instances": instances, "retired": 0}
-    return Point(name, {"app": app, "metric_type": "counter", "topic": "orders"}, fields, ts_ms)
-
-
-def lag(ts_ms: int, **behind: int) -> list[Point]:
-    """One round: each group has one partition without a commit, and is behind by the given number in the other."""
-    groups = [
-        GroupLag(
-            name.replace("_", "-"),
-            (
-                partition_lag("orders", 0, start=0, end=ts_ms // 100, committed=ts_ms // 100 - records),
-                partition_lag("orders", 1, start=0, end=10, committed=None),
-            ),
-        )
-        for name, records in behind.items()
-    ]
-    return points(groups, ts_ms)
-
-
-def history(sink: Sink) -> None:
-    """Ten minutes in which everything moved."""
-    now = now_ms()
-    for ago in range(600, 0, -2):
-        ts = now - ago * 1000
-        done = 1_234_567 - ago * 1000
-        found = [counted(done, ts, instances=1 if ago > 300 else 2)]
-        found.append(
-            Point(
-                "queue.length",
-                {"app": "orders", "metric_type": "gauge"},
-                {"sum": 7.5, "number": 2, "instances": 2, "lives": 2},
-                ts,
-            )
-        )
-        sink.write(
-            [
-                *found,
-                *lag(ts, billing=ago * 50 + 4321, tallystream_aggregator=17 + ago // 30 % 3, tallystream_shipper=0),
-            ]
-        )
-    sink.flush()
 
 
 def tile(page: Page, label: str) -> str:
@@ -117,88 +87,157 @@ def cells(page: Page, key: str) -> list[list[str]]:
     return found
 
 
-def test_the_numbers_that_a_person_reads(
-    spec: str, sink: Sink, serve: Callable, look: Callable, tmp_path: Path
-) -> None:
-    """Sum, rate, living instances, worst lag and both tables show what the store holds; each chart is drawn."""
-    history(sink)
-    with serve(spec) as url, look(url) as page:
-        until(page, "Sum of records.processed", "1,232,567")
-        assert tile(page, "Rate") == "1,000/s"
-        assert tile(page, "Living instances") == "2"
-        assert tile(page, "Worst lag: billing") == "4,421"
-        page.get_by_text("Data as of").wait_for(timeout=LIMIT_MS)
-        page.locator(
-            '[data-testid="stVegaLiteChart"] svg path.mark-line, [data-testid="stVegaLiteChart"] .mark-line path'
-        ).first.wait_for(state="attached", timeout=LIMIT_MS)
-        assert page.locator('[data-testid="stVegaLiteChart"] svg').count() == 3
-        sums = cells(page, "sums-table")
-        assert ["queue.length", "", "gauge", "7.50"] in [row[:4] for row in sums]
-        assert ["records.processed", "topic=orders", "counter", "1,232,567"] in [row[:4] for row in sums]
-        groups = cells(page, "groups-table")
-        assert [row[:3] for row in groups[1:]] == [
-            ["billing", "OK", "4421"],
+def verdicts(page: Page, key: str = "groups-table") -> list[list[str]]:
+    """Return group, verdict and lag of each row."""
+    return [row[:3] for row in cells(page, key)[1:]]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_overview_has_the_worst_first(past: Callable, look: Callable, scheme: str) -> None:
+    """Verdict, lag, age, when it is through, a trend and why; who died is marked; in the visitor's own colours."""
+    with look(past(), color_scheme=scheme) as page:
+        until(page, "Worst: audit", "2,360")
+        assert tile(page, "Groups") == "4"
+        assert "1 ERR · 1 WARN" in page.get_by_test_id("stMetric").first.inner_text()
+        page.get_by_text("History: as it was at").wait_for(timeout=LIMIT_MS)
+        assert verdicts(page) == [
+            ["audit", "ERR", "2360"],
+            ["billing", "WARN", "4317"],
+            ["old", "GONE", "7"],
             ["tallystream-aggregator", "OK", "17"],
             ["tallystream-shipper", "OK", "0"],
         ]
-        assert groups[1][6].startswith("Nothing committed in 1 of 2 partitions.")
-        assert [row[7] for row in groups[1:]] == ["consumer", "aggregator", "shipper"]
-        page.screenshot(path=tmp_path / "page.png", full_page=True)
+        first, second = cells(page, "groups-table")[1:3]
+        assert re.fullmatch(r"[12] min( \d+ s)?", first[3])
+        assert first[4] == "never at this rate"
+        assert "STOP in orders/0" in first[6]
+        assert "Nothing valid is committed in 1 of 2 partitions, which hold 10 records." in second[6]
+        page.locator('[data-testid="stVegaLiteChart"] svg').first.wait_for(timeout=LIMIT_MS)
+        shade = page.evaluate("getComputedStyle(document.querySelector('.stApp')).backgroundColor")
+        assert (int(re.findall(r"\d+", shade)[0]) > 200) is (scheme == "light")
+        page.screenshot(path=SHOTS / f"groups-{scheme}.png", full_page=True)
 
 
 def test_it_refreshes_by_itself_without_drawing_anew(spec: str, sink: Sink, serve: Callable, look: Callable) -> None:
-    """A point written now is on the page soon, nobody touching it, and its charts are still the same elements."""
-    history(sink)
-    with serve(spec) as url, look(url) as page:
-        until(page, "Sum of records.processed", "1,232,567")
+    """A round written now is on the page soon, nobody touching it, and its charts are still the same elements."""
+    history = Past(sink)
+    with serve(spec) as url, look(f"{url}/?view=groups&group=billing") as page:
+        until(page, "Lag, records", "≥ 4,317")
         charts = page.locator('[data-testid="stVegaLiteChart"] svg')
         charts.nth(2).wait_for(timeout=LIMIT_MS)
         before = charts.element_handles()
-        sink.write([counted(2_000_001, now_ms(), instances=3), *lag(now_ms(), billing=999_000)])
-        sink.flush()
-        until(page, "Sum of records.processed", "2,000,001")
-        until(page, "Living instances", "3")
-        until(page, "Worst lag: billing", "999,000")
+        history.round(behind=99_000)
+        until(page, "Lag, records", "≥ 99,000")
         assert [handle.evaluate("element => element.isConnected") for handle in before] == [True] * 3
 
 
-def test_a_stopped_consumer_comes_first_with_the_reason(spec: str, sink: Sink, serve: Callable, look: Callable) -> None:
-    """A consumer that commits no more, with records waiting: ERR, first in the table and in the tile, and why."""
-    history(sink)
-    now = now_ms()
-    for ago in range(118, 0, -2):
-        stood = partition_lag("orders", 0, start=0, end=9_900 - ago * 10, committed=min(9_000, 9_900 - ago * 10))
-        sink.write(points([GroupLag("audit", (stood,), 0)], now - ago * 1000))
-    sink.flush()
-    with serve(spec) as url, look(url) as page:
-        until(page, "Worst lag: audit", "880")
-        assert "ERR" in page.get_by_test_id("stMetricDelta").inner_text()
-        first = cells(page, "groups-table")[1]
-        assert first[:3] == ["audit", "ERR", "880"]
-        assert re.fullmatch(r"\d+ min( \d+ s)?", first[3])
-        assert first[4] == "never at this rate"
-        assert "STOP in orders/0" in first[6]
-        assert "880 records wait" in first[6]
+def test_one_group_by_partition(past: Callable, look: Callable) -> None:
+    """A stopped consumer: since when, why, its partitions, its lag over time, what was produced and consumed."""
+    with look(past()) as page:
+        until(page, "Worst: audit", "2,360")
+        page.locator(".st-key-group input").click()
+        page.get_by_role("option", name="audit").click()
+        page.get_by_text("Lag of audit by partition").wait_for(timeout=LIMIT_MS)
+        page.get_by_text("records wait, and no commit has moved for").first.wait_for(timeout=LIMIT_MS)
+        assert tile(page, "Members") == "0"
+        assert [row[:4] for row in cells(page, "partitions-table")[1:]] == [["orders", "0", "STOP", "2360"]]
+        page.wait_for_url(re.compile(r"group=audit"), timeout=LIMIT_MS)
+        page.locator('[data-testid="stVegaLiteChart"] svg').nth(2).wait_for(timeout=LIMIT_MS)
+        page.screenshot(path=SHOTS / "group.png", full_page=True)
 
 
-def test_a_link_shows_what_was_shared(spec: str, sink: Sink, serve: Callable, look: Callable) -> None:
-    """App, metric, period and group come from the address, and what one chooses goes into it."""
-    history(sink)
-    sink.write([counted(55, now_ms(), app="billing", name="invoices")])
-    sink.flush()
-    with serve(spec) as url, look(f"{url}/?app=billing&metric=invoices&range=1h&group=billing") as page:
-        until(page, "Sum of invoices", "55")
-        page.get_by_text("Lag of billing by partition").wait_for(timeout=LIMIT_MS)
-        assert [row[1:4] for row in cells(page, "partitions-table")[1:]] == [
-            ["1", "NOTFOUND", ""],
-            ["0", "OK", "4421"],
+def test_a_past_moment(past: Callable, look: Callable) -> None:
+    """A link to a moment shows what was then: the group that died later lives, the one that stopped later is well."""
+    with look(past(ago_s=398)) as page:
+        page.get_by_text("History: as it was at").wait_for(timeout=LIMIT_MS)
+        wait_until(lambda: {row[0]: row[1:] for row in verdicts(page)}["audit"] == ["OK", "0"], 60, "it is the past")
+        assert {row[0]: row[1] for row in verdicts(page)}["old"] != "GONE"
+        page.locator('[data-testid="stPopover"] button').click()
+        page.get_by_role("button", name="Back to now").click()
+        page.get_by_text("Data as of").wait_for(timeout=LIMIT_MS)
+        wait_until(lambda: {row[0]: row[1] for row in verdicts(page)}["old"] == "GONE", 60, "it is now")
+
+
+def test_the_pipeline_hop_by_hop(past: Callable, look: Callable) -> None:
+    """Instance, metrics, sums, store: each hop has its delay, and what there is to say about it."""
+    with look(past(view="pipeline")) as page:
+        page.get_by_text("Delay of each hop, seconds").wait_for(timeout=LIMIT_MS)
+        assert [row[0] for row in cells(page, "hops-table")[1:]] == [
+            "instance → metrics",
+            "metrics → sums",
+            "sums → store",
+            "store → page",
         ]
+        assert "17 records behind" in cells(page, "hops-table")[2][3]
+        assert tile(page, "sums → store") == "0 s"
+        page.locator('[data-testid="stVegaLiteChart"] svg').first.wait_for(timeout=LIMIT_MS)
+        page.screenshot(path=SHOTS / "pipeline.png", full_page=True)
+
+
+def test_the_metrics_with_instances_and_restarts(past: Callable, look: Callable) -> None:
+    """Sum, rate, living instances, each instance, restarts, by a link; another app is chosen by hand."""
+    with look(past(view="metrics", app="billing", metric="invoices", range="1h")) as page:
+        until(page, "Sum of invoices", "55")
         page.locator(".st-key-app input").click()
         page.get_by_role("option", name="orders").click()
         until(page, "Sum of records.processed", "1,232,567")
+        assert tile(page, "Rate") == "1,000/s"
+        assert tile(page, "Living instances") == "2"
+        rows = [row[:4] for row in cells(page, "sums-table")]
+        assert ["queue.length", "", "gauge", "7.50"] in rows
+        assert ["records.processed", "topic=orders", "counter", "1,232,567"] in rows
+        assert [row[1:] for row in cells(page, "events-table")[1:]] == [["restart", "restart: orders-2"]]
         page.wait_for_url(re.compile(r"app=orders.*metric=records\.processed"), timeout=LIMIT_MS)
         assert "range=1h" in page.url
-        assert "group=billing" in page.url
+        page.locator('[data-testid="stVegaLiteChart"] svg').nth(2).wait_for(timeout=LIMIT_MS)
+        page.screenshot(path=SHOTS / "metrics.png", full_page=True)
+
+
+def test_what_was_processed_twice(past: Callable, look: Callable) -> None:
+    """The formula with its numbers; an app without positions is told what to do."""
+    with look(past(view="twice", app="orders", metric="records.processed")) as page:
+        until(page, "Processed: records.processed", "1,232,567")
+        assert tile(page, "Different records") == "1,173,067"
+        assert tile(page, "Processed twice") == "59,500"
+        page.locator('[data-testid="stVegaLiteChart"] svg').first.wait_for(timeout=LIMIT_MS)
+        page.screenshot(path=SHOTS / "twice.png", full_page=True)
+        page.locator(".st-key-app input").click()
+        page.get_by_role("option", name="billing").click()
+        page.get_by_text("reports no positions").wait_for(timeout=LIMIT_MS)
+
+
+def test_ten_thousand_partitions_stay_usable(spec: str, sink: Sink, serve: Callable, look: Callable) -> None:
+    """A group of 10,000 partitions: the worst are shown, one is found by its name, the others are counted."""
+    rounds, now = Rounds(), now_ms()
+    for ago in (20, 10, 0):
+        wide = group("wide", *((number, number * 2 + 100 - ago) for number in range(10_000)))
+        sink.write(rounds.points(found(wide), now - ago * 1000))
+    sink.flush()
+    with serve(spec) as url, look(f"{url}/?group=wide") as page:
+        page.get_by_text("The worst 500 of 10,000 partitions").wait_for(timeout=LIMIT_MS)
+        page.get_by_placeholder("topic/partition").fill("orders/1234")
+        page.get_by_placeholder("topic/partition").press("Enter")
+        wait_until(lambda: len(cells(page, "partitions-table")) == 2, 60, "the filter is applied")
+        assert cells(page, "partitions-table")[1][:4] == ["orders", "1234", "OK", "1334"]
+
+
+def test_a_password_is_asked_for_where_one_is_set(
+    spec: str, sink: Sink, serve: Callable, look: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is shown before it; a wrong one is refused; the right one lets in, and is nowhere on the page."""
+    monkeypatch.setenv("TALLYSTREAM_PAGE_PASSWORD", "open sesame")
+    Past(sink)
+    with serve(spec) as url, look(f"{url}/?view=groups&group=audit") as page:
+        field = page.get_by_label("Password", exact=True)
+        field.wait_for(timeout=LIMIT_MS)
+        assert "audit" not in page.inner_text("body")
+        field.fill("wrong")
+        field.press("Enter")
+        page.get_by_text("That is not the password").wait_for(timeout=LIMIT_MS)
+        field.fill("open sesame")
+        field.press("Enter")
+        page.get_by_text("Lag of audit by partition").wait_for(timeout=LIMIT_MS)
+        wait_until(lambda: "open sesame" not in page.content(), 60, "the field has gone")
 
 
 def test_an_empty_store_says_what_to_do_and_fills_by_itself(
@@ -210,8 +249,27 @@ def test_an_empty_store_says_what_to_do_and_fills_by_itself(
         assert "tallystream up" in page.inner_text("body")
         sink.write([counted(7, now_ms())])
         sink.flush()
-        until(page, "Sum of records.processed", "7")
         page.get_by_text("No lag has been collected yet").wait_for(timeout=LIMIT_MS)
+        sink.write(Rounds().points(found(group("g", (1, 4))), now_ms()))
+        sink.flush()
+        until(page, "Worst: g", "3")
+
+
+def test_a_silent_collector_is_news(spec: str, sink: Sink, serve: Callable, look: Callable) -> None:
+    """Old lag is shown as what it is, with what to look at."""
+    sink.write(Rounds().points(found(group("g", (1, 4))), now_ms() - 400_000))
+    sink.flush()
+    with serve(spec) as url, look(url) as page:
+        page.get_by_text("No lag has been collected for 6 min").wait_for(timeout=LIMIT_MS)
+        assert verdicts(page) == [["g", "OK", "3"]]
+
+
+def test_a_link_to_a_group_that_nobody_knows(spec: str, sink: Sink, serve: Callable, look: Callable) -> None:
+    """A sentence that says what to look at, not an error."""
+    Past(sink)
+    with serve(spec) as url, look(f"{url}/?group=nobody") as page:
+        page.get_by_text("Nothing is known of the group").wait_for(timeout=LIMIT_MS)
+        assert "--include" in page.inner_text("body")
 
 
 def test_a_store_that_is_away_says_so(serve: Callable, look: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,13 +295,14 @@ def test_influxdb_gives_the_same_page(
             monkeypatch.setenv(f"INFLUXDB_{name}", value)
         sink = open_sink(settings)
         sink.setup()
-        history(sink)
+        history = Past(sink)
         with serve(settings.spec) as url, look(url) as page:
-            until(page, "Sum of records.processed", "1,232,567")
-            assert tile(page, "Rate") == "1,000/s"
-            assert tile(page, "Living instances") == "2"
-            assert tile(page, "Worst lag: billing") == "4,421"
-            sink.write([counted(2_000_001, now_ms(), instances=3)])
-            until(page, "Sum of records.processed", "2,000,001")
+            until(page, "Worst: audit", "2,360")
+            assert {row[0]: row[1] for row in verdicts(page)}["old"] == "GONE"
+            history.round()
+            until(page, "Worst: audit", "2,400")
             assert settings.token not in page.content()
+        with serve(settings.spec) as url, look(f"{url}/?view=metrics") as page:
+            until(page, "Sum of records.processed", "1,234,567")
+            assert tile(page, "Living instances") == "2"
         sink.close()

@@ -85,6 +85,22 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreSetti
         yield settings
 
 
+def test_a_span_of_a_measurement_is_deleted(store: StoreSettings) -> None:
+    """What lies in the span goes, of every series; its ends, its neighbours and other measurements stay."""
+    at = [NOW_MS + number for number in range(4)]
+    tagged = [Point("spanned, it's", {"a": one}, {"count": 1}, ts) for one in ("x", "y z") for ts in at]
+    write(store, [*tagged, Point("kept", {}, {"count": 1}, at[1])])
+    sink = open_sink(store)
+    sink.delete("spanned, it's", start_ms=at[1], end_ms=at[3])
+    sink.delete("was never there", start_ms=at[1], end_ms=at[3])
+    sink.close()
+    assert {key: sorted(points) for key, points in content(store, "spanned, it's", ["count"]).items()} == {
+        (("a", "x"),): [at[0], at[3]],
+        (("a", "y z"),): [at[0], at[3]],
+    }
+    assert list(content(store, "kept", ["count"])[()]) == [at[1]]
+
+
 def test_what_is_written_is_read(store: StoreSettings) -> None:
     """Every kind of field comes back with its value and its type, under its own series and time."""
     fields = {

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
+from support.lag import Rounds, found, group
 from tallystream.aggregator.sinks.local import LocalStore
 from tallystream.compose import _options as o
 from tallystream.compose import cli
-from tallystream.dashboards.lag import GroupLag, partition_lag, points
 from tallystream.reporter.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ def spec(tmp_path: Path) -> str:
     """A store in which `billing` is 880 records behind and commits no more, at ten o'clock."""
     store = LocalStore(tmp_path / "store.db", retention_ms=0)
     store.setup()
+    rounds = Rounds()
     for ago in range(300, -1, -2):
         end = 9_900 - ago * 10
-        stood = partition_lag("orders", 0, start=0, end=end, committed=min(9_020, end))
-        store.write(points([GroupLag("billing", (stood,), 0)], AT_MS - ago * 1000))
+        store.write(rounds.points(found(group("billing", (min(9_020, end), end), members=0)), AT_MS - ago * 1000))
     store.close()
     return f"local:{tmp_path / 'store.db'}"
 

@@ -9,21 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.lag import found, group
 from tallystream.aggregator.lease import GROUP as LEASE
 from tallystream.aggregator.sinks.base import Point, SinkUnavailableError
 from tallystream.aggregator.sinks.stores import StoreSettings
-from tallystream.dashboards.lag import GroupLag, partition_lag
-from tallystream.dashboards.lag._ask import BrokerAwayError, Round
+from tallystream.dashboards.lag import LAG
+from tallystream.dashboards.lag._ask import BrokerAwayError
 from tallystream.dashboards.lag._collector import Collector
 from tallystream.dashboards.lag._patterns import Patterns
 from tallystream.dashboards.lag._schedule import next_round
 from tallystream.dashboards.lag._unwritten import Unwritten
+from tallystream.dashboards.lag._watch import Watch, Watched
 from tallystream.dashboards.lag.collect import CollectSettings, watched
+from tallystream.dashboards.lag.verdict import Rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-ROUND = Round((GroupLag("g", (partition_lag("t", 0, start=0, end=9, committed=4),)),))
+    from tallystream.dashboards.lag._ask import Round
 
 
 class Store:
@@ -57,16 +60,22 @@ class Store:
 
 
 class Broker:
-    """Answers every round, or is away."""
+    """Answers every round, or is away; each round a record more has come."""
 
     def __init__(self) -> None:
         self.away = False
+        self.end = 9
 
-    def ask(self, _patterns: Patterns) -> Round:
+    def ask(self, _patterns: Patterns, _ledger: object = None) -> Round:
         """Return the round, or raise."""
         if self.away:
             raise BrokerAwayError("connection refused")
-        return ROUND
+        self.end += 1
+        return found(group("g", (4, self.end - 1)))
+
+    def newest(self, _places: object) -> dict[tuple[str, int], tuple[int, int]]:
+        """Nothing has a timestamp."""
+        return {}
 
 
 def point(ts_ms: int) -> Point:
@@ -75,14 +84,31 @@ def point(ts_ms: int) -> Point:
 
 def collector(store: Store, broker: Broker) -> Collector:
     seconds = iter(range(1_000))
-    return Collector(broker.ask, store, Patterns(), clock=lambda: next(seconds))
+    now = -1
+
+    def clock() -> float:
+        return now
+
+    watch = Watch(broker, Patterns(), Rules(), clock=clock)
+
+    def look() -> Watched:
+        nonlocal now
+        now = next(seconds)
+        return watch.look()
+
+    return Collector(look, store)
+
+
+def lags(store: Store) -> list[tuple[int, object]]:
+    """Return time and lag of the points of partitions."""
+    return [(one.ts_ms, one.fields["lag"]) for one in store.points if one.measurement == LAG]
 
 
 def test_a_round_writes_one_point_a_partition() -> None:
     """A round that goes through says so, and its points carry the time of the round."""
     store = Store()
     assert collector(store, Broker()).round()
-    assert [(one.ts_ms, one.fields["lag"]) for one in store.points] == [(0, 5)]
+    assert lags(store) == [(0, 5)]
 
 
 def test_points_wait_for_the_store_in_order(caplog: pytest.LogCaptureFixture) -> None:
@@ -93,7 +119,7 @@ def test_points_wait_for_the_store_in_order(caplog: pytest.LogCaptureFixture) ->
     assert [collecting.round() for _ in range(3)] == [False] * 3
     store.away = False
     assert collecting.round()
-    assert [one.ts_ms for one in store.points] == [0, 1000, 2000, 3000]
+    assert lags(store) == [(0, 5), (1000, 6), (2000, 7), (3000, 8)]
     assert [record.getMessage().split(",")[0] for record in caplog.records] == [
         "the store is away",
         "the store is back after 3 rounds",
@@ -108,7 +134,7 @@ def test_a_broker_that_is_away_leaves_a_gap_and_no_invented_points(caplog: pytes
     assert [collecting.round() for _ in range(2)] == [False, False]
     broker.away = False
     assert collecting.round()
-    assert [one.ts_ms for one in store.points] == [2000]
+    assert lags(store) == [(2000, 5)]
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
     assert "broker away in 2 rounds" in collecting.summary()
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystream.aggregator.sinks.base import Series
-from tallystream.dashboards.lag.drain import Between, Drained, Never, NotKnown, Rates, drain, rates
+from tallystream.dashboards.lag.drain import Between, Drained, Never, NotKnown, Rates, Steady, drain, rates
 from tallystream.dashboards.lag.evaluate import evaluate
 from tallystream.dashboards.lag.seconds import Exact, Unknown, Zero
 from tallystream.dashboards.lag.verdict import Look, Rules, Verdict
@@ -29,7 +29,9 @@ def test_time_to_drain() -> None:
     """Through within bounds, never, at once, or not known."""
     assert drain(100, [Rates(5, 15), Rates(5, 10)]) == Between(10.0, 20.0)
     assert drain(100, [Rates(5, 15), Rates(5, 5)]) == Between(10.0, None)
-    assert drain(100, [Rates(5, 5)]) == Never()
+    assert drain(100, [Rates(5, 4.9)]) == Never()
+    assert drain(100, [Rates(0, 0)]) == Never()
+    assert drain(100, [Rates(500, 499), Rates(500, 501)]) == Steady()
     assert drain(0, [Rates(5, 5)]) == Drained()
     assert drain(9, []) == NotKnown()
 

@@ -6,14 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystream.dashboards.lag import (
-    LAG,
     Behind,
     BeyondEnd,
     GroupLag,
     NothingCommitted,
     Total,
     partition_lag,
-    points,
 )
 
 OFFSETS = st.integers(0, 2**63 - 1)
@@ -53,28 +51,3 @@ def test_a_groups_total_counts_what_is_unknown() -> None:
         ),
     )
     assert group.total() == Total(records=6, known=2, unknown=2)
-
-
-def test_points_carry_only_what_is_known() -> None:
-    """A point has `committed` where there is a commit and `lag` where it can be told; offsets are integers."""
-    group = GroupLag(
-        "g",
-        (
-            partition_lag("t", 0, start=1, end=10, committed=4),
-            partition_lag("t", 1, start=1, end=10, committed=None),
-            partition_lag("t", 2, start=1, end=10, committed=11),
-        ),
-    )
-    found = points([group], 77)
-    assert {(point.measurement, point.ts_ms) for point in found} == {(LAG, 77)}
-    assert [dict(point.tags) for point in found] == [
-        {"group": "g", "topic": "t", "partition": str(number)} for number in range(3)
-    ]
-    assert [dict(one.fields) for one in points([GroupLag("g", group.partitions[1:2], 3)], 77)] == [
-        {"start": 1, "end": 10, "members": 3}
-    ]
-    assert [dict(point.fields) for point in found] == [
-        {"start": 1, "end": 10, "committed": 4, "lag": 6},
-        {"start": 1, "end": 10},
-        {"start": 1, "end": 10, "committed": 11},
-    ]

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.lag import Rounds, found, group
 from tallystream.aggregator.sinks.stores import StoreSettings, open_sink
-from tallystream.dashboards.lag import GroupLag, partition_lag, points
-from tallystream.dashboards.lag.drain import Between, Drain, Drained, Never, NotKnown
-from tallystream.dashboards.lag.evaluate import GroupState
+from tallystream.dashboards.lag.drain import Between, Drain, Drained, Never, NotKnown, Steady
 from tallystream.dashboards.lag.seconds import AtLeast, Exact, SecondsLag, Unknown, Zero
 from tallystream.dashboards.lag.show import ShowSettings, exit_code, run
+from tallystream.dashboards.lag.state import GroupState
 from tallystream.dashboards.lag.verdict import Judgement, Rules, Verdict
 from tallystream.dashboards.lag.wording import age, until_drained
 from tallystream.dashboards.units import NOTHING
@@ -34,13 +34,11 @@ def now_ms(store: StoreSettings) -> int:
     """Write two minutes of rounds up to now: `well` keeps up, `stopped` stood still a hundred seconds ago."""
     now, sink = round(time.time() * 1000), open_sink(store)
     sink.setup()
+    rounds = Rounds()
     for second in range(121):
-        stood = min(second, 20)
-        groups = [
-            GroupLag("well", (partition_lag("t", 0, start=0, end=second * 5, committed=second * 5),), 1),
-            GroupLag("stopped", (partition_lag("t", 0, start=0, end=second * 5, committed=stood * 5),), 0),
-        ]
-        sink.write(points(groups, now - (120 - second) * 1000))
+        well = group("well", (second * 5, second * 5), topic="t")
+        stopped = group("stopped", (min(second, 20) * 5, second * 5), topic="t", members=0)
+        sink.write(rounds.points(found(well, stopped), now - (120 - second) * 1000))
     sink.close()
     return now
 
@@ -86,14 +84,18 @@ def test_json_has_one_object_a_line(store: StoreSettings, now_ms: int) -> None:
         None,
         pytest.approx(0.83, 0.01),
     )
-    assert stopped["partitions"][0]["verdict"] == "STOP"
+    assert (stopped["members"], stopped["state"], stopped["partition_count"]) == (0, "Empty", 1)
+    assert "partitions" not in stopped
+    _, text = shown(ShowSettings(store=store, json=True, at_ms=now_ms, group="stopped"))
+    (partition,) = json.loads(text)["partitions"]
+    assert (partition["verdict"], partition["committed"], partition["end"]) == ("STOP", 100, 600)
     assert (well["drain_s_low"], well["drain_s_high"], well["seconds"]) == (0.0, 0.0, 0.0)
 
 
 def test_an_unknown_group_says_so(store: StoreSettings, now_ms: int) -> None:
     """Nothing known: exit code 3, and a sentence that says where to look."""
     code, text = shown(ShowSettings(store=store, group="nobody", at_ms=now_ms))
-    assert (code, "'nobody'" in text, "tallystream status" in text) == (3, True, True)
+    assert (code, "'nobody'" in text, "--include" in text) == (3, True, True)
     assert shown(ShowSettings(store=store, group="nobody", json=True, at_ms=now_ms)) == (3, "")
 
 
@@ -124,7 +126,7 @@ def test_exit_codes(verdicts: list[Verdict], code: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "text"),
+    ("seconds", "text"),
     [
         (Zero(), "0 s"),
         (Exact(0.4), "< 1 s"),
@@ -134,19 +136,19 @@ def test_exit_codes(verdicts: list[Verdict], code: int) -> None:
         (Unknown("why"), NOTHING),
     ],
 )
-def test_ages(found: SecondsLag, text: str) -> None:
+def test_ages(seconds: SecondsLag, text: str) -> None:
     """A bound is shown as one; what is not known is no number."""
-    assert age(found) == text
+    assert age(seconds) == text
 
 
 @pytest.mark.parametrize(
-    ("found", "text"),
-    [(Drained(), "now"), (Never(), "never at this rate"), (NotKnown(), NOTHING), (Between(60, 60.4), "1 min"),
-     (Between(60, 120), "1 min to 2 min"), (Between(60, None), "1 min or never")],
+    ("drain", "text"),
+    [(Drained(), "now"), (Never(), "never at this rate"), (Steady(), "steady"), (NotKnown(), NOTHING),
+     (Between(60, 60.4), "1 min"), (Between(60, 120), "1 min to 2 min"), (Between(60, None), "1 min or never")],
 )  # fmt: skip
-def test_times_to_drain(found: Drain, text: str) -> None:
+def test_times_to_drain(drain: Drain, text: str) -> None:
     """A range, or what there is to say instead."""
-    assert until_drained(found) == text
+    assert until_drained(drain) == text
 
 
 @pytest.mark.parametrize(
@@ -154,7 +156,9 @@ def test_times_to_drain(found: Drain, text: str) -> None:
     [
         ({"every_s": 0.1}, "--every"),
         ({"rules": Rules(window_s=0)}, "--window"),
-        ({"rules": Rules(window_s=100), "history_s": 50}, "--window"),
+        ({"rules": Rules(window_s=100, stop_after_s=100)}, "--stop-after"),
+        ({"rules": Rules(warn_age_s=0)}, "--warn-age"),
+        ({"rules": Rules(err_age_s=-1)}, "--err-age"),
         ({"rules": Rules(allowed_lag=-1)}, "--allowed-lag"),
         ({"watch": True, "at_ms": 5}, "--at"),
     ],

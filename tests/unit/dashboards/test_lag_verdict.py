@@ -53,7 +53,7 @@ def test_no_progress_with_members_is_stall() -> None:
     """Members are there and nothing moves: they are stuck."""
     found = judge(looks(*[(5, 9)] * 11, members=2), now_ms=NOW, rules=RULES)
     assert found == Judgement(
-        Verdict.STALL, "4 records wait, and no commit has moved for 100 s, although 2 members are there."
+        Verdict.STALL, "4 records wait, and no commit has moved for 100 s or more, although 2 members are there."
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream.dashboards.page.lines import Line, add_up, clip, rate, thin
+from tallystream.dashboards.page.lines import Line, clip, rate, thin
 
 VALUES = st.one_of(st.none(), st.integers(-1000, 1000))
 
@@ -56,22 +56,6 @@ def test_thinning_keeps_a_gap() -> None:
     values: list[float | int | None] = [1] * 1000
     values[500] = None
     assert None in thin(Line("x", list(range(1000)), values), 100).values
-
-
-@given(st.lists(some_lines(), max_size=5))
-def test_the_sum_of_lines_is_the_sum_at_every_moment(lines: list[Line]) -> None:
-    """Where nothing expires, the added-up line is at every change the sum of what the lines say there."""
-    total = add_up("all", lines, carry_ms=10_000)
-    assert total.times_ms == sorted({t for line in lines for t in line.times_ms})
-    for moment, value in zip(total.times_ms, total.values, strict=True):
-        known = [v for line in lines if (v := line.at(moment)) is not None]
-        assert value == (sum(known) if known else None)
-
-
-def test_what_has_gone_away_leaves_the_sum() -> None:
-    """A line that says nothing for longer than `carry_ms` no longer counts: no ghost stays in the total."""
-    total = add_up("all", [Line("a", [0], [7]), Line("b", [0, 100, 200], [1, 2, 3])], carry_ms=100)
-    assert (total.times_ms, total.values) == ([0, 100, 200], [8, 9, 3])
 
 
 def test_a_rate_is_growth_by_time() -> None:

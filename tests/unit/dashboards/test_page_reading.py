@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.lag import Rounds, found, group
 from tallystream.aggregator.sinks.base import Point
 from tallystream.aggregator.sinks.stores import StoreSettings, open_reader, open_sink
-from tallystream.dashboards.lag import GroupLag, partition_lag, points
-from tallystream.dashboards.page.lines import MAX_POINTS, rate
-from tallystream.dashboards.page.reading import MAX_LINES, read_lag, read_sums
+from tallystream.dashboards.page.lines import MAX_LINES, MAX_POINTS, rate
+from tallystream.dashboards.page.reading_lag import LINES, TRENDS, WORST, read_group_view, read_groups_view
+from tallystream.dashboards.page.reading_pipeline import read_pipeline
+from tallystream.dashboards.page.reading_sums import read_sums, read_twice
 from tallystream.dashboards.page.selection import Selection
 
 if TYPE_CHECKING:
@@ -47,16 +49,17 @@ def counted(count: int, ts_ms: int, name: str = "records", app: str = "orders", 
     return Point(name, {"app": app, "metric_type": type_}, {"count": count, "instances": 1, "lives": 1}, ts_ms)
 
 
-def lag(ts_ms: int, group: str, records: int) -> list[Point]:
-    return points([GroupLag(group, (partition_lag("t", 0, start=0, end=1000, committed=1000 - records),))], ts_ms)
+def read_groups(reader: PointReader, *, minutes: int = 15) -> tuple[list[tuple[str, int | None]], int, int | None]:
+    view = read_groups_view(reader, at_ms=NOW, range_s=minutes * 60)
+    return [(one.group, one.lag) for one in view.states], len(view.drawn.lines), view.as_of_ms
 
 
 def test_an_empty_store_is_empty(reader: PointReader) -> None:
     """No points: no apps, no groups, no time, and no error."""
     sums = read_sums(reader, Selection(), now_ms=NOW, until_ms=None)
-    lags = read_lag(reader, Selection(), now_ms=NOW)
     assert (sums.apps, sums.app, sums.metric, sums.rows, sums.as_of_ms) == ((), None, None, (), None)
-    assert (lags.groups, lags.drawn.lines, lags.as_of_ms) == ((), (), None)
+    assert read_groups(reader) == ([], 0, None)
+    assert read_group_view(reader, "g", at_ms=NOW, range_s=900).state is None
 
 
 def test_a_sum_that_has_not_changed_lately_is_still_seen(sink: Sink, reader: PointReader) -> None:
@@ -91,29 +94,98 @@ def test_charts_are_bounded(sink: Sink, reader: PointReader) -> None:
     view = read_sums(reader, Selection(), now_ms=NOW, until_ms=None)
     (line,) = view.over_time.lines
     assert (len(line.times_ms) <= MAX_POINTS, line.last) == (True, 2999)
-    sink.write([point for number in range(30) for point in lag(NOW - 1, f"g{number:02}", number)])
-    lags = read_lag(reader, Selection(), now_ms=NOW)
-    assert [line.label for line in lags.drawn.lines] == [f"g{number}" for number in range(29, 9, -1)]
-    assert (len(lags.drawn.lines), lags.drawn.left_out, len(lags.groups)) == (MAX_LINES, 10, 30)
+    sink.write(Rounds().points(found(*(group(f"g{n:02}", (0, n), topic=f"t{n}") for n in range(30))), NOW - 1))
+    groups = read_groups_view(reader, at_ms=NOW, range_s=900)
+    assert [line.label for line in groups.drawn.lines] == [f"g{number}" for number in range(29, 9, -1)]
+    assert (len(groups.drawn.lines), groups.drawn.left_out, len(groups.states)) == (MAX_LINES, 10, 30)
 
 
 def test_a_silent_collector_leaves_the_last_lag(sink: Sink, reader: PointReader) -> None:
     """Nothing in the period: the last rounds' lag is in the table with its time, and nothing is drawn."""
-    sink.write(
-        [*lag(NOW - 120 * MINUTE, "old", 5), *lag(NOW - 60 * MINUTE, "g", 70), *lag(NOW - 60 * MINUTE - 1, "g", 9)]
-    )
-    view = read_lag(reader, Selection(range="15m"), now_ms=NOW)
-    assert [(row.group, row.lag) for row in view.groups] == [("g", 70)]
-    assert (view.as_of_ms, view.drawn.lines) == (NOW - 60 * MINUTE, ())
+    rounds = Rounds()
+    sink.write(rounds.points(found(group("old", (95, 100))), NOW - 120 * MINUTE))
+    sink.write(rounds.points(found(group("g", (30, 100))), NOW - 60 * MINUTE))
+    assert read_groups(reader) == ([("old", 5), ("g", 70)], 0, NOW - 60 * MINUTE)
 
 
 def test_one_group_by_partition(sink: Sink, reader: PointReader) -> None:
-    """A chosen group has a line and a row for each partition; the other groups stay in the list."""
-    sink.write([*lag(NOW - 2, "a", 6), *lag(NOW - 1, "a", 5), *lag(NOW - 1, "b", 7)])
-    view = read_lag(reader, Selection(group="a"), now_ms=NOW)
-    assert [(line.label, line.values) for line in view.drawn.lines] == [("t/0", [6, 5])]
-    assert [(row.partition, row.lag) for row in view.partitions] == [(0, 5)]
-    assert [row.group for row in view.groups] == ["b", "a"]
+    """A chosen group has a line and a row for each partition, and lines of its age and its rates."""
+    rounds = Rounds()
+    for ago in range(60, 0, -1):
+        sink.write(rounds.points(found(group("a", (0, 100 - ago), (3, 3))), NOW - ago * 1000))
+    view = read_group_view(reader, "a", at_ms=NOW, range_s=900)
+    assert view.state is not None
+    assert [(one.name, one.lag) for one in view.state.partitions] == [("orders/0", 99), ("orders/1", 0)]
+    assert {line.label: line.last for line in view.by_partition.lines} == {"orders/0": 99, "orders/1": 0}
+    assert (view.total.last, view.rates[0].last, view.rates[1].last) == (99, 1.0, 0.0)
+    assert view.seconds.last == pytest.approx(59, abs=1)
+
+
+def test_thousands_of_groups_and_partitions_are_read_in_part(sink: Sink, reader: PointReader) -> None:
+    """The table has all of them; lines are read and drawn of the worst only."""
+    many = (group(f"g{number:04}", (0, number), topic=f"t{number}") for number in range(TRENDS + 1))
+    wide = group("wide", *((0, number + 1000) for number in range(LINES + 30)), topic="wide")
+    sink.write(Rounds().points(found(*many, wide), NOW - 1000))
+    view = read_groups_view(reader, at_ms=NOW, range_s=900)
+    assert (len(view.states), len(view.trends), view.states[0].group) == (TRENDS + 2, WORST, "wide")
+    one = read_group_view(reader, "wide", at_ms=NOW, range_s=900)
+    assert one.state is not None
+    assert len(one.state.partitions) == LINES + 30
+    assert (len(one.by_partition.lines), one.by_partition.left_out) == (LINES, 30)
+    assert one.by_partition.lines[0].label == f"wide/{LINES + 29}"
+
+
+def test_the_pipeline_is_told_hop_by_hop(sink: Sink, reader: PointReader) -> None:
+    """What instances report to, what the aggregator and the shipper have not read, the newest sum."""
+    rounds = Rounds()
+    for ago in range(60, 0, -2):
+        came = min(100, 130 - ago)
+        own = group("tallystream-aggregator", (came - 5, came), topic="metrics", members=0)
+        shipper = group("tallystream-shipper", (7, 7), topic="metrics-agg", members=0)
+        sink.write(rounds.points(found(own, shipper), NOW - ago * 1000))
+    sink.write([counted(1, NOW - 4000)])
+    view = read_groups_view(reader, at_ms=NOW, range_s=900)
+    found_hops, delays = read_pipeline(reader, view, at_ms=NOW, range_s=900)
+    assert [(hop.name, hop.delay) for hop in found_hops] == [
+        ("instance → metrics", "30 s ago"),
+        ("metrics → sums", "33 s"),
+        ("sums → store", "0 s"),
+        ("store → page", "4 s ago"),
+    ]
+    assert [line.label for line in delays.lines] == ["metrics → sums", "sums → store"]
+
+
+def test_what_was_processed_twice_is_told_from_positions(sink: Sink, reader: PointReader) -> None:
+    """Everything processed less the offsets covered; without positions nothing is said."""
+    sink.write([counted(120, NOW - 2000, "done"), counted(125, NOW - 1000, "done")])
+    view = read_sums(reader, Selection(view="twice", metric="done"), now_ms=NOW, until_ms=None)
+    assert read_twice(reader, view, Selection(), now_ms=NOW) is None
+    for partition, (start, position) in enumerate([(10, 60), (0, 65)]):
+        tags = {"app": "orders", "metric_type": "position", "topic": "t", "partition": str(partition)}
+        fields = {"start": start, "position": position, "instances": 1, "lives": 1}
+        sink.write([Point("position", tags, fields, NOW - 3000)])
+    view = read_sums(reader, Selection(view="twice", metric="done"), now_ms=NOW, until_ms=None)
+    twice = read_twice(reader, view, Selection(), now_ms=NOW)
+    assert twice is not None
+    assert (twice.processed, twice.covered, twice.number) == (125, 115, 10)
+    assert (twice.over_time.times_ms[-2:], twice.over_time.values[-2:]) == ([NOW - 2000, NOW - 1000], [5, 10])
+    assert [(one.partition, one.count) for one in twice.partitions] == [("0", 50), ("1", 65)]
+
+
+def test_instances_and_restarts_stand_beside_the_sum(sink: Sink, reader: PointReader) -> None:
+    """A line for each living instance where the shipper writes rows, and the events of the app in the period."""
+    sink.write([counted(30, NOW - 5000)])
+    for instance, count in (("orders-1", 20), ("orders-2", 10)):
+        tags = {"app": "orders", "metric_type": "counter", "instance": instance}
+        sink.write([Point("instance:records", tags, {"count": count}, NOW - 5000)])
+    for app in ("orders", "other"):
+        event = {"app": app, "kind": "restart", "instance": f"{app}-1"}
+        sink.write([Point("tallystream.events", event, {"text": f"restart: {app}-1"}, NOW - 7000)])
+    view = read_sums(reader, Selection(), now_ms=NOW, until_ms=None)
+    assert [(line.label, line.last) for line in view.by_instance.lines] == [("orders-1", 20), ("orders-2", 10)]
+    assert [(event.ts_ms, event.kind, event.text) for event in view.events] == [
+        (NOW - 7000, "restart", "restart: orders-1")
+    ]
 
 
 def test_events_single_instances_and_the_system_itself_stand_back(sink: Sink, reader: PointReader) -> None:

@@ -9,11 +9,11 @@ import pytest
 
 from tallystream.dashboards import units
 from tallystream.dashboards.lag.drain import Between
-from tallystream.dashboards.lag.evaluate import GroupState
 from tallystream.dashboards.lag.seconds import Exact
+from tallystream.dashboards.lag.state import GroupState
 from tallystream.dashboards.lag.verdict import Judgement, Verdict
+from tallystream.dashboards.lag.wording import lag_range, why
 from tallystream.dashboards.page import tables
-from tallystream.dashboards.page.lags import GroupRow
 from tallystream.dashboards.page.lines import Line
 from tallystream.dashboards.page.selection import Selection, options, parse, refresh_every
 from tallystream.dashboards.page.sums import SumRow
@@ -70,14 +70,21 @@ def test_the_clock_shows_the_date_when_it_is_not_today() -> None:
 
 def test_an_address_leads_back_to_what_it_was_made_from() -> None:
     """What the page shows survives the trip through its address."""
-    chosen = Selection(app="my app", metric="a.b", group="g&h", range="6h")
-    assert parse(chosen.params()) == chosen
+    for chosen in (
+        Selection(view="metrics", app="my app", metric="a.b", range="6h"),
+        Selection(view="groups", group="g&h", at="2026-11-20T03:12"),
+        Selection(view="pipeline", range="7d", at="2026-11-20T03:12:30"),
+        Selection(view="twice", app="x"),
+    ):
+        assert parse(chosen.params()) == chosen
     assert parse(Selection().params()) == Selection()
 
 
 def test_a_bad_address_falls_back() -> None:
-    """An unknown range or an empty name is no error page."""
-    assert parse({"range": "eternity", "app": ""}) == Selection()
+    """An unknown range, view or moment, or an empty name, is no error page; an app alone means the metrics."""
+    assert parse({"range": "eternity", "app": "", "view": "x", "at": "noon"}) == Selection()
+    assert parse({"app": "orders"}).view == "metrics"
+    assert parse({"at": "2026-11-20T12:00+02:00"}).at_ms == 1_795_168_800_000
 
 
 def test_a_link_may_come_before_its_data() -> None:
@@ -91,32 +98,48 @@ def test_long_periods_refresh_slowly() -> None:
     assert (refresh_every(2, 900), refresh_every(2, 86_400), refresh_every(60, 86_400)) == (2, 48, 60)
 
 
-def group(lag: int | None, *, unknown: int = 0, gone: bool = False) -> GroupRow:
-    return GroupRow("g", "consumer", lag, lag, 4, unknown, 1000, gone, Line("g", [0, 1000], [8, lag]))
-
-
-def state(verdict: Verdict = Verdict.OK) -> GroupState:
-    return GroupState("g", 3, Exact(75), None, Between(60, None), Judgement(verdict, "It stands."), (), 1000)
+def state(lag: int | None = 3, verdict: Verdict = Verdict.OK, **known: object) -> GroupState:
+    judged = Judgement(verdict, "It stands.")
+    return GroupState("g", lag, Exact(75), None, Between(60, None), judged, (), 1000, count=4, **known)  # type: ignore[arg-type]
 
 
 def test_the_reason_says_what_a_number_hides() -> None:
-    """The verdict's reason; a group that is gone or known only in part says so."""
-    assert tables.why(group(3), state()) == "It stands."
-    assert tables.why(group(3, unknown=1), state()) == "Nothing committed in 1 of 4 partitions. It stands."
-    assert tables.why(group(3, gone=True), state()).startswith("It is no longer on the broker")
+    """The verdict's reason; a group that is known only in part, or whose clocks are off, says so."""
+    assert why(state()) == "It stands."
+    assert why(state(unknown=1, unread=40)) == (
+        "It stands. Nothing valid is committed in 1 of 4 partitions, which hold 40 records."
+    )
+    assert why(state(told_skew_ms=37_000)).startswith("It stands. Timestamps are 37 s ahead")
+
+
+def test_a_lag_that_is_known_in_part_is_a_bound() -> None:
+    """A sum over the partitions that are known is at least that; nothing known is no number."""
+    assert (lag_range(state(4421)), lag_range(state(4421, unread=9)), lag_range(state(None))) == (
+        "4,421",
+        "≥ 4,421",
+        units.NOTHING,
+    )
 
 
 def test_the_table_of_groups_has_words_and_exact_numbers() -> None:
     """Verdict, age and time to drain beside the lag; an unknown lag is an empty cell, and makes no float of another."""
-    table = tables.groups([group(2**53 + 1), group(None)], {"g": state(Verdict.ERR)}, str)
+    trends = {"g": Line("g", [0, 1000], [8, 3])}
+    table = tables.groups([state(2**53 + 1, Verdict.ERR), state(None, gone=True)], trends, str, now_ms=2000)
     assert table["Lag"][0] == 2**53 + 1
     assert table["Lag"].isna().tolist() == [False, True]
     assert table.loc[0, ["Verdict", "Age", "Through in"]].tolist() == [["ERR"], "1 min 15 s", "1 min or never"]
+    assert table["Verdict"][1] == ["GONE"]
+
+
+def test_since_when_is_said_from_a_minute_on() -> None:
+    """A verdict that has just changed needs no duration."""
+    assert tables.since(state(since_ms=0), 59_000) == ""
+    assert tables.since(state(since_ms=0), 200_000) == " for 3 min 20 s"
 
 
 def test_tables_without_rows_keep_their_columns() -> None:
     """A group that a link names and nobody knows has an empty table, not an error."""
-    assert tables.partitions([], None, str).columns.tolist()[:4] == ["Topic", "Partition", "Verdict", "Lag"]
+    assert tables.partitions([], str).columns.tolist()[:4] == ["Topic", "Partition", "Verdict", "Lag"]
 
 
 def test_the_table_of_sums_is_exact() -> None:

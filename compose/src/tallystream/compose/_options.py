@@ -14,6 +14,8 @@ from tallystream.reporter.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from tallystream.dashboards.lag.verdict import Rules
+
 KAFKA_ENV = "TALLYSTREAM_KAFKA_"
 """TALLYSTREAM_KAFKA_SASL_PASSWORD is the option sasl.password: for what must not be on a command line."""
 
@@ -59,6 +61,13 @@ NoOwnMetrics = Annotated[
         envvar="TALLYSTREAM_NO_OWN_METRICS",
     ),
 ]
+Window = Annotated[float | None, typer.Option(help="Seconds of the sliding window of the verdict; 120.")]
+StopAfter = Annotated[
+    float | None, typer.Option(help="Seconds without progress that make STALL or STOP; half the window.")
+]
+AllowedLag = Annotated[int | None, typer.Option(help="A lag of so many records counts as none; 0.")]
+WarnAge = Annotated[float | None, typer.Option(help="WARN when the oldest unconsumed record is older, seconds.")]
+ErrAge = Annotated[float | None, typer.Option(help="ERR when the oldest unconsumed record is older, seconds.")]
 Data = Annotated[Path, typer.Option(help="The folder with all data of the local system.", file_okay=False)]
 
 
@@ -71,6 +80,27 @@ class WithDefault(TyperGroup):
             args = ["show", *args]
         parsed: list[str] = super().parse_args(ctx, args)
         return parsed
+
+
+def rules(
+    window: float | None,
+    stop_after: float | None,
+    allowed_lag: int | None,
+    warn_age: float | None,
+    err_age: float | None,
+) -> Rules | None:
+    """Return the rules of a verdict; None where nothing of them was said."""
+    from tallystream.dashboards.lag.verdict import Rules
+
+    said = {
+        "window_s": window,
+        "stop_after_s": stop_after,
+        "allowed_lag": allowed_lag,
+        "warn_age_s": warn_age,
+        "err_age_s": err_age,
+    }
+    given = {name: value for name, value in said.items() if value is not None}
+    return Rules(**given) if given else None  # type: ignore[arg-type]  # each has its own type
 
 
 def moment(option: str, text: str) -> int:

@@ -22,9 +22,14 @@ def number(value: float | None) -> str:
     return f"{value:,.2f}" if abs(value) >= 0.1 else f"{value:.3g}"
 
 
+def rate(value: float | None) -> str:
+    """Return a rate's number, without its unit."""
+    return NOTHING if value is None else number(round(value, 1))
+
+
 def per_second(value: float | None) -> str:
     """Return a rate."""
-    return NOTHING if value is None else f"{number(round(value, 1))}/s"
+    return NOTHING if value is None else f"{rate(value)}/s"
 
 
 def duration(seconds: float) -> str:

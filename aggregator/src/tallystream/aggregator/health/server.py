@@ -34,13 +34,22 @@ def verdict(reason: str | None, **known: Any) -> Answer:
 class HealthServer:
     """Answers GET and HEAD on `paths`, from its making to `close`. A `port` of 0 takes a free one.
 
+    `other` answers, or returns None, for what is in no path: it gets the path as it was asked for, query and all.
+
     Raises:
         ConfigError: the address can't be listened on.
     """
 
-    def __init__(self, paths: Mapping[str, Callable[[], Answer]], *, address: str = "127.0.0.1", port: int) -> None:
+    def __init__(
+        self,
+        paths: Mapping[str, Callable[[], Answer]],
+        *,
+        address: str = "127.0.0.1",
+        port: int,
+        other: Callable[[str], Answer | None] = lambda _: None,
+    ) -> None:
         try:
-            self._server = _Server((address, port), _handler(paths))
+            self._server = _Server((address, port), _handler(paths, other))
         except (OSError, OverflowError) as error:
             where = ConfigError(
                 "--http-port", port, f"{address} can't be listened on ({error}): give another one, or 0"
@@ -68,7 +77,9 @@ class _Server(ThreadingHTTPServer):
         log.log(level, "a request of %s failed", client_address, exc_info=error)
 
 
-def _handler(paths: Mapping[str, Callable[[], Answer]]) -> type[BaseHTTPRequestHandler]:
+def _handler(
+    paths: Mapping[str, Callable[[], Answer]], other: Callable[[str], Answer | None]
+) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = 10.0
         server_version, sys_version = "tallystream", ""
@@ -76,7 +87,8 @@ def _handler(paths: Mapping[str, Callable[[], Answer]]) -> type[BaseHTTPRequestH
         def do_GET(self) -> None:
             """Answer."""
             make = paths.get(self.path.partition("?")[0])
-            answer = Answer(404, "text/plain", f"there are {', '.join(sorted(paths))}\n") if make is None else make()
+            missing = Answer(404, "text/plain", f"there are {', '.join(sorted(paths))}\n")
+            answer = make() if make is not None else other(self.path) or missing
             body = answer.body.encode()
             self.send_response(answer.status)
             self.send_header("Content-Type", answer.content_type)

@@ -77,6 +77,13 @@ class Sink(Protocol):
         """Flush and release what is held; safe to call again."""
 
 
+class Thinnable(Protocol):
+    """A store in which a span of a measurement can be deleted; every call may raise SinkUnavailableError."""
+
+    def delete(self, measurement: str, *, start_ms: int, end_ms: int) -> None:
+        """Delete the points of every series of `measurement` with start_ms <= time < end_ms; safe to call again."""
+
+
 class PointReader(Protocol):
     """A store that the page can read. Every call may raise SinkUnavailableError."""
 

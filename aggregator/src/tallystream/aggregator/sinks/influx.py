@@ -72,6 +72,23 @@ class InfluxStore:
             self._write(good[at : at + BATCH])
         self._reject([point for point in points if not _finite(point)], "a field is not a finite number")
 
+    def delete(self, measurement: str, *, start_ms: int, end_ms: int) -> None:
+        """Delete a span of a measurement.
+
+        Raises:
+            ConfigError: the token, the organization or the bucket is wrong.
+            SinkUnavailableError: the server does not answer or is overloaded.
+        """
+        # InfluxDB's end is inclusive.
+        start, stop = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (start_ms, end_ms - 1))
+        predicate = f"_measurement={_text(encode_name(measurement))}"
+        try:
+            self._client.delete_api().delete(start, stop, predicate, bucket=self._bucket, org=self._org)
+        except ApiException as error:
+            raise self._error(error) or TallystreamError(f"InfluxDB {self._url}: {_reason(error)}") from error
+        except (HTTPError, OSError) as error:
+            raise self._unavailable(error) from error
+
     def flush(self) -> None:
         """Return at once: `write` is synchronous."""
 

@@ -33,6 +33,7 @@ ON CONFLICT (series, ts) DO UPDATE SET fields = json_patch(fields, excluded.fiel
 """
 # Each series' old points lie together: without the first condition every point would be looked at.
 _OLD_POINTS = "DELETE FROM points WHERE series IN (SELECT id FROM series) AND ts < ?"
+_SPAN = "DELETE FROM points WHERE series IN (SELECT id FROM series WHERE measurement = ?) AND ts >= ? AND ts < ?"
 _EMPTY_SERIES = "DELETE FROM series WHERE NOT EXISTS (SELECT 1 FROM points WHERE points.series = series.id)"
 
 
@@ -79,6 +80,18 @@ class LocalStore:
             SinkUnavailableError: another process holds the file too long, or the disk is full.
         """
         self._write(points, sweep=self._clock() - self._swept_ms >= SWEEP_EVERY_MS)
+
+    def delete(self, measurement: str, *, start_ms: int, end_ms: int) -> None:
+        """Delete a span of a measurement; nothing where there is no store yet.
+
+        Raises:
+            ConfigError: as setup.
+            SinkUnavailableError: another process holds the file too long.
+        """
+        with said(self._path):
+            if self._connection is None:
+                self._connection = connect(self._path, make=True, busy_s=self._busy_s)
+            self._connection.execute(_SPAN, (measurement, start_ms, end_ms))
 
     def flush(self) -> None:
         """Return at once: `write` is durable when it returns."""

@@ -6,15 +6,16 @@ import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, Protocol, Self
 from urllib.parse import urlsplit
 
+from tallystream.aggregator.sinks.base import Sink, Thinnable
 from tallystream.reporter.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tallystream.aggregator.sinks.base import PointReader, Sink
+    from tallystream.aggregator.sinks.base import PointReader
 
 DAY_MS = 86_400_000
 REMEDY = "give local:PATH, as in local:./metrics.db, or influxdb:URL, as in influxdb:http://localhost:8086"
@@ -78,7 +79,11 @@ class StoreSettings:
         return f"{self.kind}:{self.where}"
 
 
-def open_sink(settings: StoreSettings) -> Sink:
+class Store(Sink, Thinnable, Protocol):
+    """A sink of which spans can be deleted: what every store is."""
+
+
+def open_sink(settings: StoreSettings) -> Store:
     """Return the sink of a store; nothing is connected until its first use."""
     if settings.kind == "local":
         from tallystream.aggregator.sinks.local import LocalStore

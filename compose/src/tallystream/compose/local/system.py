@@ -154,7 +154,7 @@ class LocalSystem:
         components: list[Component] = [
             Broker(self._broker),
             self._command("aggregate", *servers, *trigger, "--checkpoint", str(data / "aggregate")),
-            self._command("ship", *servers, *trigger, *store, "--checkpoint", str(data / "ship")),
+            self._command("ship", *servers, *trigger, *store, "--rows", "--checkpoint", str(data / "ship")),
         ]
         if self._settings.page:
             every = ("--interval", str(self._settings.lag_interval_s))

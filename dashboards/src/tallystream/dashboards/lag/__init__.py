@@ -15,7 +15,6 @@ from tallystream.dashboards.lag.model import (
     Progress,
     Total,
     partition_lag,
-    points,
 )
 
 __all__ = [
@@ -28,5 +27,4 @@ __all__ = [
     "Progress",
     "Total",
     "partition_lag",
-    "points",
 ]

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
@@ -26,6 +26,7 @@ Place = tuple[str, int]
 """A topic and a partition."""
 
 EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
+NEWEST = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
 
 GROUPS_AT_ONCE = 200
 """Kafka's client asks for the offsets of one group a request; so many requests are under way at once."""
@@ -42,10 +43,18 @@ class StoppedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one round found. `problems` says in sentences, sorted, which groups or partitions could not be read."""
+    """What one round found.
+
+    `problems` says in sentences, sorted, which groups or partitions could not be read. `names` are all watched groups
+    that there are, those without an offset among them; `places` has start and end of every partition that was asked
+    for, `unread` those that could not be read this time.
+    """
 
     groups: tuple[GroupLag, ...]
     problems: tuple[str, ...] = ()
+    names: frozenset[str] = frozenset()
+    places: Mapping[Place, tuple[int, int]] = field(default_factory=dict)
+    unread: frozenset[Place] = frozenset()
 
 
 class Asker:
@@ -56,32 +65,55 @@ class Asker:
         self._timeout = timeout
         self._stopping = stopping
 
-    def ask(self, patterns: Patterns) -> Round:
+    def ask(self, patterns: Patterns, ledger: Mapping[str, Mapping[Place, int]] | None = None) -> Round:
         """Return the lag of every group that `patterns` match. A group that fails costs only itself.
+
+        `ledger` has further offsets by group, of queries that commit none, or later than they write them down.
 
         Raises:
             BrokerAwayError: no broker answered.
             StoppedError: `stopping` became true.
         """
         problems: set[str] = set()
-        names = self._groups(patterns, problems)
-        members = self._members(names, problems)
-        committed = self._committed(names, problems)
+        listed = self._groups(patterns, problems)
+        written = {name: offsets for name, offsets in (ledger or {}).items() if patterns.match(name)}
+        described = self._described(listed, problems)
+        committed = _ahead(self._committed(listed, problems), written)
         topics = {
             topic
-            for places in (*(own for each in members.values() for own in each), *committed.values())
+            for places in (*(own for each in described.values() for own in each.assigned), *committed.values())
             for topic, _ in places
         }
         partitions = self._partitions(topics, problems)
         places = [(topic, partition) for topic, ids in partitions.items() for partition in ids]
         start = self._offsets(places, EARLIEST, problems)
         end = self._offsets(places, LATEST, problems)
+        known = {place: (start[place], end[place]) for place in places if place in start and place in end}
         groups = (
-            _group_lag(name, members.get(name), committed[name], partitions=partitions, start=start, end=end)
-            for name in names
+            _group_lag(name, described.get(name), committed[name], partitions=partitions, known=known)
+            for name in sorted({*listed, *written})
             if name in committed
         )
-        return Round(tuple(group for group in groups if group.partitions), tuple(sorted(problems)))
+        return Round(
+            tuple(group for group in groups if group.partitions),
+            tuple(sorted(problems)),
+            frozenset({*listed, *written}),
+            known,
+            frozenset(place for place in places if place not in known),
+        )
+
+    def newest(self, places: Iterable[Place]) -> dict[Place, tuple[int, int]]:
+        """Return the offset and the timestamp (epoch ms) of the record with the highest timestamp of each partition.
+
+        Partitions without a record, and those that can't be asked, are not there.
+
+        Raises:
+            StoppedError: `stopping` became true.
+        """
+        wanted = {TopicPartition(topic, partition): NEWEST for topic, partition in places}
+        answers = self._wait(self._admin.list_offsets(wanted, request_timeout=self._timeout)) if wanted else {}
+        found = ((at, info) for at, info in _good(answers, "newest of", set()) if info.offset >= 0)
+        return {(at.topic, at.partition): (info.offset, info.timestamp) for at, info in found if info.timestamp > 0}
 
     def _groups(self, patterns: Patterns, problems: set[str]) -> list[str]:
         try:
@@ -93,13 +125,16 @@ class Asker:
         problems.update(f"listing groups: {_reason(error)}" for error in listed.errors or ())
         return sorted(group.group_id for group in listed.valid if patterns.match(group.group_id))
 
-    def _members(self, groups: list[str], problems: set[str]) -> dict[str, list[set[Place]]]:
+    def _described(self, groups: list[str], problems: set[str]) -> dict[str, _Described]:
         """What each member of each group has in hand: so a partition without any commit is known, too."""
         if not groups:
             return {}
         answers = self._wait(self._admin.describe_consumer_groups(groups, request_timeout=self._timeout))
         return {
-            group: [{(at.topic, at.partition) for at in member.assignment.topic_partitions} for member in found.members]
+            group: _Described(
+                [{(at.topic, at.partition) for at in member.assignment.topic_partitions} for member in found.members],
+                _word(found.state.name),
+            )
             for group, found in _good(answers, "members of the group", problems)
         }
 
@@ -155,25 +190,47 @@ def _good(answers: Mapping[K, Future[Any]], what: str, problems: set[str]) -> It
                 problems.add(f"{what} {name}: {_reason(error)}")
 
 
+class _Described(NamedTuple):
+    assigned: list[set[Place]]
+    state: str
+
+
+def _word(name: str) -> str:
+    """Return a group's state as Kafka's own tools write it: STABLE is Stable."""
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
+def _ahead(
+    committed: dict[str, dict[Place, int]], written: Mapping[str, Mapping[Place, int]]
+) -> dict[str, dict[Place, int]]:
+    """Return the offsets of both sources: the further one of each partition."""
+    for group, offsets in written.items():
+        own = committed.setdefault(group, {})
+        for place, offset in offsets.items():
+            own[place] = max(offset, own.get(place, 0))
+    return committed
+
+
 def _group_lag(
     group: str,
-    members: list[set[Place]] | None,
+    described: _Described | None,
     committed: Mapping[Place, int],
     *,
     partitions: Mapping[str, list[int]],
-    start: Mapping[Place, int],
-    end: Mapping[Place, int],
+    known: Mapping[Place, tuple[int, int]],
 ) -> GroupLag:
-    assigned: set[Place] = set().union(*(members or ()))
+    assigned: set[Place] = set().union(*(described.assigned if described else ()))
     topics = sorted({topic for topic, _ in assigned} | {topic for topic, _ in committed})
     places = ((topic, partition) for topic in topics for partition in partitions.get(topic, ()))
-    found = (place for place in places if place in start and place in end)
     return GroupLag(
         group,
         tuple(
-            partition_lag(*place, start=start[place], end=end[place], committed=committed.get(place)) for place in found
+            partition_lag(*place, start=known[place][0], end=known[place][1], committed=committed.get(place))
+            for place in places
+            if place in known
         ),
-        None if members is None else len(members),
+        None if described is None else len(described.assigned),
+        "" if described is None else described.state,
     )
 
 

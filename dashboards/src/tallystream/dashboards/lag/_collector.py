@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 from tallystream.aggregator.sinks.base import SinkUnavailableError
 from tallystream.dashboards.lag._ask import BrokerAwayError
+from tallystream.dashboards.lag._recorder import Recorder
 from tallystream.dashboards.lag._unwritten import Unwritten
-from tallystream.dashboards.lag.model import points
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tallystream.aggregator.sinks.base import Sink
-    from tallystream.dashboards.lag._ask import Round
-    from tallystream.dashboards.lag._patterns import Patterns
+    from tallystream.dashboards.lag._watch import Watched
 
 log = logging.getLogger(__name__)
 
@@ -24,19 +23,25 @@ class Collector:
     """Runs rounds and counts them. What is away is said once when it goes, and once when it comes back.
 
     Args:
-        ask: returns what the broker says; raises BrokerAwayError.
+        watch: looks once at every group; raises BrokerAwayError.
         sink: where the points go.
-        patterns: the groups to watch.
-        clock: epoch seconds: the time of a round's points.
+        publish: takes the groups of each round, worst first.
+        tidy: is called after each round that went through; raises SinkUnavailableError.
     """
 
     def __init__(
-        self, ask: Callable[[Patterns], Round], sink: Sink, patterns: Patterns, *, clock: Callable[[], float]
+        self,
+        watch: Callable[[], Watched],
+        sink: Sink,
+        *,
+        publish: Callable[[Watched], None] = lambda _: None,
+        tidy: Callable[[], None] = lambda: None,
     ) -> None:
-        self._ask = ask
+        self._watch = watch
         self._sink = sink
-        self._patterns = patterns
-        self._clock = clock
+        self._publish = publish
+        self._tidy = tidy
+        self._recorder = Recorder()
         self._set_up = False
         self._unwritten = Unwritten()
         self._broker = _Away("the broker")
@@ -70,9 +75,8 @@ class Collector:
         )
 
     def _ask_broker(self) -> bool:
-        now = self._clock()
         try:
-            found = self._ask(self._patterns)
+            found = self._watch()
         except BrokerAwayError as error:
             self._broker.failed(error)
             return False
@@ -80,7 +84,10 @@ class Collector:
         if found.problems != self._problems:
             self._problems = found.problems
             log.warning("not read: %s", "; ".join(found.problems) or "nothing any more, all groups are read again")
-        self._unwritten.add(points(found.groups, round(now * 1000)))
+        self._unwritten.add(
+            self._recorder.round(found.states, found.places, found.ts_ms, took_s=found.took_s, problems=found.problems)
+        )
+        self._publish(found)
         return True
 
     def _write(self) -> bool:
@@ -89,6 +96,7 @@ class Collector:
                 self._sink.setup()
                 self._set_up = True
             self.points_written += self._unwritten.write_to(self._sink)
+            self._tidy()
         except SinkUnavailableError as error:
             self._store.failed(error)
             return False

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,18 +14,28 @@ from confluent_kafka.admin import AdminClient
 
 from tallystream.aggregator.lease import GROUP as LEASE
 from tallystream.aggregator.sinks.base import SinkUnavailableError
-from tallystream.aggregator.sinks.stores import StoreSettings, open_sink
+from tallystream.aggregator.sinks.stores import StoreSettings, open_reader, open_sink
+from tallystream.aggregator.topics import Topics
 from tallystream.dashboards.lag._ask import Asker, StoppedError
 from tallystream.dashboards.lag._collector import Collector
+from tallystream.dashboards.lag._ledgers import Ledgers
 from tallystream.dashboards.lag._patterns import Patterns
+from tallystream.dashboards.lag._probe import Prober
 from tallystream.dashboards.lag._schedule import next_round
+from tallystream.dashboards.lag._serve import Served, serve
 from tallystream.dashboards.lag._stop import stop_on_signals
+from tallystream.dashboards.lag._thin import Thinner
+from tallystream.dashboards.lag._watch import Watch
+from tallystream.dashboards.lag.verdict import Rules
 from tallystream.reporter.errors import ConfigError
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Mapping
     from pathlib import Path
+
+    from tallystream.aggregator.sinks.base import PointReader
+    from tallystream.aggregator.sinks.stores import Store
 
 __all__ = ["CollectSettings", "run"]
 
@@ -41,9 +53,15 @@ class CollectSettings:
     Args:
         store: where the points go.
         bootstrap_servers: the brokers, `host:port,…`.
+        topic_prefix: goes before the name of the ledger's topic, and of Tallystream's own groups.
         interval: seconds between rounds, 1 to 60.
         include: shell patterns of the group names to watch.
         exclude: shell patterns of the group names to leave out; an exclusion beats an inclusion.
+        rules: how strict to be.
+        record_timestamps: read the oldest unconsumed record of each lagging partition for its timestamp.
+        full_hours: history older than that keeps one round in five minutes; 0 keeps every round.
+        http_port: serve `/metrics`, `/v1/groups`, `/healthz` and `/readyz`; 0 takes a free one, None serves nothing.
+        http_address: the address to serve them on; they have no password.
         options: librdkafka options, passed through; they may hold secrets and are never shown.
         ready_file: a file that is made as soon as a round has gone through to the store.
 
@@ -53,9 +71,15 @@ class CollectSettings:
 
     store: StoreSettings
     bootstrap_servers: str = "localhost:9092"
+    topic_prefix: str = ""
     interval: float = 2.0
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
+    rules: Rules = field(default_factory=Rules)
+    record_timestamps: bool = False
+    full_hours: float = 24.0
+    http_port: int | None = None
+    http_address: str = "127.0.0.1"
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     ready_file: Path | None = None
 
@@ -64,6 +88,9 @@ class CollectSettings:
             raise ConfigError("--interval", self.interval, "give seconds from 1 to 60")
         if not self.include:
             raise ConfigError("--include", self.include, 'give at least one pattern, such as "*"')
+        if not 0 <= self.full_hours < math.inf:
+            raise ConfigError("--full-hours", self.full_hours, "give hours, 0 to keep every round")
+        self.rules.check()
 
 
 def watched(settings: CollectSettings) -> Patterns:
@@ -80,35 +107,72 @@ def run(settings: CollectSettings) -> int:
     Raises:
         ConfigError: a Kafka option or the store's settings can't work.
     """
-    admin = _admin(settings)
-    sink = open_sink(settings.store)
-    try:
-        with stop_on_signals() as stop:
-            asker = Asker(admin, timeout=REQUEST_S, stopping=stop.is_set)
-            collector = Collector(asker.ask, sink, watched(settings), clock=time.time)
-            _loop(collector, settings, stop)
-            log.info("stopped: %s", collector.summary())
-    finally:
-        try:
-            sink.close()
-        except SinkUnavailableError as error:
-            log.warning("the store was away at the end: %s", error)
+    with ExitStack() as stack:
+        admin = _admin(settings)
+        sink = open_sink(settings.store)
+        stack.callback(_close, sink)
+        reader = open_reader(settings.store)
+        stack.callback(reader.close)
+        stop = stack.enter_context(stop_on_signals())
+        kafka = _kafka(settings)
+        ledgers = Ledgers(Topics(settings.topic_prefix).ledger, kafka, prefix=settings.topic_prefix)
+        stack.callback(ledgers.close)
+        asker = Asker(admin, timeout=REQUEST_S, stopping=stop.is_set)
+        prober = Prober(kafka, seconds=settings.interval / 2, stopping=stop.is_set)
+        watch = Watch(
+            asker,
+            watched(settings),
+            settings.rules,
+            clock=time.time,
+            ledger=ledgers.offsets,
+            probe=prober.probe if settings.record_timestamps else None,
+        )
+        # Without the right to read, which writing does not need, nothing can be remembered or thinned.
+        full_ms = round(settings.full_hours * 3_600_000) if _remember(watch, reader) else 0
+        thinner = Thinner(sink, reader, full_ms=full_ms, clock=lambda: round(time.time() * 1000))
+        served = stack.enter_context(serve(settings))
+        collector = Collector(watch.look, sink, publish=served.publish, tidy=thinner.thin)
+        _loop(collector, settings, stop, served)
+        log.info("stopped: %s", collector.summary())
     return 0
 
 
-def _loop(collector: Collector, settings: CollectSettings, stop: threading.Event) -> None:
+def _remember(watch: Watch, reader: PointReader) -> bool:
+    try:
+        watch.remember(reader)
+    except SinkUnavailableError as error:
+        log.warning("the store is away, so the history begins now: %s", error)
+    except ConfigError as error:
+        log.warning("the store may not be read, so the history begins now and is not thinned out: %s", error)
+        return False
+    return True
+
+
+def _close(sink: Store) -> None:
+    try:
+        sink.close()
+    except SinkUnavailableError as error:
+        log.warning("the store was away at the end: %s", error)
+
+
+def _loop(collector: Collector, settings: CollectSettings, stop: threading.Event, served: Served) -> None:
     ready, due = settings.ready_file, time.monotonic()
     while not stop.is_set():
         try:
             through = collector.round()
         except StoppedError:
             return
+        served.finished(through=through)
         if through and ready is not None:
             ready.touch()
             ready = None
         due, missed = next_round(due, settings.interval, time.monotonic())
         collector.rounds_skipped += missed
         stop.wait(due - time.monotonic())
+
+
+def _kafka(settings: CollectSettings) -> dict[str, str]:
+    return {**settings.options, "bootstrap.servers": settings.bootstrap_servers}
 
 
 def _admin(settings: CollectSettings) -> AdminClient:

@@ -43,11 +43,18 @@ class Never:
 
 
 @dataclass(frozen=True, slots=True)
+class Steady:
+    """As much is consumed as is produced, within `STEADY` of it: there is always a little to do."""
+
+
+@dataclass(frozen=True, slots=True)
 class NotKnown:
     """Too little has been seen for a rate."""
 
 
-Drain = Drained | Between | Never | NotKnown
+Drain = Drained | Between | Never | Steady | NotKnown
+
+STEADY = 0.01
 
 
 def rates(looks: Sequence[Look]) -> Rates | None:
@@ -74,6 +81,8 @@ def drain(lag: int, seen: Sequence[Rates]) -> Drain:
     if not seen:
         return NotKnown()
     best, worst = max(one.net for one in seen), min(one.net for one in seen)
+    if all(one.produced > 0 and abs(one.net) <= STEADY * one.produced for one in seen):
+        return Steady()
     if best <= 0:
         return Never()
     return Between(lag / best, lag / worst if worst > 0 else None)

@@ -1,59 +1,38 @@
-"""Every group's state at one moment, worked out from the points that the collector keeps. Pure."""
+"""Every group's state at one moment, worked out from the points that the collector keeps of partitions. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_right
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tallystream.dashboards.lag.drain import Drain, NotKnown, Rates, add, drain, rates
-from tallystream.dashboards.lag.seconds import Observation, SecondsLag, seconds_lag, worst
-from tallystream.dashboards.lag.verdict import Judgement, Look, Rules, Verdict, judge, judge_group
+from tallystream.dashboards.lag.drain import Rates, rates
+from tallystream.dashboards.lag.seconds import AtLeast, Exact, Observation, SecondsLag, Zero, seconds_lag
+from tallystream.dashboards.lag.state import GroupState, PartitionState, group_state, partition_judgement
+from tallystream.dashboards.lag.verdict import HELD_MS, Judgement, Look, Rules, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from tallystream.aggregator.sinks.base import Series
+    from tallystream.aggregator.sinks.base import Field, Series
 
-FIELDS = ("committed", "end", "members")
+__all__ = ["FIELDS", "GroupState", "PartitionState", "evaluate"]
+
+FIELDS = ("committed", "end", "start", "members", "seconds", "bound", "verdict", "record_ms", "skew_ms")
 """The fields of the collector's points that are read."""
 
+THINNED_MS = 300_000
+"""Old history has one look in so long."""
 
-@dataclass(frozen=True, slots=True)
-class PartitionState:
-    """One partition of one group. `lag` is None where it is not known, `rates` where too little has been seen."""
-
-    topic: str
-    partition: int
-    lag: int | None
-    seconds: SecondsLag
-    rates: Rates | None
-    judgement: Judgement
-
-    @property
-    def name(self) -> str:
-        """Topic and partition, as in `orders/3`."""
-        return f"{self.topic}/{self.partition}"
-
-
-@dataclass(frozen=True, slots=True)
-class GroupState:
-    """One group: the sum of the lags that are known, the worst age, when it is through, and the verdict."""
-
-    group: str
-    lag: int | None
-    seconds: SecondsLag
-    rates: Rates | None
-    drain: Drain
-    judgement: Judgement
-    partitions: tuple[PartitionState, ...]
-    seen_ms: int
+Fields = dict[int, int]
+"""A field's values by their times."""
 
 
 def evaluate(series: Iterable[Series], *, now_ms: int, rules: Rules | None = None) -> list[GroupState]:
     """Return the state of every group at `now_ms`, worst verdict first, then most lag; what came later does not count.
 
-    `series` are the fields `committed`, `end` and `members` of the measurement `tallystream.lag`. How far they reach
-    back bounds how old a lag can be told: the verdict needs the window of the rules, the seconds all there is.
+    `series` are fields of the measurement `tallystream.lag`, of which `committed` and `end` are needed. Where the
+    history of the window has been thinned out, what was judged then stands.
     """
     rules = rules or Rules()
     partitions: dict[str, dict[tuple[str, int], dict[str, Series]]] = {}
@@ -61,78 +40,120 @@ def evaluate(series: Iterable[Series], *, now_ms: int, rules: Rules | None = Non
         place = (one.tags["topic"], int(one.tags["partition"]))
         partitions.setdefault(one.tags["group"], {}).setdefault(place, {})[one.field] = one
     found = [_group(group, places, now_ms, rules) for group, places in partitions.items()]
-    return sorted(
-        (one for one in found if one is not None), key=lambda one: (-one.judgement.verdict, -(one.lag or 0), one.group)
-    )
+    return worst_first(one for one in found if one is not None)
+
+
+def worst_first(states: Iterable[GroupState]) -> list[GroupState]:
+    """Return the groups in the order in which people on call want them."""
+    return sorted(states, key=lambda one: (-one.judgement.verdict, -(one.lag or 0), one.group))
+
+
+def halves(looks: Sequence[Look], now_ms: int, rules: Rules) -> tuple[Rates | None, ...]:
+    """Return the rates of the window and of its newer half: how far they differ is how far they can be trusted."""
+    spans = (rules.window_s, rules.window_s / 2)
+    return tuple(rates(_since(looks, now_ms - round(span_s * 1000))) for span_s in spans)
+
+
+def _since(looks: Sequence[Look], begin: int) -> list[Look]:
+    inside = [look for look in looks if look.ts_ms >= begin]
+    before = next((look for look in reversed(looks) if look.ts_ms < begin), None)
+    # What says nothing new is not kept, so what was seen just before still held then.
+    if before is not None and inside and inside[0].ts_ms - before.ts_ms <= HELD_MS:
+        inside.insert(0, replace(before, ts_ms=begin))
+    return inside
 
 
 def _group(
     group: str, places: Mapping[tuple[str, int], Mapping[str, Series]], now_ms: int, rules: Rules
 ) -> GroupState | None:
-    read = [(place, *_looks(fields, now_ms)) for place, fields in sorted(places.items())]
-    seen_ms = max((history[-1].ts_ms for _, history, _ in read if history), default=None)
+    read = [(place, fields, _points(fields.get("end"), now_ms)) for place, fields in sorted(places.items())]
+    seen_ms = max((max(ends) for _, _, ends in read if ends), default=None)
     if seen_ms is None:
         return None
-    states, halves = [], []
-    for (topic, number), history, looks in read:
-        # What the group's newer rounds no longer mention (a deleted topic) is history, no part of its state.
-        if not history or seen_ms - history[-1].ts_ms > rules.window_s * 1000:
-            continue
-        states.append(_partition(topic, number, history, looks, now_ms=now_ms, rules=rules))
-        halves.append(_halves(looks, now_ms, rules))
-    known = [state.lag for state in states if state.lag is not None]
-    lag = sum(known) if known else None
-    whole = [state.rates for state in states if state.rates is not None]
-    seen = [add([part for part in half if part is not None]) for half in zip(*halves, strict=True) if any(half)]
-    return GroupState(
-        group=group,
-        lag=lag,
-        seconds=worst([state.seconds for state in states]),
-        rates=add(whole) if whole else None,
-        drain=NotKnown() if lag is None else drain(lag, seen),
-        judgement=judge_group([(state.name, state.judgement) for state in states]),
-        partitions=tuple(sorted(states, key=lambda one: (-one.judgement.verdict, -(one.lag or 0), one.name))),
+    # What the group's newer rounds no longer mention (a deleted topic) is history, no part of its state.
+    current = [one for one in read if one[2] and seen_ms - max(one[2]) <= max(HELD_MS, rules.window_s * 1000)]
+    found = [_partition(place, fields, ends, now_ms=now_ms, rules=rules) for place, fields, ends in current]
+    members = [_last(fields.get("members"), now_ms) for _, fields, _ in current]
+    return group_state(
+        group,
+        [state for state, _ in found],
+        [half for _, half in found],
         seen_ms=seen_ms,
+        members=next((one for one in members if one is not None), None),
     )
 
 
 def _partition(
-    topic: str, number: int, history: Sequence[Observation], looks: Sequence[Look], *, now_ms: int, rules: Rules
-) -> PartitionState:
+    place: tuple[str, int], fields: Mapping[str, Series], ends: Fields, *, now_ms: int, rules: Rules
+) -> tuple[PartitionState, tuple[Rates | None, ...]]:
+    committed, members = (_points(fields.get(name), now_ms) for name in ("committed", "members"))
+    looks = [Look(ts, at, ends[ts], members.get(ts)) for ts, at in committed.items() if ts in ends]
+    seen_ms = max(ends)
     # A look of the newest round, or none: the commit of an earlier round is not true any more.
-    newest = looks[-1] if looks and looks[-1].ts_ms == history[-1].ts_ms else None
-    judgement = judge(looks, now_ms=now_ms, rules=rules)
-    if newest is None and history[-1].ts_ms >= now_ms - rules.window_s * 1000:
-        judgement = Judgement(Verdict.NOTFOUND, "The group has committed nothing here.")
-    elif newest is not None and newest.committed > newest.end:
-        judgement = Judgement(Verdict.NOTFOUND, "The committed offset is past the end: the topic was made anew.")
+    newest = looks[-1] if looks and looks[-1].ts_ms == seen_ms else None
+    at = newest.committed if newest else None
+    seconds = _told_age(fields, seen_ms, now_ms)
+    if seconds is None:
+        seconds = seconds_lag(at, [Observation(ts, end) for ts, end in ends.items()], now_ms=now_ms)
+    judgement = partition_judgement(looks if newest else [], seconds, now_ms=now_ms, rules=rules)
+    thinned = len(looks) >= 2 and looks[-1].ts_ms - looks[-2].ts_ms > HELD_MS
+    if thinned or now_ms - seen_ms > HELD_MS:
+        judgement = _as_judged(fields, seen_ms, now_ms)
     valid = newest is not None and newest.committed <= newest.end
-    return PartitionState(
-        topic=topic,
-        partition=number,
+    seen = halves(looks, now_ms, rules)
+    state = PartitionState(
+        topic=place[0],
+        partition=place[1],
         lag=newest.lag if newest is not None and valid else None,
-        seconds=seconds_lag(newest.committed if newest else None, history, now_ms=now_ms),
-        rates=rates(_window(looks, now_ms, rules.window_s)),
+        seconds=seconds,
+        rates=seen[0],
         judgement=judgement,
+        start=_at(fields.get("start"), seen_ms),
+        end=ends[seen_ms],
+        committed=at,
+        record_ms=_at(fields.get("record_ms"), seen_ms),
+        skew_ms=_at(fields.get("skew_ms"), seen_ms),
     )
+    return state, seen
 
 
-def _halves(looks: Sequence[Look], now_ms: int, rules: Rules) -> tuple[Rates | None, ...]:
-    """Return the rates of the window and of its newer half: how far they differ is how far they can be trusted."""
-    return rates(_window(looks, now_ms, rules.window_s)), rates(_window(looks, now_ms, rules.window_s / 2))
+def _told_age(fields: Mapping[str, Series], seen_ms: int, now_ms: int) -> SecondsLag | None:
+    """Return the age that the collector told with its last look, which has a longer memory, and grew older since."""
+    told, bound = (_value(fields.get(name), seen_ms) for name in ("seconds", "bound"))
+    if not isinstance(told, int | float):
+        return None
+    if told == 0 and not bound:
+        return Zero()
+    seconds = float(told) + (now_ms - seen_ms) / 1000
+    return AtLeast(seconds) if bound else Exact(seconds)
 
 
-def _window(looks: Sequence[Look], now_ms: int, window_s: float) -> list[Look]:
-    return [look for look in looks if look.ts_ms >= now_ms - window_s * 1000]
+def _as_judged(fields: Mapping[str, Series], seen_ms: int, now_ms: int) -> Judgement:
+    """Return what the collector judged at its last look, where that is all that is left of that time."""
+    ago_s, named = (now_ms - seen_ms) / 1000, str(_value(fields.get("verdict"), seen_ms))
+    if ago_s * 1000 > THINNED_MS + HELD_MS or named not in Verdict.__members__:
+        return Judgement(Verdict.NOTFOUND, f"Nothing was seen for {ago_s:.0f} s.")
+    return Judgement(Verdict[named], f"Judged {ago_s:.0f} s earlier; the history of that time is thinned out.")
 
 
-def _looks(fields: Mapping[str, Series], now_ms: int) -> tuple[list[Observation], list[Look]]:
-    ends, committed, members = (_points(fields.get(name), now_ms) for name in ("end", "committed", "members"))
-    history = [Observation(ts, end) for ts, end in ends.items()]
-    return history, [Look(ts, at, ends[ts], members.get(ts)) for ts, at in committed.items() if ts in ends]
+def _value(series: Series | None, ts_ms: int) -> Field | None:
+    if series is None or not series.times_ms:
+        return None
+    index = bisect_right(series.times_ms, ts_ms) - 1
+    return series.values[index] if index >= 0 and series.times_ms[index] == ts_ms else None
 
 
-def _points(series: Series | None, now_ms: int) -> dict[int, int]:
+def _points(series: Series | None, now_ms: int) -> Fields:
     if series is None:
         return {}
     return {ts: int(value) for ts, value in zip(series.times_ms, series.values, strict=True) if ts <= now_ms}
+
+
+def _last(series: Series | None, now_ms: int) -> int | None:
+    known = _points(series, now_ms)
+    return known[max(known)] if known else None
+
+
+def _at(series: Series | None, ts_ms: int) -> int | None:
+    value = _value(series, ts_ms)
+    return int(value) if isinstance(value, int | float) else None

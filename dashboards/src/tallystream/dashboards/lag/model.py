@@ -3,12 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from tallystream.aggregator.sinks.base import Point
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 LAG = "tallystream.lag"
 """The measurement under which lag is kept."""
@@ -67,11 +61,15 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """All partitions of one consumer group, at one moment; `members` is None where the broker did not tell."""
+    """All partitions of one consumer group, at one moment.
+
+    `members` is None and `state` empty where the broker did not tell; `state` is the broker's word, as in "Stable".
+    """
 
     group: str
     partitions: tuple[PartitionLag, ...]
     members: int | None = None
+    state: str = ""
 
     def total(self) -> Total:
         """Add up the partitions whose lag is known, and count those whose lag is not."""
@@ -94,35 +92,3 @@ def partition_lag(topic: str, partition: int, *, start: int, end: int, committed
     if committed > end:
         return PartitionLag(topic, partition, start, end, BeyondEnd(committed))
     return PartitionLag(topic, partition, start, end, Behind(committed, end - committed))
-
-
-def points(groups: Iterable[GroupLag], ts_ms: int) -> list[Point]:
-    """Return one point a partition, all at `ts_ms` (epoch ms).
-
-    The fields `end` and `start` are always there, `committed` where the group has committed, `lag` where it is known,
-    `members` (of the whole group) where the broker told.
-    """
-    return [
-        Point(
-            LAG,
-            {"group": group.group, "topic": partition.topic, "partition": str(partition.partition)},
-            _fields(partition, group.members),
-            ts_ms,
-        )
-        for group in groups
-        for partition in group.partitions
-    ]
-
-
-def _fields(partition: PartitionLag, members: int | None) -> dict[str, int | float | str | bool]:
-    fields: dict[str, int | float | str | bool] = {"end": partition.end, "start": partition.start}
-    if members is not None:
-        fields["members"] = members
-    match partition.progress:
-        case Behind(committed, records):
-            fields |= {"committed": committed, "lag": records}
-        case BeyondEnd(committed):
-            fields["committed"] = committed
-        case NothingCommitted():
-            pass
-    return fields

@@ -59,32 +59,44 @@ MAX_GAP_MS = 90_000
 """The slowest collector looks every 60 s. Over a longer gap nobody looked, and interpolation would be a guess."""
 
 
-def seconds_lag(committed: int | None, history: Sequence[Observation], *, now_ms: int) -> SecondsLag:  # noqa: PLR0911 - a return a case
+def seconds_lag(committed: int | None, history: Sequence[Observation], *, now_ms: int) -> SecondsLag:
     """Return the age of the record at offset `committed`, the next one that the group will read.
 
     `history` is in order of time and ends with the newest observation. Where the end fell (the topic was truncated or
     made anew), only what came after the fall counts. A result is never negative and never older than the history.
     """
+    known = _since_last_fall([one for one in history if one.ts_ms <= now_ms])
+    return age_in(committed, [one.ts_ms for one in known], [one.end for one in known], now_ms=now_ms)
+
+
+def age_in(committed: int | None, times_ms: Sequence[int], ends: Sequence[int], *, now_ms: int) -> SecondsLag:
+    """Return the same from two columns: at `times_ms[i]` the end was `ends[i]`; neither ever falls."""
     if committed is None:
         return Unknown("the group has committed nothing")
-    known = _since_last_fall([one for one in history if one.ts_ms <= now_ms])
-    if not known:
+    if not ends:
         return Unknown("the end of the partition has not been observed")
-    if committed > known[-1].end:
+    if committed > ends[-1]:
         return Unknown("the committed offset is past the end: the topic was truncated or made anew")
-    if committed == known[-1].end:
+    if committed == ends[-1]:
         return Zero()
-    after = bisect_right(known, committed, key=lambda one: one.end)
-    later = known[after]
+    earliest_ms, latest_ms, share = appended(committed, times_ms, ends)
+    if earliest_ms is None or latest_ms - earliest_ms > MAX_GAP_MS:
+        return AtLeast((now_ms - latest_ms) / 1000)
+    return Exact((now_ms - earliest_ms - share * (latest_ms - earliest_ms)) / 1000)
+
+
+def appended(offset: int, times_ms: Sequence[int], ends: Sequence[int]) -> tuple[int | None, int, float]:
+    """Return when the record at `offset`, which is before the newest end, was appended.
+
+    That is: after the first moment (None: before the history), up to the second; the third says where between them it
+    lies if records came evenly, from 0 to 1.
+    """
+    after = bisect_right(ends, offset)
     if after == 0:
-        return AtLeast((now_ms - later.ts_ms) / 1000)
-    earlier = known[after - 1]
-    if later.ts_ms - earlier.ts_ms > MAX_GAP_MS:
-        return AtLeast((now_ms - later.ts_ms) / 1000)
-    # The record at `committed` is the first of the growth from earlier.end to later.end that is not yet read.
-    share = (committed - earlier.end) / (later.end - earlier.end)
-    appended_ms = earlier.ts_ms + share * (later.ts_ms - earlier.ts_ms)
-    return Exact((now_ms - appended_ms) / 1000)
+        return None, times_ms[0], 1.0
+    # The record at `offset` is the first of the growth from the end before that is not yet read.
+    share = (offset - ends[after - 1]) / (ends[after] - ends[after - 1])
+    return times_ms[after - 1], times_ms[after], share
 
 
 def worst(found: Sequence[SecondsLag]) -> SecondsLag:
@@ -96,10 +108,21 @@ def worst(found: Sequence[SecondsLag]) -> SecondsLag:
     if not known:
         return found[0] if found else Unknown("there are no partitions")
     seconds = max(at_least(one) for one in known)
-    open_ended = len(known) < len(found) or any(isinstance(one, AtLeast) for one in known)
-    if open_ended:
-        return AtLeast(seconds) if seconds > 0 else next((one for one in found if isinstance(one, Unknown)), Zero())
+    bound = any(isinstance(one, AtLeast) for one in known)
+    if bound or len(known) < len(found):
+        certain = bound or seconds > 0
+        return AtLeast(seconds) if certain else next(one for one in found if isinstance(one, Unknown))
     return Exact(seconds) if seconds > 0 else Zero()
+
+
+def older(found: SecondsLag, seconds: float) -> SecondsLag:
+    """Return an age `seconds` later, with nothing consumed meanwhile; nothing to do stays nothing to do."""
+    match found:
+        case Exact(before):
+            return Exact(before + seconds)
+        case AtLeast(before):
+            return AtLeast(before + seconds)
+    return found
 
 
 def at_least(found: SecondsLag) -> float:

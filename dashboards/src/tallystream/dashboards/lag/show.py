@@ -5,24 +5,25 @@ from __future__ import annotations
 import json
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tallystream.aggregator.sinks.base import SinkUnavailableError
 from tallystream.aggregator.sinks.stores import StoreSettings, open_reader
 from tallystream.dashboards import units
 from tallystream.dashboards.lag._stop import stop_on_signals
-from tallystream.dashboards.lag.evaluate import FIELDS, GroupState, evaluate
-from tallystream.dashboards.lag.model import LAG
-from tallystream.dashboards.lag.verdict import Rules, Verdict
-from tallystream.dashboards.lag.wording import age, group_json, until_drained
+from tallystream.dashboards.lag.evaluate import THINNED_MS
+from tallystream.dashboards.lag.reading import last_round_ms, read_group, read_groups, read_judged
+from tallystream.dashboards.lag.verdict import HELD_MS, Rules, Verdict
+from tallystream.dashboards.lag.wording import age, group_json, lag_range, until_drained, why
 from tallystream.reporter.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import TextIO
 
     from tallystream.aggregator.sinks.base import PointReader
+    from tallystream.dashboards.lag.state import GroupState
 
 OK, WARN, ERR, UNKNOWN = 0, 1, 2, 3
 """Exit codes, as monitoring checks have them."""
@@ -43,8 +44,7 @@ class ShowSettings:
         watch: show it again every `every_s` seconds, until SIGTERM or Ctrl-C.
         json: one JSON object a line instead of a table.
         at_ms: the moment to look at, epoch ms; None: now.
-        history_s: how far back to look for how old a lag is.
-        rules: the verdict's window and the lag that counts as none.
+        rules: judge anew, by these; None: as the collector judged.
 
     Raises:
         ConfigError: a number is out of its bounds, or `watch` is asked of a moment in the past.
@@ -56,21 +56,18 @@ class ShowSettings:
     json: bool = False
     at_ms: int | None = None
     every_s: float = 2.0
-    history_s: float = 3600.0
-    rules: Rules = field(default_factory=Rules)
+    rules: Rules | None = None
 
     def __post_init__(self) -> None:
         if not 0.5 <= self.every_s <= 3600:
             raise ConfigError("--every", self.every_s, "give seconds from 0.5 to 3600")
-        if self.rules.window_s <= 0 or self.history_s < self.rules.window_s:
-            raise ConfigError("--window", self.rules.window_s, "give seconds above 0, at most those of --history")
-        if self.rules.allowed_lag < 0:
-            raise ConfigError("--allowed-lag", self.rules.allowed_lag, "give a number of records, 0 or more")
+        if self.rules is not None:
+            self.rules.check()
         if self.watch and self.at_ms is not None:
             raise ConfigError("--at", self.at_ms, "leave --watch out: the past does not change")
 
 
-def run(settings: ShowSettings, out: TextIO | None = None) -> int:
+def run(settings: ShowSettings, out: TextIO | None = None, *, clock: Callable[[], float] = time.time) -> int:
     """Print the lag to `out` (standard output) and return 0 (OK), 1 (WARN), 2 (ERR) or 3 (unknown), the worst of all.
 
     A store that can't be read is unknown, and says so; with `watch`, it is tried again. Must run in the main thread.
@@ -81,17 +78,25 @@ def run(settings: ShowSettings, out: TextIO | None = None) -> int:
     out = out or sys.stdout
     with stop_on_signals() as stop:
         while True:
-            states, problem = _read(settings)
+            states, problem = _read(settings, clock())
             out.write(_CLEAR if settings.watch and not settings.json and out.isatty() else "")
-            out.write(problem + "\n" if problem else _shown(states, settings))
+            out.write(_shown(states, settings) if states or settings.json else "")
+            # Programs read the output; people, and they alone, the sentence.
+            (sys.stderr if settings.json else out).write(problem + "\n" if problem else "")
             out.flush()
             if not settings.watch or stop.wait(settings.every_s):
-                return exit_code(states)
+                return UNKNOWN if problem else exit_code(states, asked=settings.group)
 
 
-def exit_code(states: Sequence[GroupState]) -> int:
-    """Return the worst of the groups' codes: an error beats a warning, a warning beats not knowing; none is unknown."""
-    codes = [_CODES.get(state.judgement.verdict, ERR) for state in states]
+def exit_code(states: Sequence[GroupState], *, asked: str | None = None) -> int:
+    """Return the worst of the groups' codes: an error beats a warning, a warning beats not knowing; none is unknown.
+
+    A group that is gone counts only where it is the one that was `asked` for.
+    """
+    counted = [state for state in states if not state.gone or asked is not None]
+    if states and not counted:
+        return OK
+    codes = [_CODES.get(state.judgement.verdict, ERR) for state in counted]
     return max(codes, key=(OK, UNKNOWN, WARN, ERR).index, default=UNKNOWN)
 
 
@@ -100,13 +105,13 @@ def table(states: Sequence[GroupState]) -> str:
     rows = [
         (
             state.group,
-            state.judgement.verdict.name,
-            units.number(state.lag),
+            "GONE" if state.gone else state.judgement.verdict.name,
+            lag_range(state),
             age(state.seconds),
             _per_second(state, produced=True),
             _per_second(state, produced=False),
             until_drained(state.drain),
-            state.judgement.reason,
+            why(state),
         )
         for state in states
     ]
@@ -122,44 +127,49 @@ def partitions_table(state: GroupState) -> str:
     return _aligned([("PARTITION", "VERDICT", "LAG", "AGE", "REASON"), *rows])
 
 
-def read_states(reader: PointReader, settings: ShowSettings, *, now_ms: int) -> list[GroupState]:
-    """Return the states of the groups asked for, at the moment asked for.
+def read_states(reader: PointReader, settings: ShowSettings, *, at_ms: int) -> list[GroupState]:
+    """Return the states of the groups asked for, at a moment, epoch ms.
 
     Raises:
         SinkUnavailableError: the store does not answer.
     """
-    at_ms = settings.at_ms if settings.at_ms is not None else now_ms
-    found = reader.read(
-        LAG,
-        FIELDS,
-        start_ms=at_ms - round(settings.history_s * 1000),
-        end_ms=at_ms + 1,
-        tags={"group": settings.group} if settings.group is not None else None,
-    )
-    return evaluate(found, now_ms=at_ms, rules=settings.rules)
+    if settings.group is not None:
+        found = read_group(reader, settings.group, at_ms=at_ms, rules=settings.rules)
+        return [] if found is None else [found]
+    if settings.rules is not None:
+        return read_judged(reader, at_ms=at_ms, rules=settings.rules)
+    return read_groups(reader, at_ms=at_ms)
 
 
-def _read(settings: ShowSettings) -> tuple[list[GroupState], str]:
+def _read(settings: ShowSettings, now_s: float) -> tuple[list[GroupState], str]:
+    at_ms = settings.at_ms if settings.at_ms is not None else round(now_s * 1000)
     try:
         reader = open_reader(settings.store)
         try:
-            states = read_states(reader, settings, now_ms=round(time.time() * 1000))
+            states = read_states(reader, settings, at_ms=at_ms)
+            last_ms = last_round_ms(reader, at_ms=at_ms)
         finally:
             reader.close()
     except SinkUnavailableError as error:
         return [], f"The store can't be read: {error}"
-    if not states and not settings.json:
-        whose = f"the group {settings.group!r}" if settings.group is not None else "any group"
-        return [], (
-            f"There is no lag of {whose} in the last {units.duration(settings.history_s)}: "
-            "look whether the collector runs (`tallystream status`)."
+    if last_ms is None:
+        return states, "No lag has been collected: start the collector, `tallystream lag collect`."
+    ago_s = (at_ms - last_ms) / 1000
+    if ago_s > (THINNED_MS if settings.at_ms is not None else 0) / 1000 + HELD_MS / 1000:
+        return states, (
+            f"The collector had last looked {units.duration(ago_s)} before: what it saw then is not known to hold. "
+            "Look whether it runs: `tallystream status`."
         )
+    if not states:
+        whose = f"the group {settings.group!r}" if settings.group is not None else "any group"
+        return [], f"No lag of {whose} is known: is its name right, does the collector's --include match it?"
     return states, ""
 
 
 def _shown(states: Sequence[GroupState], settings: ShowSettings) -> str:
     if settings.json:
-        return "".join(json.dumps(group_json(state), ensure_ascii=False) + "\n" for state in states)
+        shown = (group_json(state, partitions=settings.group is not None) for state in states)
+        return "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in shown)
     return table(states) + ("\n" + partitions_table(states[0]) if settings.group is not None else "")
 
 

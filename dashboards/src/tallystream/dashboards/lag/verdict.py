@@ -8,16 +8,21 @@ counts from when there was something to do, so that the first record after a qui
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING
+
+from tallystream.reporter.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SLOTS = 10
 """Burrow looks at ten commits: so does this, at the lowest lag of each tenth of the window."""
+
+HELD_MS = 90_000
+"""The slowest collector looks every 60 s: what a look saw holds for so long, until the next one."""
 
 
 class Verdict(IntEnum):
@@ -52,10 +57,41 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How strict to be: the window in seconds, and the lag in records that counts as none."""
+    """How strict to be.
+
+    Args:
+        window_s: the sliding window, seconds.
+        allowed_lag: a lag of so many records counts as none.
+        stop_after_s: seconds without progress that make STALL or STOP; None: half the window.
+        warn_age_s, err_age_s: WARN and ERR when the oldest unconsumed record is older, seconds; None: age is no reason.
+    """
 
     window_s: float = 120.0
     allowed_lag: int = 0
+    stop_after_s: float | None = None
+    warn_age_s: float | None = None
+    err_age_s: float | None = None
+
+    @property
+    def quiet_s(self) -> float:
+        """Seconds without progress that make STALL or STOP."""
+        return self.window_s / 2 if self.stop_after_s is None else self.stop_after_s
+
+    def check(self) -> None:
+        """Refuse what can't work.
+
+        Raises:
+            ConfigError: a number is out of its bounds.
+        """
+        if not 1 <= self.window_s <= 86_400:
+            raise ConfigError("--window", self.window_s, "give seconds from 1 to 86400")
+        if self.allowed_lag < 0:
+            raise ConfigError("--allowed-lag", self.allowed_lag, "give a number of records, 0 or more")
+        if not 0 < self.quiet_s < self.window_s:
+            raise ConfigError("--stop-after", self.quiet_s, "give seconds above 0 and below those of --window")
+        for option, value in (("--warn-age", self.warn_age_s), ("--err-age", self.err_age_s)):
+            if value is not None and not value > 0:
+                raise ConfigError(option, value, "give seconds above 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +105,19 @@ class Judgement:
 def judge(looks: Sequence[Look], *, now_ms: int, rules: Rules) -> Judgement:  # noqa: PLR0911 - a return a rule
     """Judge one partition by the looks (in order of time) that lie in the window before `now_ms`.
 
-    In this order: nothing seen, NOTFOUND; no lag now, OK; no progress for more than half the window, STALL or STOP; no
-    lag at some moment of the window, OK; an offset that went back, REWIND; lag that never fell, WARN; else OK. Before
-    half a window has been watched the verdict is OK, and the reason says that it is early.
+    In this order: nothing seen, NOTFOUND; no lag now, OK; no progress for longer than the rules' `quiet_s`, STALL or
+    STOP; no lag at some moment of the window, OK; an offset that went back, REWIND; lag that never fell, WARN; else OK.
+    Before half a window has been watched the verdict is OK, and the reason says that it is early.
     """
-    window = [look for look in looks if now_ms - rules.window_s * 1000 <= look.ts_ms <= now_ms]
+    window = _window(looks, now_ms, rules)
     if not window:
         return Judgement(Verdict.NOTFOUND, f"Nothing was seen in the last {rules.window_s:g} s.")
     last, half_s = window[-1], rules.window_s / 2
     if last.lag <= rules.allowed_lag:
         return Judgement(Verdict.OK, f"The lag is {last.lag:,}.")
     quiet_s = (now_ms - _last_progress_ms(window, rules)) / 1000
-    if quiet_s > half_s:
-        return _without_progress(last, quiet_s)
+    if quiet_s > rules.quiet_s:
+        return _without_progress(last, quiet_s, rules)
     if any(look.lag <= rules.allowed_lag for look in window):
         return Judgement(Verdict.OK, f"It caught up within the last {rules.window_s:g} s; the lag is {last.lag:,} now.")
     back = next(((a, b) for a, b in pairwise(window) if b.committed < a.committed), None)
@@ -100,6 +136,14 @@ def judge(looks: Sequence[Look], *, now_ms: int, rules: Rules) -> Judgement:  # 
     return Judgement(Verdict.OK, f"It makes progress and the lag falls at times; it is {last.lag:,}.")
 
 
+def too_old(found: Judgement, seconds: float, *, rules: Rules) -> Judgement:
+    """Return the judgement, or a worse one where the oldest unconsumed record is older than the rules allow."""
+    for verdict, limit_s in ((Verdict.ERR, rules.err_age_s), (Verdict.WARN, rules.warn_age_s)):
+        if limit_s is not None and seconds > limit_s and found.verdict < min(verdict, Verdict.REWIND):
+            return Judgement(verdict, f"The oldest unconsumed record is {seconds:.0f} s old, over {limit_s:g} s.")
+    return found
+
+
 def judge_group(partitions: Sequence[tuple[str, Judgement]]) -> Judgement:
     """Judge a group by its partitions (name, judgement): the worst decides, and the reason names it.
 
@@ -116,14 +160,28 @@ def judge_group(partitions: Sequence[tuple[str, Judgement]]) -> Judgement:
     return Judgement(verdict, f"{found.verdict.name} in {name} ({bad:,} of {len(known):,} partitions): {found.reason}")
 
 
+def _window(looks: Sequence[Look], now_ms: int, rules: Rules) -> list[Look]:
+    """Return the looks in the window. What was seen just before it held when it began, and is its first look.
+
+    Looks that say nothing new are not kept, so the first one in the window may come late.
+    """
+    begin = now_ms - round(rules.window_s * 1000)
+    inside = [look for look in looks if begin <= look.ts_ms <= now_ms]
+    before = next((look for look in reversed(looks) if look.ts_ms < begin), None)
+    if before is not None and (inside[0].ts_ms if inside else now_ms) - before.ts_ms <= HELD_MS:
+        inside.insert(0, replace(before, ts_ms=begin))
+    return inside
+
+
 def _last_progress_ms(window: Sequence[Look], rules: Rules) -> int:
     moved = [b.ts_ms for a, b in pairwise(window) if b.committed != a.committed]
     idle = [look.ts_ms for look in window if look.lag <= rules.allowed_lag]
     return max([window[0].ts_ms, *moved, *idle])
 
 
-def _without_progress(last: Look, quiet_s: float) -> Judgement:
-    waiting = f"{last.lag:,} records wait, and no commit has moved for {quiet_s:.0f} s"
+def _without_progress(last: Look, quiet_s: float, rules: Rules) -> Judgement:
+    more = " or more" if quiet_s >= rules.window_s else ""
+    waiting = f"{last.lag:,} records wait, and no commit has moved for {quiet_s:.0f} s{more}"
     if last.members:
         members = "1 member is" if last.members == 1 else f"{last.members:,} members are"
         return Judgement(Verdict.STALL, f"{waiting}, although {members} there.")

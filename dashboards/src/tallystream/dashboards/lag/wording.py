@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tallystream.dashboards import units
-from tallystream.dashboards.lag.drain import Between, Drain, Drained, Never
+from tallystream.dashboards.lag.drain import Between, Drain, Drained, Never, Steady
 from tallystream.dashboards.lag.seconds import AtLeast, Exact, SecondsLag, Zero
 
 if TYPE_CHECKING:
@@ -26,12 +26,17 @@ def age(found: SecondsLag) -> str:
 
 
 def until_drained(found: Drain) -> str:
-    """Return when a group is through: `now`, `4 min to 9 min`, `4 min or never`, `never at this rate`, or nothing."""
+    """Return when a group is through.
+
+    `now`, `4 min to 9 min`, `4 min or never`, `never at this rate`, `steady` where it keeps up, or nothing.
+    """
     match found:
         case Drained():
             return "now"
         case Never():
             return "never at this rate"
+        case Steady():
+            return "steady"
         case Between(low, None):
             return f"{units.duration(low)} or never"
         case Between(low, high) if high is not None:
@@ -40,8 +45,41 @@ def until_drained(found: Drain) -> str:
     return units.NOTHING
 
 
-def group_json(state: GroupState) -> dict[str, Any]:
-    """Return a group for programs. Numbers that are not known are null; a bound says so in `seconds_exact`."""
+def lag_range(state: GroupState) -> str:
+    """Return a group's lag for people: `1,234`, or `≥ 1,234` where nothing was committed in some partitions."""
+    if state.lag is None:
+        return units.NOTHING
+    return f"≥ {state.lag:,}" if state.unread else f"{state.lag:,}"
+
+
+def why(state: GroupState) -> str:
+    """Return the reason of the verdict, and what else one has to know to read the numbers."""
+    said = [state.judgement.reason]
+    if state.unknown and state.lag is not None:
+        said.append(
+            f"Nothing valid is committed in {state.unknown:,} of {state.count:,} partitions, "
+            f"which hold {state.unread:,} records."
+        )
+    if state.skew_ms:
+        said.append(skew(state.skew_ms))
+    return " ".join(said)
+
+
+def skew(skew_ms: int) -> str:
+    """Return what a skew means, as a sentence; the ages shown do not depend on it."""
+    off = units.duration(abs(skew_ms) / 1000)
+    if skew_ms > 0:
+        return (
+            f"Timestamps are {off} ahead of the records' arrival: a producer's clock is fast, or the collector's slow."
+        )
+    return f"Timestamps are {off} behind the records' arrival: a producer's clock is slow, or they are event times."
+
+
+def group_json(state: GroupState, *, partitions: bool) -> dict[str, Any]:
+    """Return a group for programs, with its `partitions` or without.
+
+    Numbers that are not known are null; a bound says so in `seconds_exact`.
+    """
     drain = state.drain
     low = drain.low_s if isinstance(drain, Between) else 0.0 if isinstance(drain, Drained) else None
     high = drain.high_s if isinstance(drain, Between) else low
@@ -49,13 +87,23 @@ def group_json(state: GroupState) -> dict[str, Any]:
         "group": state.group,
         "verdict": state.judgement.verdict.name,
         "reason": state.judgement.reason,
+        "since_ms": state.since_ms,
+        "gone": state.gone,
+        "state": state.broker_state or None,
+        "members": state.members,
         "lag": state.lag,
+        "max_lag": state.worst_lag,
+        "partitions_unknown": state.unknown,
+        "records_uncommitted": state.unread,
         **_seconds_json(state.seconds),
+        "skew_ms": state.skew_ms,
         **_rates_json(state.rates),
         "drain_s_low": low,
         "drain_s_high": high,
+        "drain_never": isinstance(drain, Never),
         "seen_ms": state.seen_ms,
-        "partitions": [_partition_json(one) for one in state.partitions],
+        "partition_count": state.count,
+        **({"partitions": [_partition_json(one) for one in state.partitions]} if partitions else {}),
     }
 
 
@@ -65,8 +113,13 @@ def _partition_json(state: PartitionState) -> dict[str, Any]:
         "partition": state.partition,
         "verdict": state.judgement.verdict.name,
         "reason": state.judgement.reason,
+        "start": state.start,
+        "end": state.end,
+        "committed": state.committed,
         "lag": state.lag,
         **_seconds_json(state.seconds),
+        "record_ms": state.record_ms,
+        "skew_ms": state.skew_ms,
         **_rates_json(state.rates),
     }
 

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from datetime import UTC
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import streamlit as st
 
 from tallystream.aggregator.sinks.base import SinkUnavailableError
 from tallystream.aggregator.sinks.stores import open_reader
-from tallystream.dashboards.page import sections, serving
-from tallystream.dashboards.page.reading import read_lag, read_sums
-from tallystream.dashboards.page.selection import RANGES, Selection, parse, refresh_every
+from tallystream.dashboards.lag.reading import last_round_ms
+from tallystream.dashboards.page import frame, groups_view, metrics_view, password, pipeline_view, serving
+from tallystream.dashboards.page.reading_lag import AHEAD_MS, read_group_view, read_groups_view
+from tallystream.dashboards.page.reading_pipeline import read_pipeline
+from tallystream.dashboards.page.reading_sums import read_sums, read_twice
+from tallystream.dashboards.page.selection import RANGES, VIEWS, Selection, parse, refresh_every, text
 from tallystream.dashboards.units import duration
 from tallystream.reporter.errors import ConfigError
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
+
+    from tallystream.aggregator.sinks.base import PointReader
+    from tallystream.dashboards.page.settings import PageSettings
 
 
 def main() -> None:
@@ -23,11 +33,14 @@ def main() -> None:
     settings = serving.settings
     if settings is None:
         raise ConfigError("the page", "streamlit run", "start it with `tallystream page`, which knows the store")
-    st.set_page_config(page_title="Tallystream", page_icon=sections.ICON, layout="wide")
-    st.html(sections.STYLE)
+    st.set_page_config(page_title="Tallystream", page_icon=frame.ICON, layout="wide")
+    st.html(frame.STYLE)
+    if not password.let_in(settings.password):
+        return
     asked = parse(st.query_params)
-    title, period = st.columns([3, 1], vertical_alignment="bottom")
+    title, moment, period = st.columns([4, 1, 3], vertical_alignment="bottom")
     title.title("Tallystream", anchor=False)
+    at = _moment(moment, asked)
     chosen = period.segmented_control(
         "Period",
         list(RANGES),
@@ -37,49 +50,117 @@ def main() -> None:
         label_visibility="collapsed",
         width="stretch",
     )
+    view = st.segmented_control(
+        "View",
+        list(VIEWS),
+        default=asked.view,
+        format_func=VIEWS.__getitem__,
+        key="view",
+        required=True,
+        label_visibility="collapsed",
+    )
     every = refresh_every(settings.refresh_s, RANGES[chosen])
-    st.fragment(_body, run_every=every)(chosen, every)
+    # The past does not change: it is read once.
+    st.fragment(_body, run_every=None if at else every)(replace(asked, view=view, range=chosen, at=at), every)
 
 
-def _body(period: str, every: float) -> None:
+def _moment(column: object, asked: Selection) -> str | None:
+    """Draw the choice of a moment in the past; None is now."""
+    with column.popover("Moment" if asked.at is None else asked.at.replace("T", " "), width="stretch"):  # type: ignore[attr-defined]  # a column
+        known = asked.at_ms
+        value = None if known is None else datetime.fromtimestamp(known / 1000, UTC).replace(tzinfo=None)
+        found = st.datetime_input("The period ends at (UTC)", value=value, key="moment", step=60)
+        if st.button("Back to now", disabled=found is None, on_click=_now, key="back-to-now"):
+            return None
+    return None if found is None else text(found.replace(tzinfo=UTC))
+
+
+def _now() -> None:
+    st.session_state["moment"] = None
+    st.query_params.pop("at", None)
+
+
+def _body(asked: Selection, every: float) -> None:
     settings = serving.settings
     if settings is None:
         return
-    selection = sections.selected(parse(st.query_params), period)
-    now_ms = round(time.time() * 1000)
+    selection = _selected(asked)
+    now_ms = selection.at_ms or round(time.time() * 1000)
     zone = ZoneInfo(st.context.timezone) if st.context.timezone else UTC
     try:
         reader = open_reader(settings.store)
         try:
-            lag = read_lag(reader, selection, now_ms=now_ms)
-            sums = read_sums(reader, selection, now_ms=now_ms, until_ms=lag.as_of_ms)
+            shown = _draw(reader, selection, now_ms=now_ms, zone=zone, every=every)
         finally:
             reader.close()
     except (SinkUnavailableError, ConfigError) as error:
-        _unreachable(settings.store, error, every)
+        _unreachable(settings, error, every)
         return
-    sections.as_of(sums, lag, now_ms=now_ms, zone=zone, every=every)
-    if sums.as_of_ms is None and lag.as_of_ms is None:
-        sections.empty()
-        return
-    sections.tiles(sums, lag)
-    sections.draw_sums(sums, now_ms=now_ms, zone=zone)
-    sections.draw_lag(lag, selection, now_ms=now_ms, zone=zone)
-    _remember(replace(selection, app=sums.app, metric=sums.metric))
+    wanted = shown.params()
+    if st.query_params.to_dict() != wanted:
+        st.query_params.from_dict(wanted)
 
 
-def _unreachable(store: object, error: Exception, every: float) -> None:
-    st.error(
-        f"**The store can't be read.** {error}\n\nStore: `{store}`. Check that it runs and that this page may read it "
-        f"(`tallystream status`). The page tries again every {duration(max(1, every))}.",
-        icon=":material/cloud_off:",
+def _draw(reader: PointReader, selection: Selection, *, now_ms: int, zone: tzinfo, every: float) -> Selection:
+    """Draw the chosen view, and return what it shows."""
+    past = selection.at is not None
+    if selection.view in ("metrics", "twice"):
+        alive_ms = last_round_ms(reader, at_ms=now_ms + AHEAD_MS)
+        view = read_sums(reader, selection, now_ms=now_ms, until_ms=alive_ms)
+        frame.as_of(view.as_of_ms, now_ms=now_ms, zone=zone, every=every, past=past)
+        if view.as_of_ms is None:
+            frame.empty()
+            return selection
+        metrics_view.choose(view)
+        if selection.view == "metrics":
+            metrics_view.draw_metrics(view, now_ms=now_ms, zone=zone)
+        else:
+            metrics_view.draw_twice(view, read_twice(reader, view, selection, now_ms=now_ms))
+        return replace(selection, app=view.app, metric=view.metric)
+    groups = read_groups_view(reader, at_ms=now_ms, range_s=selection.range_s)
+    if groups.as_of_ms is None:
+        _nothing(reader)
+        return selection
+    frame.as_of(groups.as_of_ms, now_ms=now_ms, zone=zone, every=every, past=past)
+    frame.silent(groups.as_of_ms, now_ms=now_ms)
+    if selection.view == "pipeline":
+        hops, delays = read_pipeline(reader, groups, at_ms=now_ms, range_s=selection.range_s)
+        pipeline_view.draw_pipeline(hops, delays)
+        return selection
+    groups_view.choose(groups.states, selection.group)
+    if selection.group is None:
+        groups_view.draw_groups(groups, now_ms=now_ms, zone=zone)
+        return selection
+    one = read_group_view(reader, selection.group, at_ms=now_ms, range_s=selection.range_s)
+    groups_view.draw_group(selection.group, one, now_ms=now_ms, zone=zone)
+    return selection
+
+
+def _selected(asked: Selection) -> Selection:
+    """Return what to show: what the widgets say, before that what the address asks for."""
+    state, now = st.session_state, parse(st.query_params)
+    group = state.get("group", asked.group)
+    return replace(
+        asked,
+        app=state.get("app", now.app),
+        metric=state.get("metric", now.metric),
+        group=None if group == groups_view.ALL else group,
     )
 
 
-def _remember(selection: Selection) -> None:
-    wanted = selection.params()
-    if st.query_params.to_dict() != wanted:
-        st.query_params.from_dict(wanted)
+def _nothing(reader: PointReader) -> None:
+    if reader.measurements():
+        frame.no_lag()
+    else:
+        frame.empty()
+
+
+def _unreachable(settings: PageSettings, error: Exception, every: float) -> None:
+    st.error(
+        f"**The store can't be read.** {error}\n\nStore: `{settings.store}`. Check that it runs and that this page may "
+        f"read it (`tallystream status`). The page tries again every {duration(max(1, every))}.",
+        icon=":material/cloud_off:",
+    )
 
 
 main()

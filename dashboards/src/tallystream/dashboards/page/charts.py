@@ -11,11 +11,18 @@ import altair as alt
 import pandas as pd
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from tallystream.dashboards.page.lines import Line
+    from tallystream.dashboards.page.reading_sums import Event
 
 TIME, VALUE, SERIES = "time", "value", "series"
+
+_CLOCK = (
+    "hours(datum.value) + minutes(datum.value) + seconds(datum.value) == 0 ? timeFormat(datum.value, '%b %d') : "
+    "timeFormat(datum.value, seconds(datum.value) ? '%H:%M:%S' : '%H:%M')"
+)
+"""Times of day with 24 hours, in the browser's zone, and the date at midnight."""
 
 
 def frame(lines: Iterable[Line]) -> pd.DataFrame:
@@ -29,14 +36,19 @@ def frame(lines: Iterable[Line]) -> pd.DataFrame:
     return table
 
 
-def spec(title: str, *, step: bool, whole: bool = False, legend: bool = True) -> dict[str, Any]:
-    """Return a Vega-Lite specification of lines over time; `step`: a value holds until the next one."""
+def spec(
+    title: str, *, step: bool, whole: bool = False, legend: bool = True, events: Sequence[Event] = ()
+) -> dict[str, Any]:
+    """Return a Vega-Lite specification of lines over time; `step`: a value holds until the next one.
+
+    Each of the `events` is a thin vertical line that says what happened.
+    """
     base = alt.Chart(alt.NamedData("rows"))
     near = alt.selection_point(
         name="near", nearest=True, on="pointerover", clear="pointerout", fields=[TIME], empty=False
     )
-    axis = alt.Axis(format=",d" if whole else "~s", tickMinStep=1 if whole else 0, tickCount=5, title=None)
-    x = alt.X(f"{TIME}:T", title=None, axis=alt.Axis(tickCount=6, labelOverlap=True, grid=False))
+    axis = alt.Axis(format=",d" if whole else ",.3~f", tickMinStep=1 if whole else 0, tickCount=5, title=None)
+    x = alt.X(f"{TIME}:T", title=None, axis=alt.Axis(tickCount=6, labelOverlap=True, grid=False, labelExpr=_CLOCK))
     y = alt.Y(f"{VALUE}:Q", axis=axis, scale=alt.Scale(zero=whole, nice=True))
     color = alt.Color(
         f"{SERIES}:N",
@@ -61,4 +73,21 @@ def spec(title: str, *, step: bool, whole: bool = False, legend: bool = True) ->
     layers.pop("data", None)
     for layer in layers["layer"]:
         layer.pop("data", None)
+    # Events are few: they stand in the specification, which changes only when there is a new one.
+    if events:
+        layers["layer"].insert(0, _marks(events))
     return layers
+
+
+def _marks(events: Sequence[Event]) -> dict[str, Any]:
+    return {
+        "data": {"values": [{TIME: event.ts_ms, "what": event.text} for event in events]},
+        "mark": {"type": "rule", "strokeDash": [4, 3], "strokeWidth": 1, "color": "#d9822b", "opacity": 0.8},
+        "encoding": {
+            "x": {"field": TIME, "type": "temporal"},
+            "tooltip": [
+                {"field": "what", "type": "nominal", "title": "event"},
+                {"field": TIME, "type": "temporal", "title": "time", "format": "%Y-%m-%d %H:%M:%S"},
+            ],
+        },
+    }

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+MAX_LINES = 20
+"""How many lines a chart holds before nobody can tell them apart."""
 MAX_POINTS = 1_000
 """What a browser draws quickly, and more than a screen has columns for one line."""
 
@@ -30,6 +32,26 @@ class Line:
         """Return the value that holds at `time_ms`: None before the line begins."""
         index = bisect_right(self.times_ms, time_ms) - 1
         return self.values[index] if index >= 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Lines for a chart, thinned out; `left_out` counts those that there was no room for."""
+
+    lines: tuple[Line, ...] = ()
+    left_out: int = 0
+
+
+def draw(lines: Sequence[Line], start_ms: int, until_ms: int | None) -> Drawn:
+    """Return what of the lines fits into a chart that begins at `start_ms`.
+
+    Each is drawn on to `until_ms`, None: to its own last point.
+    """
+    clipped = (
+        clip(line, start_ms, max(start_ms, until_ms or (line.times_ms[-1] if line.times_ms else 0)))
+        for line in lines[:MAX_LINES]
+    )
+    return Drawn(tuple(thin(line) for line in clipped if line.times_ms), max(0, len(lines) - MAX_LINES))
 
 
 def clip(line: Line, start_ms: int, end_ms: int) -> Line:
@@ -68,26 +90,6 @@ def _extremes(values: Sequence[float | None], begin: int, end: int) -> set[int]:
         return set() if gap is None else {gap}
     high = max(known, key=lambda i: values[i] or 0)
     return {high, min(known, key=lambda i: values[i] or 0) if gap is None else gap}
-
-
-def add_up(label: str, lines: Sequence[Line], *, carry_ms: int) -> Line:
-    """Return the sum of the lines at every time at which one of them changes.
-
-    A line counts with its last value for `carry_ms` after it and then no more: what went away must not haunt the sum.
-    """
-    changes = sorted((time, index) for index, line in enumerate(lines) for time in line.times_ms)
-    total = Line(label)
-    current: dict[int, tuple[int, float | None]] = {}
-    cursors = [0] * len(lines)
-    for at, (time, index) in enumerate(changes):
-        current[index] = (time, lines[index].values[cursors[index]])
-        cursors[index] += 1
-        if at + 1 < len(changes) and changes[at + 1][0] == time:
-            continue
-        known = [value for seen, value in current.values() if value is not None and time - seen <= carry_ms]
-        total.times_ms.append(time)
-        total.values.append(sum(known) if known else None)
-    return total
 
 
 def rate(line: Line, *, window_ms: int, at_ms: int) -> float | None:

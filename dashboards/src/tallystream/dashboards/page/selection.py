@@ -1,47 +1,91 @@
-"""What the page shows, as its address says it: `?app=orders&metric=records.processed&range=1h&group=billing`. Pure."""
+"""What the page shows, as its address says it: `?view=groups&group=billing&range=1h&at=2026-11-20T03:12`. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-RANGES = {"5m": 300, "15m": 900, "1h": 3600, "6h": 21_600, "24h": 86_400}
+RANGES = {"5m": 300, "15m": 900, "1h": 3600, "6h": 21_600, "24h": 86_400, "7d": 604_800}
 """The periods one can choose, in seconds."""
 DEFAULT_RANGE = "15m"
+
+VIEWS = {"groups": "Consumer groups", "pipeline": "Pipeline", "metrics": "Metrics", "twice": "Processed twice"}
+"""The views by their names in the address, as they are called on the page."""
+DEFAULT_VIEW = "groups"
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """None means: the first there is (app, metric), or all (group)."""
+    """None means: the first there is (app, metric), all (group), or now (at: a moment in UTC, to the minute)."""
 
+    view: str = DEFAULT_VIEW
     app: str | None = None
     metric: str | None = None
     group: str | None = None
     range: str = DEFAULT_RANGE
+    at: str | None = None
 
     @property
     def range_s(self) -> int:
         """The period in seconds."""
         return RANGES[self.range]
 
+    @property
+    def at_ms(self) -> int | None:
+        """The moment at which the period ends, epoch ms; None: now."""
+        found = moment(self.at)
+        return None if found is None else round(found.timestamp() * 1000)
+
     def params(self) -> dict[str, str]:
         """Return the query parameters that lead back here."""
-        named = {"app": self.app, "metric": self.metric, "group": self.group, "range": self.range}
+        sums = self.view in ("metrics", "twice")
+        named = {
+            "view": self.view,
+            "app": self.app if sums else None,
+            "metric": self.metric if sums else None,
+            "group": self.group if self.view == "groups" else None,
+            "range": self.range,
+            "at": self.at,
+        }
         return {key: value for key, value in named.items() if value}
 
 
 def parse(params: Mapping[str, str]) -> Selection:
-    """Return what the address asks for; a range that there isn't becomes the default one."""
-    wanted = params.get("range", DEFAULT_RANGE)
+    """Return what the address asks for; what there isn't becomes the default.
+
+    Without a view it follows from what is named: an app or a metric means the metrics.
+    """
+    wanted, at = params.get("range", DEFAULT_RANGE), moment(params.get("at"))
+    implied = "metrics" if params.get("app") or params.get("metric") else DEFAULT_VIEW
+    view = params.get("view", implied)
     return Selection(
+        view=view if view in VIEWS else implied,
         app=params.get("app") or None,
         metric=params.get("metric") or None,
         group=params.get("group") or None,
         range=wanted if wanted in RANGES else DEFAULT_RANGE,
+        at=None if at is None else text(at),
     )
+
+
+def moment(text: str | None) -> datetime | None:
+    """Return a time in ISO 8601, in UTC unless it says otherwise; None for anything else."""
+    if not text:
+        return None
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def text(at: datetime) -> str:
+    """Return a moment as the address has it."""
+    return at.strftime("%Y-%m-%dT%H:%M:%S" if at.second else "%Y-%m-%dT%H:%M")
 
 
 def options(found: Iterable[str], wanted: str | None) -> list[str]:

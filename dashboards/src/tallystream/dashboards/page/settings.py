@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tallystream.reporter.errors import ConfigError
@@ -22,8 +22,9 @@ class PageSettings:
     Args:
         store: where the points are.
         port: the port to listen on; 0 takes a free one.
-        address: the address to listen on. The page has no password: stay on loopback, or behind a proxy that has one.
+        address: the address to listen on. Beyond loopback, set a password.
         refresh_s: seconds from one refresh to the next, 0.5 to 3,600; long periods refresh more slowly.
+        password: what visitors have to give before they see anything; empty: nothing.
         ready_file: a file that is made as soon as the page answers. Its content is the page's address.
 
     Raises:
@@ -35,6 +36,7 @@ class PageSettings:
     address: str = "127.0.0.1"
     refresh_s: float = 2.0
     ready_file: Path | None = None
+    password: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65_535:

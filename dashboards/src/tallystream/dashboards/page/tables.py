@@ -7,21 +7,26 @@ from typing import TYPE_CHECKING, TypeAlias
 import pandas as pd
 
 from tallystream.dashboards import units
-from tallystream.dashboards.lag.verdict import Verdict
-from tallystream.dashboards.lag.wording import age, until_drained
+from tallystream.dashboards.lag.wording import age, skew, until_drained, why
+from tallystream.dashboards.page.lines import Line
+from tallystream.dashboards.page.roles import role
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from tallystream.dashboards.lag.evaluate import GroupState
-    from tallystream.dashboards.page.lags import GroupRow, PartitionRow
-    from tallystream.dashboards.page.lines import Line
+    from tallystream.dashboards.lag.state import GroupState, PartitionState
+    from tallystream.dashboards.page.pipeline import Hop
+    from tallystream.dashboards.page.reading_sums import Event
     from tallystream.dashboards.page.sums import SumRow
+    from tallystream.dashboards.page.twice import Covered
 
 Clock: TypeAlias = "Callable[[int], str]"
 """Epoch milliseconds → the time as text, in the reader's time zone."""
 
 TREND_POINTS = 40
+FEW = 20
+"""Tables with more rows have a filter."""
+MINUTE_MS = 60_000
 
 
 def sums(rows: Sequence[SumRow], clock: Clock) -> pd.DataFrame:
@@ -43,56 +48,99 @@ def sums(rows: Sequence[SumRow], clock: Clock) -> pd.DataFrame:
     )
 
 
-def groups(rows: Sequence[GroupRow], states: Mapping[str, GroupState], clock: Clock) -> pd.DataFrame:
+def groups(states: Sequence[GroupState], trends: Mapping[str, Line], clock: Clock, *, now_ms: int) -> pd.DataFrame:
     """Return the table of consumer groups. The verdict is a list of one: the browser shows it as a badge."""
-    known = [states[row.group] for row in rows]
     return pd.DataFrame(
         {
-            "Group": [row.group for row in rows],
-            "Verdict": [[state.judgement.verdict.name] for state in known],
-            "Lag": _whole(row.lag for row in rows),
-            "Age": [age(state.seconds) for state in known],
-            "Through in": [until_drained(state.drain) for state in known],
-            "Trend": [trend(row.trend) for row in rows],
-            "Why": [why(row, state) for row, state in zip(rows, known, strict=True)],
-            "Role": [row.role for row in rows],
-            "Partitions": [row.partitions for row in rows],
-            "Last seen": [clock(row.seen_ms) for row in rows],
+            "Group": [state.group for state in states],
+            "Verdict": [["GONE" if state.gone else state.judgement.verdict.name] for state in states],
+            "Lag": _whole(state.lag for state in states),
+            "Age": [age(state.seconds) for state in states],
+            "Through in": [until_drained(state.drain) for state in states],
+            "Trend": [trend(trends.get(state.group, Line(state.group))) for state in states],
+            "Why": [why(state) for state in states],
+            "Since": ["" if state.since_ms is None else clock(state.since_ms) for state in states],
+            "Role": [role(state.group) for state in states],
+            "Partitions": [state.count for state in states],
+            "Last seen": [clock(min(now_ms, state.seen_ms)) for state in states],
         }
     )
 
 
-def partitions(rows: Sequence[PartitionRow], state: GroupState | None, clock: Clock) -> pd.DataFrame:
+def partitions(states: Sequence[PartitionState], clock: Clock) -> pd.DataFrame:
     """Return the table of one group's partitions."""
-    known = {(one.topic, one.partition): one for one in (state.partitions if state else ())}
-    found = [known.get((row.topic, row.partition)) for row in rows]
     return pd.DataFrame(
         {
-            "Topic": [row.topic for row in rows],
-            "Partition": [row.partition for row in rows],
-            "Verdict": [[one.judgement.verdict.name if one else Verdict.NOTFOUND.name] for one in found],
-            "Lag": _whole(row.lag for row in rows),
-            "Age": [age(one.seconds) if one else units.NOTHING for one in found],
-            "Committed": _whole(row.committed for row in rows),
-            "End": _whole(row.end for row in rows),
-            "Why": [one.judgement.reason if one else "" for one in found],
-            "Last seen": [clock(row.seen_ms) for row in rows],
+            "Topic": [one.topic for one in states],
+            "Partition": [one.partition for one in states],
+            "Verdict": [[one.judgement.verdict.name] for one in states],
+            "Lag": _whole(one.lag for one in states),
+            "Age": [age(one.seconds) for one in states],
+            "In/s": [units.rate(one.rates.produced if one.rates else None) for one in states],
+            "Out/s": [units.rate(one.rates.consumed if one.rates else None) for one in states],
+            "Committed": _whole(one.committed for one in states),
+            "End": _whole(one.end for one in states),
+            "Why": [_partition_why(one, clock) for one in states],
         }
     )
+
+
+def since(state: GroupState, now_ms: int) -> str:
+    """Return since when the verdict holds, as the end of a phrase: ` for 12 min`."""
+    if state.since_ms is None or now_ms - state.since_ms < MINUTE_MS:
+        return ""
+    return f" for {units.duration((now_ms - state.since_ms) / 1000)}"
+
+
+def hops(found: Sequence[Hop]) -> pd.DataFrame:
+    """Return the table of the pipeline's hops."""
+    return pd.DataFrame(
+        {
+            "Hop": [hop.name for hop in found],
+            "Verdict": [[] if hop.verdict is None else [hop.verdict.name] for hop in found],
+            "Delay": [hop.delay for hop in found],
+            "Why": [hop.detail for hop in found],
+        }
+    )
+
+
+def events(found: Sequence[Event], clock: Clock) -> pd.DataFrame:
+    """Return the table of events, newest first."""
+    newest = sorted(found, key=lambda event: -event.ts_ms)
+    return pd.DataFrame(
+        {
+            "Time": [clock(event.ts_ms) for event in newest],
+            "Kind": [event.kind for event in newest],
+            "What": [event.text for event in newest],
+        }
+    )
+
+
+def covered(found: Sequence[Covered]) -> pd.DataFrame:
+    """Return the table of positions."""
+    return pd.DataFrame(
+        {
+            "Topic": [one.topic for one in found],
+            "Partition": [one.partition for one in found],
+            "Counted from": _whole(one.start for one in found),
+            "Position": _whole(one.position for one in found),
+            "Offsets": _whole(one.count for one in found),
+        }
+    )
+
+
+def _partition_why(one: PartitionState, clock: Clock) -> str:
+    said = [one.judgement.reason]
+    if one.record_ms is not None:
+        said.append(f"Its oldest unread record is of {clock(one.record_ms)}, by the record's own timestamp.")
+    if one.skew_ms:
+        said.append(skew(one.skew_ms))
+    return " ".join(said)
 
 
 def _whole(values: Iterable[int | None]) -> pd.Series[int]:
     # Not by way of floats, as pandas would have it where a value is missing: they round above 2**53.
     return pd.Series(list(values), dtype="Int64")
-
-
-def why(row: GroupRow, state: GroupState) -> str:
-    """Return the reason of the verdict; a group that is gone, or unknown in part, says so first."""
-    if row.gone:
-        return "It is no longer on the broker, or not watched any more."
-    if row.lag is not None and row.unknown:
-        return f"Nothing committed in {row.unknown:,} of {row.partitions:,} partitions. {state.judgement.reason}"
-    return state.judgement.reason
 
 
 def trend(line: Line) -> list[float]:

@@ -1,0 +1,76 @@
+"""The offsets that Spark queries write to the ledger: of the aggregator, and of any job that writes one like it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from tallystream.aggregator import ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+log = logging.getLogger(__name__)
+
+Place = tuple[str, int]
+"""A topic and a partition."""
+
+GROUPS = {ledger.QUERY: "tallystream-aggregator", "ship": "tallystream-shipper"}
+"""The consumer groups of Tallystream's own queries; another query is the group `ledger:` and its name."""
+
+_TAIL = -2000
+"""librdkafka's offset for "so many before the end": this, less the number."""
+
+
+def offsets(rows: Iterable[ledger.LedgerRow], prefix: str = "") -> dict[str, dict[Place, int]]:
+    """Return the next offset to read by group and partition: the newest row of each query's highest epoch."""
+    newest: dict[str, ledger.LedgerRow] = {}
+    for row in rows:
+        before = newest.get(row.query)
+        if row.kind == "batch" and (before is None or row.epoch >= before.epoch):
+            newest[row.query] = row
+    return {
+        prefix + GROUPS[query] if query in GROUPS else f"ledger:{query}": {
+            (topic, int(number)): offset for topic, numbers in row.end.items() for number, offset in numbers.items()
+        }
+        for query, row in newest.items()
+    }
+
+
+class Ledgers:
+    """Follows the topic `metrics-ledger`, without a group. A topic that is not there has nothing in it."""
+
+    def __init__(self, topic: str, kafka: Mapping[str, str], *, prefix: str = "") -> None:
+        self._prefix = prefix
+        self._newest: dict[str, ledger.LedgerRow] = {}
+        options = {"group.id": "tallystream-lag-ledger", "enable.auto.commit": False, "log_level": 0}
+        self._consumer = Consumer({**kafka, **options})
+        self._consumer.assign([TopicPartition(topic, 0, _TAIL - ledger.TAIL)])
+
+    def offsets(self) -> dict[str, dict[Place, int]]:
+        """Return the offsets by group, as far as the ledger has been read by now; never waits long."""
+        while (message := self._consumer.poll(0.02)) is not None:
+            value = message.value() if message.error() is None else None
+            if value is not None:
+                self._take(value)
+        return offsets(self._newest.values(), self._prefix)
+
+    def close(self) -> None:
+        """Release the connection; safe to call again."""
+        try:
+            self._consumer.close()
+        except KafkaException as error:
+            log.debug("the ledger's reader did not close in order: %s", error)
+
+    def _take(self, value: bytes) -> None:
+        try:
+            row = ledger.decode(value)
+        except msgspec.DecodeError as error:
+            log.warning("a row of the ledger can't be read and is left out: %s", error)
+            return
+        before = self._newest.get(row.query)
+        if row.kind == "batch" and (before is None or row.epoch >= before.epoch):
+            self._newest[row.query] = row

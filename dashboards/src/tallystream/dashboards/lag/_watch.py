@@ -1,0 +1,143 @@
+"""One look at everything: ask the broker and the ledger, read what timestamps are asked for, judge."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from tallystream.dashboards.lag._skew import skews
+from tallystream.dashboards.lag.evaluate import FIELDS
+from tallystream.dashboards.lag.live import Live
+from tallystream.dashboards.lag.model import LAG, Behind
+from tallystream.dashboards.lag.reading import read_groups
+from tallystream.dashboards.lag.stored import ENDS
+from tallystream.dashboards.lag.verdict import HELD_MS, Look
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from tallystream.aggregator.sinks.base import PointReader, Series
+    from tallystream.dashboards.lag._ask import Round
+    from tallystream.dashboards.lag._patterns import Patterns
+    from tallystream.dashboards.lag._probe import Probed
+    from tallystream.dashboards.lag.state import GroupState
+    from tallystream.dashboards.lag.verdict import Rules
+
+log = logging.getLogger(__name__)
+
+Place = tuple[str, int]
+"""A topic and a partition."""
+
+SKEW_EVERY_MS = 30_000
+"""How often the newest timestamps are asked for: a clock that is off stays so for longer."""
+REMEMBER_MS = 3_600_000
+
+
+class Broker(Protocol):
+    """What is asked of the broker, as `Asker` does."""
+
+    def ask(self, patterns: Patterns, ledger: Mapping[str, Mapping[Place, int]] | None = None) -> Round:
+        """Return the lag of every group."""
+
+    def newest(self, places: Iterable[Place]) -> dict[Place, tuple[int, int]]:
+        """Return offset and timestamp of the record with the highest timestamp of each partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What one look found: every group, worst first, start and end of every partition, and what could not be read."""
+
+    states: tuple[GroupState, ...]
+    places: Mapping[Place, tuple[int, int]]
+    problems: tuple[str, ...]
+    ts_ms: int
+    took_s: float = 0.0
+
+
+class Watch:
+    """Looks at every group that `patterns` match, by `rules`.
+
+    `clock` returns epoch seconds, `ledger` further offsets by group, `probe` what is at offsets of partitions, where
+    that is asked for.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        patterns: Patterns,
+        rules: Rules,
+        *,
+        clock: Callable[[], float],
+        ledger: Callable[[], Mapping[str, Mapping[Place, int]]] = dict,
+        probe: Callable[[set[tuple[Place, int]]], Mapping[Place, Mapping[int, Probed]]] | None = None,
+    ) -> None:
+        self._broker = broker
+        self._patterns = patterns
+        self._rules = rules
+        self._clock = clock
+        self._ledger = ledger
+        self._probe = probe
+        self._live = Live(rules)
+        self._skews: dict[Place, int] = {}
+        self._skews_due_ms = 0
+
+    def look(self) -> Watched:
+        """Return what there is now.
+
+        Raises:
+            BrokerAwayError: no broker answered.
+            StoppedError: a stop was asked for meanwhile.
+        """
+        began = self._clock()
+        now_ms = round(began * 1000)
+        found = self._broker.ask(self._patterns, self._ledger())
+        self._live.observe(found, now_ms)
+        if now_ms >= self._skews_due_ms:
+            self._skews = skews(self._broker.newest(found.places), self._live.ends)
+            self._skews_due_ms = now_ms + SKEW_EVERY_MS
+        probed = self._probe(_oldest_unread(found)) if self._probe is not None else {}
+        states = self._live.judge(found, now_ms, skew=self._skews, probed=probed)
+        return Watched(tuple(states), found.places, found.problems, now_ms, self._clock() - began)
+
+    def remember(self, reader: PointReader) -> None:
+        """Take from the store what was seen before this process began: ages and verdicts go on where they were.
+
+        Raises:
+            SinkUnavailableError: the store does not answer.
+        """
+        now_ms = round(self._clock() * 1000)
+        for group in read_groups(reader, at_ms=now_ms):
+            self._live.known(group)
+        for one in reader.read(ENDS, ("end",), start_ms=now_ms - REMEMBER_MS, end_ms=now_ms + 1):
+            place = (one.tags["topic"], int(one.tags["partition"]))
+            self._live.load_ends(place, one.times_ms, [int(value) for value in one.values])
+        begin_ms = now_ms - round(self._rules.window_s * 1000) - HELD_MS
+        series = reader.read(LAG, FIELDS[:4], start_ms=begin_ms, end_ms=now_ms + 1)
+        for (name, place), looks in _looks(series).items():
+            self._live.load_looks(name, place, looks)
+
+
+def _oldest_unread(found: Round) -> set[tuple[Place, int]]:
+    return {
+        ((one.topic, one.partition), one.progress.committed)
+        for group in found.groups
+        for one in group.partitions
+        if isinstance(one.progress, Behind) and one.progress.records
+    }
+
+
+def _looks(series: Iterable[Series]) -> dict[tuple[str, Place], list[Look]]:
+    fields: dict[tuple[str, Place], dict[str, dict[int, int]]] = {}
+    for one in series:
+        place = (one.tags["topic"], int(one.tags["partition"]))
+        values = dict(zip(one.times_ms, (int(value) for value in one.values), strict=True))
+        fields.setdefault((one.tags["group"], place), {})[one.field] = values
+    return {
+        key: [
+            Look(ts, at, own["end"][ts], own.get("members", {}).get(ts))
+            for ts, at in own.get("committed", {}).items()
+            if ts in own.get("end", {})
+        ]
+        for key, own in fields.items()
+    }

@@ -1,0 +1,173 @@
+"""The state of every group now, kept up round by round from what the broker says. No input or output of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tallystream.dashboards.lag._ends import Ends, limit
+from tallystream.dashboards.lag._looks import Looks
+from tallystream.dashboards.lag.evaluate import halves, worst_first
+from tallystream.dashboards.lag.model import Behind, BeyondEnd
+from tallystream.dashboards.lag.seconds import Zero
+from tallystream.dashboards.lag.state import (
+    GroupState,
+    PartitionState,
+    gone,
+    group_state,
+    partition_judgement,
+    since,
+)
+from tallystream.dashboards.lag.verdict import Judgement, Look, Rules, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tallystream.dashboards.lag._ask import Round
+    from tallystream.dashboards.lag._probe import Probed
+    from tallystream.dashboards.lag.drain import Rates
+    from tallystream.dashboards.lag.model import GroupLag, PartitionLag
+    from tallystream.dashboards.lag.seconds import SecondsLag
+
+Place = tuple[str, int]
+"""A topic and a partition."""
+
+GONE_MS = 7 * 86_400_000
+"""How long a group that is no longer on the broker is remembered."""
+
+_NOTHING_TO_DO = Judgement(Verdict.OK, "The lag is 0.")
+
+
+class Live:
+    """Feeds rounds to histories, and judges. Memory: the ends of an hour, the looks of a window, the last states."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._ends: dict[Place, Ends] = {}
+        self._looks: dict[tuple[str, Place], Looks] = {}
+        self._groups: dict[str, GroupState] = {}
+
+    @property
+    def states(self) -> list[GroupState]:
+        """The groups, worst first, those that are gone among them."""
+        return worst_first(self._groups.values())
+
+    @property
+    def ends(self) -> Mapping[Place, Ends]:
+        """The histories of the partitions' ends."""
+        return self._ends
+
+    def known(self, group: GroupState) -> None:
+        """Take a group's state from before this process began: how long it has had its verdict."""
+        self._groups[group.group] = group
+
+    def load_ends(self, place: Place, times_ms: list[int], ends: list[int]) -> None:
+        """Take a partition's ends from before this process began."""
+        self._ends.setdefault(place, Ends()).load(times_ms, ends)
+
+    def load_looks(self, group: str, place: Place, looks: list[Look]) -> None:
+        """Take a group's looks from before this process began."""
+        kept = self._looks.setdefault((group, place), Looks())
+        for look in looks:
+            kept.add(look, window_ms=self._window_ms)
+
+    def observe(self, found: Round, now_ms: int) -> None:
+        """Take the ends of a round; forget partitions that are no more."""
+        most = limit(len(found.places))
+        for place, (_, end) in found.places.items():
+            self._ends.setdefault(place, Ends()).add(now_ms, end, most=most)
+        for place in self._ends.keys() - found.places.keys():
+            # Not at once: a round may fail for one topic.
+            if place not in found.unread:
+                del self._ends[place]
+
+    def judge(
+        self,
+        found: Round,
+        now_ms: int,
+        *,
+        skew: Mapping[Place, int] | None = None,
+        probed: Mapping[Place, Mapping[int, Probed]] | None = None,
+    ) -> list[GroupState]:
+        """Take a round's groups, and return the state of every group, worst first.
+
+        `skew` is in ms by partition; `probed` is what was read at offsets of partitions.
+        """
+        for group in found.groups:
+            state = self._group(group, now_ms, skew or {}, probed or {})
+            self._groups[group.group] = since(state, self._groups.get(group.group))
+        for name, before in list(self._groups.items()):
+            if not before.gone and name not in found.names:
+                self._groups[name] = since(gone(before), before)
+                self._forget(name)
+            elif before.gone and now_ms - before.seen_ms > GONE_MS:
+                del self._groups[name]
+        return self.states
+
+    @property
+    def _window_ms(self) -> int:
+        return round(self._rules.window_s * 1000)
+
+    def _forget(self, group: str) -> None:
+        for key in [key for key in self._looks if key[0] == group]:
+            del self._looks[key]
+
+    def _group(
+        self,
+        group: GroupLag,
+        now_ms: int,
+        skew: Mapping[Place, int],
+        probed: Mapping[Place, Mapping[int, Probed]],
+    ) -> GroupState:
+        states, rates = [], []
+        for one in group.partitions:
+            place = (one.topic, one.partition)
+            looks = self._look(group, one, now_ms)
+            rates.append(halves(looks, now_ms, self._rules) if looks else (None, None))
+            at = looks[-1].committed if looks else None
+            record = probed.get(place, {}).get(-1 if at is None else at)
+            states.append(
+                self._partition(one, looks, rates[-1][0], now_ms=now_ms, skew_ms=skew.get(place), record=record)
+            )
+        return group_state(group.group, states, rates, seen_ms=now_ms, members=group.members, broker_state=group.state)
+
+    def _look(self, group: GroupLag, one: PartitionLag, now_ms: int) -> list[Look]:
+        key = (group.group, (one.topic, one.partition))
+        if not isinstance(one.progress, Behind | BeyondEnd):
+            self._looks.pop(key, None)
+            return []
+        kept = self._looks.setdefault(key, Looks())
+        kept.add(Look(now_ms, one.progress.committed, one.end, group.members), window_ms=self._window_ms)
+        return kept.all()
+
+    def _partition(
+        self,
+        one: PartitionLag,
+        looks: list[Look],
+        rates: Rates | None,
+        *,
+        now_ms: int,
+        skew_ms: int | None,
+        record: Probed | None,
+    ) -> PartitionState:
+        committed = looks[-1].committed if looks else None
+        ends = self._ends.get((one.topic, one.partition), Ends())
+        if one.lag == 0:
+            seconds: SecondsLag = Zero()
+            judgement = _NOTHING_TO_DO
+        else:
+            nothing = record is not None and record.nothing
+            seconds = Zero() if nothing else ends.age(committed, now_ms=now_ms)
+            judgement = partition_judgement(looks, seconds, now_ms=now_ms, rules=self._rules)
+        return PartitionState(
+            topic=one.topic,
+            partition=one.partition,
+            lag=one.lag,
+            seconds=seconds,
+            rates=rates,
+            judgement=judgement,
+            start=one.start,
+            end=one.end,
+            committed=committed,
+            record_ms=record.timestamp_ms if record is not None else None,
+            skew_ms=skew_ms,
+        )

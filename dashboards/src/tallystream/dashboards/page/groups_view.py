@@ -1,0 +1,155 @@
+"""The view of all consumer groups, worst first, and of one group by partition."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from tallystream.dashboards import units
+from tallystream.dashboards.lag.verdict import Verdict
+from tallystream.dashboards.lag.wording import age, lag_range, until_drained, why
+from tallystream.dashboards.page import frame, tables
+from tallystream.dashboards.page.lines import Drawn, thin
+from tallystream.dashboards.page.selection import options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import tzinfo
+
+    from tallystream.dashboards.lag.state import GroupState, PartitionState
+    from tallystream.dashboards.page.lines import Line
+    from tallystream.dashboards.page.reading_lag import GroupsView, GroupView
+
+ALL = "All groups"
+ALARMS = 3
+"""Of how many groups the reason is written out above the table."""
+SHOWN = 500
+"""How many partitions a table shows: the worst. A filter finds the others."""
+
+
+def choose(states: Sequence[GroupState], wanted: str | None) -> None:
+    """Draw the choice of a group; the page's state has it under `group`."""
+    names = [ALL, *options((state.group for state in states), wanted)]
+    if st.session_state.get("group") not in names:
+        st.session_state["group"] = wanted or ALL
+    st.selectbox("Consumer group", names, key="group")
+
+
+def draw_groups(view: GroupsView, *, now_ms: int, zone: tzinfo) -> None:
+    """Every group: how many are well, the worst, their lag over time, and a table."""
+    living = [state for state in view.states if not state.gone]
+    _tiles(living, now_ms=now_ms)
+    _alarms(living, now_ms=now_ms)
+    frame.chart("Lag by group, records", view.drawn, whole=True, key="lag-chart")
+    states = _filtered(view.states)
+    frame.table(tables.groups(states, view.trends, frame.clock(zone, now_ms), now_ms=now_ms), key="groups-table")
+    st.caption("A group's partitions, rates and history: choose it above.")
+
+
+def draw_group(name: str, view: GroupView, *, now_ms: int, zone: tzinfo) -> None:
+    """One group: its verdict and why, its partitions over time, what was produced and consumed."""
+    state = view.state
+    if state is None:
+        st.info(
+            f"Nothing is known of the group **{name}** at this moment. Look whether its name is right, whether it has "
+            "ever committed, and whether the collector's `--include` matches it.",
+            icon=":material/search_off:",
+        )
+        return
+    _verdict(state, now_ms=now_ms, zone=zone)
+    left, middle, right = st.columns(3)
+    with left:
+        frame.chart(f"Lag of {name} by partition, records", view.by_partition, whole=True, key="lag-chart")
+    with middle:
+        frame.chart("Produced and consumed, records a second", _drawn(*view.rates), key="rates-chart")
+    with right:
+        frame.chart("Age of the oldest unconsumed record, seconds", _drawn(view.seconds), key="seconds-chart")
+    shown = _partitions(state)
+    frame.table(tables.partitions(shown[:SHOWN], frame.clock(zone, now_ms)), key="partitions-table")
+    if len(shown) > SHOWN:
+        st.caption(f"The worst {SHOWN:,} of {len(shown):,} partitions; the filter finds the others.")
+
+
+def _tiles(living: Sequence[GroupState], *, now_ms: int) -> None:
+    columns = st.columns(4)
+    bad = {verdict: sum(one.judgement.verdict is verdict for one in living) for verdict in (Verdict.ERR, Verdict.WARN)}
+    columns[0].metric(
+        "Groups",
+        units.number(len(living)),
+        f"{bad[Verdict.ERR]} ERR · {bad[Verdict.WARN]} WARN",
+        delta_color="red" if bad[Verdict.ERR] else "orange" if bad[Verdict.WARN] else "green",
+        delta_arrow="off",
+        **frame.TILE,
+    )
+    worst = next((state for state in living if state.lag is not None), None)
+    if worst is None:
+        columns[1].metric("Worst lag", units.NOTHING, **frame.TILE)
+        return
+    verdict = worst.judgement.verdict
+    columns[1].metric(
+        f"Worst: {worst.group}",
+        lag_range(worst),
+        f"{verdict.name}{tables.since(worst, now_ms)}",
+        delta_color=frame.COLORS[verdict],
+        delta_arrow="off",
+        **frame.TILE,
+    )
+    columns[2].metric("Its oldest unread record", age(worst.seconds), **frame.TILE)
+    columns[3].metric("It is through in", _short(until_drained(worst.drain)), **frame.TILE)
+
+
+def _alarms(living: Sequence[GroupState], *, now_ms: int) -> None:
+    """Say in full why the worst groups are bad: a table's cell is too narrow for that."""
+    for state in [one for one in living if one.judgement.verdict in (Verdict.ERR, Verdict.WARN)][:ALARMS]:
+        said = f"**{state.group}** · {state.judgement.verdict.name}{tables.since(state, now_ms)} · {why(state)}"
+        if state.judgement.verdict is Verdict.ERR:
+            st.error(said, icon=":material/error:")
+        else:
+            st.warning(said, icon=":material/warning:")
+
+
+def _short(text: str) -> str:
+    """Return what fits into a tile."""
+    return text.removesuffix(" at this rate")
+
+
+def _verdict(state: GroupState, *, now_ms: int, zone: tzinfo) -> None:
+    verdict = state.judgement.verdict
+    said = why(state)
+    if state.gone:
+        st.warning(f"**GONE** · {said}", icon=":material/person_off:")
+    elif verdict is Verdict.ERR:
+        st.error(f"**ERR{tables.since(state, now_ms)}** · {said}", icon=":material/error:")
+    elif verdict is Verdict.WARN:
+        st.warning(f"**WARN{tables.since(state, now_ms)}** · {said}", icon=":material/warning:")
+    else:
+        st.markdown(f":{frame.COLORS[verdict]}-badge[{verdict.name}{tables.since(state, now_ms)}] {said}")
+    columns = st.columns(5)
+    columns[0].metric("Lag, records", lag_range(state), **frame.TILE)
+    columns[1].metric("Oldest unread record", age(state.seconds), **frame.TILE)
+    columns[2].metric("Through in", _short(until_drained(state.drain)), **frame.TILE)
+    rates = state.rates
+    both = f"{units.rate(rates.produced)}, {units.rate(rates.consumed)}/s" if rates else units.NOTHING
+    columns[3].metric("Produced, consumed", both, **frame.TILE)
+    members: Any = {"delta": state.broker_state or None, "delta_color": "off", "delta_arrow": "off"}
+    columns[4].metric("Members", units.number(state.members), **members, **frame.TILE)
+    st.caption(f"Last seen {units.clock(state.seen_ms, zone, now_ms=now_ms)}")
+
+
+def _filtered(states: Sequence[GroupState]) -> list[GroupState]:
+    if len(states) <= tables.FEW:
+        return list(states)
+    wanted = st.text_input("Filter", key="filter", placeholder="part of a group's name", label_visibility="collapsed")
+    return [state for state in states if wanted.lower() in state.group.lower()]
+
+
+def _partitions(state: GroupState) -> list[PartitionState]:
+    if len(state.partitions) <= tables.FEW:
+        return list(state.partitions)
+    wanted = st.text_input("Filter", key="filter", placeholder="topic/partition", label_visibility="collapsed")
+    return [one for one in state.partitions if wanted.lower() in one.name.lower()]
+
+
+def _drawn(*lines: Line) -> Drawn:
+    return Drawn(tuple(thin(line) for line in lines if line.times_ms))

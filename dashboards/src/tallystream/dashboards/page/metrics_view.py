@@ -1,0 +1,116 @@
+"""The view of sums: one metric over time, by instance, with restarts; and what was processed twice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from tallystream.dashboards import units
+from tallystream.dashboards.page import frame, tables
+from tallystream.dashboards.page.lines import Drawn, rate, thin
+from tallystream.dashboards.page.selection import options
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
+
+    from tallystream.dashboards.page.reading_sums import SumsView
+    from tallystream.dashboards.page.twice import Twice
+
+RATE_MS = 60_000
+
+
+def choose(view: SumsView) -> None:
+    """Draw the choice of app and metric; the page's state has them under `app` and `metric`."""
+    left, right = st.columns(2)
+    apps, names = options(view.apps, view.app), options(view.names, view.metric)
+    left.selectbox("App", apps, key="app", index=frame.index(apps, view.app), on_change=_forget_metric)
+    right.selectbox("Metric", names, key="metric", index=frame.index(names, view.metric))
+
+
+def draw_metrics(view: SumsView, *, now_ms: int, zone: tzinfo) -> None:
+    """One metric over time, its living instances, each instance, and the newest sum of every metric of the app."""
+    _tiles(view)
+    if not view.over_time.lines:
+        st.info(f"No points of {view.metric or 'any metric'} in this store yet.", icon=":material/search_off:")
+        return
+    wide, narrow = st.columns([2, 1])
+    with wide:
+        frame.chart("Sum over time", view.over_time, step=True, key="sum-chart", events=view.events)
+    with narrow:
+        frame.chart("Living instances over time", view.instances, step=True, whole=True, key="instances-chart")
+    if view.by_instance.lines:
+        frame.chart("By instance", view.by_instance, step=True, key="instance-chart", events=view.events)
+        st.caption("Each instance's own count: it begins again at a restart; the sum above does not.")
+    else:
+        st.caption("Single instances are drawn where the shipper runs with `--rows`.")
+    clock = frame.clock(zone, now_ms)
+    frame.table(tables.sums(view.rows, clock), key="sums-table")
+    if view.left_out:
+        st.caption(f"{view.left_out:,} more metrics are in the store; a page shows the first by name.")
+    if view.events:
+        st.markdown("**Events**")
+        frame.table(tables.events(view.events, clock), key="events-table")
+
+
+def draw_twice(view: SumsView, found: Twice | None) -> None:
+    """Processed twice: the formula with its numbers, over time, and how far the positions got."""
+    if found is None:
+        st.info(
+            f"**{view.app or 'This app'}** reports no positions beside the counter "
+            f"{view.metric or 'that was chosen'}, so nothing can be said about what was processed twice. Choose the "
+            "counter of processed records, and let consumers set `registry.position(topic, partition)` with it.",
+            icon=":material/search_off:",
+        )
+        return
+    columns = st.columns(3)
+    columns[0].metric(f"Processed: {view.metric}", units.number(found.processed), **frame.TILE)
+    columns[1].metric("Different records: offsets covered", units.number(found.covered), **frame.TILE)
+    columns[2].metric(
+        "Processed twice",
+        units.number(found.number),
+        "processed less covered",
+        delta_color="off",
+        delta_arrow="off",
+        **frame.TILE,
+    )
+    if found.number < 0:
+        st.warning(
+            "Fewer records were counted than offsets were passed: the counter counts something else, or offsets hold "
+            "no record (transaction markers, compaction).",
+            icon=":material/warning:",
+        )
+    frame.chart(
+        "Processed twice over time, records",
+        Drawn((thin(found.over_time),) if found.over_time.times_ms else ()),
+        step=True,
+        whole=True,
+        key="twice-chart",
+        events=view.events,
+    )
+    frame.table(tables.covered(found.partitions), key="covered-table")
+    st.caption(
+        "Consumers report how many records they processed and, set together with it, how far they got. What is merely "
+        "in flight is never counted; what was processed and not yet reported is at most one interval's."
+    )
+
+
+def _tiles(view: SumsView) -> None:
+    first = view.chosen[0] if view.chosen else None
+    value = first.value if first else None
+    growth = rate(value, window_ms=RATE_MS, at_ms=view.until_ms) if value else None
+    columns = st.columns(3)
+    more = f" ({first.label})" if first and len(view.chosen) > 1 else ""
+    columns[0].metric(
+        f"Sum of {view.metric or units.NOTHING}{more}", units.number(value.last if value else None), **frame.TILE
+    )
+    gauge = first is not None and first.type in ("gauge", "updown")
+    columns[1].metric("Rate, last minute", units.per_second(None if gauge else growth), **frame.TILE)
+    living = first.line("instances").last if first else None
+    columns[2].metric("Living instances", units.number(living), **frame.TILE)
+
+
+def _forget_metric() -> None:
+    # The metric of another app is rarely one of this app's: begin with the first there is.
+    st.session_state.pop("metric", None)
+    st.query_params.pop("metric", None)

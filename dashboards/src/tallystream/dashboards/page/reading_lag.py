@@ -1,0 +1,120 @@
+"""What the views of lag need from the store, for one refresh."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tallystream.dashboards.lag.model import LAG
+from tallystream.dashboards.lag.reading import last_round_ms, read_group, read_groups
+from tallystream.dashboards.lag.stored import GROUPS
+from tallystream.dashboards.page.lines import Drawn, Line, draw
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tallystream.aggregator.sinks.base import PointReader, Series
+    from tallystream.dashboards.lag.state import GroupState, PartitionState
+
+TRENDS = 300
+"""With more groups than that, only the worst have a sparkline and a line."""
+WORST = 50
+LINES = 20
+"""How many partitions of a group are drawn; with more than that, only the worst are read."""
+AHEAD_MS = 60_000
+"""The collector's clock may be a little ahead of the page's: its newest round is shown all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsView:
+    """Every group, worst first, their lag over time, and when the collector last looked."""
+
+    states: tuple[GroupState, ...]
+    trends: Mapping[str, Line]
+    drawn: Drawn
+    as_of_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """One group with its partitions; over time: its lag by partition, its age, what was produced and consumed."""
+
+    state: GroupState | None
+    by_partition: Drawn
+    total: Line
+    seconds: Line
+    rates: tuple[Line, Line]
+    as_of_ms: int | None
+
+
+def read_groups_view(reader: PointReader, *, at_ms: int, range_s: int) -> GroupsView:
+    """Read every group as it was at `at_ms`, and its lag in the period before.
+
+    Raises:
+        SinkUnavailableError: the store does not answer.
+    """
+    until_ms = at_ms + AHEAD_MS
+    as_of_ms = last_round_ms(reader, at_ms=until_ms)
+    states = read_groups(reader, at_ms=max(at_ms, min(as_of_ms or 0, until_ms)))
+    start_ms = at_ms - range_s * 1000
+    if len(states) <= TRENDS:
+        found = reader.read(GROUPS, ("lag",), start_ms=start_ms, end_ms=until_ms, last_before=False)
+    else:
+        found = [
+            series
+            for state in states[:WORST]
+            for series in reader.read(GROUPS, ("lag",), start_ms=start_ms, end_ms=until_ms, tags={"group": state.group})
+        ]
+    trends = {one.tags["group"]: _line(one.tags["group"], one) for one in found}
+    lines = [trends[state.group] for state in states if state.group in trends and not state.gone]
+    lines.sort(key=lambda line: -(line.last or 0))
+    return GroupsView(tuple(states), trends, draw(lines, start_ms, None), as_of_ms)
+
+
+def read_group_view(reader: PointReader, group: str, *, at_ms: int, range_s: int) -> GroupView:
+    """Read one group with its partitions as they were at `at_ms`, and its period before.
+
+    Raises:
+        SinkUnavailableError: the store does not answer.
+    """
+    until_ms = at_ms + AHEAD_MS
+    as_of_ms = last_round_ms(reader, at_ms=until_ms)
+    state = read_group(reader, group, at_ms=max(at_ms, min(as_of_ms or 0, until_ms)))
+    start_ms = at_ms - range_s * 1000
+    fields = ("lag", "seconds", "produced", "consumed")
+    found = {
+        one.field: one for one in reader.read(GROUPS, fields, start_ms=start_ms, end_ms=until_ms, tags={"group": group})
+    }
+    worst = [] if state is None else list(state.partitions[:LINES])
+    count = 0 if state is None else len(state.partitions)
+    lines = _partition_lines(reader, group, worst, few=count <= LINES, start_ms=start_ms, end_ms=until_ms)
+    drawn = draw(sorted(lines, key=lambda line: -(line.last or 0)), start_ms, None)
+    return GroupView(
+        state,
+        Drawn(drawn.lines, drawn.left_out + max(0, count - LINES)),
+        _line(group, found.get("lag")),
+        _line("age of the oldest unread record", found.get("seconds")),
+        (_line("produced", found.get("produced")), _line("consumed", found.get("consumed"))),
+        as_of_ms,
+    )
+
+
+def _partition_lines(
+    reader: PointReader, group: str, worst: Sequence[PartitionState], *, few: bool, start_ms: int, end_ms: int
+) -> list[Line]:
+    if few:
+        found = reader.read(LAG, ("lag",), start_ms=start_ms, end_ms=end_ms, tags={"group": group})
+        return [_line(f"{one.tags['topic']}/{one.tags['partition']}", one) for one in found]
+    lines = []
+    for state in worst:
+        tags = {"group": group, "topic": state.topic, "partition": str(state.partition)}
+        found = reader.read(LAG, ("lag",), start_ms=start_ms, end_ms=end_ms, tags=tags)
+        lines += [_line(state.name, one) for one in found]
+    return lines
+
+
+def _line(label: str, series: Series | None) -> Line:
+    if series is None:
+        return Line(label)
+    values = [value if isinstance(value, int | float) else None for value in series.values]
+    return Line(label, list(series.times_ms), values)

@@ -1,0 +1,55 @@
+"""What the view of the pipeline needs from the store, for one refresh."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tallystream.aggregator.ship.translating import is_sum
+from tallystream.dashboards.lag.reading import read_group
+from tallystream.dashboards.lag.stored import ALL, ENDS, GROUPS
+from tallystream.dashboards.page.lines import Drawn, Line, draw
+from tallystream.dashboards.page.pipeline import Hop, hops, last_arrival_ms, own_groups
+from tallystream.dashboards.page.reading_lag import AHEAD_MS
+from tallystream.dashboards.page.reading_sums import MAX_MEASUREMENTS
+
+if TYPE_CHECKING:
+    from tallystream.aggregator.sinks.base import PointReader
+    from tallystream.dashboards.page.reading_lag import GroupsView
+
+
+def read_pipeline(reader: PointReader, groups: GroupsView, *, at_ms: int, range_s: int) -> tuple[list[Hop], Drawn]:
+    """Return the hops at a moment, and the ages of what the aggregator and the shipper had not read over the period.
+
+    Raises:
+        SinkUnavailableError: the store does not answer.
+    """
+    aggregator, shipper = own_groups(groups.states)
+    start_ms, until_ms = at_ms - range_s * 1000, at_ms + AHEAD_MS
+    detailed = read_group(reader, aggregator.group, at_ms=at_ms) if aggregator is not None else None
+    # What instances report to is what the aggregator reads.
+    topic = next((one.topic for one in detailed.partitions), None) if detailed is not None else None
+    tags = {"topic": topic or ""}
+    ends = reader.read(ENDS, ("end",), start_ms=start_ms, end_ms=until_ms, tags=tags) if topic else []
+    lines = []
+    for name, state in (("metrics → sums", aggregator), ("sums → store", shipper)):
+        if state is not None:
+            found = reader.read(GROUPS, ("seconds",), start_ms=start_ms, end_ms=until_ms, tags={"group": state.group})
+            lines += [Line(name, list(one.times_ms), [float(value) for value in one.values]) for one in found]
+    found_hops = hops(
+        aggregator,
+        shipper,
+        arrived_ms=last_arrival_ms(ends),
+        stored_ms=_newest_sum_ms(reader, start_ms=start_ms, end_ms=until_ms),
+        now_ms=at_ms,
+    )
+    return found_hops, draw(lines, start_ms, None)
+
+
+def _newest_sum_ms(reader: PointReader, *, start_ms: int, end_ms: int) -> int | None:
+    names = [name for name in reader.measurements() if name not in ALL and is_sum(name)]
+    found = (
+        one.times_ms[-1]
+        for name in names[:MAX_MEASUREMENTS]
+        for one in reader.read(name, ("lives",), start_ms=start_ms, end_ms=end_ms)
+    )
+    return max(found, default=None)

@@ -1,0 +1,47 @@
+"""Rounds of lag as a collector would have found them, made from plain numbers, and kept in a real store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tallystream.dashboards.lag._ask import Round
+from tallystream.dashboards.lag._recorder import Recorder
+from tallystream.dashboards.lag.live import Live
+from tallystream.dashboards.lag.model import GroupLag, partition_lag
+from tallystream.dashboards.lag.verdict import Rules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tallystream.aggregator.sinks.base import Point
+    from tallystream.dashboards.lag.state import GroupState
+
+
+def found(*groups: GroupLag, names: Iterable[str] = (), problems: tuple[str, ...] = ()) -> Round:
+    """Return a round that found these groups, and saw the other `names` on the broker."""
+    places = {(one.topic, one.partition): (one.start, one.end) for group in groups for one in group.partitions}
+    return Round(groups, problems, frozenset({*names, *(group.group for group in groups)}), places)
+
+
+def group(name: str, *partitions: tuple[int | None, int], topic: str = "orders", members: int | None = 1) -> GroupLag:
+    """Return a group by its partitions' (committed, end)."""
+    made = (
+        partition_lag(topic, number, start=0, end=end, committed=committed)
+        for number, (committed, end) in enumerate(partitions)
+    )
+    return GroupLag(name, tuple(made), members, "Stable" if members else "Empty")
+
+
+class Rounds:
+    """Feeds rounds to the evaluator and the recorder, as the collector does."""
+
+    def __init__(self, rules: Rules | None = None) -> None:
+        self.live = Live(rules or Rules())
+        self.recorder = Recorder()
+        self.states: list[GroupState] = []
+
+    def points(self, round_: Round, ts_ms: int) -> list[Point]:
+        """Return the points of a round."""
+        self.live.observe(round_, ts_ms)
+        self.states = self.live.judge(round_, ts_ms)
+        return self.recorder.round(self.states, round_.places, ts_ms, problems=round_.problems)
