@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
-import sys
+import time
+import urllib.request
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from support.kafka import command
 from support.wait import wait_until
+from tallystream.aggregator.ledger import LedgerRow, LedgerWriter
 from tallystream.aggregator.sinks.stores import StoreSettings, open_reader
+from tallystream.compose.servers._process import free_port
 from tallystream.dashboards.lag import LAG, Behind, BeyondEnd, GroupLag, NothingCommitted
 from tallystream.dashboards.lag._ask import Asker, BrokerAwayError, StoppedError
+from tallystream.dashboards.lag._ledgers import Ledgers
 from tallystream.dashboards.lag._patterns import Patterns
+from tallystream.dashboards.lag._probe import Probed, Prober
+from tallystream.dashboards.lag._watch import Watch
+from tallystream.dashboards.lag.reading import read_groups
+from tallystream.dashboards.lag.seconds import Zero, at_least
+from tallystream.dashboards.lag.verdict import Rules, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tallystream.aggregator.topics import Topics
     from tallystream.compose.servers.broker import KafkaBroker
 
 pytestmark = pytest.mark.integration
@@ -148,37 +160,133 @@ def test_a_stop_does_not_wait_for_the_broker() -> None:
         Asker(admin, timeout=600, stopping=lambda: True).ask(Patterns())
 
 
+def test_a_group_says_its_state(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
+    """The broker's own word for a group with a member, and for one without."""
+    topic, group = topic_prefix + "events", topic_prefix + "billing"
+    fill(broker, admin, topic, partitions=1, records=3)
+    with member(broker, group, topic) as consumer:
+        read = consumer.consume(3, timeout=60)
+        consumer.commit(read[-1], asynchronous=False)
+        assert ask(admin, group)[group].state == "Stable"
+    assert ask(admin, group)[group].state == "Empty"
+
+
+def test_the_ledger_stands_in_where_nothing_is_committed(
+    broker: KafkaBroker, admin: AdminClient, topics: Topics, topic_prefix: str
+) -> None:
+    """A Spark job that writes to the ledger has lag without a consumer group; a further commit wins."""
+    topic, own = topic_prefix + "events", topic_prefix + "tallystream-aggregator"
+    fill(broker, admin, topic, partitions=2, records=10)
+    commit(admin, own, topic, {0: 8})
+    kafka = {"bootstrap.servers": broker.bootstrap_servers}
+    for query, ends in (("enrich", {"0": 4}), ("aggregate", {"0": 6, "1": 9})):
+        row = LedgerRow(kind="batch", query=query, epoch=1, batch=1, ts=1, end={topic: ends})
+        LedgerWriter(topics.ledger, kafka).write([row])
+    ledgers = Ledgers(topics.ledger, kafka, prefix=topic_prefix)
+    try:
+        wait_until(lambda: len(ledgers.offsets()) == 2, 60, "the ledger is read")
+        asker = Asker(admin, timeout=30, stopping=lambda: False)
+        found = asker.ask(Patterns((topic_prefix + "*", "ledger:*")), ledgers.offsets())
+    finally:
+        ledgers.close()
+    progress = {group.group: [one.progress for one in group.partitions] for group in found.groups}
+    assert progress == {own: [Behind(8, 2), Behind(9, 1)], "ledger:enrich": [Behind(4, 6), NothingCommitted()]}
+
+
+def test_a_clock_that_is_off_is_shown_as_skew(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
+    """A producer an hour ahead: the collector says so, and the age of the lag is what it was."""
+    topic, group = topic_prefix + "events", topic_prefix + "billing"
+    fill(broker, admin, topic, partitions=1, records=3)
+    commit(admin, group, topic, {0: 3})
+    asker = Asker(admin, timeout=30, stopping=lambda: False)
+    now, ahead_ms = time.time(), 3_600_000
+    watch = Watch(asker, Patterns((group,)), Rules(), clock=lambda: now)
+    assert watch.look().states[0].skew_ms is None
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer.produce(topic, b"early", timestamp=round(time.time() * 1000) + ahead_ms)
+    assert producer.flush(30) == 0
+    now += 31
+    (state,) = watch.look().states
+    assert state.skew_ms is not None
+    assert ahead_ms - 60_000 < state.skew_ms <= ahead_ms
+    assert at_least(state.seconds) <= 31
+
+
+def test_offsets_that_hold_no_record_are_told_from_lag(
+    broker: KafkaBroker, admin: AdminClient, topic_prefix: str
+) -> None:
+    """After a transaction there is a marker at the end: nothing to read. A record that waits has its own timestamp."""
+    topic = topic_prefix + "events"
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": topic_prefix + "tx"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"one", timestamp=1_700_000_000_000)
+    producer.commit_transaction(30)
+    waiting, done = topic_prefix + "waiting", topic_prefix + "done"
+    commit(admin, waiting, topic, {0: 0})
+    commit(admin, done, topic, {0: 1})
+    kafka = {"bootstrap.servers": broker.bootstrap_servers}
+    prober = Prober(kafka, seconds=30, stopping=lambda: False)
+    found = {}
+    for _ in range(2):  # a reader has one position in a partition: the other offset is read in the next round
+        found |= prober.probe({((topic, 0), 0), ((topic, 0), 1)}).get((topic, 0), {})
+    assert found == {0: Probed(1_700_000_000_000), 1: Probed(None, nothing=True)}
+    asker = Asker(admin, timeout=30, stopping=lambda: False)
+    probe = Prober(kafka, seconds=30, stopping=lambda: False).probe
+    watch = Watch(asker, Patterns((done,)), Rules(), clock=time.time, probe=probe)
+    (state,) = watch.look().states
+    assert (state.lag, state.seconds, state.judgement.verdict) == (1, Zero(), Verdict.OK)
+    assert "transaction markers" in state.partitions[0].judgement.reason
+
+
 def test_the_collector_keeps_lag_in_the_store_and_stops_in_order(
     broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path: Path
 ) -> None:
-    """The command's process writes the known lag into the store, says when it is ready, and ends with 0 on SIGTERM."""
-    topic, group = topic_prefix + "events", topic_prefix + "billing"
+    """The command keeps lag in the store and serves it, marks a group that is deleted, and ends with 0 on SIGTERM."""
+    topic, group, doomed = topic_prefix + "events", topic_prefix + "billing", topic_prefix + "doomed"
     fill(broker, admin, topic, partitions=1, records=100)
     commit(admin, group, topic, {0: 30})
-    store, ready, log = f"local:{tmp_path / 'store.db'}", tmp_path / "ready", tmp_path / "log"
-    program = (
-        "import sys; from pathlib import Path\n"
-        "from tallystream.aggregator.sinks.stores import StoreSettings\n"
-        "from tallystream.dashboards.lag.collect import CollectSettings, run\n"
-        "servers, store, ready, include = sys.argv[1:]\n"
-        "sys.exit(run(CollectSettings(bootstrap_servers=servers, store=StoreSettings.parse(store), interval=1,"
-        " include=(include,), ready_file=Path(ready))))"
-    )
-    arguments = [broker.bootstrap_servers, store, str(ready), topic_prefix + "*"]
+    commit(admin, doomed, topic, {0: 90})
+    spec, ready, log, port = f"local:{tmp_path / 'store.db'}", tmp_path / "ready", tmp_path / "log", free_port()
+    arguments = ["lag", "collect", "--bootstrap-servers", broker.bootstrap_servers, "--store", spec]
+    arguments += ["--interval", "1", "--include", topic_prefix + "*", "--ready-file", str(ready)]
+    arguments += ["--http-port", str(port), "--record-timestamps"]
     with log.open("wb") as output:
-        process = subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=output, stderr=output)
-    reader = open_reader(StoreSettings.parse(store))
+        process = subprocess.Popen(command(*arguments), stdout=output, stderr=output)
+
+    def served(path: str) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+            return answer.read().decode()
+
+    def told(path: str = "") -> dict[str, Any]:
+        return json.loads(served(f"/v1/groups{path}"))
+
+    reader = open_reader(StoreSettings.parse(spec))
     try:
         wait_until(lambda: ready.exists() or process.poll() is not None, 60, "the first round went through")
         assert process.poll() is None, log.read_text()
-
-        def lags() -> list[object]:
-            found = reader.read(LAG, ["lag"], start_ms=0, end_ms=2**62, tags={"group": group, "topic": topic})
-            return found[0].values if found else []
-
-        assert set(lags()) == {70}
+        assert {one["group"]: one["lag"] for one in told()["groups"]} == {group: 70, doomed: 10}
+        assert f'kafka_consumergroup_group_sum_lag{{group="{group}"}} 70' in served("/metrics")
+        assert json.loads(served("/readyz")) == {"ok": True}
         commit(admin, group, topic, {0: 95})
-        wait_until(lambda: lags()[-1] == 5, 60, "the commit is seen")
+        wait_until(lambda: told("/" + group)["lag"] == 5, 60, "the commit is seen")
+        (partition,) = told("/" + group)["partitions"]
+        assert (partition["committed"], partition["end"], partition["lag"]) == (95, 100, 5)
+        wait_until(lambda: told("/" + group)["partitions"][0]["record_ms"], 60, "the record's timestamp is read")
+        admin.delete_consumer_groups([doomed])[doomed].result(30)
+        wait_until(lambda: told("/" + doomed)["gone"], 60, "the group is found to be gone")
+        now_ms = round(time.time() * 1000)
+        wait_until(
+            lambda: (
+                [(s.group, s.gone) for s in read_groups(reader, at_ms=now_ms + 60_000)]
+                == [(doomed, True), (group, False)]
+            ),
+            60,
+            "the store says the same",
+        )
+        found = reader.read(LAG, ["lag"], start_ms=0, end_ms=2**62, tags={"group": group, "topic": topic})
+        assert [found[0].values[0], found[0].values[-1]] == [70, 5]
     finally:
         reader.close()
         process.terminate()
