@@ -17,7 +17,7 @@ from tallystream.dashboards.lag._ends import Ends, limit
 from tallystream.dashboards.lag._looks import Looks
 from tallystream.dashboards.lag._probe import Probed
 from tallystream.dashboards.lag._thin import Thinner, spans
-from tallystream.dashboards.lag.evaluate import evaluate
+from tallystream.dashboards.lag.evaluate import evaluate, halves
 from tallystream.dashboards.lag.live import GONE_MS, Live
 from tallystream.dashboards.lag.reading import read_group, read_groups, read_judged
 from tallystream.dashboards.lag.seconds import AtLeast, Exact, Observation, Zero, seconds_lag
@@ -78,6 +78,8 @@ def test_what_is_kept_tells_the_same_as_everything(schedule: list[tuple[int, int
         ts_ms = T0 + number * 3000
         kept += rounds.points(found(group("g", (committed, end), members=int(member))), ts_ms)
         everything.append(Look(ts_ms, committed, end, int(member)))
+        (told,) = (state.rates for state in rounds.states)
+        assert told == halves(everything, ts_ms, RULES)[0]
         states.append((ts_ms, rounds.states[0]))
     ends = [Observation(look.ts_ms, look.end) for look in everything]
     for ts_ms, state in states:

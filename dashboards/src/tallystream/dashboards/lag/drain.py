@@ -55,6 +55,8 @@ class NotKnown:
 Drain = Drained | Between | Never | Steady | NotKnown
 
 STEADY = 0.01
+SHORTEST_MS = 1000
+"""Over less than this there is no rate."""
 
 
 def rates(looks: Sequence[Look]) -> Rates | None:
@@ -62,7 +64,7 @@ def rates(looks: Sequence[Look]) -> Rates | None:
 
     An end or an offset that went back (a topic made anew, a rewind) makes no negative rate: it counts as 0.
     """
-    if len(looks) < 2 or looks[-1].ts_ms - looks[0].ts_ms < 1000:
+    if len(looks) < 2 or looks[-1].ts_ms - looks[0].ts_ms < SHORTEST_MS:
         return None
     first, last = looks[0], looks[-1]
     seconds = (last.ts_ms - first.ts_ms) / 1000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tallystream.dashboards.lag.drain import Rates, rates
@@ -59,7 +58,7 @@ def _since(looks: Sequence[Look], begin: int) -> list[Look]:
     before = next((look for look in reversed(looks) if look.ts_ms < begin), None)
     # What says nothing new is not kept, so what was seen just before still held then.
     if before is not None and inside and inside[0].ts_ms - before.ts_ms <= HELD_MS:
-        inside.insert(0, replace(before, ts_ms=begin))
+        inside.insert(0, before._replace(ts_ms=begin))
     return inside
 
 

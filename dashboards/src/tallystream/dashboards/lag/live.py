@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tallystream.dashboards.lag._ends import Ends, limit
 from tallystream.dashboards.lag._looks import Looks
-from tallystream.dashboards.lag.evaluate import halves, worst_first
+from tallystream.dashboards.lag.evaluate import worst_first
 from tallystream.dashboards.lag.model import Behind, BeyondEnd
 from tallystream.dashboards.lag.seconds import Zero
 from tallystream.dashboards.lag.state import (
@@ -119,37 +119,38 @@ class Live:
         probed: Mapping[Place, Mapping[int, Probed]],
     ) -> GroupState:
         states, rates = [], []
+        spans = (self._window_ms, self._window_ms // 2)
         for one in group.partitions:
             place = (one.topic, one.partition)
             looks = self._look(group, one, now_ms)
-            rates.append(halves(looks, now_ms, self._rules) if looks else (None, None))
-            at = looks[-1].committed if looks else None
+            rates.append((None, None) if looks is None else tuple(looks.rates(now_ms - span) for span in spans))
+            at = one.progress.committed if isinstance(one.progress, Behind | BeyondEnd) else None
             record = probed.get(place, {}).get(-1 if at is None else at)
             states.append(
                 self._partition(one, looks, rates[-1][0], now_ms=now_ms, skew_ms=skew.get(place), record=record)
             )
         return group_state(group.group, states, rates, seen_ms=now_ms, members=group.members, broker_state=group.state)
 
-    def _look(self, group: GroupLag, one: PartitionLag, now_ms: int) -> list[Look]:
+    def _look(self, group: GroupLag, one: PartitionLag, now_ms: int) -> Looks | None:
         key = (group.group, (one.topic, one.partition))
         if not isinstance(one.progress, Behind | BeyondEnd):
             self._looks.pop(key, None)
-            return []
+            return None
         kept = self._looks.setdefault(key, Looks())
         kept.add(Look(now_ms, one.progress.committed, one.end, group.members), window_ms=self._window_ms)
-        return kept.all()
+        return kept
 
     def _partition(
         self,
         one: PartitionLag,
-        looks: list[Look],
+        looks: Looks | None,
         rates: Rates | None,
         *,
         now_ms: int,
         skew_ms: int | None,
         record: Probed | None,
     ) -> PartitionState:
-        committed = looks[-1].committed if looks else None
+        committed = one.progress.committed if isinstance(one.progress, Behind | BeyondEnd) else None
         ends = self._ends.get((one.topic, one.partition), Ends())
         if one.lag == 0:
             seconds: SecondsLag = Zero()
@@ -157,7 +158,8 @@ class Live:
         else:
             nothing = record is not None and record.nothing
             seconds = Zero() if nothing else ends.age(committed, now_ms=now_ms)
-            judgement = partition_judgement(looks, seconds, now_ms=now_ms, rules=self._rules)
+            seen = [] if looks is None else looks.all()
+            judgement = partition_judgement(seen, seconds, now_ms=now_ms, rules=self._rules)
         return PartitionState(
             topic=one.topic,
             partition=one.partition,

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 GONE_MS = 7 * 86_400_000
 """How long a group that is no longer there is shown."""
 SPAN_MS = THINNED_MS + HELD_MS
+MANY = 1000
+"""Of a group with more partitions only the newest looks are read, unless rules are given."""
 
 
 def last_round_ms(reader: PointReader, *, at_ms: int) -> int | None:
@@ -66,6 +68,8 @@ def read_group(reader: PointReader, group: str, *, at_ms: int, rules: Rules | No
     now_ms = round_ms if at_ms - round_ms <= HELD_MS else at_ms
     until_ms = judged.seen_ms if judged is not None and judged.gone else now_ms
     back_ms = max(HELD_MS, round((rules or Rules()).window_s * 1000)) + HELD_MS + THINNED_MS
+    if judged is not None and judged.count > MANY and rules is None:
+        back_ms = HELD_MS  # its partitions' newest looks: their history would take longer than people wait
     series = reader.read(LAG, FIELDS, start_ms=until_ms - back_ms, end_ms=until_ms + 1, tags={"group": group})
     return merge(judged, evaluate(series, now_ms=until_ms, rules=rules), own_rules=rules is not None)
 

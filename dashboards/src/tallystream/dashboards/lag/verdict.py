@@ -8,10 +8,10 @@ counts from when there was something to do, so that the first record after a qui
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream.reporter.errors import ConfigError
 
@@ -37,8 +37,7 @@ class Verdict(IntEnum):
     ERR = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(NamedTuple):
     """One look at a group's partition: the next offset it will read, the partition's end, the group's members.
 
     `members` is None where it was not recorded.
@@ -169,7 +168,7 @@ def _window(looks: Sequence[Look], now_ms: int, rules: Rules) -> list[Look]:
     inside = [look for look in looks if begin <= look.ts_ms <= now_ms]
     before = next((look for look in reversed(looks) if look.ts_ms < begin), None)
     if before is not None and (inside[0].ts_ms if inside else now_ms) - before.ts_ms <= HELD_MS:
-        inside.insert(0, replace(before, ts_ms=begin))
+        inside.insert(0, before._replace(ts_ms=begin))
     return inside
 
 
