@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +33,8 @@ def test_time_to_drain() -> None:
     assert drain(100, [Rates(5, 4.9)]) == Never()
     assert drain(100, [Rates(0, 0)]) == Never()
     assert drain(100, [Rates(500, 499), Rates(500, 501)]) == Steady()
+    assert drain(33, [Rates(46, 45), Rates(46, 40)]) == Steady()
+    assert drain(100, [Rates(5, 50), Rates(5, 60)]) == Between(pytest.approx(100 / 55), pytest.approx(100 / 45))
     assert drain(0, [Rates(5, 5)]) == Drained()
     assert drain(9, []) == NotKnown()
 

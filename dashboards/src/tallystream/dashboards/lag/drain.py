@@ -44,7 +44,10 @@ class Never:
 
 @dataclass(frozen=True, slots=True)
 class Steady:
-    """As much is consumed as is produced, within `STEADY` of it: there is always a little to do."""
+    """It keeps up, and always has a little to do.
+
+    As much is consumed as is produced, within `STEADY` of it; or the lag is no more than `LITTLE_S` of consumption.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,8 @@ class NotKnown:
 Drain = Drained | Between | Never | Steady | NotKnown
 
 STEADY = 0.01
+LITTLE_S = 5.0
+"""A lag that is consumed in so many seconds is what a consumer has in hand."""
 SHORTEST_MS = 1000
 """Over less than this there is no rate."""
 
@@ -83,7 +88,8 @@ def drain(lag: int, seen: Sequence[Rates]) -> Drain:
     if not seen:
         return NotKnown()
     best, worst = max(one.net for one in seen), min(one.net for one in seen)
-    if all(one.produced > 0 and abs(one.net) <= STEADY * one.produced for one in seen):
+    even = all(one.produced > 0 and abs(one.net) <= STEADY * one.produced for one in seen)
+    if even or (worst <= 0 and lag <= LITTLE_S * min(one.consumed for one in seen)):
         return Steady()
     if best <= 0:
         return Never()

@@ -107,7 +107,7 @@ def _draw(reader: PointReader, selection: Selection, *, now_ms: int, zone: tzinf
     if selection.view in ("metrics", "twice"):
         alive_ms = last_round_ms(reader, at_ms=now_ms + AHEAD_MS)
         view = read_sums(reader, selection, now_ms=now_ms, until_ms=alive_ms)
-        frame.as_of(view.as_of_ms, now_ms=now_ms, zone=zone, every=every, past=past)
+        frame.as_of("A sum last changed at", view.as_of_ms, now_ms=now_ms, zone=zone, every=every, past=past)
         if view.as_of_ms is None:
             frame.empty()
             return selection
@@ -121,7 +121,7 @@ def _draw(reader: PointReader, selection: Selection, *, now_ms: int, zone: tzinf
     if groups.as_of_ms is None:
         _nothing(reader)
         return selection
-    frame.as_of(groups.as_of_ms, now_ms=now_ms, zone=zone, every=every, past=past)
+    frame.as_of("Data as of", groups.as_of_ms, now_ms=now_ms, zone=zone, every=every, past=past)
     frame.silent(groups.as_of_ms, now_ms=now_ms)
     if selection.view == "pipeline":
         hops, delays = read_pipeline(reader, groups, at_ms=now_ms, range_s=selection.range_s)

@@ -53,7 +53,10 @@ _COLUMNS = {
         options=[*(verdict.name for verdict in COLORS), GONE], color=[*COLORS.values(), "gray"], width="small"
     ),
     "Why": st.column_config.TextColumn(width="large"),
-    **{name: st.column_config.NumberColumn(format="localized") for name in ("Lag", "Committed", "End", "Offsets")},
+    **{
+        name: st.column_config.NumberColumn(format="localized")
+        for name in ("Lag", "Committed", "End", "Offsets", "Counted from", "Position")
+    },
     **{name: st.column_config.TextColumn(alignment="right") for name in ("Sum", "Mean", "Age", "In/s", "Out/s")},
     "Trend": st.column_config.AreaChartColumn(y_min=0),
 }
@@ -89,8 +92,8 @@ def chart(
         st.caption(f"The {len(drawn.lines)} largest lines are drawn; {drawn.left_out:,} more are not.")
 
 
-def as_of(newest_ms: int | None, *, now_ms: int, zone: tzinfo, every: float, past: bool) -> None:
-    """Say how old the newest data are, and warn when no lag has come for too long."""
+def as_of(what: str, newest_ms: int | None, *, now_ms: int, zone: tzinfo, every: float, past: bool) -> None:
+    """Say how old the newest data are; `what` they are begins the sentence."""
     if newest_ms is None:
         return
     ago = units.duration((now_ms - newest_ms) / 1000)
@@ -98,7 +101,7 @@ def as_of(newest_ms: int | None, *, now_ms: int, zone: tzinfo, every: float, pas
     if past:
         st.caption(f"History: as it was at **{moment}** · *Moment* leads back to now")
         return
-    st.caption(f"Data as of **{moment}** · {ago} ago · refreshes every {every:g} s")
+    st.caption(f"{what} **{moment}** · {ago} ago · refreshes every {every:g} s")
 
 
 def silent(as_of_ms: int | None, *, now_ms: int) -> None:
