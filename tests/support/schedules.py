@@ -297,3 +297,53 @@ def cut(records: list[Written], sizes: list[int]) -> list[list[Written]]:
         batches.append(left[:size])
         left = left[size:]
     return batches
+
+
+class Steady(Play):
+    """Plays schedules in which instances also publish the same metrics time after time, as in a backlog."""
+
+    def step(self, seed: int) -> None:
+        """Take one step, or publish several records of one life or counter in a row, others' among them."""
+        chance = random.Random(seed)
+        if chance.random() < 0.4:
+            super().step(seed)
+            return
+        instances = chance.sample(["app-1", "app-2", "äpp 3"], chance.randint(1, 2))
+        kind = chance.choice(["snapshot", "snapshot", "short"])
+        count, tags = chance.choice([0, 5, 5, 5, 5, 5, 9, 9, 9, 2**62]), chance.choice([{}, {"k": "v"}])
+        for _ in range(chance.randint(2, 12)):
+            self.now += chance.choice([0, 1, 300, 300, 300, 4_000, 4_000, -50])
+            instance = chance.choice(instances)
+            if kind == "snapshot":
+                value, life = self._snapshot(chance, instance, final=False)
+                self._append(instance, value)
+                life.prev = self.now if chance.random() < 0.9 else life.prev
+            else:
+                count = max(0, count + chance.choice([0, 1, 1, 7, 7, 7, 7, 7, -3]))
+                self._append(instance, json.dumps({"name": "orders", "value": count, "tags": tags}).encode())
+
+    def _metrics(self, chance: random.Random, life: Life, part: int) -> list[dict[str, Any]]:
+        if chance.random() < 0.1:
+            return super()._metrics(chance, life, part)
+        kinds = ["counter", "meter"] if part else ["counter", "gauge", "histogram", "position"]
+        if chance.random() < 0.1:
+            return [self._metric(chance, life, f"s{part}", kind, {"a": "1"}) for kind in kinds]
+        return [self._growing(chance, life, f"s{part}", kind) for kind in kinds]
+
+    def _growing(self, chance: random.Random, life: Life, name: str, kind: str) -> dict[str, Any]:
+        metric = self._metric(chance, life, name, kind, {"a": "1"})
+        count = life.counts[name + kind]
+        grown: dict[str, Any] = (
+            {"count": count} if "count" in metric else {"start": 0, "position": count} if kind == "position" else {}
+        )
+        if "sketch" in metric:
+            grown["sketch"] = sketch(chance, count)
+        return metric | grown
+
+
+def play_steadily(schedule: list[int]) -> list[Written]:
+    """Return the records of a schedule with much in it that can be compacted."""
+    playing = Steady()
+    for seed in schedule:
+        playing.step(seed)
+    return playing.records

@@ -21,8 +21,24 @@ MAX_DEPTH = 64
 T = TypeVar("T", bound=msgspec.Struct)
 
 
+class Folded(NamedTuple):
+    """What a record stands for besides itself: records before it that compaction left out.
+
+    `dropped` is how many, `after` the seq (in the short form: the value) and `first` the offset of the record that was
+    kept before them, `since_ms` the least `prev` of them, or ULID's time where one has none.
+    """
+
+    dropped: int
+    after: int
+    first: int
+    since_ms: int = 0
+
+
 class Record(NamedTuple):
-    """A record as Kafka has it. `timestamp_ms` is the broker's append time, in epoch milliseconds."""
+    """A record as Kafka has it. `timestamp_ms` is the broker's append time, in epoch milliseconds.
+
+    Compaction says the highest append time up to it in its shard, `clock_ms`, and what it stands for.
+    """
 
     topic: str
     partition: int
@@ -30,6 +46,8 @@ class Record(NamedTuple):
     timestamp_ms: int
     key: bytes | None
     value: bytes | None
+    clock_ms: int = 0
+    folded: Folded | None = None
 
     @property
     def clock_name(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tallystream.reporter.record import MAX_COUNT, Metric
+from tallystream.reporter.record import MAX_COUNT, Counter, Metric
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,6 +30,8 @@ MOMENTARY = frozenset({"value", *RATES})
 
 def stored(metric: Metric) -> Values:
     """Return what the table keeps of a metric, in the order of `STORED[metric.type]`."""
+    if metric.__class__ is Counter:  # what most metrics are; the contract bounds counts
+        return (metric.count,)
     return tuple(_bounded(getattr(metric, field)) for field in STORED[metric.type])
 
 

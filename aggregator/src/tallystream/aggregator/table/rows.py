@@ -4,37 +4,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from tallystream.aggregator.table.kinds import falls, merge_values, stored
 from tallystream.aggregator.table.limits import METRICS_PER_LIFE, METRICS_PER_RECORD, untimely
 from tallystream.aggregator.table.lives import SHORT_FORM_LIFE, Lives
-from tallystream.aggregator.table.sketches import taken
+from tallystream.aggregator.table.replacing import Refused, replace_all
 from tallystream.aggregator.table.state import Life, Row
-from tallystream.reporter.record import DEFAULT_APP, MAX_COUNT, Metric, ShortForm, identity
+from tallystream.reporter.record import DEFAULT_APP, MAX_COUNT, ShortForm, identity
 from tallystream.reporter.ulid import ulid_ms
 
 if TYPE_CHECKING:
     from tallystream.aggregator.table.inputs import Good, Record
     from tallystream.aggregator.table.settings import TableSettings
-    from tallystream.aggregator.table.state import MetricId
     from tallystream.reporter.record import Snapshot
-
-Refused = list[tuple[str, str | None]]
-"""(reason, the metric as JSON text or None for the whole record)"""
 
 
 class Rows:
-    """Applies snapshots, the short form and tombstones to the lives."""
+    """Applies snapshots, the short form and tombstones to the lives.
+
+    `whole` maps (instance, app, life, part) → the seq of the last snapshot of this batch of which nothing was refused.
+    `unfoldable` are instances with a record that stands for others, where the table does not have what they follow.
+    """
 
     def __init__(self, lives: Lives, settings: TableSettings) -> None:
         self._lives = lives
         self._settings = settings
+        self.whole: dict[tuple[str, str, str, int], int] = {}
+        self.unfoldable: set[str] = set()
 
     def snapshot(self, instance: str, message: Good, record: Record, clock: int) -> Refused:
         """Apply one snapshot: it replaces what its part of its life had, unless untimely or stale (rules 1 and 3)."""
         snapshot = message.snapshot
-        untimed = untimely(snapshot, clock, self._settings.retire_after_ms)
+        untimed = self._untimely(instance, snapshot, record, clock)
         if untimed is not None:
             return [(untimed, None)]
         life = self._lives.find(instance, snapshot.app, snapshot.life)
@@ -49,8 +48,11 @@ class Rows:
         before = life.parts.get(snapshot.part, 0)
         if snapshot.seq <= before:
             self._lives.change(life, snapshot.part, record)
-            self._lives.state.stale += 1
+            # What it stands for has lower seqs, and is stale too.
+            self._lives.state.stale += 1 if record.folded is None else 1 + record.folded.dropped
             return []
+        place = (instance, snapshot.app, snapshot.life, snapshot.part)
+        self._require_followed(instance, record, self.whole.get(place))
         # Where another part includes the record, it knows of newer things.
         heard = not any(_includes(life, part, record) for part in life.places)
         if heard and life.living == snapshot.final:
@@ -65,12 +67,33 @@ class Rows:
         self._lives.change(life, snapshot.part, record)
         life.parts[snapshot.part] = snapshot.seq
         refused: Refused = [(reason, metric) for reason, metric in message.rejected]
-        refused += self._replace_all(life, snapshot, record, clock)
-        if message.beyond:
-            taken = self._settings.max_metrics
-            refused.append((f"limit: {message.beyond} metrics beyond the {taken} that a record may have", None))
-            self._lives.limit(life, METRICS_PER_RECORD, record, clock)
+        replaced, beyond = replace_all(self._lives, life, snapshot, before, self._settings.max_metrics)
+        refused += replaced
+        refused += self._beyond(life, beyond, METRICS_PER_LIFE, record, clock)
+        refused += self._beyond(life, message.beyond, METRICS_PER_RECORD, record, clock)
+        if not refused:
+            self.whole[place] = snapshot.seq
         return refused
+
+    def _beyond(self, life: Life, number: int, limit: str, record: Record, clock: int) -> Refused:
+        """Refuse `number` metrics that are beyond a limit, as one."""
+        if not number:
+            return []
+        self._lives.limit(life, limit, record, clock)
+        what = "life" if limit == METRICS_PER_LIFE else "record"
+        return [(f"limit: {number} metrics beyond the {self._settings.max_metrics} that a {what} may have", None)]
+
+    def _untimely(self, instance: str, snapshot: Snapshot, record: Record, clock: int) -> str | None:
+        retire_after, folded = self._settings.retire_after_ms, record.folded
+        untimed = untimely(snapshot, clock, retire_after)
+        if folded is not None and (untimed is not None or clock - folded.since_ms >= retire_after):
+            self.unfoldable.add(instance)
+        return untimed
+
+    def _require_followed(self, instance: str, record: Record, last: int | None) -> None:
+        """Require that `last`, the seq that was taken whole, is the one after which records were dropped."""
+        if record.folded is not None and record.folded.after != last:
+            self.unfoldable.add(instance)
 
     def short_form(self, instance: str, message: ShortForm, record: Record, clock: int) -> Refused:
         """Apply one metric of the short form: a lower value than the last one is a restart, and the old one is kept."""
@@ -86,12 +109,18 @@ class Rows:
         if not life.living:
             self._lives.partials.touch(life, life.rows)
             life.living = True
-        metric_id = _metric_id(DEFAULT_APP, message)
-        if self._lives.known(metric_id) not in life.rows and len(life.rows) >= self._settings.max_metrics:
-            self._lives.limit(life, METRICS_PER_LIFE, record, clock)
-            return [(f"limit: a metric beyond the {self._settings.max_metrics} that a life may have", None)]
-        number = self._lives.number(metric_id)
-        total, last = life.rows[number].values if number in life.rows else (0, 0)
+        metric_id = (DEFAULT_APP, *identity(message.name, message.type, message.tags))
+        number = self._lives.known(metric_id)
+        row = life.rows.get(number)
+        if record.folded is not None and not _follows(row, message.value, record.folded.after):
+            self.unfoldable.add(instance)
+            return []
+        if row is None:
+            if len(life.rows) >= self._settings.max_metrics:
+                self._lives.limit(life, METRICS_PER_LIFE, record, clock)
+                return [(f"limit: a metric beyond the {self._settings.max_metrics} that a life may have", None)]
+            number = self._lives.number(metric_id)
+        total, last = row.values if row is not None else (0, 0)
         restarted = message.value < last  # type: ignore[operator]  # both are whole numbers
         total = total + message.value - (0 if restarted else last)  # type: ignore[operator]
         if total > MAX_COUNT:
@@ -99,7 +128,10 @@ class Rows:
         if restarted:
             self._lives.event("restart", life, record, clock, message.name)
         self._lives.partials.touch(life, (number,))
-        life.rows[number] = Row(0, 0, (total, message.value))
+        if row is None:
+            life.rows[number] = Row(0, 0, (total, message.value))
+        else:
+            row.values = (total, message.value)
         return []
 
     def tombstone(self, instance: str, record: Record, clock: int) -> None:
@@ -123,66 +155,19 @@ class Rows:
             if life.life == SHORT_FORM_LIFE and parts:
                 self._lives.bury(life)
 
-    def _replace_all(self, life: Life, snapshot: Snapshot, record: Record, clock: int) -> Refused:
-        refused: Refused = []
-        seen: set[MetricId] = set()
-        beyond = 0
-        for metric in snapshot.metrics:
-            try:
-                values, sketch = stored(metric), taken(metric)
-            except OverflowError:
-                refused.append(("a value is beyond the range of floats", _text(metric)))
-                continue
-            except ValueError as error:
-                refused.append((str(error), _text(metric)))
-                continue
-            metric_id = _metric_id(snapshot.app, metric)
-            if metric_id in seen:
-                refused.append(("the snapshot has this metric twice", _text(metric)))
-                continue
-            seen.add(metric_id)
-            number = self._lives.known(metric_id)
-            row = life.rows.get(number)
-            if row is None:
-                if len(life.rows) >= self._settings.max_metrics:
-                    beyond += 1
-                    continue
-                number = self._lives.number(metric_id)  # only now: what is refused takes no room
-                self._lives.partials.touch(life, (number,))
-                life.rows[number] = Row(snapshot.part, snapshot.seq, values, sketch)
-            elif row.part != snapshot.part:
-                reason = f"the metric was in part {row.part} of this life and is now in part {snapshot.part}"
-                refused.append((reason, _text(metric)))
-                continue
-            elif falls(metric.type, row.values, values):
-                reason = f"the count fell within a life, from {row.values[0]} to {values[0]}"
-                refused.append((reason, _text(metric)))
-                continue
-            else:
-                self._lives.partials.touch(life, (number,))
-                row.seq, row.sketch = snapshot.seq, sketch
-                row.values = merge_values(metric.type, row.values, values)
-        if beyond:
-            most = self._settings.max_metrics
-            refused.append((f"limit: {beyond} metrics beyond the {most} that a life may have", None))
-            self._lives.limit(life, METRICS_PER_LIFE, record, clock)
-        return refused
 
-
-def _metric_id(app: str, metric: Metric | ShortForm) -> MetricId:
-    return app, *identity(metric.name, metric.type, metric.tags)
-
-
-def _text(metric: Metric) -> str:
-    return msgspec.json.encode(metric).decode()
+def _follows(row: Row | None, value: int, after: int) -> bool:
+    """Tell whether a counter has the value after which records were dropped, and none of them leaves 64 bits."""
+    return row is not None and row.values[1] == after and row.values[0] + value - after <= MAX_COUNT  # type: ignore[operator]
 
 
 def _includes(life: Life, part: int, record: Record) -> bool:
     """Tell whether the part's rows include the record already: only after a rebuild is one met again."""
-    return life.partition == record.clock_name and record.offset <= life.places.get(part, -1)
+    return record.offset <= life.places.get(part, -1) and life.partition == record.clock_name
 
 
 def _heard(life: Life, record: Record, clock: int, every_ms: int) -> None:
-    if life.partition != record.clock_name:  # partitions were added, and its instance is in another one now
+    partition = record.clock_name
+    if life.partition != partition:  # partitions were added, and its instance is in another one now
         life.places.clear()
-    life.partition, life.heard_ms, life.every_ms = record.clock_name, clock, every_ms
+    life.partition, life.heard_ms, life.every_ms = partition, clock, every_ms

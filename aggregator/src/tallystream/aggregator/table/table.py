@@ -20,9 +20,10 @@ from tallystream.aggregator.table.published import shard_row
 from tallystream.aggregator.table.rows import Rows
 from tallystream.aggregator.table.settings import TableSettings
 from tallystream.aggregator.table.shards import ShardSum, shard_sum
+from tallystream.aggregator.table.unfolding import Unfoldable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from tallystream.aggregator.table.published import Published
     from tallystream.aggregator.table.state import State
@@ -67,16 +68,24 @@ class Table:
         self._advanced += advance(self.state)
 
     def apply(self, records: Iterable[Record]) -> None:
-        """Take records, which must be in offset order within each partition."""
+        """Take records, which must be in offset order within each partition.
+
+        Raises:
+            Unfoldable: some stand for others of which the table can't tell that they would change nothing. The table
+                is of no use any more.
+        """
         included = self.state.included
         for record in records:
-            if included and record.offset <= included.get(record.clock_name, -1):
+            if included and self._is_included(record, included):
                 continue
             clock = self._tick(record)
             refused = self._take(record, clock)
-            self._dead += [DeadLetter(record, reason, metric) for reason, metric in refused]
-            self.state.records += 1
-            self.state.dead += len(refused)
+            self.state.records += 1 if record.folded is None else 1 + record.folded.dropped
+            if refused:
+                self._dead += [DeadLetter(record, reason, metric) for reason, metric in refused]
+                self.state.dead += len(refused)
+        if self._rows.unfoldable:
+            raise Unfoldable(self._rows.unfoldable)
 
     def notice_silence(self, ahead_ms: int = 0) -> None:
         """Mark the lives silent whose deadline has passed; `ahead_ms` is how long ago the clocks last moved.
@@ -107,6 +116,7 @@ class Table:
         changes = Changes(totals, list(self._dead), list(self._lives.events), self._published(left), said)
         self._dead.clear()
         self._lives.events.clear()
+        self._rows.whole.clear()
         return changes
 
     def take_difference(self) -> State:
@@ -118,9 +128,17 @@ class Table:
         self._lives.dirty, self._bases = set(), set()
         return msgspec.structs.replace(state, metrics=metrics, lives=lives, base=base)
 
+    def _is_included(self, record: Record, included: Mapping[str, int]) -> bool:
+        """Tell whether a rebuilt table has a record already; which of those that it stands for, can't be told."""
+        if record.offset <= included.get(record.clock_name, -1):
+            return True
+        if record.folded is not None and record.folded.first <= included.get(record.clock_name, -1):
+            self._rows.unfoldable.add((record.key or b"").decode())
+        return False
+
     def _tick(self, record: Record) -> int:
         state, partition = self.state, record.clock_name
-        clock = max(state.clocks.get(partition, 0), record.timestamp_ms)
+        clock = max(state.clocks.get(partition, 0), record.timestamp_ms, record.clock_ms)
         state.clocks[partition] = clock
         state.offsets[partition] = record.offset
         self._moved = True

@@ -1,0 +1,351 @@
+"""What compaction keeps, case by case, and what a table does with a record that stands for others."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from support.compacting import compacted, records_of, spans_of
+from support.schedules import BEGIN_MS, Written
+from tallystream.aggregator.table import State, Table, TableSettings
+from tallystream.aggregator.table import compaction as module
+from tallystream.aggregator.table.inputs import Folded, Record
+from tallystream.aggregator.table.unfolding import Unfoldable, unfolded
+
+HOUR_MS = 3_600_000
+SETTINGS = TableSettings()
+LIFE = "01HF7YAT00AAAAAAAAAAAAAAAA"  # of BEGIN_MS
+OTHER = "01HF7YAT00BBBBBBBBBBBBBBBB"
+
+
+class Topic:
+    """Builds the records of one partition."""
+
+    def __init__(self) -> None:
+        self.written: list[Written] = []
+
+    def add(self, value: bytes | str | None, *, key: bytes = b"app-1", at: int | None = None) -> Topic:
+        """Append a value, a second after the one before where nothing else is said."""
+        offset = len(self.written)
+        at = BEGIN_MS + 1_000 * offset if at is None else at
+        self.written.append(Written(key, value.encode() if isinstance(value, str) else value, at, 0, offset))
+        return self
+
+    def counts(self, *values: int, name: str = "orders", key: bytes = b"app-1") -> Topic:
+        """Append a counter's values in the short form."""
+        for value in values:
+            self.add(json.dumps({"name": name, "value": value}, separators=(",", ":")), key=key)
+        return self
+
+    def snapshots(self, *seqs: int, key: bytes = b"app-1", **changed: Any) -> Topic:
+        """Append snapshots with one counter, whose count is the seq, and whatever else is said of the header."""
+        for seq in seqs:
+            self.add(snapshot(seq, **changed), key=key)
+        return self
+
+    def kept(self, settings: TableSettings = SETTINGS) -> list[int]:
+        """Return the offsets that compaction keeps."""
+        return [record.offset for record in compacted(records_of(self.written), settings)]
+
+    def records(self, settings: TableSettings = SETTINGS) -> list[Record]:
+        """Return what compaction keeps."""
+        return compacted(records_of(self.written), settings)
+
+
+def snapshot(seq: int, *, metrics: list[dict[str, Any]] | None = None, **changed: Any) -> str:
+    header = {"v": 1, "app": "shop", "life": LIFE, "part": 0, "seq": seq, "prev": BEGIN_MS, "ts": BEGIN_MS}
+    header |= {"every_ms": 1000, "final": False, **changed}
+    return json.dumps(header | {"metrics": [counter(seq)] if metrics is None else metrics})
+
+
+def counter(count: int, name: str = "orders", **tags: str) -> dict[str, Any]:
+    return {"type": "counter", "name": name, "tags": tags, "count": count}
+
+
+def test_of_a_counter_that_never_falls_the_first_and_the_last_value_are_kept() -> None:
+    """What lies between is dropped, equal values too; the last record says how many, and after which value."""
+    records = Topic().counts(3, 4, 4, 9, 9).records()
+    assert [(record.offset, record.folded) for record in records] == [(0, None), (4, Folded(3, 3, 0))]
+
+
+def test_both_sides_of_a_fall_are_kept() -> None:
+    """A counter that starts anew raises an event with its place: the runs before and after it are compacted apart."""
+    records = Topic().counts(3, 5, 9, 2, 4, 6).records()
+    assert [(r.offset, r.folded) for r in records] == [(0, None), (2, Folded(1, 3, 0)), (3, None), (5, Folded(1, 2, 3))]
+
+
+def test_counters_and_instances_are_compacted_apart() -> None:
+    """Another name, other tags or another key is another run."""
+    topic = Topic().counts(1, 2, 3).counts(9, 8, name="b").counts(5, key=b"app-2")
+    topic.add('{"name":"orders","value":2,"tags":{"k":"v"}}').counts(4)
+    assert topic.kept() == [0, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        '{"name":"orders","value":5}',
+        '{"name": "orders", "value": 5}',
+        '{"value":5,"name":"orders"}',
+        '{"name":"orders","value":5,"tags":{}}',
+        '{"n\\u0061me":"orders","value":5}',
+        '{"name":"orders","value":3,"value":5}',
+        '{ "value" : 5, "name" : "orders" }',
+    ],
+)
+def test_a_counter_is_one_however_it_is_spelled(spelled: str) -> None:
+    """All ways to write a metric of the short form are values of the same run."""
+    topic = Topic().counts(4)
+    for _ in range(3):
+        topic.add(spelled)
+    assert topic.counts(6).kept() == [0, 4]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        '{"name":"orders","value":05}',
+        '{"name":"orders","value":-5}',
+        '{"name":"orders","value":5.0}',
+        '{"name":"orders","value":9223372036854775808}',
+        '{"name":"orders","value":5]',
+        '{"name":"","value":5}',
+        '{"name":"orders","x":{"value":5}}',
+        '{"name":"orders","value":"5"}',
+        b'{"name":"\xff","value":5}',
+        b"",
+    ],
+)
+def test_what_cannot_be_read_is_kept_and_ends_no_run(odd: str | bytes) -> None:
+    """Dead letters stay, each of them, and touch nothing else."""
+    assert Topic().counts(4).add(odd).add(odd).add(odd).counts(5, 6).kept() == [0, 1, 2, 3, 5]
+
+
+def test_a_value_of_19_digits_is_a_value() -> None:
+    """The largest count is compacted like any other."""
+    assert Topic().counts(1, 2**62, 2**63 - 1).kept() == [0, 2]
+
+
+def test_a_tombstone_ends_the_runs_of_its_instance_alone() -> None:
+    """What comes after it begins anew: the table is empty then."""
+    topic = Topic().counts(1, 2, 3).counts(1, 2, key=b"app-2").snapshots(1, 2, 3).add(None).counts(4, 5, 6)
+    topic.snapshots(4, 5, 6).counts(3, key=b"app-2")
+    assert topic.kept() == [0, 2, 3, 5, 7, 8, 9, 11, 12, 14, 15]
+
+
+@pytest.mark.parametrize("key", [None, b"", b"\xff", b"nul\0", b"k" * 1025])
+def test_records_without_an_instance_are_kept(key: bytes | None) -> None:
+    """A key that can't be read makes each record a dead letter."""
+    topic = Topic()
+    topic.written = [Written(key, b'{"name":"a","value":1}', BEGIN_MS, 0, offset) for offset in range(4)]
+    assert topic.kept() == [0, 1, 2, 3]
+
+
+def test_a_record_that_is_too_large_is_kept() -> None:
+    """Each is a dead letter and an event."""
+    small = TableSettings(max_record_bytes=40)
+    large = json.dumps({"name": "orders", "value": 5, "x": "y" * 40})
+    assert Topic().counts(1, 2).add(large).add(large).add(large).counts(3).kept(small) == [0, 2, 3, 4, 5]
+
+
+def test_of_snapshots_in_rising_seq_the_first_and_the_last_are_kept() -> None:
+    """The last one says after which seq it comes, and from when the lateness of the dropped ones counts."""
+    topic = Topic().snapshots(1).snapshots(2, prev=BEGIN_MS + 7).snapshots(3, prev=BEGIN_MS + 5)
+    records = topic.snapshots(4, prev=BEGIN_MS + 3).records()
+    assert [(r.offset, r.folded) for r in records] == [(0, None), (3, Folded(2, 1, 0, BEGIN_MS + 5))]
+
+
+def test_parts_lives_and_apps_are_compacted_apart() -> None:
+    """Each part of a life is a run of its own."""
+    topic = Topic().snapshots(1, 2, 3).snapshots(1, 2, 3, part=1).snapshots(1, 2, 3, life=OTHER)
+    assert topic.snapshots(1, 2, 3, app="mail").snapshots(4).kept() == [0, 3, 5, 6, 8, 9, 11, 12]
+
+
+def test_a_stale_snapshot_is_kept_and_so_is_the_one_before_it() -> None:
+    """The table must know the highest seq when it comes; the run goes on after it."""
+    records = Topic().snapshots(1, 2, 3, 3, 2, 4, 5).records()
+    assert [record.offset for record in records] == [0, 2, 3, 4, 6]
+    assert records[-1].folded == Folded(1, 3, 2, BEGIN_MS)
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("final", {"final": True}),
+        ("prev", {"prev": BEGIN_MS - 6 * HOUR_MS}),
+        ("a metric more", {"metrics": [counter(3), counter(3, "b")]}),
+        ("other tags", {"metrics": [counter(3, k="v")]}),
+        ("another type", {"metrics": [{"type": "meter", "name": "orders", "count": 3}]}),
+        ("a metric twice", {"metrics": [counter(3), counter(3)]}),
+        ("a metric that can't be read", {"metrics": [counter(3), counter(-1)]}),
+        ("none", {"metrics": []}),
+    ],
+)
+def test_a_snapshot_that_is_not_like_the_one_before_is_kept(name: str, changed: dict[str, Any]) -> None:
+    """So is the one before it, and the one after it, with which a run begins."""
+    topic = Topic().snapshots(1, 2).snapshots(3, **changed).snapshots(4, 5, 6)
+    assert topic.kept() == [0, 1, 2, 3, 5], name
+
+
+@pytest.mark.parametrize(
+    ("before", "bad"),
+    [
+        ({"type": "gauge", "value": 1}, {"type": "gauge", "value": 10**300 * 10**100}),
+        ({"type": "histogram", "count": 1}, {"type": "histogram", "count": 1, "sketch": "AQIAAA=="}),
+        ({"type": "timer", "count": 0}, {"type": "timer", "count": 0, "sketch": "?"}),
+    ],
+)
+def test_a_snapshot_with_a_metric_that_the_table_refuses_is_kept(before: dict[str, Any], bad: dict[str, Any]) -> None:
+    """A sketch that can't be read, or a number beyond floats, is a dead letter each time."""
+    topic = Topic().snapshots(1, 2, metrics=[{"name": "m", **before}])
+    topic.snapshots(3, 4, 5, metrics=[{"name": "m", **bad}])
+    assert topic.snapshots(6, metrics=[{"name": "m", **before}]).kept() == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("high", "low"),
+    [
+        (counter(9), counter(8)),
+        ({"type": "meter", "name": "m", "count": 9}, {"type": "meter", "name": "m", "count": 8}),
+        ({"type": "timer", "name": "m", "count": 9}, {"type": "timer", "name": "m", "count": 8}),
+    ],
+)
+def test_after_a_count_that_falls_within_a_life_all_is_kept(high: dict[str, Any], low: dict[str, Any]) -> None:
+    """Each value below the highest is a dead letter."""
+    topic = Topic().snapshots(1, 2, 3, metrics=[high]).snapshots(4, 5, 6, metrics=[low])
+    assert topic.snapshots(7, metrics=[high]).kept() == [0, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("after", [{"start": 0, "position": 4}, {"start": 1, "position": 6}])
+def test_a_position_that_goes_back_is_kept(after: dict[str, int]) -> None:
+    """Positions keep the highest and starts the lowest: one between two others could hold either."""
+    topic = Topic()
+    for seq, fields in enumerate([{"start": 0, "position": 1}, {"start": 0, "position": 5}, after, after], start=1):
+        topic.snapshots(seq, metrics=[{"type": "position", "name": "p", **fields}])
+    assert topic.kept() == [0, 1, 2, 3]
+
+
+def test_gauges_and_rates_may_do_what_they_like() -> None:
+    """Of what is of the moment only the last one counts at the end of a batch."""
+    topic = Topic()
+    for seq, value in enumerate([5, -1, 2.5, 3], start=1):
+        meter = {"type": "meter", "name": "m", "count": 1, "m1_rate": value}
+        topic.snapshots(seq, metrics=[{"type": "gauge", "name": "g", "value": value}, meter])
+    assert topic.kept() == [0, 3]
+
+
+def test_a_run_is_shorter_than_a_quarter_of_the_time_after_which_lives_retire() -> None:
+    """So nothing retires between two records that are kept."""
+    topic = Topic()
+    for hour in (0, 3, 5, 6, 8, 13, 14):
+        at = BEGIN_MS + hour * HOUR_MS
+        topic.add(snapshot(hour + 1, prev=at), at=at)
+    assert topic.kept() == [0, 2, 3, 4, 5, 6]
+
+
+def test_a_kept_record_carries_the_clock_of_those_that_were_dropped() -> None:
+    """The partition's clock never goes back, though the highest append time may be of a record that is gone."""
+    topic = Topic().counts(1)
+    topic.add('{"name":"orders","value":2}', at=BEGIN_MS + 9_000)
+    topic.add('{"name":"orders","value":3}', at=BEGIN_MS + 5_000)
+    last = topic.records()[-1]
+    assert (last.timestamp_ms, last.clock_ms) == (BEGIN_MS + 5_000, BEGIN_MS + 9_000)
+
+
+def test_runs_beyond_the_most_that_are_followed_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is bounded: all runs are ended, and begin anew with the next records."""
+    monkeypatch.setattr(module, "MAX_RUNS", 4)
+    compactor = module.Compactor("metrics", 0, SETTINGS)
+    first = Topic().counts(1, 2, 3).counts(1, name="b").written
+    second = Topic().counts(4, 5).written
+    kept = [
+        [record.value for record in compactor.add((r.offset, r.timestamp_ms, r.key, r.value) for r in written)]
+        for written in (first, second)
+    ]
+    assert [len(values) for values in kept] == [3, 1]
+    assert len(compactor.end()) == 1
+
+
+def taken(records: list[Record], table: Table | None = None) -> Table:
+    table = table or Table(State(), SETTINGS)
+    table.begin()
+    table.apply(records)
+    table.changes()
+    return table
+
+
+def test_a_record_counts_for_those_that_it_stands_for() -> None:
+    """The state says how many records there were, and how many were stale, as if each had come."""
+    once = Topic().counts(1, 2, 3).snapshots(1, 2, 3, 4)
+    state = taken(once.snapshots(1, 2, 3).records()).state
+    assert (state.records, state.stale) == (10, 3)
+    first = Topic().snapshots(1, 2, 3, 4).records()
+    assert len(first) == 2
+    state = taken([record._replace(offset=record.offset + 4) for record in first], taken(first)).state
+    assert (state.records, state.stale) == (8, 4)
+
+
+@pytest.mark.parametrize(
+    ("before", "batch"),
+    [
+        ("a count that falls within the life", lambda: (Topic().snapshots(9), Topic().snapshots(3, 4, 5))),
+        ("some are stale", lambda: (Topic().snapshots(3), Topic().snapshots(2, 3, 4))),
+        (
+            "a metric that was in another part",
+            lambda: (Topic().snapshots(1, part=1), Topic().snapshots(1, 2, 3)),
+        ),
+        (
+            "a sum that leaves 64 bits",
+            lambda: (Topic().counts(2**62, 2**62 - 1), Topic().counts(2**62 - 1, 2**62, 2**62 + 1)),
+        ),
+        (
+            "a sum that left 64 bits before",
+            lambda: (Topic().counts(2**63 - 1), Topic().counts(5, 6, 7)),
+        ),
+    ],
+)
+def test_the_table_refuses_a_record_that_follows_none_that_it_took(before: str, batch: Any) -> None:
+    """It says which instances are to be taken whole; taken whole, all is as if nothing had been compacted."""
+    first, second = batch()
+    if before == "a count that falls within the life":
+        first = Topic().snapshots(2, metrics=[counter(9)])
+    with pytest.raises(Unfoldable) as refused:
+        taken(second.records(), taken(records_of(first.written)))
+    assert refused.value.instances == {"app-1"}
+    raw = records_of(second.written)
+    whole = unfolded(second.records(), refused.value.instances, spans_of(raw))
+    assert [record.offset for record in whole] == [record.offset for record in raw]
+    got, wanted = (taken(records, taken(records_of(first.written))) for records in (whole, raw))
+    assert got.state == wanted.state
+
+
+def test_the_table_refuses_what_may_have_been_late() -> None:
+    """Where its clock is far ahead of the records', it can't tell whether those that were dropped are dead letters."""
+    ahead = Topic()
+    ahead.add('{"name":"a","value":1}', key=b"app-2", at=BEGIN_MS + 24 * HOUR_MS - 100)
+    first = Topic().snapshots(1, prev=BEGIN_MS + 900).snapshots(2, prev=BEGIN_MS - 200)
+    late = first.snapshots(3, prev=BEGIN_MS + 900)
+    with pytest.raises(Unfoldable):
+        taken(late.records(), taken(records_of(ahead.written)))
+
+
+def test_a_metric_beyond_the_limit_of_its_life_is_taken_one_by_one() -> None:
+    """Each of its records is a dead letter."""
+    few = TableSettings(max_metrics=1)
+    topic = Topic().counts(1, name="a").counts(1, 2, 3, name="b")
+    table = Table(State(), few)
+    table.begin()
+    with pytest.raises(Unfoldable):
+        table.apply(topic.records(few))
+
+
+def test_records_that_are_read_again_have_the_clock_of_the_whole_partition() -> None:
+    """An append time that another instance's dropped record had still moves the clock for those after it."""
+    topic = Topic().counts(1, 1, key=b"app-2").counts(1)
+    topic.add('{"name":"orders","value":1}', key=b"app-2", at=BEGIN_MS + 9_000)
+    topic.counts(2, 3).counts(1, key=b"app-2")
+    whole = unfolded(topic.records(), {"app-1"}, spans_of(records_of(topic.written)))
+    mine = [(record.offset, record.clock_ms - BEGIN_MS) for record in whole if record.key == b"app-1"]
+    assert mine == [(2, 2_000), (4, 9_000), (5, 9_000)]

@@ -1,0 +1,97 @@
+"""Compaction changes nothing: on random schedules the table over compacted batches is the table over all records."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from support.compacting import compacted, records_of, spans_of
+from support.schedules import RETIRE_AFTER_MS, Written, cut, cuts, play, play_steadily, schedules, short_schedules
+from tallystream.aggregator.table import Changes, Record, State, Table, TableSettings, pack, unpack
+from tallystream.aggregator.table.unfolding import Unfoldable, unfolded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000, max_metrics=8)
+slow = list(HealthCheck)
+large = st.lists(st.integers(10, 40), min_size=1, max_size=4)
+
+
+def run(packed: bytes, records: list[Record]) -> tuple[Changes, bytes]:
+    """Apply one batch to a state; return what changed, and the state after it."""
+    table = Table(unpack(packed), SETTINGS)
+    table.begin()
+    table.apply(sorted(records, key=lambda record: (record.partition, record.offset)))
+    table.notice_silence()
+    changes = table.changes()
+    return changes, pack(table.state)
+
+
+def compare(played: list[Written], sizes: list[int], segment: int) -> Counter[str]:
+    """Run all records and compacted ones side by side, batch by batch; return how many there were of each."""
+    whole = folded = pack(State())
+    told: Counter[str] = Counter()
+    for batch in cut(played, sizes):
+        records = records_of(batch)
+        kept = compacted(records, SETTINGS, segment=segment)
+        told.update(read=len(records), kept=len(kept))
+        wanted, whole = run(whole, records)
+        try:
+            got, folded = run(folded, kept)
+        except Unfoldable as refused:
+            told["unfolded"] += 1
+            got, folded = run(folded, unfolded(kept, refused.instances, spans_of(records)))
+        assert got.totals == wanted.totals
+        assert letters(got) == letters(wanted)
+        assert Counter(got.events) == Counter(wanted.events)
+        assert published(got) == published(wanted)
+        assert comparable(folded) == comparable(whole)
+    return told
+
+
+def letters(changes: Changes) -> list[tuple[bytes | None, bytes]]:
+    return [(letter.key(), letter.value()) for letter in changes.dead]
+
+
+def published(changes: Changes) -> dict[bytes, Any]:
+    return {row.key: row.value(epoch=1, batch=1) for row in changes.rows}
+
+
+def comparable(packed: bytes) -> Any:
+    """Return a state as plain values; lives leave in no order that matters."""
+    state = unpack(packed)
+    for gone in (state.leaving, state.deleting, state.settled):
+        gone.sort(key=lambda leaving: (leaving.fold, leaving.life.instance, leaving.life.app, leaving.life.life))
+    return msgspec.to_builtins(state, str_keys=True)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=slow)
+@given(schedules, large, st.integers(5, 100), st.sampled_from([play, play_steadily]))
+def test_the_table_over_compacted_batches_is_the_table_over_all_records(
+    schedule: list[int], sizes: list[int], segment: int, played: Callable[[list[int]], list[Written]]
+) -> None:
+    """Totals, letters, events with their offsets, rows and state are the same, wherever batches and segments end."""
+    compare(played(schedule), sizes, segment)
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=slow)
+@given(short_schedules, cuts, st.integers(2, 12))
+def test_the_table_over_small_compacted_batches_is_the_table_over_all_records(
+    schedule: list[int], sizes: list[int], segment: int
+) -> None:
+    """As above, in few and short batches, which hypothesis can make smaller still where something differs."""
+    compare(play_steadily(schedule), sizes, segment)
+
+
+def test_the_schedules_have_much_to_compact_and_little_that_is_unfolded() -> None:
+    """What is compared above is not empty: many records are dropped, and not every batch is taken again."""
+    told: Counter[str] = Counter()
+    for seed in range(10):
+        told += compare(play_steadily(list(range(seed * 1000, seed * 1000 + 60))), [100], 100)
+    assert told["kept"] < 0.8 * told["read"]
+    assert 0 < told["unfolded"] < told["read"] / 100
