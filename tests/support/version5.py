@@ -15,8 +15,9 @@ import msgspec
 import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
+from tallystream.aggregator.spark.backlog import INPUT_COLUMNS
 from tallystream.aggregator.spark.kafka import source_options
-from tallystream.aggregator.spark.processor import INPUT_COLUMNS, OUTPUT
+from tallystream.aggregator.spark.processor import OUTPUT
 from tallystream.aggregator.spark.session import build_session, end_session
 from tallystream.aggregator.table import Record, State, Table, unpack
 from tallystream.aggregator.topics import Topics

@@ -88,6 +88,9 @@ def aggregate(
     ] = "fail",
     max_records: o.MaxRecords = 50_000,
     trigger_ms: o.TriggerMs = 500,
+    plan: Annotated[
+        str, typer.Option(help="live, backlog, or auto: by how far it is behind, changing while it runs.")
+    ] = "auto",
     fetch_tries: o.FetchTries = 5,
     fetch_pause_ms: o.FetchPauseMs = 1000,
     fetch_timeout_ms: o.FetchTimeoutMs = 120_000,
@@ -108,6 +111,7 @@ def aggregate(
     from tallystream.aggregator.selection import parse_partitions
     from tallystream.aggregator.spark.aggregate import AggregateSettings, run
     from tallystream.aggregator.spark.kafka import Fetch
+    from tallystream.aggregator.spark.plans import Plan
     from tallystream.aggregator.table.table import TableSettings
 
     settings = AggregateSettings(
@@ -120,6 +124,7 @@ def aggregate(
         max_records_per_trigger=max_records,
         trigger_ms=trigger_ms,
         fetch=Fetch(fetch_tries, fetch_pause_ms, fetch_timeout_ms),
+        plan=None if o.one_of("--plan", plan, "auto", *Plan) == "auto" else Plan(plan),
         start=start,
         accept_partial=accept_partial,
         standby=standby,

@@ -93,6 +93,7 @@ def test_counters_and_instances_are_compacted_apart() -> None:
         '{"n\\u0061me":"orders","value":5}',
         '{"name":"orders","value":3,"value":5}',
         '{ "value" : 5, "name" : "orders" }',
+        '{"name":"orders","value":5,"x":{"value":9}}',
     ],
 )
 def test_a_counter_is_one_however_it_is_spelled(spelled: str) -> None:
@@ -202,6 +203,12 @@ def test_a_snapshot_with_a_metric_that_the_table_refuses_is_kept(before: dict[st
     topic = Topic().snapshots(1, 2, metrics=[{"name": "m", **before}])
     topic.snapshots(3, 4, 5, metrics=[{"name": "m", **bad}])
     assert topic.snapshots(6, metrics=[{"name": "m", **before}]).kept() == [0, 1, 2, 3, 4, 5]
+
+
+def test_snapshots_that_have_a_metric_twice_are_kept() -> None:
+    """The second one is a dead letter each time, so no run begins with such a snapshot."""
+    topic = Topic().snapshots(1, 2, 3, metrics=[counter(1), counter(1)])
+    assert topic.kept() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

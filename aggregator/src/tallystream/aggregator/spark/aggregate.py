@@ -14,14 +14,18 @@ from tallystream.aggregator.health import Health
 from tallystream.aggregator.layout import layout_of
 from tallystream.aggregator.lease import Lease
 from tallystream.aggregator.login import log_in
+from tallystream.aggregator.spark.again import SpanReader
 from tallystream.aggregator.spark.beginning import beginning, seed_of
 from tallystream.aggregator.spark.failing import sentence, start
 from tallystream.aggregator.spark.kafka import source_options
 from tallystream.aggregator.spark.listening import HealthListener, observed
-from tallystream.aggregator.spark.running import StopRequest, run_until_stopped
+from tallystream.aggregator.spark.plans import BACKLOG_FACTOR, Choice, Plan
+from tallystream.aggregator.spark.running import StopRequest
 from tallystream.aggregator.spark.session import build_session, end_session
 from tallystream.aggregator.spark.settings import GROUP, AggregateSettings
+from tallystream.aggregator.spark.switching import behind, run_plans
 from tallystream.aggregator.spark.writing import Writing
+from tallystream.aggregator.start import resolve
 from tallystream.aggregator.topics import TABLE_RECORD_BYTES, Topics, create_topics
 from tallystream.reporter.errors import TallystreamError
 
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["GROUP", "AggregateSettings", "run"]
 
@@ -71,32 +76,51 @@ def run(settings: AggregateSettings) -> int:
                 conf={"spark.sql.shuffle.partitions": str(layout.partitions)},
             )
             stack.callback(end_session, session)
-            session.streams.addListener(HealthListener(health))
+            listener = HealthListener(health)
+            session.streams.addListener(listener)
             health.status.stand_by()
             if not lease.wait(standby=settings.standby, stopped=stop.event.is_set):
                 return 0
             writing = Writing(settings, topics, kafka, lease)
+            ends = resolve("latest", settings.selection(topics).find(kafka), GROUP, topics.ledger, kafka)
+            left = behind(settings.checkpoint, writing.begin, ends)
         except KafkaException as error:
             raise TallystreamError(f"broker {settings.bootstrap_servers}: {error.args[0]}") from error
         except OSError as error:
             said = sentence(str(error), "", settings.checkpoint)
             raise TallystreamError(f"checkpoint {settings.checkpoint}: {said}") from error
         stack.callback(writing.close)
-        return _run(session, settings, topics, writing, shards=layout.shards, stop=stop)
+        choice = Choice(settings.plan, settings.max_records_per_trigger, left)
+        log.info("aggregating into %s, epoch %d, %d records behind", topics.agg, writing.epoch, left)
+
+        def after_batch() -> None:
+            # Not Spark's trigger availableNow: with timers in the plan it never ends (Spark 4.2).
+            if writing.after_batch():
+                stop.event.set()
+
+        def changing(query: StreamingQuery) -> None:
+            listener.changing.add(str(query.runId))
+            try:
+                writing.wake()
+            except KafkaException as error:
+                log.warning("silence is looked for at the next record: %s", error)
+
+        return run_plans(
+            choice,
+            lambda plan: _start(session, settings, topics, writing, plan, shards=layout.shards),
+            settings.checkpoint,
+            stop=stop,
+            after_batch=after_batch,
+            changing=changing,
+            ready=settings.ready_file,
+        )
 
 
-def _run(
-    session: SparkSession,
-    settings: AggregateSettings,
-    topics: Topics,
-    writing: Writing,
-    *,
-    shards: int,
-    stop: StopRequest,
-) -> int:
-    log.info("aggregating into %s, epoch %d", topics.agg, writing.epoch)
+def _start(
+    session: SparkSession, settings: AggregateSettings, topics: Topics, writing: Writing, plan: Plan, *, shards: int
+) -> StreamingQuery:
     writer = (
-        _plan(session, settings, topics, begin=writing.begin, epoch=writing.epoch, shards=shards)
+        _plan(session, settings, topics, plan, begin=writing.begin, epoch=writing.epoch, shards=shards)
         .writeStream.format("kafka")
         .options(**source_options(settings.bootstrap_servers, settings.kafka))
         .option("kafka.max.request.size", str(TABLE_RECORD_BYTES))
@@ -106,25 +130,20 @@ def _run(
         .queryName("aggregate")
         .trigger(processingTime=f"{settings.trigger_ms} milliseconds")
     )
-    query = start(writer, settings.checkpoint)
-
-    def after_batch() -> None:
-        # Not Spark's trigger availableNow: with timers in the plan it never ends (Spark 4.2).
-        if writing.after_batch():
-            stop.event.set()
-
-    return run_until_stopped(query, settings.checkpoint, ready=settings.ready_file, stop=stop, after_batch=after_batch)
+    return start(writer, settings.checkpoint)
 
 
 def _plan(
     session: SparkSession,
     settings: AggregateSettings,
     topics: Topics,
+    plan: Plan,
     *,
     begin: Mapping[str, Mapping[str, int]],
     epoch: int,
     shards: int,
 ) -> DataFrame:
+    from tallystream.aggregator.spark.backlog import compacted
     from tallystream.aggregator.spark.combining import CombineProcessor
     from tallystream.aggregator.spark.processor import OUTPUT, SHARD_OUTPUT, TableProcessor
 
@@ -134,30 +153,38 @@ def _plan(
         .options(**source_options(settings.bootstrap_servers, settings.kafka), **settings.fetch.options())
         .options(**settings.selection(topics).source())
         .option("startingOffsets", starting)
-        .option("maxOffsetsPerTrigger", str(settings.max_records_per_trigger))
+        .options(**_batches(session, settings.max_records_per_trigger, plan))
         .option("failOnDataLoss", str(settings.on_data_loss == "fail").lower())
         .load()
     )
     records = source.selectExpr(
-        f"int(crc32(coalesce(key, X'')) % {shards}) AS shard",
-        "topic",
-        "partition",
-        "offset",
-        "unix_millis(timestamp) AS timestamp_ms",
-        "key",
-        "value",
+        "topic", "partition", "offset", "unix_millis(timestamp) AS timestamp_ms", "key", "value"
     )
-    out = records.groupBy("shard").transformWithStateInPandas(
-        statefulProcessor=TableProcessor(topics, settings.table, epoch=epoch, shards=shards, seed=seed_of(settings)),
+    if plan is Plan.BACKLOG:
+        records = compacted(records, settings.table, shards)
+    seed, group = seed_of(settings), settings.topic_prefix + GROUP
+    again = SpanReader({**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}, group)
+    processor = TableProcessor(topics, settings.table, epoch=epoch, shards=shards, seed=seed, again=again)
+    sharded = records.selectExpr(f"int(crc32(coalesce(key, X'')) % {shards}) AS shard", "*")
+    out = sharded.groupBy("shard").transformWithStateInPandas(
+        statefulProcessor=processor,
         outputStructType=OUTPUT if shards == 1 else SHARD_OUTPUT,
         outputMode="Update",
         timeMode="ProcessingTime",
     )
     if shards > 1:
         out = out.groupBy("combiner").transformWithStateInPandas(
-            statefulProcessor=CombineProcessor(topics, epoch=epoch, shards=shards, seed=seed_of(settings)),
+            statefulProcessor=CombineProcessor(topics, epoch=epoch, shards=shards, seed=seed),
             outputStructType=OUTPUT,
             outputMode="Update",
             timeMode="None",
         )
     return observed(out, topics.table)
+
+
+def _batches(session: SparkSession, most: int, plan: Plan) -> dict[str, str]:
+    if plan is Plan.LIVE:
+        return {"maxOffsetsPerTrigger": str(most)}
+    # A partition's records are read, and compacted, by all cores.
+    cores = session.sparkContext.defaultParallelism
+    return {"maxOffsetsPerTrigger": str(BACKLOG_FACTOR * most), "minPartitions": str(cores)}

@@ -27,6 +27,8 @@ class HealthListener(StreamingQueryListener):
 
     def __init__(self, health: Health) -> None:
         self._health = health
+        self.changing: set[str] = set()
+        """Runs of the query that end because another plan takes over: no end of the query."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """The query has begun."""
@@ -41,8 +43,9 @@ class HealthListener(StreamingQueryListener):
         self._health.status.look()
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """The query has ended."""
-        self._health.status.end()
+        """The query has ended, or goes on under another plan."""
+        if event.exception is not None or str(event.runId) not in self.changing:
+            self._health.status.end()
 
 
 def observed(out: DataFrame, topic: str) -> DataFrame:

@@ -6,6 +6,7 @@ a batch again: the head of the log tells whether the table in memory is still wh
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -13,22 +14,27 @@ from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from tallystream.aggregator.seed import read_seed
+from tallystream.aggregator.spark.backlog import records_of
 from tallystream.aggregator.spark.store import SparkStore
 from tallystream.aggregator.table.batch import Batch, run_batch
-from tallystream.aggregator.table.inputs import Record
 from tallystream.aggregator.table.published import ShardRow
-from tallystream.aggregator.table.shards import encode, group_of
+from tallystream.aggregator.table.shards import encode, group_of, shard_of
 from tallystream.aggregator.table.state import State, unpack
 from tallystream.aggregator.table.stored import Stored, load
+from tallystream.aggregator.table.unfolding import Unfoldable, unfolded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessorHandle, TimerValues
 
+    from tallystream.aggregator.table.inputs import Record
     from tallystream.aggregator.table.table import TableSettings
+    from tallystream.aggregator.table.unfolding import Span
     from tallystream.aggregator.topics import Topics
+
+log = logging.getLogger(__name__)
 
 OUTPUT = "topic string, key binary, value binary"
 SHARD_OUTPUT = f"combiner int, {OUTPUT}"
@@ -36,8 +42,6 @@ SAID = ""
 """In the column `topic`: what a shard says, for its combiner alone."""
 _in_memory: dict[tuple[str, int], Stored] = {}
 """(name of `metrics-table`, shard) → the table as this process last stored it."""
-
-INPUT_COLUMNS = ("topic", "partition", "offset", "timestamp_ms", "key", "value")
 
 
 def batch_id() -> int:
@@ -54,7 +58,8 @@ class TableProcessor(StatefulProcessor):
     With several `shards` it emits no sums but what the shard says of them; each row has the number of a combiner then,
     which takes what is said and hands all else on (tallystream.aggregator.spark.combining).
 
-    A shard that has no state yet begins with the one in `seed`, a file that a rebuild made, if there is one.
+    A shard that has no state yet begins with the one in `seed`, a file that a rebuild made, if there is one. `again`
+    reads what was compacted once more, should that have to be undone.
 
     Delivery: at least once, with absolute values: a batch that runs again writes the same sums under the same
     (epoch, batch), or under a higher epoch.
@@ -68,6 +73,7 @@ class TableProcessor(StatefulProcessor):
         epoch: int,
         shards: int = 1,
         seed: Path | None = None,
+        again: Callable[[Span], Iterable[Record]] | None = None,
         batch_id: Callable[[], int] = batch_id,
     ) -> None:
         self._topics = topics
@@ -75,6 +81,7 @@ class TableProcessor(StatefulProcessor):
         self._epoch = epoch
         self._shards = shards
         self._seed = seed
+        self._again = again
         self._batch_id = batch_id
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -89,13 +96,7 @@ class TableProcessor(StatefulProcessor):
         timerValues: TimerValues,
     ) -> Iterator[pd.DataFrame]:
         """Apply the records of a batch, which may come in any order of chunks."""
-        records = [
-            Record(topic, int(partition), int(offset), int(timestamp_ms), key_, value)
-            for chunk in rows
-            for topic, partition, offset, timestamp_ms, key_, value in zip(
-                *(chunk[column] for column in INPUT_COLUMNS), strict=True
-            )
-        ]
+        records = [record for chunk in rows for record in records_of(chunk)]
         yield self._run(key, records, timerValues, expired=False)
 
     def handleExpiredTimer(
@@ -117,7 +118,14 @@ class TableProcessor(StatefulProcessor):
         if stored is None or not stored.log.is_still(self._store):
             stored = load(self._store, self._settings, lambda: self._begin(shard))
         anew = not stored.table.state.published
-        batch = run_batch(stored.table, records, now_ms=times.getCurrentProcessingTimeInMs(), expired=expired)
+        now_ms = times.getCurrentProcessingTimeInMs()
+        try:
+            batch = run_batch(stored.table, records, now_ms=now_ms, expired=expired)
+        except Unfoldable as refused:
+            log.warning("%s: %s", self._topics.metrics, refused)
+            stored = load(self._store, self._settings, lambda: self._begin(shard))
+            whole = unfolded(records, refused.instances, lambda span: self._read_again(span, shard))
+            batch = run_batch(stored.table, whole, now_ms=now_ms, expired=expired)
         stored.save(self._store)
         if batch.timer is not None:
             if batch.timer.replaces:
@@ -132,6 +140,12 @@ class TableProcessor(StatefulProcessor):
             columns=["combiner", "topic", "key", "value"],
             dtype=object,
         )
+
+    def _read_again(self, span: Span, shard: int) -> Iterator[Record]:
+        """Yield a shard's records of a span: others' do not move its clock."""
+        if self._again is None:
+            raise RuntimeError("records were compacted, and can't be read again")
+        return (record for record in self._again(span) if shard_of(record.key, self._shards) == shard)
 
     def _begin(self, shard: int) -> State:
         if self._seed is not None:

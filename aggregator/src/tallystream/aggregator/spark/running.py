@@ -49,12 +49,13 @@ def run_until_stopped(
     ready: Path | None = None,
     stop: StopRequest | None = None,
     after_batch: Callable[[], None] | None = None,
+    until: Callable[[], bool] = lambda: False,
 ) -> int:
     """Block until `query` ends; after SIGTERM or SIGINT, let its batch finish, stop it and return 0.
 
     `ready` is created as soon as the first trigger has run: the query is up and processing. `stop` is a request that
     was installed earlier, so that a signal during start-up is not missed. `after_batch` is called several times a
-    second and once at the end, to do what follows a finished batch.
+    second and once at the end, to do what follows a finished batch. So is `until`, which may end the query as well.
 
     Raises:
         TallystreamError: the query failed; the message says of what.
@@ -68,7 +69,9 @@ def run_until_stopped(
             ready = None
         if after_batch is not None:
             after_batch()
-    if stop.event.is_set():
+        if until():
+            break
+    if query.isActive:
         _finish(query)
     if after_batch is not None:
         after_batch()

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from tallystream.aggregator.spark.plans import Plan
     from tallystream.aggregator.topics import Topics
 
 GROUP = "tallystream-aggregator"
@@ -28,14 +29,15 @@ class AggregateSettings:
     """What `tallystream aggregate` may be told.
 
     `checkpoint` is Spark's own directory: offsets, commits and the table. `kafka` are librdkafka options.
-    `max_records_per_trigger` caps a batch, `trigger_ms` is the interval between two. `accept_partial` lets a new table
-    begin in the middle of the topic. `standby` waits while another aggregator has the lease. `ready_file` is created
-    when the first batch has run. `start` says where a new table begins (tallystream.aggregator.start); None is
-    earliest, where there never was one. `catch_up` ends when everything that is there is summed. `on_data_loss`:
-    whether the query fails, or goes on, when records that it has not read were deleted. `topic_pattern` and
-    `partitions` say what is read, where that is not all of `metrics` (tallystream.aggregator.selection). `shards` and
-    `state_partitions` cut a new table (tallystream.aggregator.layout); None takes what the checkpoint has, 1 for a new
-    one.
+    `max_records_per_trigger` caps a live batch, and one of a backlog at 40 times as much; `trigger_ms` is the interval
+    between two. `plan` is the one to keep to, None to go by lag (tallystream.aggregator.spark.plans). `accept_partial`
+    lets a new table begin in the middle of the topic. `standby` waits while another aggregator has the lease.
+    `ready_file` is created when the first batch has run. `start` says where a new table begins
+    (tallystream.aggregator.start); None is earliest, where there never was one. `catch_up` ends when everything that
+    is there is summed. `on_data_loss`: whether the query fails, or goes on, when records that it has not read were
+    deleted. `topic_pattern` and `partitions` say what is read, where that is not all of `metrics`
+    (tallystream.aggregator.selection). `shards` and `state_partitions` cut a new table
+    (tallystream.aggregator.layout); None takes what the checkpoint has, 1 for a new one.
     """
 
     bootstrap_servers: str
@@ -47,6 +49,7 @@ class AggregateSettings:
     fetch: Fetch = field(default_factory=Fetch)
     max_records_per_trigger: int = 50_000
     trigger_ms: int = 500
+    plan: Plan | None = None
     start: str | None = None
     accept_partial: bool = False
     standby: bool = False

@@ -64,9 +64,9 @@ class Writing:
         self._watches = [Watch(topic, kafka, epoch=self.epoch) for topic in (topics.agg, topics.table)]
         self._looked = time.monotonic()
         writer = ledger.LedgerWriter(topics.ledger, kafka)
+        self._place = next((topic, partitions[0]) for topic, partitions in read.items())
         if not self.begin or seed_of(settings):
-            topic, partitions = next(iter(read.items()))
-            wake(topic, partitions[0], kafka)
+            self.wake()
         now_ms = int(time.time() * 1000)
         opened = ledger.LedgerRow(
             kind="opened", query=ledger.QUERY, epoch=self.epoch, ts=now_ms, start=self.begin, partial=partial
@@ -106,6 +106,14 @@ class Writing:
         if new:
             require_append_time(AdminClient(dict(self._kafka)), new)
             log.info("reading %s, too", ", ".join(new))
+
+    def wake(self) -> None:
+        """Have the query look at its timers soon after it is started.
+
+        Raises:
+            KafkaException: the broker did not answer.
+        """
+        wake(*self._place, self._kafka)
 
     def close(self) -> None:
         """Release the connections."""

@@ -81,12 +81,12 @@ class SnapshotRun(Run):
         self.since = self.last_since = 0
 
     def goes_on(self, snapshot: Snapshot, clock: int, margin_ms: int) -> bool:
-        """Tell whether a snapshot goes on with the run, so that the one that waits changes nothing.
+        """Tell whether a snapshot with a higher seq goes on with the run, so that the one that waits changes nothing.
 
-        It does if its seq is higher, it has the same metrics, in the same order, none of them lower, and none that is
-        refused; and soon enough after the one that was kept last: nothing retires in between.
+        It does if it has the same metrics, in the same order, none of them lower, and none that is refused; and comes
+        soon enough after the one that was kept last: nothing retires in between.
         """
-        if snapshot.seq <= self.value or clock - self.began >= margin_ms or len(snapshot.metrics) != len(self.metrics):
+        if clock - self.began >= margin_ms or len(snapshot.metrics) != len(self.metrics):
             return False
         for new, old in zip(snapshot.metrics, self.metrics, strict=True):
             kind = new.__class__

@@ -1,0 +1,100 @@
+"""Run a query under the plan that fits its lag, and change plans between two batches; the checkpoint is the same.
+
+Exactness: a query that is stopped has finished its batch, or runs it again, with the same offsets, under the next plan.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+from tallystream.aggregator.spark.offsets import last_committed
+from tallystream.aggregator.spark.running import StopRequest, run_until_stopped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from tallystream.aggregator.selection import Offsets
+    from tallystream.aggregator.spark.plans import Choice, Plan
+
+log = logging.getLogger(__name__)
+
+
+def behind(checkpoint: Path, begin: Offsets, ends: Offsets) -> int:
+    """Return how many records a query has before it; `begin` is where a new table begins, `ends` where topics end.
+
+    Raises:
+        CheckpointError: the checkpoint can't be read.
+    """
+    done = last_committed(checkpoint)
+    reached = begin if done is None else done[1]
+    return _left(reached, ends)
+
+
+def run_plans(
+    choice: Choice,
+    start: Callable[[Plan], StreamingQuery],
+    checkpoint: Path,
+    *,
+    stop: StopRequest,
+    after_batch: Callable[[], None],
+    changing: Callable[[StreamingQuery], None],
+    ready: Path | None = None,
+) -> int:
+    """Block until the query ends, or a stop is asked for, and return 0.
+
+    `start` starts the query under a plan; `changing` is called before one is stopped to change it. The others are those
+    of `run_until_stopped`.
+
+    Raises:
+        TallystreamError: the query failed.
+    """
+    while True:
+        query = start(choice.now)
+        log.info("plan %s", choice.now)
+        watch = _Watch(query, choice, changing)
+        code = run_until_stopped(
+            query, checkpoint, ready=ready, stop=stop, after_batch=after_batch, until=watch.changes
+        )
+        if not watch.changed or stop.event.is_set():
+            return code
+        log.info("changing to plan %s: %d records behind", choice.now, watch.behind)
+
+
+class _Watch:
+    """Tells the choice of each batch that a query has finished, once."""
+
+    def __init__(self, query: StreamingQuery, choice: Choice, changing: Callable[[StreamingQuery], None]) -> None:
+        self._query, self._choice, self._changing = query, choice, changing
+        self._batch = -1
+        self.changed = False
+        self.behind = 0
+
+    def changes(self) -> bool:
+        """Tell whether the plan changes now."""
+        progress = self._query.lastProgress
+        if progress is None or progress["batchId"] == self._batch:
+            return False
+        self._batch = progress["batchId"]
+        self.behind = left(json.loads(progress.json))
+        self.changed = self._choice.finished(self.behind)
+        if self.changed:
+            self._changing(self._query)
+        return self.changed
+
+
+def left(progress: Mapping[str, Any]) -> int:
+    """Return how many records were left when a batch had been planned, by what Spark tells of it."""
+    return sum(_left(source.get("endOffset") or {}, source.get("latestOffset") or {}) for source in progress["sources"])
+
+
+def _left(reached: Mapping[str, Mapping[str, int]], ends: Mapping[str, Mapping[str, int]]) -> int:
+    return sum(
+        max(0, end - reached.get(topic, {}).get(partition, 0))
+        for topic, partitions in ends.items()
+        for partition, end in partitions.items()
+    )

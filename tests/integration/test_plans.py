@@ -1,0 +1,51 @@
+"""Live and backlog on a real broker: plans change over one checkpoint while records come, and sums stay exact."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.application import Application, assert_exact
+from support.kafka import aggregator, read_topic
+from support.wait import wait_until
+from tallystream.aggregator.spark.again import SpanReader
+from tallystream.aggregator.table.unfolding import Span
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tallystream.aggregator.topics import Topics
+    from tallystream.compose.servers.broker import KafkaBroker
+
+pytestmark = pytest.mark.integration
+
+
+def test_sums_are_exact_through_changes_of_the_plan(
+    broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path
+) -> None:
+    """A backlog is taken by its own plan, then the live one goes on, and back again when it is left far behind.
+
+    What a task reads once more, to take records one by one, is what the topic has.
+    """
+    application = Application(broker.bootstrap_servers, topics.metrics, seed=11)
+    application.publish(3_000)
+
+    def said() -> list[str]:
+        lines = (tmp_path / "aggregate.log").read_text(encoding="utf-8").splitlines()
+        return [line.split(":")[-2] for line in lines if "changing to plan" in line]
+
+    with aggregator(broker.bootstrap_servers, topic_prefix, tmp_path, "--max-records", "100"):
+        application.publish(50)
+        wait_until(lambda: len(said()) >= 1, 120, "the plan has changed to live")
+        application.publish(3_000)
+        wait_until(lambda: len(said()) >= 3, 120, "the plan has changed to the backlog's and back")
+        application.publish(50)
+        assert assert_exact(broker, topics)
+    assert [line.rsplit(maxsplit=1)[-1] for line in said()] == ["live", "backlog", "live"]
+    span = Span(topics.metrics, 0, 70, 2_000)
+    read = list(SpanReader({"bootstrap.servers": broker.bootstrap_servers}, "tests-again")(span))
+    whole = read_topic(broker.bootstrap_servers, topics.metrics)
+    assert [(r.offset, r.timestamp_ms, r.key, r.value) for r in read] == [
+        (r.offset, r.timestamp_ms, r.key, r.value) for r in whole[70:2_001]
+    ]
