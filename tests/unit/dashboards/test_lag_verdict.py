@@ -57,6 +57,16 @@ def test_no_progress_with_members_is_stall() -> None:
     )
 
 
+def test_a_pause_is_said_before_it_is_a_stop() -> None:
+    """OK while the pause is short of a stop: the reason says how long it is, also that of the group."""
+    found = judge(looks((1, 1), (2, 2), (3, 4), *[(3, 9)] * 5), now_ms=NOW, rules=RULES)
+    assert (found.verdict, found.notable) == (Verdict.OK, True)
+    assert found.reason == "6 records wait, and no commit has moved for 50 s; from 50 s on it counts as stopped."
+    well = Judgement(Verdict.OK, "The lag is 0.")
+    assert judge_group([("t/0", well), ("t/1", found)]).reason == f"t/1: {found.reason}"
+    assert judge_group([("t/0", well), ("t/1", well)]).reason == "All 2 partitions are well."
+
+
 def test_the_first_record_after_a_quiet_night_is_no_alarm() -> None:
     """The time without progress counts from when there was something to do."""
     assert verdict(looks(*[(9, 9)] * 10, (9, 10))) is Verdict.OK

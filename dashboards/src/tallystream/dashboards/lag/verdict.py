@@ -95,28 +95,39 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A verdict and its reason, a sentence."""
+    """A verdict and its reason, a sentence. `notable`: it is OK, and worth reading all the same."""
 
     verdict: Verdict
     reason: str
+    notable: bool = False
 
 
-def judge(looks: Sequence[Look], *, now_ms: int, rules: Rules) -> Judgement:  # noqa: PLR0911 - a return a rule
+def judge(looks: Sequence[Look], *, now_ms: int, rules: Rules) -> Judgement:
     """Judge one partition by the looks (in order of time) that lie in the window before `now_ms`.
 
     In this order: nothing seen, NOTFOUND; no lag now, OK; no progress for longer than the rules' `quiet_s`, STALL or
     STOP; no lag at some moment of the window, OK; an offset that went back, REWIND; lag that never fell, WARN; else OK.
-    Before half a window has been watched the verdict is OK, and the reason says that it is early.
+    Before half a window has been watched the verdict is OK, and the reason says that it is early. OK without progress
+    for half of the time that makes STALL or STOP says so.
     """
     window = _window(looks, now_ms, rules)
     if not window:
         return Judgement(Verdict.NOTFOUND, f"Nothing was seen in the last {rules.window_s:g} s.")
-    last, half_s = window[-1], rules.window_s / 2
+    last = window[-1]
     if last.lag <= rules.allowed_lag:
         return Judgement(Verdict.OK, f"The lag is {last.lag:,}.")
     quiet_s = (now_ms - _last_progress_ms(window, rules)) / 1000
     if quiet_s > rules.quiet_s:
         return _without_progress(last, quiet_s, rules)
+    found = _with_progress(window, now_ms, rules)
+    if found.verdict is Verdict.OK and quiet_s >= rules.quiet_s / 2:
+        waiting = f"{last.lag:,} records wait, and no commit has moved for {quiet_s:.0f} s"
+        return Judgement(Verdict.OK, f"{waiting}; from {rules.quiet_s:.0f} s on it counts as stopped.", notable=True)
+    return found
+
+
+def _with_progress(window: Sequence[Look], now_ms: int, rules: Rules) -> Judgement:
+    last = window[-1]
     if any(look.lag <= rules.allowed_lag for look in window):
         return Judgement(Verdict.OK, f"It caught up within the last {rules.window_s:g} s; the lag is {last.lag:,} now.")
     back = next(((a, b) for a, b in pairwise(window) if b.committed < a.committed), None)
@@ -124,7 +135,7 @@ def judge(looks: Sequence[Look], *, now_ms: int, rules: Rules) -> Judgement:  # 
         was, now = back[0].committed, back[1].committed
         return Judgement(Verdict.REWIND, f"The committed offset went back from {was:,} to {now:,}.")
     watched_s = (last.ts_ms - window[0].ts_ms) / 1000
-    if watched_s < half_s:
+    if watched_s < rules.window_s / 2:
         return Judgement(Verdict.OK, f"The lag is {last.lag:,}; {watched_s:.0f} s of watching are too few to say more.")
     lows = _lows(window, rules, now_ms)
     if all(b >= a for a, b in pairwise(lows)):
@@ -153,7 +164,10 @@ def judge_group(partitions: Sequence[tuple[str, Judgement]]) -> Judgement:
         return Judgement(Verdict.NOTFOUND, partitions[0][1].reason if partitions else "The group has no partitions.")
     name, found = max(known, key=lambda one: one[1].verdict)
     if found.verdict is Verdict.OK:
-        return Judgement(Verdict.OK, found.reason if len(known) == 1 else f"All {len(known):,} partitions are well.")
+        notable = next((one for one in known if one[1].notable), None)
+        if notable is not None and len(known) > 1:
+            return Judgement(Verdict.OK, f"{notable[0]}: {notable[1].reason}", notable=True)
+        return found if len(known) == 1 else Judgement(Verdict.OK, f"All {len(known):,} partitions are well.")
     bad = sum(one.verdict is not Verdict.OK for _, one in known)
     verdict = Verdict.WARN if found.verdict is Verdict.WARN else Verdict.ERR
     return Judgement(verdict, f"{found.verdict.name} in {name} ({bad:,} of {len(known):,} partitions): {found.reason}")
