@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -273,7 +274,7 @@ def test_the_thread_reports_by_itself_and_survives_a_failure() -> None:
 
     def make(options: Mapping[str, Any], on_error: object) -> Any:
         producers.append("made")
-        producer = Producer(ManualClock())
+        producer = Producer(ManualClock(wall_ms=time.time_ns() // 1_000_000))
         producer.verdicts = [True] * 100
         return producer
 

@@ -156,7 +156,10 @@ class KafkaReporter(ScheduledReporter):
                 self._own.bytes.inc(len(outgoing.value))
             self._lives.acknowledged(outgoing, append_ms(message), self.registry.clock.now())
             if self._lives.refused:
-                self._error("a life has ended", "its record came a day after the one before; a new life counts on")
+                self._error(
+                    "a life has ended",
+                    "its record came a day too late, or our clock is a day ahead; a new one counts on",
+                )
             return
         self._lives.failed(outgoing)
         if not self._closing:
