@@ -114,8 +114,9 @@ def test_a_fork_finds_no_producer_that_looks_for_its_broker() -> None:
 def test_a_fork_leaves_a_connection_alone() -> None:
     """A producer that has delivered stays the parent's over a fork; the child's own one delivers too."""
     out = run("""
-        import os
+        import os, time
         from tallystream.reporter import KafkaReporter, MetricRegistry
+        time.time_ns = lambda: 1_234_000_000  # the append times of the mock broker
         registry = MetricRegistry("orders")
         options = {"test.mock.num.brokers": 1}
         reporter = KafkaReporter(registry, bootstrap_servers="in-process", instance="i", interval=3600, options=options)
