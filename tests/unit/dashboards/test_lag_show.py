@@ -144,7 +144,8 @@ def test_ages(seconds: SecondsLag, text: str) -> None:
 @pytest.mark.parametrize(
     ("drain", "text"),
     [(Drained(), "now"), (Never(), "never at this rate"), (Steady(), "steady"), (NotKnown(), NOTHING),
-     (Between(60, 60.4), "1 min"), (Between(60, 120), "1 min to 2 min"), (Between(60, None), "1 min or never")],
+     (Between(60, 60.4), "1 min"), (Between(60, 120), "1 min to 2 min"), (Between(0.1, 0.2), "< 1 s"),
+     (Between(60, None), "1 min or never")],
 )  # fmt: skip
 def test_times_to_drain(drain: Drain, text: str) -> None:
     """A range, or what there is to say instead."""

@@ -19,7 +19,7 @@ def age(found: SecondsLag) -> str:
         case Zero():
             return "0 s"
         case Exact(seconds):
-            return units.duration(seconds) if seconds >= 1 else "< 1 s"
+            return _span(seconds)
         case AtLeast(seconds) if seconds >= 1:
             return f"≥ {units.duration(seconds)}"
     return units.NOTHING
@@ -38,11 +38,15 @@ def until_drained(found: Drain) -> str:
         case Steady():
             return "steady"
         case Between(low, None):
-            return f"{units.duration(low)} or never"
+            return f"{_span(low)} or never"
         case Between(low, high) if high is not None:
-            soon, late = units.duration(low), units.duration(high)
+            soon, late = _span(low), _span(high)
             return soon if soon == late else f"{soon} to {late}"
     return units.NOTHING
+
+
+def _span(seconds: float) -> str:
+    return units.duration(seconds) if seconds >= 1 else "< 1 s"
 
 
 def lag_range(state: GroupState) -> str:
