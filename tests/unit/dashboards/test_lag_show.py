@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -97,6 +98,34 @@ def test_an_unknown_group_says_so(store: StoreSettings, now_ms: int) -> None:
     code, text = shown(ShowSettings(store=store, group="nobody", at_ms=now_ms))
     assert (code, "'nobody'" in text, "--include" in text) == (3, True, True)
     assert shown(ShowSettings(store=store, group="nobody", json=True, at_ms=now_ms)) == (3, "")
+
+
+def test_a_collector_that_is_silent_is_unknown(store: StoreSettings, now_ms: int) -> None:
+    """What was seen too long ago is shown as that, and is no OK."""
+    out = io.StringIO()
+    code = run(ShowSettings(store=store, group="well"), out, clock=lambda: now_ms / 1000 + 200)
+    assert (code, "had last looked 3 min 20 s before" in out.getvalue(), "well" in out.getvalue()) == (3, True, True)
+
+
+def test_no_collector_ever_is_unknown(store: StoreSettings) -> None:
+    """An empty store says what to start."""
+    code, text = shown(ShowSettings(store=store))
+    assert (code, "tallystream lag collect" in text) == (3, True)
+
+
+def test_rules_of_ones_own_judge_anew(store: StoreSettings, now_ms: int) -> None:
+    """What the collector calls an error is none where so much lag is allowed, by group and for all."""
+    rules = Rules(allowed_lag=1000)
+    assert shown(ShowSettings(store=store, at_ms=now_ms, rules=rules))[0] == 0
+    assert shown(ShowSettings(store=store, at_ms=now_ms, rules=rules, group="stopped"))[0] == 0
+
+
+def test_a_group_that_is_gone_counts_only_where_it_is_asked_for() -> None:
+    """A check of everything is not unknown for ever because a group was deleted; a check of that group is."""
+    dead = replace(state(Verdict.NOTFOUND), gone=True)
+    assert exit_code([state(Verdict.OK), dead]) == 0
+    assert exit_code([dead]) == 0
+    assert exit_code([dead], asked="g") == 3
 
 
 def test_a_store_that_is_away_is_unknown() -> None:

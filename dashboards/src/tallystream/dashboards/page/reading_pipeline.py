@@ -27,9 +27,12 @@ def read_pipeline(reader: PointReader, groups: GroupsView, *, at_ms: int, range_
     start_ms, until_ms = at_ms - range_s * 1000, at_ms + AHEAD_MS
     detailed = read_group(reader, aggregator.group, at_ms=at_ms) if aggregator is not None else None
     # What instances report to is what the aggregator reads.
-    topic = next((one.topic for one in detailed.partitions), None) if detailed is not None else None
-    tags = {"topic": topic or ""}
-    ends = reader.read(ENDS, ("end",), start_ms=start_ms, end_ms=until_ms, tags=tags) if topic else []
+    topics = sorted({one.topic for one in detailed.partitions}) if detailed is not None else []
+    ends = [
+        one
+        for topic in topics
+        for one in reader.read(ENDS, ("end",), start_ms=start_ms, end_ms=until_ms, tags={"topic": topic})
+    ]
     lines = []
     for name, state in (("metrics → sums", aggregator), ("sums → store", shipper)):
         if state is not None:
