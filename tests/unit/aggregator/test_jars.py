@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.parametrize("of", ["spark", "broker"])
+@pytest.mark.parametrize("of", ["spark", "files", "broker"])
 def test_every_jar_is_pinned_by_revision_and_digest(of: str) -> None:
     """No range, no snapshot, a SHA-256 for each, no jar twice."""
     lock = jars.read_lock(of)

@@ -12,6 +12,7 @@ from support.schedules import BEGIN_MS, Written
 from tallystream.aggregator.table import State, Table, TableSettings
 from tallystream.aggregator.table import compaction as module
 from tallystream.aggregator.table.inputs import Folded, Record
+from tallystream.aggregator.table.shards import shard_of
 from tallystream.aggregator.table.unfolding import Unfoldable, unfolded
 
 HOUR_MS = 3_600_000
@@ -153,7 +154,7 @@ def test_a_record_that_is_too_large_is_kept() -> None:
 
 def test_of_snapshots_in_rising_seq_the_first_and_the_last_are_kept() -> None:
     """The last one says after which seq it comes, and from when the lateness of the dropped ones counts."""
-    topic = Topic().snapshots(1).snapshots(2, prev=BEGIN_MS + 7).snapshots(3, prev=BEGIN_MS + 5)
+    topic = Topic().snapshots(1).snapshots(2, prev=BEGIN_MS + 5).snapshots(3, prev=BEGIN_MS + 7)
     records = topic.snapshots(4, prev=BEGIN_MS + 3).records()
     assert [(r.offset, r.folded) for r in records] == [(0, None), (3, Folded(2, 1, 0, BEGIN_MS + 5))]
 
@@ -171,12 +172,21 @@ def test_a_stale_snapshot_is_kept_and_so_is_the_one_before_it() -> None:
     assert records[-1].folded == Folded(1, 3, 2, BEGIN_MS)
 
 
+def test_after_a_stale_snapshot_a_run_is_as_long_as_any() -> None:
+    """Its time counts from the record that was kept before the stale one."""
+    topic = Topic()
+    for hour, seq in ((0, 1), (3, 2), (3, 1), (8, 3), (8, 4)):
+        topic.add(snapshot(seq, prev=BEGIN_MS + hour * HOUR_MS), at=BEGIN_MS + hour * HOUR_MS)
+    assert topic.kept() == [0, 1, 2, 4]
+
+
 @pytest.mark.parametrize(
     ("name", "changed"),
     [
         ("final", {"final": True}),
         ("prev", {"prev": BEGIN_MS - 6 * HOUR_MS}),
         ("a metric more", {"metrics": [counter(3), counter(3, "b")]}),
+        ("another name", {"metrics": [counter(3, "b")]}),
         ("other tags", {"metrics": [counter(3, k="v")]}),
         ("another type", {"metrics": [{"type": "meter", "name": "orders", "count": 3}]}),
         ("a metric twice", {"metrics": [counter(3), counter(3)]}),
@@ -326,6 +336,39 @@ def test_the_table_refuses_a_record_that_follows_none_that_it_took(before: str, 
     assert [record.offset for record in whole] == [record.offset for record in raw]
     got, wanted = (taken(records, taken(records_of(first.written))) for records in (whole, raw))
     assert got.state == wanted.state
+
+
+def test_the_table_refuses_a_record_that_follows_what_it_took_in_an_earlier_batch() -> None:
+    """The same seq may have said something else there: of the batch's own record nothing is known, it is stale."""
+    first = taken(Topic().snapshots(1, metrics=[counter(9)]).records())
+    topic = Topic().counts(1)
+    for seq, count in ((1, 3), (2, 4), (3, 10)):
+        topic.snapshots(seq, metrics=[counter(count)])
+    with pytest.raises(Unfoldable):
+        taken(topic.records(), first)
+
+
+def test_a_shard_has_a_clock_of_its_own() -> None:
+    """What a table in shards makes of a record depends on its own shard's records alone."""
+    topic = Topic().add('{"name":"a","value":1}', key=b"app-1", at=BEGIN_MS + 9_000)
+    topic.add('{"name":"a","value":1}', key=b"app-4", at=BEGIN_MS)
+    assert shard_of(b"app-1", 2) != shard_of(b"app-4", 2)
+    for shards, clock in ((1, BEGIN_MS + 9_000), (2, BEGIN_MS)):
+        compactor = module.Compactor("metrics", 0, SETTINGS, shards)
+        kept = compactor.add((r.offset, r.timestamp_ms, r.key, r.value) for r in topic.written)
+        assert [record.clock_ms for record in kept] == [BEGIN_MS + 9_000, clock]
+
+
+def test_a_rebuilt_table_takes_one_by_one_what_it_may_have() -> None:
+    """Which of the dropped records are in its rows already, only their offsets could tell."""
+    table = Table(State(), SETTINGS)
+    table.state.included = {"metrics:0": 1}
+    table.begin()
+    with pytest.raises(Unfoldable):
+        table.apply(Topic().counts(1, 1, 1, 1).records())
+    later = Topic().counts(5, 5).counts(1, 1, 1, key=b"app-2")
+    table = Table(State(included={"metrics:0": 1}), SETTINGS)
+    assert taken(later.records(), table).state.records == 3
 
 
 def test_the_table_refuses_what_may_have_been_late() -> None:

@@ -1,4 +1,4 @@
-"""`python -m tallystream.aggregator.jars spark broker`: fetch the named sets and say where they are."""
+"""`python -m tallystream.aggregator.jars spark files broker`: fetch the named sets and say where they are."""
 
 from __future__ import annotations
 
@@ -23,4 +23,4 @@ def main(sets: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:] or ["spark", "broker"]))
+    sys.exit(main(sys.argv[1:] or ["spark", "files", "broker"]))

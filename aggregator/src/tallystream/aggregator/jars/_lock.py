@@ -23,7 +23,7 @@ class Jar:
 
 
 def read_lock(of: str) -> list[Jar]:
-    """Return the jars of the set `of` (`spark` or `broker`), in the order of the list."""
+    """Return the jars of the set `of` (`spark`, `files` or `broker`), in the order of the list."""
     text = (files("tallystream.aggregator.jars") / "jars.lock").read_text(encoding="utf-8")
     jars = []
     for line in text.splitlines():

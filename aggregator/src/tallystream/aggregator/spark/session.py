@@ -27,6 +27,13 @@ _STATE = {
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
 }
+_LOCAL_FILES = {
+    # Hadoop's own local file system starts a process, chmod, for every file; a batch makes dozens: 0011.
+    "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
 _HABITS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
@@ -77,6 +84,7 @@ def build_session(
         settings |= {"spark.master": master, "spark.jars": connector, "spark.driver.memory": driver_memory}
         settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"
         if master.startswith("local"):
+            settings |= {**_LOCAL_FILES, "spark.driver.extraClassPath": str(jars.fetch("files")[0])}
             settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     for key, value in (settings | dict(conf or {})).items():
         builder = builder.config(key, value)
