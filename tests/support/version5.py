@@ -8,13 +8,13 @@ sums what is on `metrics` and ends: a checkpoint as an aggregator of that versio
 from __future__ import annotations
 
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
+from support.wait import wait_until
 from tallystream.aggregator.spark.backlog import INPUT_COLUMNS
 from tallystream.aggregator.spark.kafka import source_options
 from tallystream.aggregator.spark.processor import OUTPUT
@@ -72,12 +72,15 @@ def main(servers: str, prefix: str, checkpoint: str) -> None:
     query = (
         out.writeStream.format("kafka").options(**options).outputMode("update").option("checkpointLocation", checkpoint)
     ).start()
-    while query.lastProgress is None or not query.lastProgress["numInputRows"]:
-        if query.exception() is not None:
-            raise RuntimeError(str(query.exception()))
-        time.sleep(0.1)
+    wait_until(lambda: _has_run(query), 240, "the batch is done")
     query.stop()
     end_session(session)
+
+
+def _has_run(query: Any) -> bool:
+    if query.exception() is not None:
+        raise RuntimeError(str(query.exception()))
+    return query.lastProgress is not None and query.lastProgress["numInputRows"] > 0
 
 
 if __name__ == "__main__":
