@@ -78,6 +78,7 @@ def look(chromium: Browser) -> Callable[..., AbstractContextManager[Page]]:
 def serving(folder: Path, store: str) -> Iterator[str]:
     """Serve the page over a store: yields its address, and wants an orderly end on SIGTERM."""
     ready, log = folder / "ready", folder / "page.log"
+    ready.unlink(missing_ok=True)
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, str(SERVE), store, str(ready)], stdout=output, stderr=output, env=dict(os.environ)

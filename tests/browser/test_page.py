@@ -302,7 +302,7 @@ def test_influxdb_gives_the_same_page(
             history.round()
             until(page, "Worst: audit", "2,400")
             assert settings.token not in page.content()
-        with serve(settings.spec) as url, look(f"{url}/?view=metrics") as page:
+        with serve(settings.spec) as url, look(f"{url}/?view=metrics&app=orders") as page:
             until(page, "Sum of records.processed", "1,234,567")
             assert tile(page, "Living instances") == "2"
         sink.close()

@@ -31,9 +31,7 @@ SHOWN = 500
 def choose(states: Sequence[GroupState], wanted: str | None) -> None:
     """Draw the choice of a group; the page's state has it under `group`."""
     names = [ALL, *options((state.group for state in states), wanted)]
-    if st.session_state.get("group") not in names:
-        st.session_state["group"] = wanted or ALL
-    st.selectbox("Consumer group", names, key="group")
+    st.selectbox("Consumer group", names, key="group", index=frame.index(names, wanted))
 
 
 def draw_groups(view: GroupsView, *, now_ms: int, zone: tzinfo) -> None:
