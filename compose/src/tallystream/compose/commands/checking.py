@@ -1,0 +1,46 @@
+"""The command that checks every sum: verify."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from tallystream.compose import _options as o
+
+
+def verify(
+    *,
+    bootstrap_servers: o.BootstrapServers = "localhost:9092",
+    topic_prefix: o.TopicPrefix = "",
+    kafka: o.Kafka = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--from", help="Compare every sum after this moment, in UTC, or ledger:TIME; the newest if not given."
+        ),
+    ] = None,
+    to: Annotated[str | None, typer.Option(help="Compare up to this moment, in UTC, or ledger:TIME.")] = None,
+    began: Annotated[
+        str | None, typer.Option(help="Where a table began with --accept-partial: offsets as JSON.")
+    ] = None,
+    retire_after_h: Annotated[float, typer.Option(help="As the aggregator was told.")] = 24.0,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+    most: Annotated[int, typer.Option(help="How many differences the table shows.")] = 50,
+) -> None:
+    """Replay the topic metrics with independent code and compare every sum. Exit code: 0 all agree, 1 differences."""
+    from tallystream.aggregator.verify.job import VerifySettings
+    from tallystream.aggregator.verify.lives import Settings
+    from tallystream.compose import _verify
+
+    settings = VerifySettings(
+        bootstrap_servers,
+        topic_prefix=topic_prefix,
+        kafka=o.kafka_options(kafka, os.environ),
+        since=since,
+        to=to,
+        began=began,
+        rules=Settings(retire_after_ms=int(retire_after_h * 3_600_000)),
+    )
+    raise typer.Exit(_verify.verify(settings, as_json=json, most=most))

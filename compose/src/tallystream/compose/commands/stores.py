@@ -1,0 +1,94 @@
+"""The commands that fill a store: ship, and replay for a past period."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Annotated
+
+import typer
+
+from tallystream.compose import _options as o
+
+
+def ship(
+    *,
+    checkpoint: o.Checkpoint,
+    store: o.Store,
+    bootstrap_servers: o.BootstrapServers = "localhost:9092",
+    topic_prefix: o.TopicPrefix = "",
+    kafka: o.Kafka = None,
+    org: o.Org = None,
+    bucket: o.Bucket = None,
+    retention_days: o.RetentionDays = 30.0,
+    events: Annotated[
+        bool, typer.Option("--events/--no-events", help="Ship metrics-events too: what annotates a graph.")
+    ] = True,
+    rows: Annotated[
+        bool, typer.Option("--rows", help="Ship what each instance says, too: a series for each of them.")
+    ] = False,
+    max_records: o.MaxRecords = 20_000,
+    trigger_ms: o.TriggerMs = 500,
+    fetch_tries: o.FetchTries = 5,
+    fetch_pause_ms: o.FetchPauseMs = 1000,
+    fetch_timeout_ms: o.FetchTimeoutMs = 120_000,
+    master: o.Master = "local[1]",
+    driver_memory: o.DriverMemory = "512m",
+    http_port: o.HttpPort = None,
+    http_address: o.HttpAddress = "127.0.0.1",
+    no_own_metrics: o.NoOwnMetrics = False,
+    ready_file: o.ReadyFile = None,
+) -> None:
+    """Write the sums of metrics-agg, and events, to InfluxDB or to the local store, in order."""
+    from tallystream.aggregator.health import HealthSettings
+    from tallystream.aggregator.sinks.stores import StoreSettings
+    from tallystream.aggregator.spark.kafka import Fetch
+    from tallystream.aggregator.spark.ship import ShipSettings, run
+
+    settings = ShipSettings(
+        bootstrap_servers,
+        checkpoint,
+        StoreSettings.parse(store, org=org, bucket=bucket, retention_days=retention_days),
+        topic_prefix=topic_prefix,
+        events=events,
+        rows=rows,
+        kafka=o.kafka_options(kafka, os.environ),
+        max_records_per_trigger=max_records,
+        trigger_ms=trigger_ms,
+        fetch=Fetch(fetch_tries, fetch_pause_ms, fetch_timeout_ms),
+        health=HealthSettings(http_port, http_address, own_metrics=not no_own_metrics),
+        ready_file=ready_file,
+        master=master,
+        driver_memory=driver_memory,
+    )
+    raise typer.Exit(run(settings))
+
+
+def replay(
+    *,
+    store: o.Store,
+    start: Annotated[str, typer.Option("--from", help="The period's beginning, in UTC, as in 2026-11-20T03:12.")],
+    end: Annotated[str | None, typer.Option("--to", help="The period's end, in UTC; now if not given.")] = None,
+    bootstrap_servers: o.BootstrapServers = "localhost:9092",
+    topic_prefix: o.TopicPrefix = "",
+    kafka: o.Kafka = None,
+    org: o.Org = None,
+    bucket: o.Bucket = None,
+    retention_days: o.RetentionDays = 30.0,
+) -> None:
+    """Write the points of a past period to a store again: the same points, of whole batches."""
+    from tallystream.aggregator.replay.job import ReplaySettings
+    from tallystream.aggregator.sinks.stores import StoreSettings
+    from tallystream.compose._replay import replay as run
+
+    from_ms = o.moment("--from", start)
+    to_ms = int(time.time() * 1000) if end is None else o.moment("--to", end)
+    settings = ReplaySettings(
+        bootstrap_servers,
+        StoreSettings.parse(store, org=org, bucket=bucket, retention_days=retention_days),
+        from_ms,
+        to_ms,
+        topic_prefix=topic_prefix,
+        kafka=o.kafka_options(kafka, os.environ),
+    )
+    raise typer.Exit(run(settings))

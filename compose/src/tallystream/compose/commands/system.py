@@ -1,0 +1,68 @@
+"""The commands of the whole system on one machine: up, down, status, and the demonstration."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tallystream.compose import _options as o  # noqa: TC001 (typer reads the annotations)
+
+
+def up(
+    *,
+    data: o.Data = Path(".tallystream"),
+    broker_port: Annotated[int, typer.Option(help="The broker's port; 0 takes a free one.")] = 9092,
+    page_port: Annotated[int, typer.Option(help="The page's port; 0 takes a free one.")] = 8501,
+    store: Annotated[
+        str | None,
+        typer.Option(help="local:PATH or influxdb:URL; the local store in the data folder if not given."),
+    ] = None,
+    org: o.Org = None,
+    bucket: o.Bucket = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Return when everything is up.")] = False,
+) -> None:
+    """Run the local system: broker, aggregator, shipper, lag collector and page; a component that dies is restarted."""
+    from tallystream.aggregator.sinks.stores import StoreSettings
+    from tallystream.compose.local import running
+    from tallystream.compose.local.system import SystemSettings
+
+    parsed = None if store is None else StoreSettings.parse(store, org=org, bucket=bucket)
+    settings = SystemSettings(data, broker_port=broker_port, page_port=page_port, store=parsed)
+    raise typer.Exit(running.detach(sys.argv[1:], data) if detach else running.foreground(settings))
+
+
+def down(*, data: o.Data = Path(".tallystream")) -> None:
+    """End the local system of a data folder; its data is kept."""
+    from tallystream.compose.local import running
+
+    raise typer.Exit(running.down(data))
+
+
+def status(*, data: o.Data = Path(".tallystream")) -> None:
+    """Say what of the local system is up; exit code 0 when all of it is, 1 otherwise."""
+    from tallystream.compose.local import running
+
+    raise typer.Exit(running.status(data))
+
+
+def demo(
+    *,
+    events: Annotated[
+        int | None, typer.Option(help="How many events to send; the whole data set three times over if not given.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer events: under two minutes.")] = False,
+    headless: Annotated[bool, typer.Option("--headless", help="Without the page and the lag collector.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Stay up after the table, until Ctrl-C.")] = False,
+    data: Annotated[
+        Path | None, typer.Option(help="The folder for everything; a temporary one, removed at the end, if not given.")
+    ] = None,
+    page_port: Annotated[int, typer.Option(help="The page's port; 0 takes a free one.")] = 0,
+) -> None:
+    """The demonstration: a million real events, two consumers, a kill -9, and sums that agree to the integer."""
+    from tallystream.compose.demo.run import DemoSettings, run
+
+    settings = DemoSettings(events=events, quick=quick, headless=headless, keep=keep, data=data, page_port=page_port)
+    raise typer.Exit(run(settings))

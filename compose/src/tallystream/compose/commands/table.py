@@ -1,0 +1,128 @@
+"""The commands of the table: aggregate, and rebuild after a lost checkpoint."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from tallystream.compose import _options as o
+
+
+def aggregate(
+    *,
+    checkpoint: o.Checkpoint,
+    bootstrap_servers: o.BootstrapServers = "localhost:9092",
+    topic_prefix: o.TopicPrefix = "",
+    kafka: o.Kafka = None,
+    topic_pattern: Annotated[
+        str | None,
+        typer.Option(help="A regular expression of whole names: read every topic that it matches, not metrics alone."),
+    ] = None,
+    partitions: Annotated[
+        str | None, typer.Option(help="Read these partitions of metrics alone, as in 0,2; added ones are left out.")
+    ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            help="Where a new table begins: earliest, latest, group, a time in UTC, ledger:TIME, or offsets as JSON; "
+            "earliest if not given and there never was a table.",
+        ),
+    ] = None,
+    accept_partial: Annotated[
+        bool, typer.Option("--accept-partial", help="Let a new table begin in the middle of the topic.")
+    ] = False,
+    standby: Annotated[
+        bool, typer.Option("--standby", help="Wait while another aggregator writes, and take over when it ends.")
+    ] = False,
+    catch_up: Annotated[bool, typer.Option("--catch-up", help="Exit when everything that is there is summed.")] = False,
+    on_data_loss: Annotated[
+        str, typer.Option(help="fail or continue when records that were not read have been deleted.")
+    ] = "fail",
+    max_records: o.MaxRecords = 50_000,
+    trigger_ms: o.TriggerMs = 500,
+    plan: Annotated[
+        str, typer.Option(help="live, backlog, or auto: by how far it is behind, changing while it runs.")
+    ] = "auto",
+    fetch_tries: o.FetchTries = 5,
+    fetch_pause_ms: o.FetchPauseMs = 1000,
+    fetch_timeout_ms: o.FetchTimeoutMs = 120_000,
+    retire_after_h: Annotated[
+        float, typer.Option(help="Hours after which a life that was not heard from is retired.")
+    ] = 24.0,
+    shards: o.Shards = None,
+    state_partitions: o.StatePartitions = None,
+    master: o.Master = "local[2,4]",
+    driver_memory: o.DriverMemory = "1g",
+    http_port: o.HttpPort = None,
+    http_address: o.HttpAddress = "127.0.0.1",
+    no_own_metrics: o.NoOwnMetrics = False,
+    ready_file: o.ReadyFile = None,
+) -> None:
+    """Sum the topic metrics over instances, as a changelog table, into metrics-agg."""
+    from tallystream.aggregator.health import HealthSettings
+    from tallystream.aggregator.selection import parse_partitions
+    from tallystream.aggregator.spark.aggregate import AggregateSettings, run
+    from tallystream.aggregator.spark.kafka import Fetch
+    from tallystream.aggregator.spark.plans import Plan
+    from tallystream.aggregator.table.table import TableSettings
+
+    settings = AggregateSettings(
+        bootstrap_servers,
+        checkpoint,
+        topic_prefix=topic_prefix,
+        topic_pattern=topic_pattern,
+        partitions=parse_partitions(partitions),
+        kafka=o.kafka_options(kafka, os.environ),
+        max_records_per_trigger=max_records,
+        trigger_ms=trigger_ms,
+        fetch=Fetch(fetch_tries, fetch_pause_ms, fetch_timeout_ms),
+        plan=None if o.one_of("--plan", plan, "auto", *Plan) == "auto" else Plan(plan),
+        start=start,
+        accept_partial=accept_partial,
+        standby=standby,
+        catch_up=catch_up,
+        on_data_loss=o.one_of("--on-data-loss", on_data_loss, "fail", "continue"),  # type: ignore[arg-type]  # just so
+        table=TableSettings(retire_after_ms=int(retire_after_h * 3_600_000)),
+        health=HealthSettings(http_port, http_address, own_metrics=not no_own_metrics),
+        ready_file=ready_file,
+        master=master,
+        driver_memory=driver_memory,
+        shards=shards,
+        state_partitions=state_partitions,
+    )
+    raise typer.Exit(run(settings))
+
+
+def rebuild(
+    *,
+    checkpoint: o.Checkpoint,
+    bootstrap_servers: o.BootstrapServers = "localhost:9092",
+    topic_prefix: o.TopicPrefix = "",
+    kafka: o.Kafka = None,
+    accept_partial: Annotated[
+        bool, typer.Option("--accept-partial", help="Go on though something was deleted that the table lacks.")
+    ] = False,
+    shards: Annotated[
+        int | None, typer.Option(help="Cut the table into more shards of instances; those that it has if not given.")
+    ] = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option(help="Partitions of Spark's state that the shards are spread over; as many if not given."),
+    ] = None,
+) -> None:
+    """Make a lost table again from metrics-table, as the beginning of a new checkpoint."""
+    from tallystream.aggregator.rebuild import RebuildSettings, run
+
+    settings = RebuildSettings(
+        bootstrap_servers,
+        checkpoint,
+        topic_prefix=topic_prefix,
+        kafka=o.kafka_options(kafka, os.environ),
+        accept_partial=accept_partial,
+        shards=shards,
+        partitions=partitions,
+    )
+    raise typer.Exit(run(settings, typer.echo))
