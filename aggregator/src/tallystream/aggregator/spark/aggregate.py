@@ -111,6 +111,7 @@ def run(settings: AggregateSettings) -> int:
             settings.checkpoint,
             stop=stop,
             after_batch=after_batch,
+            last=lambda: listener.last,
             changing=changing,
             ready=settings.ready_file,
         )
@@ -165,7 +166,9 @@ def _plan(
     seed, group = seed_of(settings), settings.topic_prefix + GROUP
     again = SpanReader({**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}, group)
     processor = TableProcessor(topics, settings.table, epoch=epoch, shards=shards, seed=seed, again=again)
-    sharded = records.selectExpr(f"int(crc32(coalesce(key, X'')) % {shards}) AS shard", "*")
+    # With one shard a constant, which is never null, as in the first checkpoints: the key's type is part of the state.
+    shard = "0" if shards == 1 else f"int(crc32(coalesce(key, X'')) % {shards})"
+    sharded = records.selectExpr(f"{shard} AS shard", "*")
     out = sharded.groupBy("shard").transformWithStateInPandas(
         statefulProcessor=processor,
         outputStructType=OUTPUT if shards == 1 else SHARD_OUTPUT,

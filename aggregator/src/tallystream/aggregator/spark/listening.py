@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -11,6 +11,8 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from tallystream.aggregator.health.progress import OBSERVED
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.listener import (
         QueryIdleEvent,
@@ -29,6 +31,8 @@ class HealthListener(StreamingQueryListener):
         self._health = health
         self.changing: set[str] = set()
         """Runs of the query that end because another plan takes over: no end of the query."""
+        self.last: Mapping[str, Any] | None = None
+        """What Spark told of the batch that was finished last. To ask the query for it costs many calls to the JVM."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """The query has begun."""
@@ -36,7 +40,8 @@ class HealthListener(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """A batch is done."""
-        self._health.progress(json.loads(event.progress.json))
+        self.last = json.loads(event.progress.json)
+        self._health.progress(self.last)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """The query looked for records and found none."""

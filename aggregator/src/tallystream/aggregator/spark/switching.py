@@ -5,7 +5,6 @@ Exactness: a query that is stopped has finished its batch, or runs it again, wit
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -42,13 +41,14 @@ def run_plans(
     *,
     stop: StopRequest,
     after_batch: Callable[[], None],
+    last: Callable[[], Mapping[str, Any] | None],
     changing: Callable[[StreamingQuery], None],
     ready: Path | None = None,
 ) -> int:
     """Block until the query ends, or a stop is asked for, and return 0.
 
-    `start` starts the query under a plan; `changing` is called before one is stopped to change it. The others are those
-    of `run_until_stopped`.
+    `start` starts the query under a plan; `last` returns what Spark told of the batch that was finished last;
+    `changing` is called before a query is stopped to change its plan. The others are those of `run_until_stopped`.
 
     Raises:
         TallystreamError: the query failed.
@@ -56,7 +56,7 @@ def run_plans(
     while True:
         query = start(choice.now)
         log.info("plan %s", choice.now)
-        watch = _Watch(query, choice, changing)
+        watch = _Watch(query, choice, last, changing)
         code = run_until_stopped(
             query, checkpoint, ready=ready, stop=stop, after_batch=after_batch, until=watch.changes
         )
@@ -68,19 +68,26 @@ def run_plans(
 class _Watch:
     """Tells the choice of each batch that a query has finished, once."""
 
-    def __init__(self, query: StreamingQuery, choice: Choice, changing: Callable[[StreamingQuery], None]) -> None:
-        self._query, self._choice, self._changing = query, choice, changing
+    def __init__(
+        self,
+        query: StreamingQuery,
+        choice: Choice,
+        last: Callable[[], Mapping[str, Any] | None],
+        changing: Callable[[StreamingQuery], None],
+    ) -> None:
+        self._query, self._choice, self._last, self._changing = query, choice, last, changing
+        self._run = str(query.runId)
         self._batch = -1
         self.changed = False
         self.behind = 0
 
     def changes(self) -> bool:
         """Tell whether the plan changes now."""
-        progress = self._query.lastProgress
-        if progress is None or progress["batchId"] == self._batch:
+        progress = self._last()
+        if progress is None or progress["runId"] != self._run or progress["batchId"] == self._batch:
             return False
         self._batch = progress["batchId"]
-        self.behind = left(json.loads(progress.json))
+        self.behind = left(progress)
         self.changed = self._choice.finished(self.behind)
         if self.changed:
             self._changing(self._query)
