@@ -18,7 +18,9 @@ FLEET = Fleet(instances=7, metrics=5)
 def table_sums(records: list[tuple[bytes, bytes]]) -> list[int]:
     """Return what the aggregator's own table makes of the records, in the order of the metrics' names."""
     table = Table(State())
-    table.apply(Record("metrics", 0, offset, 0, key, value) for offset, (key, value) in enumerate(records))
+    table.apply(
+        Record("metrics", 0, offset, 1_700_000_000_000, key, value) for offset, (key, value) in enumerate(records)
+    )
     changes = table.changes()
     assert not changes.dead
     found = {total.metric[1]: json.loads(total.value(epoch=1, batch=1))["count"] for total in changes.totals}

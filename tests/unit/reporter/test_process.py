@@ -33,6 +33,27 @@ def test_the_import_brings_no_kafka_client() -> None:
     """).split() == ["set()", "True"]
 
 
+def test_a_reporter_that_could_not_be_made_is_in_no_fork_s_way() -> None:
+    """Its option is refused, the object may still be there, and a fork takes no notice: nothing is said of it."""
+    assert run("""
+        import os, sys
+        from tallystream.reporter import ConfigError, KafkaReporter, MetricRegistry
+        said = []
+        sys.unraisablehook = lambda what: said.append(str(what.exc_value))
+        try:
+            options = {"group.id": "x", "bootstrap.servers": "y"}
+            KafkaReporter(MetricRegistry("a"), bootstrap_servers="127.0.0.1:1", instance="i", options=options)
+        except ConfigError as error:
+            kept = error.__traceback__
+        else:
+            print("no error")
+        pid = os.fork()
+        if not pid:
+            os._exit(len(said))
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), len(said))
+    """).split() == ["0", "0"]
+
+
 def test_a_forked_child_counts_from_zero_and_leaves_the_producer_alone() -> None:
     """The child has none of its parent's counts, a life of its own, and ends without touching the parent's producer."""
     out = run("""

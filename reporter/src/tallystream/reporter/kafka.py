@@ -66,13 +66,14 @@ class KafkaReporter(ScheduledReporter):
         own_metrics: bool = True,
         producer: Callable[[Mapping[str, Any], Callable[[KafkaError], None]], Producer] = make_producer,
     ) -> None:
+        # First: a fork asks for it as soon as the reporter is known to forks.
+        self._link = Link(producer_options(bootstrap_servers, options), producer)
         super().__init__(registry, interval=interval, own_metrics=own_metrics)
         self.instance = check_instance(instance)
         self.topic = topic
         self.sent = 0
         self._selection = Selection(include, exclude)
         self._servers = bootstrap_servers
-        self._link = Link(producer_options(bootstrap_servers, options), producer)
         self._account: _accounts.Account | None = None
         self._lives = Lives(self.registry.app, 1000)
         self._owed = self._closing = False

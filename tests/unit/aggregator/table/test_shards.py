@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from tallystream.aggregator.table.published import LifeId
     from tallystream.aggregator.table.state import Life
 
-SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000, max_metrics=8)
+SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000)
+# The limit of metrics per life is judged otherwise after some rebuilds, as docs/table.md says: there it is not reached.
+LIMITED = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000, max_metrics=8)
 slow = list(HealthCheck)
 shards = st.integers(2, 5)
 
@@ -44,8 +46,9 @@ def one_clock(records: list[Written]) -> list[Written]:
 class Cut:
     """A table of several shards with its combiners, `metrics-table`, the ledger's end, and what a reader has seen."""
 
-    def __init__(self, number: int, records: list[Written]) -> None:
+    def __init__(self, number: int, records: list[Written], settings: TableSettings = SETTINGS) -> None:
         self.records = records
+        self.settings = settings
         self.log: list[tuple[bytes, bytes | None]] = []
         self.epoch, self.batches = 1, 0
         self.finished: dict[str, int] = {}
@@ -109,7 +112,7 @@ class Cut:
         written: random.Random | None = None,
         clocks: dict[str, int] | None = None,
     ) -> list[tuple[int, bytes | None]]:
-        found = stored.load(self.shards[shard], SETTINGS, lambda: self.begun[shard])
+        found = stored.load(self.shards[shard], self.settings, lambda: self.begun[shard])
         anew = not found.table.state.published
         before = found.table.state.fold
         found.table.begin()
@@ -122,6 +125,7 @@ class Cut:
         rows = [(row.key, row.value(epoch=self.epoch, batch=self.batches)) for row in changes.rows]
         if written is not None:
             whole = written.random() < 0.4
+            self.retired |= gone if whole else set()
             self.log += rows if whole else [row for row in rows[:-1] if written.random() < 0.5]
             return []
         self.log += rows
@@ -169,9 +173,11 @@ def _stored_and_read(group: Combined) -> Combined:
     return combining.unpack(list(combining.pack(group)))
 
 
-def replayed(records: list[Written]) -> oracle.Outcome:
+def replayed(records: list[Written], settings: TableSettings = SETTINGS) -> oracle.Outcome:
     """Return the oracle's outcome, which knows no shards."""
-    return oracle.replay(records, retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000, max_metrics=8)
+    return oracle.replay(
+        records, retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000, max_metrics=settings.max_metrics
+    )
 
 
 def compare(system: Cut, wanted: oracle.Outcome) -> None:
@@ -202,11 +208,11 @@ def test_the_sums_of_many_records_do_not_depend_on_shards(schedule: list[int], s
 def check(schedule: list[int], sizes: list[int], number: int) -> None:
     """Run the schedule in shards and compare."""
     records = one_clock(play(schedule))
-    system = Cut(number, records)
+    system = Cut(number, records, LIMITED)
     for batch in cut(records, sizes):
         system.batch(batch)
     system.expire()
-    wanted = replayed(records)
+    wanted = replayed(records, LIMITED)
     assert system.dead == set(wanted.dead)
     compare(system, wanted)
 
@@ -273,3 +279,16 @@ def test_more_shards_are_refused_while_a_batch_may_be_unfinished() -> None:
     system.finished = {"metrics:0": 10}
     assert system.rebuild(2) == []
     assert [state.offsets for state in system.begun] == [{"metrics:0": 9}] * 2
+
+
+def test_a_table_that_was_to_be_cut_into_more_shards_is_rebuilt_as_it_was() -> None:
+    """Its first batch was cut off before a shard had finished: what the new shards had begun to write is deleted."""
+    row = (
+        b'{"v":1,"shard":0,"shards":2,"clocks":{"metrics:0":5},"offsets":{"metrics:0":9},"out_ms":0,"fold":0,"stale":0}'
+    )
+    begun = b'{"v":1,"fold":1,"lives":[["a","b","c"]],"epoch":2}'
+    system = Cut(2, [])
+    system.log = [(b'["shard",0]', row), (b'["fold",3,1,0]', begun)]
+    system.rebuild()
+    assert system.number == 2
+    assert system.begun[0].forget == [b'["fold",3,1,0]']

@@ -79,11 +79,13 @@ def _folds(standing: Standing, building: Sequence[_Building]) -> dict[LifeKey, t
     """Return the lives that are on their way out: each with its shard and the fold in which it retired."""
     folds: dict[LifeKey, tuple[int, int]] = {}
     for key, row in standing.of_kind(FoldRow):
-        home = building[shard_in(key)]
-        if home.knows(row.fold):
-            folds |= {LifeKey(*life): (home.state.shard, row.fold) for life in row.lives}
+        number = shard_in(key)
+        if number >= len(building):  # of a shard that never finished a batch, as the table was to be cut into more
+            building[0].forget(0, key)
+        elif building[number].knows(row.fold):
+            folds |= {LifeKey(*life): (number, row.fold) for life in row.lives}
         else:
-            home.forget(row.fold, key)
+            building[number].forget(row.fold, key)
     return folds
 
 
