@@ -27,6 +27,9 @@ _STATE = {
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
 }
+_JAVA_OPTIONS = ("-XX:TieredStopAtLevel=1",)
+"""Without the slow compiler: each batch has a plan, and code, of its own, and little else runs for long (0012)."""
+
 _LOCAL_FILES = {
     # Hadoop's own local file system starts a process, chmod, for every file; a batch makes dozens: 0011.
     "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
@@ -82,7 +85,8 @@ def build_session(
         java_version()
         connector = ",".join(str(path) for path in jars.fetch("spark"))
         settings |= {"spark.master": master, "spark.jars": connector, "spark.driver.memory": driver_memory}
-        settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"
+        java = [f"-Dlog4j2.configurationFile={LOGGING.as_uri()}", *_JAVA_OPTIONS]
+        settings["spark.driver.extraJavaOptions"] = " ".join(java)
         if master.startswith("local"):
             settings |= {**_LOCAL_FILES, "spark.driver.extraClassPath": str(jars.fetch("files")[0])}
             settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
