@@ -155,7 +155,7 @@ def truncated(broker: KafkaBroker, topics: Topics, folder: Path, chosen: Callabl
     fleet = Fleet(broker.bootstrap_servers, topics.metrics, 4, shares=Shares())
     fleet.publish(300)
     whole = folder / "whole"
-    done = catch_up(broker, topics, whole, "--max-records", "60")
+    done = catch_up(broker, topics, whole, "--max-records", "60", "--plan", "live")
     assert done.returncode == 0, done.stderr
     assert_exact(broker, topics)
     files = [path.relative_to(whole) for path in sorted(whole.rglob("*")) if path.is_file() and path.stat().st_size]

@@ -39,7 +39,14 @@ def test_lost_records_are_named_with_their_remedy() -> None:
     )
 
 
-@pytest.mark.parametrize("said", ["[CANNOT_LOAD_STATE_STORE.X] An error.", "Unexpected end-of-input in field name"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[CANNOT_LOAD_STATE_STORE.X] An error.",
+        "Unexpected end-of-input in field name",
+        "Checksum error: file:/c/commits/1",
+    ],
+)
 def test_a_checkpoint_that_can_not_be_read_is_named_with_its_remedy(said: str) -> None:
     """Spark's words say neither which one, nor what to do."""
     text = sentence(said, "", CHECKPOINT)

@@ -24,6 +24,7 @@ FULL = "No space left on device"
 
 UNREADABLE = re.compile(
     "CANNOT_LOAD_STATE_STORE|Unexpected end-of-input|Unrecognized token|Incomplete log|Malformed|StateVersionError"
+    "|Checksum error"
 )
 """What Spark, or the table, says of a file of the checkpoint that it can't read, without naming the file."""
 
