@@ -40,6 +40,7 @@ def read_topic(bootstrap_servers: str, topic: str, *, timeout: float = 60.0) -> 
     )
     try:
         partitions = consumer.list_topics(topic, timeout=timeout).topics[topic].partitions
+        ends = {n: consumer.get_watermark_offsets(TopicPartition(topic, n), timeout=timeout)[1] for n in partitions}
         consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
         open_partitions = set(partitions)
         records: list[Read] = []
@@ -52,7 +53,10 @@ def read_topic(bootstrap_servers: str, topic: str, *, timeout: float = 60.0) -> 
                 partition, offset = message.partition(), message.offset()
                 assert partition is not None
                 assert offset is not None
-                records.append(Read(message.key(), message.value(), message.timestamp()[1], partition, offset))
+                if partition in open_partitions:
+                    records.append(Read(message.key(), message.value(), message.timestamp()[1], partition, offset))
+                if offset + 1 >= ends[partition]:  # the event below may never come where records keep coming
+                    open_partitions.discard(partition)
             elif error.code() == KafkaError._PARTITION_EOF:
                 open_partitions.discard(message.partition())
             else:

@@ -119,10 +119,12 @@ class Watch:
         return int(self._consumer.get_watermark_offsets(TopicPartition(self._topic, 0), timeout=self._timeout)[1])
 
     def _read(self, begin: int) -> Iterator[tuple[bytes, bytes | None]]:
-        """Yield the records from offset `begin` to the end; after that, `_at` is the place after the last one."""
+        """Yield the records from offset `begin` to the present end; after that, `_at` is the place after the last one."""
+        end = self._end()
         self._consumer.assign([TopicPartition(self._topic, 0, begin)])
         self._at = begin
-        while True:
+        # The event of the partition's end tells of a fetch that found nothing: where records keep coming, it does not.
+        while self._at < end:
             message = self._consumer.poll(self._timeout)
             if message is None:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 (librdkafka's name for it)

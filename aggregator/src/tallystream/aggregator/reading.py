@@ -46,7 +46,11 @@ def read_topic(
                 raise TallystreamError(f"topic {topic}: its end was not reached in {timeout:g} s.")
             error = message.error()
             if error is None:
-                yield Read(message.key(), message.value(), message.offset() or 0)
+                offset = message.offset() or 0
+                yield Read(message.key(), message.value(), offset)
+                # Where records keep coming, the event below may never do: it tells of a fetch that found none.
+                if offset + 1 >= high:
+                    return
             elif error.code() == error._PARTITION_EOF:  # noqa: SLF001 (librdkafka's name for it)
                 return
             else:

@@ -85,20 +85,25 @@ def _records(consumer: Any, topic: str, since_ms: int, timeout: float) -> Iterat
         raise KafkaException(metadata.error)
     wanted = [TopicPartition(topic, number, max(since_ms, 0)) for number in metadata.partitions]
     starts = consumer.offsets_for_times(wanted, timeout=timeout)
+    ends: dict[int, int] = {}
     for start in starts:
-        low, _ = consumer.get_watermark_offsets(TopicPartition(topic, start.partition), timeout=timeout)
+        low, ends[start.partition] = consumer.get_watermark_offsets(
+            TopicPartition(topic, start.partition), timeout=timeout
+        )
         if 0 < low == start.offset:
             raise CannotTellError(f"the topic {topic!r} does not reach back to the records in question")
     consumer.assign(starts)
-    left = len(starts)
-    while left:
+    while ends:
         message = consumer.poll(timeout)
         if message is None:
             raise TallystreamError(f"the topic {topic!r} was not read to its end in time")
         error = message.error()
         if error is None:
             yield Appended(message.key(), message.value(), message.timestamp()[1])
+            # Where records keep coming, the event below may never do: it tells of a fetch that found none.
+            if message.offset() + 1 >= ends.get(message.partition(), 0):
+                ends.pop(message.partition(), None)
         elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - confluent-kafka's public name for it
-            left -= 1
+            ends.pop(message.partition(), None)
         else:
             raise KafkaException(error)

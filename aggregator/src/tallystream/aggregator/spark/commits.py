@@ -64,8 +64,10 @@ class GroupCommitter:
             done.setdefault(topic, {})[str(p)] = offset
         return done
 
-    def keep(self, is_read: Callable[[str, int], bool]) -> Offsets:
+    def keep(self, is_read: Callable[[str, int], bool], *, topic: str) -> Offsets:
         """Take out of the group what is not read any more, by topic and partition, and return just that.
+
+        `topic` is any that is there.
 
         Else its offsets would stand still for ever, and every lag tool would say that the query hangs. Kafka's client
         for Python deletes whole groups alone: what is kept is committed again. A broker that does not allow that is
@@ -73,6 +75,9 @@ class GroupCommitter:
         """
         admin = AdminClient(dict(self._kafka))
         try:
+            # This waits for the group's coordinator, which the call below must find: where it is still being chosen, as
+            # on a broker that has just begun, librdkafka 2.16 ends the process with a segmentation fault.
+            self._consumer.committed([TopicPartition(topic, 0)], timeout=self._timeout)
             asked = admin.list_consumer_group_offsets(
                 [ConsumerGroupTopicPartitions(self._group)], request_timeout=self._timeout
             )

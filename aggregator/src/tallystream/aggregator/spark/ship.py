@@ -171,7 +171,7 @@ def run(settings: ShipSettings) -> int:
         committer = GroupCommitter(settings.bootstrap_servers, settings.topic_prefix + GROUP, settings.kafka)
         stack.callback(committer.close)
         read = _subscribed(settings, topics)
-        for topic in committer.keep(lambda topic, _partition: topic in read):
+        for topic in committer.keep(lambda topic, _partition: topic in read, topic=topics.agg):
             log.info("%s is not shipped any more: its offsets leave the group", topic)
         session = build_session("tallystream ship", master=settings.master, driver_memory=settings.driver_memory)
         stack.callback(end_session, session)

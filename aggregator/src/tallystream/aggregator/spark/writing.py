@@ -74,7 +74,7 @@ class Writing:
         writer.write([opened])
         self._committer = GroupCommitter(settings.bootstrap_servers, settings.topic_prefix + GROUP, settings.kafka)
         if self.begin:
-            self._committer.keep(self._selection.reads)
+            self._committer.keep(self._selection.reads, topic=next(iter(read)))
         self._books = Bookkeeper(
             settings.checkpoint, self._committer, writer, epoch=self.epoch, last=_last(rows, settings.checkpoint)
         )
