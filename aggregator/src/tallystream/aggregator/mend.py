@@ -119,7 +119,7 @@ class Watch:
         return int(self._consumer.get_watermark_offsets(TopicPartition(self._topic, 0), timeout=self._timeout)[1])
 
     def _read(self, begin: int) -> Iterator[tuple[bytes, bytes | None]]:
-        """Yield the records from offset `begin` to the present end; after that, `_at` is the place after the last one."""
+        """Yield the records from `begin` to the present end; after that, `_at` is the place after the last one."""
         end = self._end()
         self._consumer.assign([TopicPartition(self._topic, 0, begin)])
         self._at = begin
