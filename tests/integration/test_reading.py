@@ -1,0 +1,60 @@
+"""Topics are read to their end as it was, though records keep coming: on a real broker."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+
+from support.kafka import read_topic as read_for_tests
+from tallystream.aggregator.mend import Watch
+from tallystream.aggregator.reading import read_topic
+from tallystream.compose.demo.topic import read as read_for_demo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tallystream.aggregator.topics import Topics
+    from tallystream.compose.servers.broker import KafkaBroker
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+
+@contextmanager
+def writing(servers: str, topic: str) -> Iterator[None]:
+    """Append a record every 20 ms, which is more often than a fetch of librdkafka waits for one."""
+    producer = Producer({"bootstrap.servers": servers})
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.wait(0.02):
+            producer.produce(topic, key=b"k", value=b'{"epoch":2}')
+            producer.poll(0)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        producer.flush(10)
+
+
+def test_a_topic_that_never_rests_is_read_to_its_end(broker: KafkaBroker, topics: Topics) -> None:
+    """Every reader returns, with all that was there when it began: none waits for a moment in which nothing comes."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for _ in range(50):
+        producer.produce(topics.agg, key=b"k", value=b'{"epoch":2}')
+    producer.flush(30)
+    kafka = {"bootstrap.servers": broker.bootstrap_servers}
+    watch = Watch(topics.agg, kafka, epoch=2)
+    with writing(broker.bootstrap_servers, topics.agg):
+        assert len(list(read_topic(topics.agg, kafka))) >= 50
+        assert len(list(read_for_demo(broker.bootstrap_servers, topics.agg))) >= 50
+        assert len(read_for_tests(broker.bootstrap_servers, topics.agg)) >= 50
+        assert watch.look() == 0
+    watch.close()
