@@ -103,8 +103,9 @@ class System:
             found = [metric for metric in snapshot.metrics if isinstance(metric, Position) and metric.name == name]
             newest[snapshot.life] = {metric.tags["partition"]: metric for metric in found}
         first, killed, last = newest.values()
-        before = {number: (killed.get(number) or first[number]).position for number in last}
-        return sum(before[number] - last[number].start for number in last)
+        # A partition of which neither had reported anything was begun by the last.
+        before = {number: killed.get(number) or first.get(number) for number in last}
+        return sum(known.position - last[number].start for number, known in before.items() if known is not None)
 
     def committed(self) -> int:
         """Return how many offsets of the input topic its group has committed."""
