@@ -87,6 +87,13 @@ def cells(page: Page, key: str) -> list[list[str]]:
     return found
 
 
+def until_row(page: Page, key: str, *row: str) -> None:
+    """Wait until the table has a row that begins so."""
+    wait_until(
+        lambda: list(row) in [found[: len(row)] for found in cells(page, key)], LIMIT_MS / 1000, f"{key} has {row[0]}"
+    )
+
+
 def verdicts(page: Page, key: str = "groups-table") -> list[list[str]]:
     """Return group, verdict and lag of each row."""
     return [row[:3] for row in cells(page, key)[1:]]
@@ -183,10 +190,11 @@ def test_the_metrics_with_instances_and_restarts(past: Callable, look: Callable)
         until(page, "Sum of records.processed", "1,232,567")
         assert tile(page, "Rate") == "1,000/s"
         assert tile(page, "Living instances") == "2"
-        rows = [row[:4] for row in cells(page, "sums-table")]
-        assert ["queue.length", "", "gauge", "7.50"] in rows
-        assert ["records.processed", "topic=orders", "counter", "1,232,567"] in rows
-        assert [row[1:] for row in cells(page, "events-table")[1:]] == [["restart", "restart: orders-2"]]
+        # The tables stand below the tiles, and are drawn after them.
+        until_row(page, "sums-table", "queue.length", "", "gauge", "7.50")
+        until_row(page, "sums-table", "records.processed", "topic=orders", "counter", "1,232,567")
+        wait_until(lambda: len(cells(page, "events-table")) == 2, LIMIT_MS / 1000, "one event is shown")
+        assert cells(page, "events-table")[1][1:] == ["restart", "restart: orders-2"]
         page.wait_for_url(re.compile(r"app=orders.*metric=records\.processed"), timeout=LIMIT_MS)
         assert "range=1h" in page.url
         page.locator('[data-testid="stVegaLiteChart"] svg').nth(2).wait_for(timeout=LIMIT_MS)
