@@ -39,6 +39,7 @@ RETIRE_AFTER_H = "0.005"
 """18 s: lives retire while the test runs, and are folded into the base."""
 
 INSTANCES, BURSTS = 12, 4
+TICK = json.dumps({"name": "runs", "value": 1}).encode()
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,13 @@ class Application:
             self._restart(instance)
         for _ in range(records):
             self._step(self._random.randrange(INSTANCES), self._random.random())
+        assert self._producer.flush(60) == 0
+
+    def tick(self) -> None:
+        """Publish one record, of no life that can retire, to each partition: time goes on there."""
+        for partition in (0, 1):
+            self.records += 1
+            self._producer.produce(self._topic, key=f"tick-{partition}", value=TICK, partition=partition)
         assert self._producer.flush(60) == 0
 
     def _restart(self, instance: int) -> None:
@@ -137,6 +145,8 @@ def summed(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Sum
             application.burst(200)
             _wait_for_the_end(servers, topics)
         wait_until(lambda: _living(servers, topics) == 0, 120, "everybody's silence is noticed")
+        wait_until(lambda: _retired(application, servers, topics), 300, "lives have retired", poll=1)
+        _wait_for_the_end(servers, topics)
         process.send_signal(signal.SIGTERM)
         assert process.wait(120) == 0
     return Summed(servers, topics, application.poison, application.records, after_first_burst)
@@ -160,6 +170,12 @@ def _wait_for_the_end(servers: str, topics: Topics) -> None:
 
 def _living(servers: str, topics: Topics) -> int:
     return sum(row.lives for key, row in latest_sums(servers, topics.agg).items() if key[0] == "orders")
+
+
+def _retired(application: Application, servers: str, topics: Topics) -> bool:
+    """Whether the base of any sum holds a life; a partition's clock is its newest record, so another is published."""
+    application.tick()
+    return any(row.retired for row in latest_sums(servers, topics.agg).values())
 
 
 def _verify(summed: Summed, *options: str) -> subprocess.CompletedProcess[str]:
