@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from support import faults, hostile
+from support import faults, hostile, standby
 from tallystream.aggregator.topics import Topics, create_topics
 from tallystream.compose.servers.broker import KafkaBroker
 
@@ -97,3 +97,8 @@ def test_hostile_records_stop_nobody_else(own: tuple[KafkaBroker, Topics], tmp_p
 def test_lives_that_come_back_within_and_after_the_limit(broker: KafkaBroker, topics: Topics, tmp_path: Path) -> None:
     """A life that comes back in time counts on; one that comes after `retire_after` is a dead letter, counted once."""
     hostile.late_lives(broker, topics, tmp_path)
+
+
+def test_a_takeover_at_fifty_thousand_rows(broker: KafkaBroker, topics: Topics, tmp_path: Path) -> None:
+    """The writer is stopped; one that stands by has its first new sums within 30 s, and they are exact."""
+    standby.takeover(broker, topics, tmp_path, instances=some(1000))
