@@ -21,13 +21,13 @@ class Thresholds:
     """When the alert rules fire; each is an option of the command, `--lag-seconds` and so on.
 
     Args:
-        missing_instances: so many living instances fewer than the most in the last hour.
+        missing_instances: more living instances than this are missing, of the most in the last hour.
         stopped_minutes: a sum that grew all the time has not grown for so long; at least 1.
         lag_seconds: the oldest unconsumed record of a group is older than this.
         sink_seconds: the oldest sum that the shipper has not written is older than this.
         dead_letters: more dead letters than this in ten minutes.
         processed_twice: more records processed twice than this.
-        aggregator_seconds: no aggregator has said for so long that it does its work; at least 30.
+        aggregator_seconds: no aggregator has finished a batch for so long; at least 30.
         collector_seconds: the lag collector has not looked for so long; at least 90.
         skew_seconds: timestamps are further than this from the records' arrival, in either direction.
 
@@ -35,7 +35,7 @@ class Thresholds:
         ConfigError: a number is out of its bounds.
     """
 
-    missing_instances: int = 1
+    missing_instances: int = 0
     stopped_minutes: int = 10
     lag_seconds: float = 300.0
     sink_seconds: float = 120.0
@@ -46,7 +46,7 @@ class Thresholds:
     skew_seconds: float = 5.0
 
     def __post_init__(self) -> None:
-        least = {"missing_instances": 1, "stopped_minutes": 1, "aggregator_seconds": 30, "collector_seconds": 90}
+        least = {"stopped_minutes": 1, "aggregator_seconds": 30, "collector_seconds": 90}
         for one in fields(self):
             value, bound = getattr(self, one.name), least.get(one.name, 0)
             if not bound <= value < 2**31:
