@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tallystream.aggregator.sinks.base import Field, Point
+from tallystream.aggregator.sinks.tags import free
 
 if TYPE_CHECKING:
     from tallystream.aggregator.sums import Sum
@@ -16,8 +17,6 @@ FLOATS = (
     *("p50", "p75", "p95", "p98", "p99", "p999"),
 )
 ALWAYS = ("lives", "instances", "retired")
-RESERVED = frozenset({"app", "metric_type"})
-_PREFIX = "tag_"
 
 
 def point(row: Sum) -> Point:
@@ -30,14 +29,3 @@ def point(row: Sum) -> Point:
     fields |= {name: int(getattr(row, name)) for name in ALWAYS}
     tags = {free(name): value for name, value in row.tags.items()}
     return Point(row.name, {**tags, "app": row.app, "metric_type": row.type}, fields, row.ts)
-
-
-def free(name: str, reserved: frozenset[str] = RESERVED) -> str:
-    """Return a user's tag name as the store has it: another one, where the name is ours.
-
-    What already has the prefix (tag_app) gets one more, so that no two names meet.
-    """
-    bare = name
-    while bare.startswith(_PREFIX):
-        bare = bare[len(_PREFIX) :]
-    return _PREFIX + name if bare in reserved else name

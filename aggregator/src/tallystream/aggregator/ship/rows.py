@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tallystream.aggregator.ship.points import RESERVED, free
 from tallystream.aggregator.sinks.base import Field, Point
+from tallystream.aggregator.sinks.tags import RESERVED, free
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,152 @@
+"""Names in Prometheus: what a sum is called, and that no two sums are called the same."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tallystream.aggregator.ship.points import FLOATS, INTEGERS, point
+from tallystream.aggregator.sinks.prometheus_names import (
+    Place,
+    family_name,
+    is_plain,
+    known,
+    label_name,
+    label_value,
+    labels,
+    place,
+)
+from tallystream.aggregator.sums import Sum
+
+TYPES = ("counter", "updown", "gauge", "meter", "histogram", "timer", "position")
+
+# Few letters and our own endings, so that names meet often.
+_names = st.text(st.sampled_from("ab._-1"), max_size=6) | st.lists(
+    st.sampled_from(["x", "total", "seconds", "sum", "count", "min", "m1_rate", "m1.rate", "value", "mean", "start"]),
+    max_size=4,
+).map(".".join)
+_texts = st.text(st.sampled_from('%_aU.é\n"\\'), max_size=4) | st.text(max_size=5)
+_tags = st.dictionaries(
+    _texts | st.sampled_from(["app", "tag_app", "name", "tag_name", "le", "U__a"]), _texts, max_size=3
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "metric_type", "field", "expected"),
+    [
+        ("orders.processed", "counter", "count", Place("orders_processed_total", "counter")),
+        ("orders.processed", "meter", "count", Place("orders_processed_total", "counter")),
+        ("orders.processed", "meter", "m1_rate", Place("orders_processed_m1_rate", "gauge")),
+        ("orders.open", "gauge", "sum", Place("orders_open", "gauge")),
+        ("orders.open", "updown", "mean", Place("orders_open_mean", "gauge")),
+        ("orders.open", "gauge", "number", Place("orders_open_number", "gauge")),
+        ("batch.size", "histogram", "p999", Place("batch_size", "summary", "", "0.999")),
+        ("batch.size", "histogram", "sum", Place("batch_size", "summary", "_sum")),
+        ("batch.size", "histogram", "max", Place("batch_size_max", "gauge")),
+        ("batch", "timer", "p50", Place("batch_seconds", "summary", "", "0.5")),
+        ("batch.seconds", "timer", "count", Place("batch_seconds", "summary", "_count")),
+        ("batch", "timer", "m1_rate", Place("batch_m1_rate", "gauge")),
+        ("batch", "timer", "min", Place("batch_seconds_min", "gauge")),
+        ("consumer.position", "position", "position", Place("consumer_position_total", "counter")),
+        ("consumer.position", "position", "start", Place("consumer_position_start", "gauge")),
+        ("orders.total", "counter", "count", Place("orders_total", "counter")),
+        ("orders.processed", "counter", "lives", None),
+        ("orders.processed", "counter", "p50", None),
+        ("orders.processed", "no such type", "count", None),
+    ],
+)
+def test_where_a_field_is(name: str, metric_type: str, field: str, expected: Place | None) -> None:
+    """Counts end in _total, timers have their unit, quantiles and sums make a summary, everything else is a gauge."""
+    assert place(name, metric_type, field) == expected
+
+
+def test_every_field_of_every_type_has_its_own_place() -> None:
+    """No two fields of one sum share a sample, and every field of a sum is exposed for some type."""
+    exposed = set()
+    for metric_type in TYPES:
+        assert known(metric_type)
+        found = {field: place("n", metric_type, field) for field in (*INTEGERS, *FLOATS)}
+        places = [one for one in found.values() if one is not None]
+        assert len(set(places)) == len(places) > 0
+        exposed |= {field for field, one in found.items() if one is not None}
+    assert exposed == {*INTEGERS, *FLOATS}
+
+
+@given(_texts)
+def test_a_family_is_in_the_alphabet(name: str) -> None:
+    """Whatever the name is, without the colons that are for recording rules."""
+    assert re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", family_name(name))
+
+
+def test_a_name_that_its_family_tells_has_no_label() -> None:
+    """Letters and digits between dots; a name label says what any other name was."""
+    tags = {"app": "orders", "metric_type": "counter", "topic": "x"}
+    assert labels("orders.processed", tags) == tags
+    assert labels("orders.processed", tags, named=True) == {"name": "orders.processed", **tags}
+    for name in ("orders_processed", "1.orders", "orders..processed", "größe", "x.total", "x.min"):
+        assert labels(name, tags) == {"name": name, **tags}
+    assert labels("", {}) == {"name": "%"}
+
+
+def test_tags_that_are_ours_or_no_labels_are_called_otherwise() -> None:
+    """A tag called name, quantile or le gets a prefix; what is no label's name is escaped as Prometheus does it."""
+    row = Sum(app="a", name="n", type="counter", tags={"app": "1", "name": "2", "le": "3", "a.b": "", "a_b": "%"}, ts=0)
+    assert labels("n", point(row).tags) == {
+        "app": "a",
+        "metric_type": "counter",
+        "tag_app": "1",
+        "tag_name": "2",
+        "tag_le": "3",
+        "U__a_2e_b": "%",
+        "a_b": "%%",
+    }
+    assert label_name("__name__") == "U______name____"
+    assert label_name("größe") == "U__gr_f6__df_e"
+    assert label_name("") == "U__"
+
+
+@given(_texts, _texts)
+def test_no_two_tags_meet(one: str, other: str) -> None:
+    """Keys become different labels in the alphabet that are not reserved, values different texts, never an empty one."""
+    for text in (one, other):
+        assert re.fullmatch(r"(?!__)[A-Za-z_][A-Za-z0-9_]*", label_name(text))
+        assert label_value(text)
+    assert (label_name(one) == label_name(other)) == (one == other)
+    assert (label_value(one) == label_value(other)) == (one == other)
+
+
+_sums = st.builds(
+    lambda name, kind, tags: Sum(app="a", name=name, type=kind, tags=tags, ts=0), _names, st.sampled_from(TYPES), _tags
+)
+
+
+@given(_sums, _sums)
+def test_no_two_sums_meet(one: Sum, other: Sum) -> None:
+    """Two sums have no sample in common, of whatever names, types and tags; with the name label not even names do."""
+    if (one.name, one.type, one.tags) == (other.name, other.type, other.tags):
+        return
+    assert not _samples(one) & _samples(other)
+    if one.name != other.name:
+        assert labels(one.name, {}, named=True) != labels(other.name, {}, named=True)
+
+
+def _samples(row: Sum) -> set[tuple[str, str, frozenset[tuple[str, str]]]]:
+    # A gauge and an updown differ in nothing but the label that says which it is: that must not be what helps.
+    tags = {key: value for key, value in point(row).tags.items() if key != "metric_type"}
+    found = labels(row.name, tags | ({} if row.type in ("gauge", "counter") else {"metric_type": row.type}))
+    places = [place(row.name, row.type, field) for field in (*INTEGERS, *FLOATS)]
+    return {(p.family + p.suffix, p.quantile, frozenset(found.items())) for p in places if p is not None}
+
+
+@given(st.tuples(_names, st.sampled_from(TYPES)), st.tuples(_names, st.sampled_from(TYPES)))
+def test_two_plain_names_share_a_sample_only_under_one_name(one: tuple[str, str], other: tuple[str, str]) -> None:
+    """Without the label a sample tells which name it is of, whatever the types are."""
+    if is_plain(one[0]) and is_plain(other[0]) and one[0] != other[0]:
+        samples = [
+            {p.family + p.suffix for field in (*INTEGERS, *FLOATS) if (p := place(name, kind, field)) is not None}
+            for name, kind in (one, other)
+        ]
+        assert not samples[0] & samples[1]
