@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -133,6 +134,16 @@ def kafka_options(given: Iterable[str] | None, env: Mapping[str, str]) -> dict[s
             raise ConfigError("--kafka", "***", "give KEY=VALUE, as in security.protocol=SSL")
         options[key] = value
     return options
+
+
+def need_spark() -> None:
+    """Return where PySpark is installed: the commands that need it say so before anything else.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if find_spec("pyspark") is None:
+        raise ConfigError("pyspark", "not installed", "install it with tallystream-compose[spark], and Java 17 or 21")
 
 
 def one_of(option: str, value: str, *allowed: str) -> str:

@@ -42,6 +42,8 @@ def ship(
     """Write the sums of metrics-agg, and events, to InfluxDB or to the local store, in order."""
     from tallystream.aggregator.health import HealthSettings
     from tallystream.aggregator.sinks.stores import StoreSettings
+
+    o.need_spark()
     from tallystream.aggregator.spark.kafka import Fetch
     from tallystream.aggregator.spark.ship import ShipSettings, run
 

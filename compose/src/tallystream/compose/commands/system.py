@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tallystream.compose import _options as o  # noqa: TC001 (typer reads the annotations)
+from tallystream.compose import _options as o
 
 
 def up(
@@ -25,6 +25,7 @@ def up(
     detach: Annotated[bool, typer.Option("--detach", help="Return when everything is up.")] = False,
 ) -> None:
     """Run the local system: broker, aggregator, shipper, lag collector and page; a component that dies is restarted."""
+    o.need_spark()
     from tallystream.aggregator.sinks.stores import StoreSettings
     from tallystream.compose.local import running
     from tallystream.compose.local.system import SystemSettings
@@ -62,6 +63,7 @@ def demo(
     page_port: Annotated[int, typer.Option(help="The page's port; 0 takes a free one.")] = 0,
 ) -> None:
     """The demonstration: a million real events, two consumers, a kill -9, and sums that agree to the integer."""
+    o.need_spark()
     from tallystream.compose.demo.run import DemoSettings, run
 
     settings = DemoSettings(events=events, quick=quick, headless=headless, keep=keep, data=data, page_port=page_port)

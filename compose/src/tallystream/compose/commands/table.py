@@ -62,6 +62,7 @@ def aggregate(
     ready_file: o.ReadyFile = None,
 ) -> None:
     """Sum the topic metrics over instances, as a changelog table, into metrics-agg."""
+    o.need_spark()
     from tallystream.aggregator.health import HealthSettings
     from tallystream.aggregator.selection import parse_partitions
     from tallystream.aggregator.spark.aggregate import AggregateSettings, run

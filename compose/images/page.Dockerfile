@@ -1,0 +1,41 @@
+# syntax=docker/dockerfile:1
+# tallystream-page: `tallystream page`, `tallystream lag` and `tallystream verify`. Without Java and without Spark.
+# Build it from the root of the repository: docker build -f compose/images/page.Dockerfile -t tallystream-page:0.1.0 .
+
+ARG PYTHON_IMAGE=python:3.12-slim-bookworm
+
+FROM ${PYTHON_IMAGE} AS build
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    PIP_NO_CACHE_DIR=1
+WORKDIR /src
+# page.lock, or demo.lock for the demonstration's applications, which need its data set, too.
+ARG LOCK=page.lock
+COPY compose/images/build.lock compose/images/${LOCK} ./compose/images/
+RUN python -m venv /opt/tallystream \
+    && /opt/tallystream/bin/pip install --require-hashes --only-binary :all: -r compose/images/build.lock \
+    && /opt/tallystream/bin/pip install --require-hashes --no-build-isolation -r "compose/images/${LOCK}"
+COPY reporter ./reporter
+COPY aggregator ./aggregator
+COPY dashboards ./dashboards
+COPY compose ./compose
+RUN /opt/tallystream/bin/pip install --no-deps --no-build-isolation --no-index \
+        ./reporter ./aggregator ./dashboards ./compose \
+    && /opt/tallystream/bin/pip uninstall --yes hatchling pip
+
+FROM ${PYTHON_IMAGE}
+COPY --from=build /opt/tallystream /opt/tallystream
+RUN useradd --uid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin tallystream \
+    && install -d -o tallystream -g tallystream /var/lib/tallystream
+ENV HOME=/tmp \
+    PATH=/opt/tallystream/bin:/usr/local/bin:/usr/bin:/bin \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+USER 10001:10001
+WORKDIR /var/lib/tallystream
+EXPOSE 8501 9400
+STOPSIGNAL SIGTERM
+# Of the page; the lag collector has /healthz on its --http-port, which compose.yaml asks instead.
+HEALTHCHECK --interval=10s --timeout=6s --start-period=30s --retries=3 \
+    CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8501/_stcore/health', timeout=5)"]
+ENTRYPOINT ["tallystream"]
+CMD ["--help"]

@@ -1,0 +1,133 @@
+"""compose.yaml without a Docker engine: its images' environments, and its services as plain processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import urllib.request
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from support import images
+from support.containers import Here, Kafka, own_python
+from support.stores import influx_bucket
+from support.wait import wait_until
+from tallystream.aggregator.sinks.stores import open_reader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from support.influx import Influx
+    from tallystream.aggregator.sinks.stores import StoreSettings
+
+pytestmark = pytest.mark.integration
+
+LIMIT_S = 300.0
+
+
+def uv(*arguments: str | Path) -> None:
+    """Run uv, from its cache alone where that has everything."""
+    program = own_python().with_name("uv")
+    for mode in (["--offline"], []):
+        done = subprocess.run([program, *arguments, *mode], capture_output=True, text=True, timeout=300, check=False)
+        if done.returncode == 0:
+            return
+    raise AssertionError(done.stderr)
+
+
+@pytest.fixture(scope="module")
+def page_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment that has what page.Dockerfile installs, with the hashes of its locks."""
+    folder = tmp_path_factory.mktemp("page-image") / "tallystream"
+    uv("venv", "-q", "--python", sys.executable, folder)
+    python, locks = folder / "bin" / "python", images.COMPOSE / "images"
+    for lock in ("build.lock", "page.lock"):
+        uv("pip", "install", "-q", "--python", python, "--require-hashes", "--no-build-isolation", "-r", locks / lock)
+    ours = [images.ROOT / name for name in ("reporter", "aggregator", "dashboards", "compose")]
+    uv("pip", "install", "-q", "--python", python, "--no-deps", "--no-build-isolation", *ours)
+    return python
+
+
+@pytest.fixture(scope="module")
+def services(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("env")
+    images.init_env(folder)
+    return dict(images.resolved(folder / ".env")["services"])
+
+
+@pytest.fixture
+def kafka(services: dict[str, Any], tmp_path: Path) -> Iterator[Kafka]:
+    running = Kafka(services["kafka"], tmp_path / "kafka")
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+@pytest.fixture
+def store(influxdb: Influx) -> Iterator[StoreSettings]:
+    with influx_bucket(influxdb, f"test {uuid.uuid4().hex}") as settings:
+        yield settings
+
+
+def test_the_environment_of_the_page_is_whole_without_spark(page_python: Path) -> None:
+    """Every dependency is met; a command that needs PySpark says so in a sentence and ends with 2."""
+    done = subprocess.run([page_python, "-c", "import pyspark"], capture_output=True, check=False, timeout=60)
+    assert done.returncode != 0
+    uv("pip", "check", "-q", "--python", page_python)
+    said = subprocess.run(
+        [page_python.with_name("tallystream"), "aggregate", "--checkpoint", "/nonexistent"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert said.returncode == 2
+    assert said.stderr.startswith("pyspark: 'not installed' can't be used; install it with tallystream-compose[spark]")
+
+
+def test_the_services_come_up_do_their_work_and_stop(
+    services: dict[str, Any], kafka: Kafka, store: StoreSettings, page_python: Path, tmp_path: Path
+) -> None:
+    """Each becomes healthy by its own check; flights get from the demonstration to the store; all stop in order.
+
+    Nothing is written but to the volumes and /tmp, so a read-only file system is enough.
+    """
+    addresses = {
+        "kafka:19092": f"127.0.0.1:{kafka.ports['19092']}",
+        "http://influxdb:8086": store.where,
+        "0.0.0.0": "127.0.0.1",
+        services["shipper"]["environment"]["INFLUXDB_TOKEN"]: store.token,
+    }
+    for name in ("shipper", "lag", "page"):
+        services[name]["environment"] |= {"INFLUXDB_ORG": store.org, "INFLUXDB_BUCKET": store.bucket}
+    here = Here(tmp_path, addresses, {"spark": own_python(), "page": page_python})
+
+    def answers() -> bool:
+        assert kafka.process.poll() is None, kafka.log.read_text()
+        try:
+            address = f"127.0.0.1:{kafka.ports['9092']}"  # the listener for applications on the machine
+            return bool(AdminClient({"bootstrap.servers": address, "log_level": 0}).list_topics(timeout=1).brokers)
+        except KafkaException:
+            return False
+
+    wait_until(answers, LIMIT_S, "Kafka answers")
+    with here.run(services, "aggregator", "shipper", "lag", "page") as running:
+        here.pythons = {"page": own_python()}  # the applications need their data set, too
+        with here.run(services, "demo-feed", "demo-app-1", "demo-app-2"):
+            for name in ("page", "lag", "aggregator", "shipper"):
+                running[name].wait_healthy(LIMIT_S)
+            reader = open_reader(store)
+            wanted = {"flights.processed", "instance:flights.processed", "tallystream.lag.groups", "tallystream.ready"}
+            wait_until(lambda: wanted <= set(reader.measurements()), LIMIT_S, "sums and lag are in the store", poll=0.5)
+            reader.close()
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(f"http://127.0.0.1:{running['page'].port('8501')}", timeout=5)
+    for one in running.values():
+        assert not list(one.home.iterdir()), one.name
+        assert not list(one.work.iterdir()), one.name

@@ -1,0 +1,154 @@
+"""Services of compose.yaml as plain processes: the same commands, environment and health checks, other addresses."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from support import images
+from support.wait import wait_until
+from tallystream.aggregator import jars
+from tallystream.compose.servers._process import free_port, spawn, tail
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+PORTS = ("9400", "8501")
+DATA = "/var/lib/tallystream"
+
+
+@dataclass
+class Here:
+    """Where things are on this machine: `addresses` replaces texts, `pythons` are the images' interpreters."""
+
+    folder: Path
+    addresses: Mapping[str, str]
+    pythons: Mapping[str, Path]
+
+    @contextmanager
+    def run(self, services: Mapping[str, Any], *names: str) -> Iterator[dict[str, Service]]:
+        """Start services at once; at the end each gets SIGTERM, and what does not end by itself fails the test."""
+        running: dict[str, Service] = {}
+        try:
+            for name in names:
+                running[name] = Service(name, services[name], self)
+            yield running
+            for one in running.values():
+                one.process.send_signal(signal.SIGTERM)
+            for one in running.values():
+                assert one.process.wait(one.patience_s) == 0, one.said()
+        finally:
+            for one in running.values():
+                if one.process.poll() is None:
+                    os.killpg(one.process.pid, signal.SIGKILL)
+                    one.process.wait()
+
+
+class Service:
+    """One service of ours. `home` and `work` are what the container can't write: they have to stay empty."""
+
+    def __init__(self, name: str, service: Mapping[str, Any], here: Here) -> None:
+        self.name = name
+        folder = here.folder / name
+        self.home, self.work, data = folder / "home", folder / "work", folder / "data"
+        for one in (self.home, self.work, data):
+            one.mkdir(parents=True)
+        self.log = folder / "log"
+        self.patience_s = _seconds(service["stop_grace_period"])
+        self._here = {**here.addresses, **{port: str(free_port()) for port in PORTS}, DATA: str(data)}
+        python = here.pythons[images.image_of(dict(service)) or ""]
+        programs = {"tallystream": [str(python.with_name("tallystream"))], "python": [str(python)]}
+        first, *rest = (self._translated(word) for word in images.command(dict(service)))
+        self._environment = self._clean_environment(images.environment(dict(service)))
+        self.process = spawn(
+            ["/usr/bin/env", "-C", str(self.work), *programs[first], *rest], self.log, self._environment
+        )
+        check = images.healthcheck(dict(service))
+        self._check = [*programs[check[0]], *(self._translated(word) for word in check[1:])] if check else []
+
+    def port(self, of: str) -> int:
+        """Return the port here that stands for one in the container."""
+        return int(self._here[of])
+
+    def healthy(self) -> bool:
+        """Run the health check, as Docker would; the process must still be there."""
+        assert self.process.poll() is None, self.said()
+        return subprocess.run(self._check, capture_output=True, check=False, timeout=60).returncode == 0
+
+    def wait_healthy(self, timeout: float) -> None:
+        """Return when the health check passes."""
+        wait_until(self.healthy, timeout, f"{self.name} is healthy", poll=0.5)
+
+    def said(self) -> str:
+        """Return the end of its log."""
+        return f"{self.name}:\n{tail(self.log, 30)}"
+
+    def _translated(self, text: str) -> str:
+        for there, here in self._here.items():
+            text = text.replace(there, here)
+        return text
+
+    def _clean_environment(self, given: Mapping[str, str]) -> dict[str, str | None]:
+        """Return the container's environment and nothing of this process's, its paths as they are here."""
+        java = Path(shutil.which(jars.java()) or "").resolve().parent
+        wanted = {name: self._translated(value) for name, value in given.items()}
+        if "JAVA_HOME" in wanted:
+            wanted |= {"JAVA_HOME": str(java.parent), "TALLYSTREAM_CACHE": str(jars.cache_dir())}
+        wanted |= {"PATH": f"{java}:/usr/bin:/bin", "HOME": str(self.home)}
+        return {**dict.fromkeys(os.environ), **wanted}
+
+
+class Kafka:
+    """The service `kafka` as its image starts it: the environment becomes the configuration by Kafka's own code."""
+
+    def __init__(self, service: Mapping[str, Any], folder: Path) -> None:
+        self.ports = {port: free_port() for port in ("19092", "9092", "9093")}
+        self._folder = folder
+        environment = {name: self._translated(value) for name, value in service["environment"].items()}
+        java = [jars.java(), "-Xmx512m", "-cp", os.pathsep.join(map(str, jars.fetch("broker")))]
+        config = folder / "config"
+        for name in ("default", "mounted", "config"):
+            (folder / name).mkdir(parents=True)
+        self.log = folder / "log"
+        # What the image's entry point does: Kafka writes server.properties and formats the data, and is started.
+        places = {"default": folder / "default", "mounted": folder / "mounted", "final": config}
+        setup = [f"--{name}-configs-dir={path}" for name, path in places.items()]
+        done = subprocess.run(
+            [*java, "kafka.docker.KafkaDockerWrapper", "setup", *setup],
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        self.properties = (config / "server.properties").read_text(encoding="utf-8")
+        self.process = spawn([*java, "kafka.Kafka", str(config / "server.properties")], self.log)
+
+    def _translated(self, text: str) -> str:
+        text = text.replace("/var/lib/kafka/data", str(self._folder / "data")).replace("kafka:", "127.0.0.1:")
+        for there, here in self.ports.items():
+            text = text.replace(f"://:{there}", f"://127.0.0.1:{here}").replace(f":{there}", f":{here}")
+        return text.replace("localhost:", "127.0.0.1:")
+
+    def stop(self) -> None:
+        """End it at once: what it holds is nobody's."""
+        self.process.kill()
+        self.process.wait()
+
+
+def own_python() -> Path:
+    """Return this environment's interpreter, which has everything that the image of Spark has."""
+    return Path(sys.executable)
+
+
+def _seconds(duration: str) -> float:
+    minutes, _, seconds = duration.rstrip("s").rpartition("m")
+    return 60.0 * int(minutes or 0) + float(seconds or 0)

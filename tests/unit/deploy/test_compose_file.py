@@ -1,0 +1,194 @@
+"""compose/compose.yaml, as Docker's own Compose reads it: pinned, guarded, in order, and true to the command line."""
+
+from __future__ import annotations
+
+import re
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.main import get_command
+
+from support import images
+from tallystream.compose import cli
+from tallystream.compose.demo import app as demo_app
+from tallystream.compose.demo import feed as demo_feed
+from tallystream.compose.local.component import STOP_S
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TEXT = images.FILE.read_text(encoding="utf-8")
+OURS = ("aggregator", "shipper", "lag", "page")
+DEMO = ("demo-feed", "demo-app-1", "demo-app-2")
+
+
+@pytest.fixture(scope="module")
+def env_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("env")
+    images.init_env(folder)
+    return folder / ".env"
+
+
+@pytest.fixture(scope="module")
+def services(env_file: Path) -> dict[str, dict[str, Any]]:
+    return dict(images.resolved(env_file)["services"])
+
+
+def parts(service: dict[str, Any]) -> Iterator[str]:
+    """Yield every text in a service's environment and command."""
+    yield from service.get("environment", {}).values()
+    yield from service.get("command") or []
+
+
+def test_compose_itself_accepts_the_file(services: dict[str, Any]) -> None:
+    """`docker compose config` resolves it without a warning, every profile included, and every service is there."""
+    others = {"kafka", "influxdb", "grafana", "prometheus"}
+    assert others | set(OURS) | set(DEMO) <= set(services)
+
+
+def test_without_secrets_nothing_starts() -> None:
+    """Without .env it is refused, and the sentence names what makes one."""
+    done = images.config(None, "-q")
+    assert done.returncode != 0
+    assert "run compose/init-env first" in done.stderr
+
+
+def test_the_secrets_are_random_and_kept(tmp_path: Path) -> None:
+    """init-env makes .env for its owner alone, another one each time, and never touches one that is there."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        images.init_env(tmp_path / name)
+    one, two = (images.variables(tmp_path / name / ".env") for name in ("one", "two"))
+    assert one.keys() == two.keys()
+    assert not {value for value in one.values() if len(value) < 22}
+    assert not set(one.values()) & set(two.values())
+    made = tmp_path / "one" / ".env"
+    assert stat.S_IMODE(made.stat().st_mode) == 0o600
+    made.write_text("MINE=1\n")
+    assert "stays as it is" in images.init_env(tmp_path / "one").stderr
+    assert made.read_text() == "MINE=1\n"
+    assert [path.name for path in (tmp_path / "one").iterdir()] == [".env"]
+
+
+def test_a_cluster_id_never_looks_like_an_option(tmp_path: Path) -> None:
+    """Whatever the generator gives, the ID is 22 characters of Kafka's alphabet and begins with no hyphen."""
+    for number in range(12):
+        (tmp_path / str(number)).mkdir()
+        images.init_env(tmp_path / str(number))
+        identity = images.variables(tmp_path / str(number) / ".env")["KAFKA_CLUSTER_ID"]
+        assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{21}", identity), identity
+
+
+def test_no_secret_has_a_default(env_file: Path, services: dict[str, dict[str, Any]]) -> None:
+    """Each variable that init-env sets is demanded, with no value to fall back on, and comes from nowhere else."""
+    secrets = images.variables(env_file)
+    assert set(re.findall(r"\$\{(\w+):\?", TEXT)) == set(secrets)
+    assert not [name for name in secrets if re.search(rf"\$\{{?{name}(?!\w|:\?)", TEXT)]
+    for name, service in services.items():
+        for key, value in service.get("environment", {}).items():
+            if re.search("PASSWORD|TOKEN|SECRET", key):
+                assert value in secrets.values(), f"{name}: {key}"
+
+
+def test_every_image_is_pinned(services: dict[str, dict[str, Any]]) -> None:
+    """An image of somebody else's has a tag with a version in it; ours have the version of the distribution."""
+    version = re.search(r'^version = "(.+)"', (images.COMPOSE / "pyproject.toml").read_text(), re.MULTILINE)
+    assert version is not None
+    for name, service in services.items():
+        _, _, tag = service["image"].partition(":")
+        assert re.search(r"\d+\.\d+", tag), f"{name}: {service['image']}"
+        if images.image_of(service):
+            assert tag == version[1], name
+
+
+def test_every_service_is_guarded(services: dict[str, dict[str, Any]]) -> None:
+    """Limits, a health check, no privileges, a log that does not grow, and a file system that can't be written."""
+    writable = {"kafka", "influxdb", "graphite"}
+    for name, service in services.items():
+        assert service["deploy"]["resources"]["limits"].keys() >= {"cpus", "memory"}, name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert service["logging"]["options"].keys() == {"max-size", "max-file"}, name
+        assert service["restart"] == "unless-stopped", name
+        assert service.get("read_only", False) is (name not in writable), name
+        assert bool(images.healthcheck(service)) is (name not in DEMO), name
+
+
+def test_what_listens_on_the_machine_listens_on_loopback(services: dict[str, dict[str, Any]]) -> None:
+    """No port is published beyond 127.0.0.1, nor one without a password but Kafka's and Prometheus' own."""
+    published = {name: service["ports"] for name, service in services.items() if service.get("ports")}
+    assert {one["host_ip"] for ports in published.values() for one in ports} == {"127.0.0.1"}
+    assert set(published) <= {"kafka", "influxdb", "page", "grafana", "prometheus", "graphite"}
+
+
+def test_what_must_be_kept_is_in_named_volumes(services: dict[str, dict[str, Any]]) -> None:
+    """Checkpoints, records, points, dashboards' edits; what is mounted from the repository can't be written."""
+    kept = {
+        name: [one for one in service.get("volumes", []) if one["type"] == "volume"]
+        for name, service in services.items()
+    }
+    for name in ("kafka", "influxdb", "aggregator", "shipper", "grafana", "prometheus"):
+        assert kept[name], name
+    assert len({one["source"] for volumes in kept.values() for one in volumes}) == sum(map(len, kept.values()))
+    for name, service in services.items():
+        for one in service.get("volumes", []):
+            if one["type"] == "bind":
+                assert one["read_only"], name
+                assert Path(one["source"]).exists() or "generated" in one["source"], one["source"]
+
+
+def test_the_start_is_in_order(services: dict[str, dict[str, Any]]) -> None:
+    """Whoever speaks to a server at the start waits until it is healthy."""
+    for name, service in services.items():
+        if images.image_of(service) is None and name != "grafana":
+            continue
+        said = " ".join(parts(service))
+        for server in ("kafka", "influxdb"):
+            waits = service.get("depends_on", {}).get(server, {}).get("condition") == "service_healthy"
+            assert waits is (f"{server}:" in said), f"{name} and {server}"
+
+
+def test_a_stop_has_the_time_that_a_clean_one_takes(services: dict[str, dict[str, Any]]) -> None:
+    """Spark's commands get as long as the local supervisor gives them."""
+    for name in ("aggregator", "shipper"):
+        (minutes, seconds) = re.fullmatch(r"(?:(\d+)m)?(\d+)s", services[name]["stop_grace_period"]).groups()  # type: ignore[union-attr]
+        assert int(minutes or 0) * 60 + int(seconds) >= STOP_S
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_the_command_line_knows_every_argument(name: str, services: dict[str, dict[str, Any]]) -> None:
+    """The command parses: each option is there, has a value that fits, and none that is required is missing."""
+    entry, *arguments = images.command(services[name])
+    assert entry == "tallystream"
+    required = {key: services[name]["environment"].get(key) for key in ("TALLYSTREAM_STORE",)}
+    command: Any = get_command(cli.app)
+    context = command.make_context("tallystream", [*arguments], resilient_parsing=True)
+    while hasattr(command, "commands"):
+        word, command, arguments = command.resolve_command(context, arguments)
+        if required["TALLYSTREAM_STORE"] and any(one.name == "store" for one in command.params):
+            arguments = [*arguments, "--store", required["TALLYSTREAM_STORE"]]
+        context = command.make_context(word, arguments, parent=context)
+
+
+@pytest.mark.parametrize("name", DEMO)
+def test_the_demonstrations_programs_know_every_argument(name: str, services: dict[str, dict[str, Any]]) -> None:
+    """Their parsers accept the arguments."""
+    python, option, module, *arguments = images.command(services[name])
+    assert (python, option) == ("python", "-m")
+    parsers = {demo_app.__name__: demo_app.parser(), demo_feed.__name__: demo_feed.parser()}
+    assert parsers[module].parse_args(arguments).bootstrap_servers == "kafka:19092"
+
+
+@pytest.mark.parametrize("name", [*OURS, *DEMO])
+def test_the_code_knows_every_variable(name: str, services: dict[str, dict[str, Any]]) -> None:
+    """What the environment says to a container of ours is read by our code, or is Python's, Java's or the shell's."""
+    source = "".join(
+        path.read_text(encoding="utf-8")
+        for part in ("reporter", "aggregator", "dashboards", "compose")
+        for path in (images.ROOT / part / "src").rglob("*.py")
+    )
+    known = set(re.findall(r'"((?:TALLYSTREAM|INFLUXDB)_\w+|JAVA_HOME)"', source))
+    known |= {"PATH", "HOME", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"}
+    assert set(images.environment(services[name])) - known == set()

