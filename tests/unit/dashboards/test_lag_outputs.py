@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import urllib.request
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -23,9 +24,7 @@ from tallystream.dashboards.lag._watch import Watched
 from tallystream.dashboards.lag.exposition import exposition
 from tallystream.dashboards.lag.wording import skew as skew_words
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+PAGE = Path(__file__).parents[3] / "docs" / "lag.md"
 T0 = 1_700_000_100_000
 
 
@@ -61,6 +60,18 @@ def test_the_exposition_has_the_exporters_names() -> None:
     assert "NaN" not in text
     assert 'group="gone"' not in text
     assert 'kafka_consumergroup_group_lag{group="a group",topic="orders",partition="1"}' not in text
+
+
+def test_the_page_has_every_figure() -> None:
+    """docs/lag.md names each family with its help and its labels, and no other."""
+    seen = watched()
+    text = exposition(seen.states, seen.places)
+    served = dict(re.findall(r"^# HELP (\w+) (.+)$", text, re.MULTILINE))
+    rows = re.findall(r"^\| `((?:kafka|tallystream)_\w+)` \| (.+?) \| (.+?) \|$", PAGE.read_text(), re.MULTILINE)
+    assert {name: meaning for name, _, meaning in rows} == served
+    for name, labels, _ in rows:
+        found_labels = re.search(rf"^{name}\{{(.+)\}} ", text, re.MULTILINE)
+        assert found_labels is None or re.findall(r"(\w+)=", found_labels[1]) == re.findall(r"`(\w+)`", labels), name
 
 
 def asked(served: Served, path: str) -> tuple[int, dict[str, object]]:

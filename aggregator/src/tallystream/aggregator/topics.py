@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -63,7 +64,8 @@ def create_topics(
 ) -> list[str]:
     """Create the topics that are not there yet and return their names; an existing topic is left as it is.
 
-    `partitions` is that of `metrics` alone: the others have one. `timeout` is in seconds.
+    `partitions` is that of `metrics` alone: the others have one. `timeout` is in seconds. Safe when several commands do
+    it at once: it returns when the brokers know every topic's partitions, whoever created it.
 
     Raises:
         ConfigError: the topic `metrics` exists without LogAppendTime: the table's clock would be the producers'.
@@ -81,9 +83,21 @@ def create_topics(
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
+    _wait_until_known(admin, [topic.topic for topic in wanted], timeout)
     if topics.metrics not in created:
         require_append_time(admin, [topics.metrics], timeout=timeout)
     return created
+
+
+def _wait_until_known(admin: AdminClient, names: Iterable[str], timeout: float) -> None:
+    # A topic that another command has just created exists for the controller before a broker tells of it. What is not
+    # known after `timeout` is said by whoever reads it.
+    missing, deadline = set(names), time.monotonic() + timeout
+    while missing and time.monotonic() < deadline:
+        known = admin.list_topics(timeout=timeout).topics
+        missing = {name for name in missing if name not in known or not known[name].partitions}
+        if missing:
+            time.sleep(0.05)
 
 
 def require_append_time(admin: AdminClient, topics: Iterable[str], *, timeout: float = 30.0) -> None:

@@ -1,0 +1,77 @@
+"""The operators' pages: every command line in them is one, every alert has its place, and what they name is there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tallystream.aggregator.table.state import READABLE, STATE_VERSION
+from tallystream.compose import reference
+from tallystream.dashboards.grafana.rules import RULES
+
+ROOT = Path(__file__).parents[3]
+PAGES = ("install", "runbook", "upgrade", "compose", "kubernetes", "configuration")
+RUNBOOK = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
+
+
+def lines(page: str) -> list[str]:
+    """Return the command lines of `tallystream` in a page: those of code blocks, and those between backticks."""
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    blocks = re.findall(
+        r"^(?: {4}|ExecStart=)(?:[\w/]+/)?(?:[A-Z_]+=\S+ )*(?:[\w/]+/)?(tallystream [a-z].*)$", text, re.MULTILINE
+    )
+    return [re.split(r"\s+#", line)[0] for line in [*blocks, *re.findall(r"`(tallystream [a-z][^`]*)`", text)]]
+
+
+def known(name: str) -> set[str]:
+    """Return the options of a command."""
+    command: Any = reference.commands()[name]
+    return {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
+
+
+@pytest.mark.parametrize("page", PAGES[1:])
+def test_every_command_line_is_one(page: str) -> None:
+    """The command is there, and so is each of its options."""
+    found = lines(page)
+    assert found or page == "kubernetes"
+    names = reference.commands()
+    for line in found:
+        words = shlex.split(line)[1:]
+        name = next((" ".join(words[:n]) for n in (2, 1) if " ".join(words[:n]) in names), words[0])
+        name = "lag show" if name == "lag" else name
+        assert name in names, line
+        assert {word for word in words if word.startswith("--")} <= known(name), line
+
+
+def test_every_alert_has_a_place_in_the_runbook() -> None:
+    """A heading that is its slug, in the order of the rules, with what to look at and what to do; no other heading."""
+    sections = re.split(r"^## ", RUNBOOK, flags=re.MULTILINE)[1:]
+    found = {section.partition("\n")[0]: section for section in sections}
+    assert [name for name in found if name != "After an outage"] == [rule.slug for rule in RULES]
+    for rule in RULES:
+        section = found[rule.slug]
+        assert re.search(r"^Look at", section, re.MULTILINE), rule.slug
+        assert re.search(r"^Do[:,]", section, re.MULTILINE), rule.slug
+        assert re.match(r"\S+\n\n\*.+\*", section, re.DOTALL), f"{rule.slug}: what it says comes first"
+
+
+def test_the_state_versions_are_those_of_the_code() -> None:
+    """The page on upgrades names the version that is written and those that are read."""
+    text = (ROOT / "docs" / "upgrade.md").read_text(encoding="utf-8")
+    *older, _ = READABLE
+    said = f"{', '.join(map(str, older[:-1]))} and {older[-1]}"
+    assert f"has a state version, now {STATE_VERSION}." in text
+    assert f"written by versions {said} is read" in text
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_files_that_are_named_are_there(page: str) -> None:
+    """Paths of the repository between backticks or in command lines exist."""
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"(?<![\w/.-])((?:tests|compose|deploy|docs|scripts)/[\w/.-]*\w)", text)) - {"compose/.env"}
+    for path in named:
+        assert (ROOT / path).exists(), path
