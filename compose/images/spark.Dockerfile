@@ -34,7 +34,8 @@ COPY --from=build /opt/tallystream /opt/tallystream
 # A user with a name: Hadoop, inside Spark, asks for it.
 RUN useradd --uid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin tallystream \
     && install -d -o tallystream -g tallystream /var/lib/tallystream
-ENV JAVA_HOME=/opt/java/openjdk \
+ENV HOME=/tmp \
+    JAVA_HOME=/opt/java/openjdk \
     PATH=/opt/tallystream/bin:/opt/java/openjdk/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \

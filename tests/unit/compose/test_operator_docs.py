@@ -20,7 +20,7 @@ RUNBOOK = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
 
 def lines(page: str) -> list[str]:
     """Return the command lines of `tallystream` in a page: those of code blocks, and those between backticks."""
-    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8").replace("\\\n", "")
     blocks = re.findall(
         r"^(?: {4}|ExecStart=)(?:[\w/]+/)?(?:[A-Z_]+=\S+ )*(?:[\w/]+/)?(tallystream [a-z].*)$", text, re.MULTILINE
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 from typer.main import get_command
 
 from support import images
@@ -192,3 +193,15 @@ def test_the_code_knows_every_variable(name: str, services: dict[str, dict[str, 
     known = set(re.findall(r'"((?:TALLYSTREAM|INFLUXDB)_\w+|JAVA_HOME)"', source))
     known |= {"PATH", "HOME", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"}
     assert set(images.environment(services[name])) - known == set()
+
+
+def test_prometheus_asks_every_part_that_answers(services: dict[str, dict[str, Any]]) -> None:
+    """Its targets are the services that serve figures, on the port that their commands say."""
+    config = yaml.safe_load((images.COMPOSE / "prometheus" / "prometheus.yaml").read_text())
+    asked = {target for job in config["scrape_configs"] for one in job["static_configs"] for target in one["targets"]}
+    serving = {
+        f"{name}:{service['command'][service['command'].index('--http-port') + 1]}"
+        for name, service in services.items()
+        if "--http-port" in (service.get("command") or [])
+    }
+    assert asked == serving
