@@ -37,7 +37,7 @@ class Rounds:
 
     def __init__(self, rules: Rules | None = None) -> None:
         self.live = Live(rules or Rules())
-        self.recorder = Recorder()
+        self.recorder = Recorder(rules)
         self.states: list[GroupState] = []
 
     def points(self, round_: Round, ts_ms: int) -> list[Point]:

@@ -233,6 +233,19 @@ def test_the_store_gives_back_what_was_judged(store: LocalStore, reader: LocalRe
     ]
 
 
+def test_partitions_are_judged_by_the_rules_that_the_collector_had(store: LocalStore, reader: LocalReader) -> None:
+    """What looks at the store is told no rules: those of the round are kept with it, so group and partitions agree."""
+    rules = Rules(window_s=12, allowed_lag=2)
+    rounds = Rounds(rules)
+    for second in range(31):
+        store.write(rounds.points(found(group("g", (min(second, 15), second))), T0 + second * 1000))
+    detailed = read_group(reader, "g", at_ms=T0 + 30_000)
+    assert detailed is not None
+    (partition,) = detailed.partitions
+    assert (detailed.judgement.verdict, partition.judgement.verdict) == (Verdict.ERR, Verdict.STALL)
+    assert partition.judgement.reason in detailed.judgement.reason
+
+
 def test_a_group_that_no_collector_saw_going_is_marked(store: LocalStore, reader: LocalReader) -> None:
     """It died while no collector ran: newer rounds do not mention it."""
     store.write(Rounds().points(found(group("g", (1, 4)), group("other", (1, 1))), T0))

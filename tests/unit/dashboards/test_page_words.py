@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC
+from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -15,7 +15,7 @@ from tallystream.dashboards.lag.verdict import Judgement, Verdict
 from tallystream.dashboards.lag.wording import lag_range, why
 from tallystream.dashboards.page import tables
 from tallystream.dashboards.page.lines import Line
-from tallystream.dashboards.page.selection import Selection, options, parse, refresh_every
+from tallystream.dashboards.page.selection import Selection, chosen_moment, options, parse, refresh_every
 from tallystream.dashboards.page.sums import SumRow
 
 
@@ -58,6 +58,7 @@ def test_durations(seconds: float, text: str) -> None:
 def test_rates() -> None:
     """A rate has its unit; an unknown one is no number."""
     assert (units.per_second(2000.04), units.per_second(None)) == ("2,000/s", units.NOTHING)
+    assert [units.rate(value) for value in (31.62, 0.04, 1234.56, 7)] == ["31.6", "0", "1,234.6", "7"]
 
 
 def test_the_clock_shows_the_date_when_it_is_not_today() -> None:
@@ -153,3 +154,11 @@ def test_a_trend_ends_with_the_last_value() -> None:
     trend = tables.trend(Line("g", [0, 500, 1000], [4, 9, 2]))
     assert (len(trend), trend[0], trend[-1]) == (tables.TREND_POINTS, 4, 2)
     assert tables.trend(Line("g")) == []
+
+
+def test_the_seconds_of_a_link_are_kept() -> None:
+    """The field knows minutes; a link to a second leads to that second until another minute is chosen."""
+    minute = datetime(2026, 11, 20, 3, 12)  # noqa: DTZ001 (the field's own form)
+    assert chosen_moment(minute, "2026-11-20T03:12:44") == "2026-11-20T03:12:44"
+    assert chosen_moment(minute, "2026-11-20T03:13:44") == "2026-11-20T03:12"
+    assert chosen_moment(minute, None) == "2026-11-20T03:12"

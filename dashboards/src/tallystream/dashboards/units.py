@@ -23,8 +23,11 @@ def number(value: float | None) -> str:
 
 
 def rate(value: float | None) -> str:
-    """Return a rate's number, without its unit."""
-    return NOTHING if value is None else number(round(value, 1))
+    """Return a rate's number with one decimal at most, without its unit."""
+    if value is None:
+        return NOTHING
+    rounded = round(float(value), 1)
+    return number(rounded) if rounded.is_integer() else f"{rounded:,.1f}"
 
 
 def per_second(value: float | None) -> str:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from tallystream.aggregator.sinks.base import Sink
     from tallystream.dashboards.lag._watch import Watched
+    from tallystream.dashboards.lag.verdict import Rules
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,7 @@ class Collector:
         sink: where the points go.
         publish: takes the groups of each round, worst first.
         tidy: is called after each round that went through; raises SinkUnavailableError.
+        rules: by which `watch` judges; they are kept with each round.
     """
 
     def __init__(
@@ -36,12 +38,13 @@ class Collector:
         *,
         publish: Callable[[Watched], None] = lambda _: None,
         tidy: Callable[[], None] = lambda: None,
+        rules: Rules | None = None,
     ) -> None:
         self._watch = watch
         self._sink = sink
         self._publish = publish
         self._tidy = tidy
-        self._recorder = Recorder()
+        self._recorder = Recorder(rules)
         self._set_up = False
         self._unwritten = Unwritten()
         self._broker = _Away("the broker")

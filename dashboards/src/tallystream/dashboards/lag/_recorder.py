@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream.aggregator.sinks.base import Field, Point
-from tallystream.dashboards.lag.stored import ROUNDS, ends_point, group_point, partition_point
+from tallystream.dashboards.lag.stored import ROUNDS, ends_point, group_point, partition_point, rules_fields
+from tallystream.dashboards.lag.verdict import Rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,9 +34,10 @@ class _Kept(NamedTuple):
 
 
 class Recorder:
-    """Decides, for each series, what of a round is written; for one thread."""
+    """Decides, for each series, what of a round is written; for one thread. `rules` are those of the verdicts."""
 
-    def __init__(self) -> None:
+    def __init__(self, rules: Rules | None = None) -> None:
+        self._rules = rules_fields(rules or Rules())
         self._kept: dict[tuple[str, ...], _Kept] = {}
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._slot = -1
@@ -62,7 +64,7 @@ class Recorder:
             partitions += 0 if state.gone else state.count
         for place, (start, end) in places.items():
             self._take(ends_point(place, start, end, ts_ms), before, found, whole=whole)
-        fields: dict[str, Field] = {"groups": groups, "partitions": partitions, "took_s": float(took_s)}
+        fields: dict[str, Field] = {"groups": groups, "partitions": partitions, "took_s": float(took_s), **self._rules}
         if problems:
             fields["problems"] = "; ".join(problems)
         found.append(Point(ROUNDS, {}, fields, ts_ms))

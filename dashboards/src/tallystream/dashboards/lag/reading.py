@@ -10,7 +10,7 @@ from tallystream.dashboards.lag.evaluate import FIELDS, THINNED_MS, evaluate, wo
 from tallystream.dashboards.lag.model import LAG
 from tallystream.dashboards.lag.seconds import older
 from tallystream.dashboards.lag.state import GroupState, gone
-from tallystream.dashboards.lag.stored import GROUP_FIELDS, GROUPS, ROUNDS, group_of
+from tallystream.dashboards.lag.stored import GROUP_FIELDS, GROUPS, ROUNDS, RULES_FIELDS, group_of, rules_of
 from tallystream.dashboards.lag.verdict import HELD_MS, Rules
 
 if TYPE_CHECKING:
@@ -67,11 +67,12 @@ def read_group(reader: PointReader, group: str, *, at_ms: int, rules: Rules | No
     round_ms = last_round_ms(reader, at_ms=at_ms) or at_ms
     now_ms = round_ms if at_ms - round_ms <= HELD_MS else at_ms
     until_ms = judged.seen_ms if judged is not None and judged.gone else now_ms
-    back_ms = max(HELD_MS, round((rules or Rules()).window_s * 1000)) + HELD_MS + THINNED_MS
+    judging = rules or _rules(reader, round_ms)
+    back_ms = max(HELD_MS, round(judging.window_s * 1000)) + HELD_MS + THINNED_MS
     if judged is not None and judged.count > MANY and rules is None:
         back_ms = HELD_MS  # its partitions' newest looks: their history would take longer than people wait
     series = reader.read(LAG, FIELDS, start_ms=until_ms - back_ms, end_ms=until_ms + 1, tags={"group": group})
-    return merge(judged, evaluate(series, now_ms=until_ms, rules=rules), own_rules=rules is not None)
+    return merge(judged, evaluate(series, now_ms=until_ms, rules=judging), own_rules=rules is not None)
 
 
 def merge(judged: GroupState | None, evaluated: list[GroupState], *, own_rules: bool) -> GroupState | None:
@@ -96,6 +97,12 @@ def read_judged(reader: PointReader, *, at_ms: int, rules: Rules) -> list[GroupS
     told = {state.group: state for state in read_groups(reader, at_ms=at_ms)}
     merged = [merge(told.pop(state.group, None), [state], own_rules=True) for state in states]
     return worst_first([*(state for state in merged if state is not None), *(s for s in told.values() if s.gone)])
+
+
+def _rules(reader: PointReader, round_ms: int) -> Rules:
+    """Return the rules by which the collector judged in that round."""
+    found = reader.read(ROUNDS, RULES_FIELDS, start_ms=round_ms, end_ms=round_ms + 1)
+    return rules_of({one.field: one.values[-1] for one in found if one.values})
 
 
 def _newest(series: Iterable[Series]) -> dict[str, GroupState]:

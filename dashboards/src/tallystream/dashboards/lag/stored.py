@@ -13,7 +13,7 @@ from tallystream.dashboards.lag.drain import Between, Drain, Drained, Never, Not
 from tallystream.dashboards.lag.model import LAG
 from tallystream.dashboards.lag.seconds import AtLeast, Exact, SecondsLag, Unknown, Zero
 from tallystream.dashboards.lag.state import GroupState, PartitionState
-from tallystream.dashboards.lag.verdict import Judgement, Verdict
+from tallystream.dashboards.lag.verdict import Judgement, Rules, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +26,9 @@ GROUP_FIELDS = (
     *("drain_high", "drain", "verdict", "reason", "since_ms", "members", "state", "gone", "skew_ms"),
 )
 """The fields of a group's points."""
+
+RULES_FIELDS = ("window_s", "stop_after_s", "allowed_lag", "warn_age_s", "err_age_s")
+"""The fields of a round's point that say by which rules it was judged."""
 
 Fields = dict[str, Field]
 
@@ -76,6 +79,17 @@ def group_point(state: GroupState, ts_ms: int) -> Point:
 def ends_point(place: tuple[str, int], start: int, end: int, ts_ms: int) -> Point:
     """Return a partition's start and end as a point."""
     return Point(ENDS, {"topic": place[0], "partition": str(place[1])}, {"start": start, "end": end}, ts_ms)
+
+
+def rules_fields(rules: Rules) -> Fields:
+    """Return the rules as fields of a round's point; what was not chosen is not there."""
+    chosen = _known({name: getattr(rules, name) for name in RULES_FIELDS})
+    return {name: value if name == "allowed_lag" else float(value) for name, value in chosen.items()}
+
+
+def rules_of(fields: Mapping[str, Field]) -> Rules:
+    """Return the rules from the fields of a round's point; the defaults where it has none."""
+    return Rules(**{name: fields[name] for name in RULES_FIELDS if name in fields})  # type: ignore[arg-type]  # just so
 
 
 def group_of(group: str, fields: Mapping[str, Field], seen_ms: int) -> GroupState:

@@ -17,7 +17,7 @@ from tallystream.dashboards.page import frame, groups_view, metrics_view, passwo
 from tallystream.dashboards.page.reading_lag import AHEAD_MS, read_group_view, read_groups_view
 from tallystream.dashboards.page.reading_pipeline import read_pipeline
 from tallystream.dashboards.page.reading_sums import read_sums, read_twice
-from tallystream.dashboards.page.selection import RANGES, VIEWS, Selection, parse, refresh_every, text
+from tallystream.dashboards.page.selection import RANGES, VIEWS, Selection, chosen_moment, parse, refresh_every
 from tallystream.dashboards.units import duration
 from tallystream.reporter.errors import ConfigError
 
@@ -72,7 +72,7 @@ def _moment(column: object, asked: Selection) -> str | None:
         found = st.datetime_input("The period ends at (UTC)", value=value, key="moment", step=60)
         if st.button("Back to now", disabled=found is None, on_click=_now, key="back-to-now"):
             return None
-    return None if found is None else text(found.replace(tzinfo=UTC))
+    return None if found is None else chosen_moment(found, asked.at)
 
 
 def _now() -> None:

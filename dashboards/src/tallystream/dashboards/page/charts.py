@@ -49,7 +49,9 @@ def spec(
     )
     axis = alt.Axis(format=",d" if whole else ",.3~f", tickMinStep=1 if whole else 0, tickCount=5, title=None)
     x = alt.X(f"{TIME}:T", title=None, axis=alt.Axis(tickCount=6, labelOverlap=True, grid=False, labelExpr=_CLOCK))
-    y = alt.Y(f"{VALUE}:Q", axis=axis, scale=alt.Scale(zero=whole, nice=True))
+    # Without this nothing but zeros would be drawn in the middle, over an axis of negative numbers.
+    floor = alt.Scale(zero=True, nice=True, domain={"unionWith": [0, 1]}) if whole else alt.Scale(zero=False, nice=True)
+    y = alt.Y(f"{VALUE}:Q", axis=axis, scale=floor)
     color = alt.Color(
         f"{SERIES}:N",
         legend=alt.Legend(orient="bottom", title=None, labelLimit=320, columns=3) if legend else None,

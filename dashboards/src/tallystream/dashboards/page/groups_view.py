@@ -128,9 +128,10 @@ def _verdict(state: GroupState, *, now_ms: int, zone: tzinfo) -> None:
     columns[1].metric("Oldest unread record", age(state.seconds), **frame.TILE)
     columns[2].metric("Through in", _short(until_drained(state.drain)), **frame.TILE)
     rates = state.rates
-    both = f"{units.rate(rates.produced)}, {units.rate(rates.consumed)}/s" if rates else units.NOTHING
-    columns[3].metric("Produced, consumed", both, **frame.TILE)
-    members: Any = {"delta": state.broker_state or None, "delta_color": "off", "delta_arrow": "off"}
+    quiet: Any = {"delta_color": "off", "delta_arrow": "off"}
+    consumed = f"consumed {units.per_second(rates.consumed)}" if rates else None
+    columns[3].metric("Produced", units.per_second(rates.produced if rates else None), consumed, **quiet, **frame.TILE)
+    members: Any = {"delta": state.broker_state or None, **quiet}
     columns[4].metric("Members", units.number(state.members), **members, **frame.TILE)
     st.caption(f"Last seen {units.clock(state.seen_ms, zone, now_ms=now_ms)}")
 

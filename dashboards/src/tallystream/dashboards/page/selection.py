@@ -20,7 +20,7 @@ DEFAULT_VIEW = "groups"
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """None means: the first there is (app, metric), all (group), or now (at: a moment in UTC, to the minute)."""
+    """None means: the first there is (app, metric), all (group), or now (at: a moment in UTC)."""
 
     view: str = DEFAULT_VIEW
     app: str | None = None
@@ -86,6 +86,13 @@ def moment(text: str | None) -> datetime | None:
 def text(at: datetime) -> str:
     """Return a moment as the address has it."""
     return at.strftime("%Y-%m-%dT%H:%M:%S" if at.second else "%Y-%m-%dT%H:%M")
+
+
+def chosen_moment(chosen: datetime, asked: str | None) -> str:
+    """Return the moment that was chosen, to the minute; with the seconds of the link, where it is the link's minute."""
+    at, linked = chosen.replace(tzinfo=UTC), moment(asked)
+    same = linked is not None and linked.replace(second=0, microsecond=0) == at.replace(second=0, microsecond=0)
+    return text(linked if linked is not None and same else at)
 
 
 def options(found: Iterable[str], wanted: str | None) -> list[str]:
