@@ -18,9 +18,11 @@ GENERAL = {"--help", "--version", "--log-level", "--log-format"}
 
 def commands() -> dict[str, Any]:
     """Return the commands by the words that call them."""
-    top = dict(get_command(cli.app).commands)  # type: ignore[attr-defined]
-    lag = top.pop("lag").commands
-    return top | {f"lag {name}": one for name, one in lag.items()}
+    found: dict[str, Any] = {}
+    for name, one in get_command(cli.app).commands.items():  # type: ignore[attr-defined]
+        below = getattr(one, "commands", None)
+        found |= {name: one} if below is None else {f"{name} {word}": command for word, command in below.items()}
+    return found
 
 
 def options(command: Any) -> dict[str, Any]:

@@ -1,0 +1,93 @@
+"""The command that brings dashboards and alert rules into a Grafana server."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tallystream.compose import _grafana_options as g
+from tallystream.reporter.errors import ConfigError
+
+
+def push(
+    *,
+    grafana_url: Annotated[
+        str,
+        typer.Option(
+            help="The Grafana server; its token is in GRAFANA_TOKEN, or in the file that GRAFANA_TOKEN_FILE names.",
+            envvar="GRAFANA_URL",
+            show_envvar=True,
+        ),
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what a push would do, and write nothing.")] = False,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Remove what an earlier push made and is no longer generated.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Write over what a person changed since the last push.")
+    ] = False,
+    keep_changed: Annotated[
+        bool, typer.Option("--keep-changed", help="Leave what a person changed, and push the rest.")
+    ] = False,
+    ca_file: g.CaFile = None,
+    flavour: g.Flavour = "flux",
+    datasource_url: g.DatasourceUrl = "",
+    datasource_name: g.DatasourceName = "",
+    org: g.Org = "tallystream",
+    bucket: g.Bucket = "tallystream",
+    folder: g.Folder = "Tallystream",
+    uid_prefix: g.UidPrefix = "tallystream",
+    runbook_url: g.RunbookUrl = "docs/runbook.md",
+    contact: g.Contact = "webhook",
+    contact_address: g.ContactAddress = "$TALLYSTREAM_ALERT_URL",
+    missing_instances: g.MissingInstances = 1,
+    stopped_minutes: g.StoppedMinutes = 10,
+    lag_seconds: g.LagSeconds = 300.0,
+    sink_seconds: g.SinkSeconds = 120.0,
+    dead_letters: g.DeadLetters = 0,
+    processed_twice: g.ProcessedTwice = 0,
+    aggregator_seconds: g.AggregatorSeconds = 120,
+    collector_seconds: g.CollectorSeconds = 300,
+    skew_seconds: g.SkewSeconds = 5.0,
+) -> None:
+    """Bring folder, data source, dashboards, alert rules and contact point into Grafana; a second push writes nothing.
+
+    Exit code: 0 done, 1 refused since a person changed something, or failed in the midst, 2 a setting can't be used.
+    """
+    from tallystream.dashboards.grafana.push import PushSettings, run
+
+    if overwrite and keep_changed:
+        raise ConfigError("--overwrite", "--keep-changed", "give one of the two")
+    made = g.settings(
+        flavour=flavour,
+        contact=contact,
+        contact_address=contact_address,
+        thresholds={
+            "missing_instances": missing_instances,
+            "stopped_minutes": stopped_minutes,
+            "lag_seconds": lag_seconds,
+            "sink_seconds": sink_seconds,
+            "dead_letters": dead_letters,
+            "processed_twice": processed_twice,
+            "aggregator_seconds": aggregator_seconds,
+            "collector_seconds": collector_seconds,
+            "skew_seconds": skew_seconds,
+        },
+        datasource_url=datasource_url,
+        datasource_name=datasource_name,
+        org=org,
+        bucket=bucket,
+        folder_title=folder,
+        uid_prefix=uid_prefix,
+        runbook_url=runbook_url,
+    )
+    settings = PushSettings(
+        url=grafana_url,
+        made=made,
+        dry_run=dry_run,
+        prune=prune,
+        hands="overwrite" if overwrite else "keep" if keep_changed else "refuse",
+        ca_file=ca_file,
+    )
+    raise typer.Exit(run(settings, typer.echo))
