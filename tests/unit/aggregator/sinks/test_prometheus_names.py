@@ -110,7 +110,7 @@ def test_tags_that_are_ours_or_no_labels_are_called_otherwise() -> None:
 
 @given(_texts, _texts)
 def test_no_two_tags_meet(one: str, other: str) -> None:
-    """Keys become different labels in the alphabet that are not reserved, values different texts, never an empty one."""
+    """Keys become different labels in the alphabet, not reserved ones; values different texts, never an empty one."""
     for text in (one, other):
         assert re.fullmatch(r"(?!__)[A-Za-z_][A-Za-z0-9_]*", label_name(text))
         assert label_value(text)
