@@ -58,13 +58,16 @@ class Service:
         self.name = name
         folder = here.folder / name
         self.home, self.work, data = folder / "home", folder / "work", folder / "data"
-        for one in (self.home, self.work, data):
+        memory = folder / "tmp"
+        for one in (self.home, self.work, data, memory):
             one.mkdir(parents=True)
         self.log = folder / "log"
         self.patience_s = _seconds(service["stop_grace_period"])
-        self._here = {**here.addresses, **{port: str(free_port()) for port in PORTS}, DATA: str(data)}
+        # /tmp/ first: the places here may be below it.
+        ports = {port: str(free_port()) for port in PORTS}
+        self._here = {"/tmp/": f"{memory}/", DATA: str(data), **ports, **here.addresses}
         python = here.pythons[images.image_of(dict(service)) or ""]
-        programs = {"tallystream": [str(python.with_name("tallystream"))], "python": [str(python)]}
+        programs = {"tallystream": [str(python.with_name("tallystream"))], "python": [str(python)], "test": ["test"]}
         first, *rest = (self._translated(word) for word in images.command(dict(service)))
         self._environment = self._clean_environment(images.environment(dict(service)))
         self.process = spawn(

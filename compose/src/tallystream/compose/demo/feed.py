@@ -9,6 +9,7 @@ import argparse
 import signal
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException
@@ -21,8 +22,16 @@ if TYPE_CHECKING:
 STEP_S = 0.5
 
 
-def feed(bootstrap_servers: str, rate: float, events: Sequence[flights.Event], stop: threading.Event) -> int:
+def feed(
+    bootstrap_servers: str,
+    rate: float,
+    events: Sequence[flights.Event],
+    stop: threading.Event,
+    ready: Path | None = None,
+) -> int:
     """Send `rate` events a second, from the first again after the last, until `stop` is set; return how many.
+
+    The file `ready` is made when the first events are there: whoever consumes them may start then.
 
     Delivery: as `flights.send`, exactly once.
 
@@ -40,6 +49,8 @@ def feed(bootstrap_servers: str, rate: float, events: Sequence[flights.Event], s
         chunk = events[at : at + step]
         flights.send(bootstrap_servers, chunk, len(chunk))
         sent += len(chunk)
+        if ready is not None:
+            ready.touch()
         at = at + step if at + step < len(events) else 0
         stop.wait(len(chunk) / rate)
     return sent
@@ -50,6 +61,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m tallystream.compose.demo.feed", description="Send flights.")
     made.add_argument("--bootstrap-servers", required=True, help="the brokers, host:port,…")
     made.add_argument("--rate", type=_rate, default=200.0, help="events per second (%(default)s)")
+    made.add_argument("--ready-file", type=Path, help="a file that is created when the first events are sent")
     return made
 
 
@@ -66,7 +78,7 @@ def main() -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    sent = feed(options.bootstrap_servers, options.rate, flights.read_events(), stop)
+    sent = feed(options.bootstrap_servers, options.rate, flights.read_events(), stop, options.ready_file)
     sys.stderr.write(f"feed: {sent:,} flights are sent\n")
     return 0
 
