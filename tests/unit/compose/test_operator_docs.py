@@ -33,7 +33,7 @@ def known(name: str) -> set[str]:
     return {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
 
 
-@pytest.mark.parametrize("page", PAGES[1:])
+@pytest.mark.parametrize("page", PAGES)
 def test_every_command_line_is_one(page: str) -> None:
     """The command is there, and so is each of its options."""
     found = lines(page)
