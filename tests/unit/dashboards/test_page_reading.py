@@ -198,3 +198,23 @@ def test_events_single_instances_and_the_system_itself_stand_back(sink: Sink, re
     assert [row.value for row in view.rows] == [7]
     only = read_sums(reader, Selection(app="tallystream"), now_ms=NOW, until_ms=None)
     assert [row.value for row in only.rows] == [1]
+
+
+def test_the_past_knows_nothing_of_what_came_later(sink: Sink, reader: PointReader) -> None:
+    """Now, clocks that are a little ahead are allowed for; at a moment of the past only what there was then counts."""
+    rounds = Rounds()
+    for ago_s, lag in ((2, 3), (0, 5), (-1, 9)):
+        sink.write(rounds.points(found(group("g", (10, 10 + lag))), NOW - ago_s * 1000))
+        sink.write([counted(lag, NOW - ago_s * 1000)])
+    moment = Selection(at="2023-11-14T22:13:20")
+    for selection, lag in ((moment, 5), (Selection(), 9)):
+        ahead_ms = selection.ahead_ms
+        groups = read_groups_view(reader, at_ms=NOW, range_s=900, ahead_ms=ahead_ms)
+        one = read_group_view(reader, "g", at_ms=NOW, range_s=900, ahead_ms=ahead_ms)
+        sums = read_sums(reader, selection, now_ms=NOW, until_ms=None)
+        assert one.state is not None
+        assert [groups.states[0].lag, groups.trends["g"].last, one.state.lag, one.by_partition.lines[0].last] == [
+            lag
+        ] * 4
+        assert [row.value for row in sums.rows] == [lag]
+    assert moment.at_ms == NOW

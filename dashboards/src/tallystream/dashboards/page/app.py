@@ -14,7 +14,7 @@ from tallystream.aggregator.sinks.base import SinkUnavailableError
 from tallystream.aggregator.sinks.stores import open_reader
 from tallystream.dashboards.lag.reading import last_round_ms
 from tallystream.dashboards.page import frame, groups_view, metrics_view, password, pipeline_view, serving
-from tallystream.dashboards.page.reading_lag import AHEAD_MS, read_group_view, read_groups_view
+from tallystream.dashboards.page.reading_lag import read_group_view, read_groups_view
 from tallystream.dashboards.page.reading_pipeline import read_pipeline
 from tallystream.dashboards.page.reading_sums import read_sums, read_twice
 from tallystream.dashboards.page.selection import RANGES, VIEWS, Selection, chosen_moment, parse, refresh_every
@@ -103,9 +103,9 @@ def _body(asked: Selection, every: float) -> None:
 
 def _draw(reader: PointReader, selection: Selection, *, now_ms: int, zone: tzinfo, every: float) -> Selection:
     """Draw the chosen view, and return what it shows."""
-    past = selection.at is not None
+    past, ahead_ms = selection.at is not None, selection.ahead_ms
     if selection.view in ("metrics", "twice"):
-        alive_ms = last_round_ms(reader, at_ms=now_ms + AHEAD_MS)
+        alive_ms = last_round_ms(reader, at_ms=now_ms + ahead_ms)
         view = read_sums(reader, selection, now_ms=now_ms, until_ms=alive_ms)
         frame.as_of("A sum last changed at", view.as_of_ms, now_ms=now_ms, zone=zone, every=every, past=past)
         if view.as_of_ms is None:
@@ -117,21 +117,21 @@ def _draw(reader: PointReader, selection: Selection, *, now_ms: int, zone: tzinf
         else:
             metrics_view.draw_twice(view, read_twice(reader, view, selection, now_ms=now_ms))
         return replace(selection, app=view.app, metric=view.metric)
-    groups = read_groups_view(reader, at_ms=now_ms, range_s=selection.range_s)
+    groups = read_groups_view(reader, at_ms=now_ms, range_s=selection.range_s, ahead_ms=ahead_ms)
     if groups.as_of_ms is None:
         _nothing(reader)
         return selection
     frame.as_of("Data as of", groups.as_of_ms, now_ms=now_ms, zone=zone, every=every, past=past)
     frame.silent(groups.as_of_ms, now_ms=now_ms)
     if selection.view == "pipeline":
-        hops, delays = read_pipeline(reader, groups, at_ms=now_ms, range_s=selection.range_s)
+        hops, delays = read_pipeline(reader, groups, at_ms=now_ms, range_s=selection.range_s, ahead_ms=ahead_ms)
         pipeline_view.draw_pipeline(hops, delays)
         return selection
     groups_view.choose(groups.states, selection.group)
     if selection.group is None:
         groups_view.draw_groups(groups, now_ms=now_ms, zone=zone)
         return selection
-    one = read_group_view(reader, selection.group, at_ms=now_ms, range_s=selection.range_s)
+    one = read_group_view(reader, selection.group, at_ms=now_ms, range_s=selection.range_s, ahead_ms=ahead_ms)
     groups_view.draw_group(selection.group, one, now_ms=now_ms, zone=zone)
     return selection
 

@@ -9,6 +9,7 @@ from tallystream.dashboards.lag.model import LAG
 from tallystream.dashboards.lag.reading import last_round_ms, read_group, read_groups
 from tallystream.dashboards.lag.stored import GROUPS
 from tallystream.dashboards.page.lines import Drawn, Line, draw
+from tallystream.dashboards.page.selection import AHEAD_MS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,8 +22,6 @@ TRENDS = 300
 WORST = 50
 LINES = 20
 """How many partitions of a group are drawn; with more than that, only the worst are read."""
-AHEAD_MS = 60_000
-"""The collector's clock may be a little ahead of the page's: its newest round is shown all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +46,13 @@ class GroupView:
     as_of_ms: int | None
 
 
-def read_groups_view(reader: PointReader, *, at_ms: int, range_s: int) -> GroupsView:
-    """Read every group as it was at `at_ms`, and its lag in the period before.
+def read_groups_view(reader: PointReader, *, at_ms: int, range_s: int, ahead_ms: int = AHEAD_MS) -> GroupsView:
+    """Read every group as it was at `at_ms`, or less than `ahead_ms` later, and its lag in the period before.
 
     Raises:
         SinkUnavailableError: the store does not answer.
     """
-    until_ms = at_ms + AHEAD_MS
+    until_ms = at_ms + ahead_ms
     as_of_ms = last_round_ms(reader, at_ms=until_ms)
     states = read_groups(reader, at_ms=max(at_ms, min(as_of_ms or 0, until_ms)))
     start_ms = at_ms - range_s * 1000
@@ -71,13 +70,15 @@ def read_groups_view(reader: PointReader, *, at_ms: int, range_s: int) -> Groups
     return GroupsView(tuple(states), trends, draw(lines, start_ms, None), as_of_ms)
 
 
-def read_group_view(reader: PointReader, group: str, *, at_ms: int, range_s: int) -> GroupView:
-    """Read one group with its partitions as they were at `at_ms`, and its period before.
+def read_group_view(
+    reader: PointReader, group: str, *, at_ms: int, range_s: int, ahead_ms: int = AHEAD_MS
+) -> GroupView:
+    """Read one group with its partitions as they were at `at_ms`, or less than `ahead_ms` later, and its period before.
 
     Raises:
         SinkUnavailableError: the store does not answer.
     """
-    until_ms = at_ms + AHEAD_MS
+    until_ms = at_ms + ahead_ms
     as_of_ms = last_round_ms(reader, at_ms=until_ms)
     state = read_group(reader, group, at_ms=max(at_ms, min(as_of_ms or 0, until_ms)))
     start_ms = at_ms - range_s * 1000

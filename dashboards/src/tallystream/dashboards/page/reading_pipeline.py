@@ -9,22 +9,24 @@ from tallystream.dashboards.lag.reading import read_group
 from tallystream.dashboards.lag.stored import ALL, ENDS, GROUPS
 from tallystream.dashboards.page.lines import Drawn, Line, draw
 from tallystream.dashboards.page.pipeline import Hop, hops, last_arrival_ms, own_groups
-from tallystream.dashboards.page.reading_lag import AHEAD_MS
 from tallystream.dashboards.page.reading_sums import MAX_MEASUREMENTS
+from tallystream.dashboards.page.selection import AHEAD_MS
 
 if TYPE_CHECKING:
     from tallystream.aggregator.sinks.base import PointReader
     from tallystream.dashboards.page.reading_lag import GroupsView
 
 
-def read_pipeline(reader: PointReader, groups: GroupsView, *, at_ms: int, range_s: int) -> tuple[list[Hop], Drawn]:
+def read_pipeline(
+    reader: PointReader, groups: GroupsView, *, at_ms: int, range_s: int, ahead_ms: int = AHEAD_MS
+) -> tuple[list[Hop], Drawn]:
     """Return the hops at a moment, and the ages of what the aggregator and the shipper had not read over the period.
 
     Raises:
         SinkUnavailableError: the store does not answer.
     """
     aggregator, shipper = own_groups(groups.states)
-    start_ms, until_ms = at_ms - range_s * 1000, at_ms + AHEAD_MS
+    start_ms, until_ms = at_ms - range_s * 1000, at_ms + ahead_ms
     detailed = read_group(reader, aggregator.group, at_ms=at_ms) if aggregator is not None else None
     # What instances report to is what the aggregator reads.
     topics = sorted({one.topic for one in detailed.partitions}) if detailed is not None else []

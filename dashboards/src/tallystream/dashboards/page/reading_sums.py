@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 
 MAX_MEASUREMENTS = 500
 """How many metrics the tables look at: a page is for people."""
-AHEAD_MS = 60_000
-"""Points may carry the broker's clock: one that is a little ahead of the page's is shown all the same."""
-
-
 MAX_EVENTS = 50
 """How many events a chart is annotated with: the newest."""
 
@@ -72,7 +68,9 @@ def read_sums(reader: PointReader, selection: Selection, *, now_ms: int, until_m
         SinkUnavailableError: the store does not answer.
     """
     names = [name for name in reader.measurements() if name not in LAGS and is_sum(name)]
-    latest = [series for name in names[:MAX_MEASUREMENTS] for series in _newest(reader, name, now_ms + AHEAD_MS)]
+    latest = [
+        series for name in names[:MAX_MEASUREMENTS] for series in _newest(reader, name, now_ms + selection.ahead_ms)
+    ]
     everything = sums.metrics(latest)
     apps = sorted({metric.app for metric in everything})
     # The system's own figures are there by choice, not first.
@@ -94,8 +92,8 @@ def read_sums(reader: PointReader, selection: Selection, *, now_ms: int, until_m
         over_time=draw([metric.value for metric in chosen], start_ms, until),
         instances=draw([metric.line("instances") for metric in chosen], start_ms, until),
         rows=tuple(sums.rows(of_app)),
-        by_instance=_by_instance(reader, name, app=app, start_ms=start_ms, end_ms=now_ms + AHEAD_MS),
-        events=_events(reader, app, start_ms=start_ms, end_ms=now_ms + AHEAD_MS),
+        by_instance=_by_instance(reader, name, app=app, start_ms=start_ms, end_ms=now_ms + selection.ahead_ms),
+        events=_events(reader, app, start_ms=start_ms, end_ms=now_ms + selection.ahead_ms),
         left_out=max(0, len(names) - MAX_MEASUREMENTS),
         as_of_ms=as_of_ms,
         until_ms=until,
@@ -118,7 +116,7 @@ def read_twice(reader: PointReader, view: SumsView, selection: Selection, *, now
                 name,
                 ("start", "position"),
                 start_ms=now_ms - selection.range_s * 1000,
-                end_ms=now_ms + AHEAD_MS,
+                end_ms=now_ms + selection.ahead_ms,
                 tags={"app": view.app or "", "metric_type": "position"},
                 last_before=True,
             )
@@ -166,7 +164,7 @@ def _history(
         name,
         sums.fields(types),
         start_ms=now_ms - selection.range_s * 1000,
-        end_ms=now_ms + AHEAD_MS,
+        end_ms=now_ms + selection.ahead_ms,
         tags={"app": app or ""},
         last_before=True,
     )

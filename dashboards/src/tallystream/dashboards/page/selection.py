@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+AHEAD_MS = 60_000
+"""The collector's and the broker's clocks may be a little ahead of the page's: the newest is shown all the same."""
+
 RANGES = {"5m": 300, "15m": 900, "1h": 3600, "6h": 21_600, "24h": 86_400, "7d": 604_800}
 """The periods one can choose, in seconds."""
 DEFAULT_RANGE = "15m"
@@ -39,6 +42,11 @@ class Selection:
         """The moment at which the period ends, epoch ms; None: now."""
         found = moment(self.at)
         return None if found is None else round(found.timestamp() * 1000)
+
+    @property
+    def ahead_ms(self) -> int:
+        """What is shown came less than so many ms after the period's end: none later, where the past is asked for."""
+        return 1 if self.at else AHEAD_MS
 
     def params(self) -> dict[str, str]:
         """Return the query parameters that lead back here."""
