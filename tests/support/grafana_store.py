@@ -127,8 +127,8 @@ class GrafanaStore:
         for rule in body["rules"]:
             known(rule, RULE)
             was = self.rules.get(rule["uid"])
-            if was is not None and was["provenance"] not in ("", provenance):
-                return 409, {"message": f"cannot change provenance from '{was['provenance']}' to '{provenance}'"}
+            if was is not None and was["provenance"] == "file":
+                return 409, {"message": f"cannot change provenance from 'file' to '{provenance}'"}
         kept = {rule["uid"] for rule in body["rules"]}
         here = self.group(folder, title)
         for gone in {rule["uid"] for rule in (here["rules"] if here else ())} - kept:
@@ -161,7 +161,7 @@ class GrafanaStore:
         """PUT a contact point."""
         known(body, CONTACT)
         if self.contacts[uid]["provenance"] not in ("", provenance):
-            return 409, {"message": f"cannot change provenance from '{self.contacts[uid]['provenance']}' to ''"}
+            return 500, {"message": f"cannot change provenance from '{self.contacts[uid]['provenance']}' to ''"}
         self.contacts[uid] = copy.deepcopy({**body, "uid": uid, "provenance": provenance})
         return 202, {"message": "contactpoint updated"}
 

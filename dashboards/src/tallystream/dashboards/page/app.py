@@ -38,7 +38,7 @@ def main() -> None:
     if not password.let_in(settings.password):
         return
     asked = parse(st.query_params)
-    title, moment, period = st.columns([4, 1, 3], vertical_alignment="bottom")
+    title, moment, period = st.columns([7, 3, 6], vertical_alignment="bottom")
     title.title("Tallystream", anchor=False)
     at = _moment(moment, asked)
     chosen = period.segmented_control(

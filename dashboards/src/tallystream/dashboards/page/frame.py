@@ -58,7 +58,7 @@ _COLUMNS = {
         for name in ("Lag", "Committed", "End", "Offsets", "Counted from", "Position")
     },
     **{name: st.column_config.TextColumn(alignment="right") for name in ("Sum", "Mean", "Age", "In/s", "Out/s")},
-    "Trend": st.column_config.AreaChartColumn(y_min=0, width="small"),
+    "Trend": st.column_config.AreaChartColumn(y_min=0, width=110),
 }
 
 

@@ -1,0 +1,124 @@
+"""The page over a system that really runs, as a person on call uses it."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+import pytest
+
+from support.live import live
+from support.seeing import LIMIT_MS, SHOTS, cells, tile, until, verdicts
+from support.wait import wait_until
+from tallystream.dashboards.units import NOTHING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Page
+
+    from support.live import Live
+    from tallystream.aggregator.topics import Topics
+    from tallystream.compose.servers.broker import KafkaBroker
+
+pytestmark = [pytest.mark.browser, pytest.mark.integration, pytest.mark.timeout(900)]
+
+
+@pytest.fixture
+def system(broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path) -> Iterator[Live]:
+    """A whole system on the shared broker, in which flights are produced and consumed."""
+    with live(broker.bootstrap_servers, topic_prefix, tmp_path) as running:
+        yield running
+
+
+def view(page: Page, name: str) -> None:
+    """Go to a view as a visitor does."""
+    page.locator(".st-key-view").get_by_role("radio", name=name).click()
+
+
+def shows(page: Page, group: str, verdict: str) -> None:
+    """Wait until the overview gives the group that verdict."""
+    wait_until(
+        lambda: dict(row[:2] for row in verdicts(page)).get(group) == verdict, LIMIT_MS / 1000, f"{group}: {verdict}"
+    )
+
+
+def shot(page: Page, name: str) -> None:
+    """Keep what the page looks like, once its charts are drawn and nothing of another view is left."""
+    page.locator('[data-testid="stVegaLiteChart"] svg').first.wait_for(timeout=LIMIT_MS)
+    page.wait_for_function("""!document.querySelector('[data-stale="true"]')""", timeout=LIMIT_MS)
+    page.screenshot(path=SHOTS / f"live-{name}.png", full_page=True)
+
+
+def every_view(page: Page) -> None:
+    """Go through the views of what runs: each has figures, and they move by themselves."""
+    view(page, "Pipeline")
+    wait_until(lambda: all(row[2] != NOTHING for row in cells(page, "hops-table")[1:]), 60, "each hop has a delay")
+    shot(page, "pipeline")
+
+    view(page, "Metrics")
+    page.locator(".st-key-metric input").click()
+    page.get_by_role("option", name="flights.processed", exact=True).click()
+    until(page, "Living instances", "2")
+    wait_until(lambda: tile(page, "Rate, last minute").endswith("/s"), 60, "there is a rate")
+    before = tile(page, "Sum of flights.processed")
+    wait_until(lambda: tile(page, "Sum of flights.processed") != before, 60, "the sum grows by itself")
+    shot(page, "metrics")
+
+    view(page, "Processed twice")
+    until(page, "Processed twice", "0")
+    shot(page, "twice")
+
+
+def test_a_consumer_stops_and_comes_back(system: Live, serve: Callable, look: Callable) -> None:
+    """Every view shows what really runs; a stopped consumer is ERR with its reason, and OK again when it is back.
+
+    No flight is counted twice or lost on the way: at the end the page's sum is what was sent.
+    """
+    group = system.group
+    with serve(system.store) as url:
+        with look(url) as page:
+            shows(page, group, "OK")
+            for own in ("tallystream-aggregator", "tallystream-shipper"):
+                shows(page, group.replace("flights", own), "OK")
+            shot(page, "groups")
+
+            every_view(page)
+
+            view(page, "Consumer groups")
+            page.locator(".st-key-group input").click()
+            page.get_by_role("option", name=group, exact=True).click()
+            until(page, "Members", "2")
+
+            system.stop()
+            page.get_by_text("no member is there").first.wait_for(timeout=LIMIT_MS)
+            said = page.get_by_test_id("stAlert").inner_text()
+            assert re.search(rf"ERR .*STOP in {group}/\d .*records wait, and no commit has moved for \d+ s", said), said
+            until(page, "Members", "0")
+            until(page, "Through in", "never")
+            shot(page, "stopped")
+            page.locator(".st-key-group input").click()
+            page.get_by_role("option", name="All groups").click()
+            shows(page, group, "ERR")
+            assert verdicts(page)[0][0] == group, "the worst is first"
+            shot(page, "worst")
+
+            stopped = time.time()
+            system.start()
+            shows(page, group, "OK")
+            system.producing.stop()
+            view(page, "Metrics")
+            until(page, "Sum of flights.processed", f"{system.producing.sent:,}")
+            shot(page, "back")
+
+        at = datetime.fromtimestamp(stopped, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        with look(f"{url}/?{urlencode({'group': group, 'range': '5m', 'at': at})}") as page:
+            page.get_by_text("History: as it was at").wait_for(timeout=LIMIT_MS)
+            page.get_by_text("no member is there").first.wait_for(timeout=LIMIT_MS)
+            assert tile(page, "Members") == "0"
+            assert [row[2] for row in cells(page, "partitions-table")[1:]] == ["STOP", "STOP"]
+            shot(page, "moment")
