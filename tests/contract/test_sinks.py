@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support import stores
+from support.hostile_text import HOSTILE
 from support.stores import NOW_MS, content, influx_bucket, write
 from tallystream.aggregator.sinks.base import Point, SinkUnavailableError
 from tallystream.aggregator.sinks.local import LocalStore
@@ -28,51 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from support.influx import Influx
-
-HOSTILE = [
-    "two words",
-    " begins and ends with a space ",
-    "a,b",
-    "a=b",
-    'say "hi"',
-    "it's",
-    "line\nbreak",
-    "\n",
-    "carriage\r\nreturn",
-    "tab\there",
-    "ends with a backslash\\",
-    "\\",
-    "\\n is no newline",
-    "50 %",
-    "%0A",
-    "%",
-    "%25",
-    "",
-    "#comment",
-    "_field",
-    "_measurement",
-    "_value",
-    "_time",
-    "_start",
-    "time",
-    "table",
-    "result",
-    "größe",
-    "名前",
-    "🦀 crab",
-    "e\u0301 is not \u00e9",
-    "\u2028\u0085\u00a0\ufeff",
-    "\x00",
-    "\x00\x00",
-    "\x01\x1b[0m\x1c\x7f",
-    "${r._value}",
-    "a' OR 1=1 --",
-    'a", b="c',
-    "m,tag=evil field=1i 1\nm2 field=2i",
-    "true",
-    "1i",
-    "null",
-]
 
 
 @pytest.fixture(params=["local", pytest.param("influxdb", marks=pytest.mark.integration)])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.health import ask, base, figures
-from support.kafka import committed
+from support.kafka import committed, read_topic
 from support.shipping import Sums, kill, shipper, wait_shipped
 from support.stores import content, influx_bucket
 from support.wait import wait_until
@@ -67,8 +67,8 @@ def test_every_sum_is_its_point_through_kills_and_a_takeover(
     """Killed with SIGKILL in the middle, and between write and commit, the shipper goes on to the same points.
 
     With the checkpoint of a shipper that knew sums alone, events and rows are shipped from their beginning.
-    What a stale aggregator writes after the new one is left out, what is no sum is passed over, SIGTERM ends it with
-    exit code 0, and the group's committed offset is the end of the topic.
+    What a stale aggregator writes after the new one is left out, what is no sum is passed over, what the store never
+    takes is a dead letter, SIGTERM ends it with exit code 0, and the group's committed offset is the end of the topic.
     """
     wanted = Sums(broker.bootstrap_servers, topics.agg)
     wanted.publish(3_000)
@@ -81,6 +81,7 @@ def test_every_sum_is_its_point_through_kills_and_a_takeover(
     wanted.publish(500)
     wanted.publish(50, epoch=1)
     wanted.publish_noise()
+    wanted.publish_refused()
     wanted.publish(500)
     again = _forget_last_commit(tmp_path / "checkpoint")
     beside = wanted.publish_beside(topics)
@@ -102,6 +103,9 @@ def test_every_sum_is_its_point_through_kills_and_a_takeover(
     assert wanted.missing(store) == 0
     fields = ["text", "life", "partition", "offset", "count"]
     assert {measurement: content(store, measurement, fields) for measurement in beside} == beside
+    letters = [json.loads(read.value or b"") for read in read_topic(broker.bootstrap_servers, topics.dead)]
+    assert {(one["store"], json.loads(one["point"])["measurement"]) for one in letters} == {(store.spec, "too.large")}
+    assert all("refuses a point of 'too.large' for good: " in one["reason"] for one in letters)
     log = (tmp_path / "ship.log").read_text()
     assert "is not a sum and is not shipped" in log
     assert not store.token or store.token not in log

@@ -84,6 +84,12 @@ class Sums:
             self._send(b"noise", value)
         assert self._producer.flush(60) == 0
 
+    def publish_refused(self) -> None:
+        """Publish a sum that no store takes: no aggregator does, since its count is beyond 64 bits."""
+        row = sums.Sum(app="orders", name="too.large", type="counter", count=2**63, ts=NOW_MS, epoch=self.epoch)
+        self._send(sums.key("orders", ("too.large", "counter", ())), sums.encode(row))
+        assert self._producer.flush(60) == 0
+
     def _send(self, key: bytes, value: bytes | None) -> None:
         self._producer.produce(self._topic, key=key, value=value)
         self._producer.poll(0)

@@ -27,7 +27,25 @@ TopicPrefix = Annotated[
     str, typer.Option(help="Goes before the name of every topic and consumer group.", envvar="TALLYSTREAM_TOPIC_PREFIX")
 ]
 Checkpoint = Annotated[Path, typer.Option(help="Spark's directory: offsets, commits, state.", file_okay=False)]
+ShipCheckpoint = Annotated[
+    Path | None, typer.Option(help="Spark's directory: offsets, commits; prometheus:… needs none.", file_okay=False)
+]
 Store = Annotated[str, typer.Option(help="local:PATH or influxdb:URL.", envvar="TALLYSTREAM_STORE", show_envvar=True)]
+AnyStore = Annotated[
+    str,
+    typer.Option(
+        help="local:PATH, influxdb:URL, graphite:HOST:PORT or prometheus:[HOST:]PORT.",
+        envvar="TALLYSTREAM_STORE",
+        show_envvar=True,
+    ),
+]
+InfluxCa = Annotated[
+    str | None,
+    typer.Option(
+        "--influxdb-ca", help="Certificates (PEM) that InfluxDB's is checked by; INFLUXDB_CA_FILE, or the system's."
+    ),
+]
+GraphitePrefix = Annotated[str, typer.Option(help="Goes before every path in Graphite, with a dot.")]
 Org = Annotated[str | None, typer.Option(help="InfluxDB's organization; INFLUXDB_ORG if not given.")]
 Bucket = Annotated[str | None, typer.Option(help="InfluxDB's bucket; INFLUXDB_BUCKET, or tallystream.")]
 RetentionDays = Annotated[float, typer.Option(help="How long the local store keeps points; 0 for ever.")]

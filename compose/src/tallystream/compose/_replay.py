@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tallystream.aggregator.replay.job import run
 from tallystream.aggregator.ship.patience import StoppedError
-from tallystream.aggregator.spark.running import StopRequest
+from tallystream.aggregator.stopping import StopRequest
 
 if TYPE_CHECKING:
     from tallystream.aggregator.replay.job import ReplaySettings

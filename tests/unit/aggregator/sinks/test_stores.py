@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+import certifi
 import pytest
 
 from tallystream.aggregator.sinks.influx import InfluxStore
@@ -78,15 +80,30 @@ def test_no_text_of_the_settings_holds_the_token() -> None:
         "influxdb:localhost:8086",
         "influxdb:http://h:x",
         "influxdb:http://[::1",
+        "graphite",
+        "graphite:2003",
+        "graphite:host",
+        "graphite:host:0",
+        "graphite:host:x",
+        "graphite:host:65536",
+        "graphite:http://host:2003",
+        "graphite:user@host:2003",
+        "graphite:::1:2003",
+        "prometheus",
+        "prometheus:",
+        "prometheus:localhost",
+        "prometheus:-1",
+        "prometheus:host:1/metrics",
     ],
 )
 def test_an_unknown_form_is_one_sentence(spec: str) -> None:
-    """It names the option and the value, and shows both forms."""
+    """It names the option and the value, and shows every form."""
     with pytest.raises(ConfigError) as caught:
         StoreSettings.parse(spec, env={})
     assert str(caught.value) == (
         f"--store: {spec!r} can't be used; give local:PATH, as in local:./metrics.db, "
-        "or influxdb:URL, as in influxdb:http://localhost:8086."
+        "influxdb:URL, as in influxdb:http://localhost:8086, graphite:HOST:PORT, as in graphite:localhost:2003, "
+        "or prometheus:PORT, as in prometheus:9464."
     )
 
 
@@ -130,6 +147,39 @@ def test_a_retention_that_is_no_number_of_days(days: float) -> None:
     """Zero keeps everything; what is below it, or no number, is refused."""
     with pytest.raises(ConfigError, match="--retention-days"):
         StoreSettings.parse("local:x.db", retention_days=days, env={})
+
+
+def test_graphite_and_prometheus_are_addresses() -> None:
+    """A host and a port; Prometheus' host is this machine alone, and its port may be 0; IPv6 stands in brackets."""
+    parse = partial(StoreSettings.parse, env={})
+    assert parse("graphite:carbon:2003", prefix="live.x") == StoreSettings("graphite", "carbon:2003", prefix="live.x")
+    assert parse("graphite:[::1]:2003").where == "[::1]:2003"
+    assert parse("prometheus:9464").spec == "prometheus:127.0.0.1:9464"
+    assert parse("prometheus:0.0.0.0:0").where == "0.0.0.0:0"
+    assert parse("prometheus:[::]:9464").where == "[::]:9464"
+    for spec in ("prometheus:9464", "graphite:[::1]:2003"):
+        with pytest.raises(ConfigError, match="ship alone writes there"):
+            open_reader(parse(spec))
+        with pytest.raises(ConfigError, match="--store"):
+            parse(spec).require_readable()
+
+
+@pytest.mark.parametrize("prefix", [".", "a.", ".a", "a..b", "a b", "a;b=c", "ä", "a\n"])
+def test_a_prefix_that_would_change_a_path(prefix: str) -> None:
+    """What goes before every path is elements between single dots."""
+    with pytest.raises(ConfigError, match="--graphite-prefix"):
+        StoreSettings.parse("graphite:h:1", prefix=prefix, env={})
+
+
+def test_the_authority_of_influxdb(tmp_path: Path) -> None:
+    """A file, given or named by INFLUXDB_CA_FILE; one without a certificate is refused before anything is connected."""
+    file = certifi.where()
+    assert StoreSettings.parse("influxdb", env=ENV | {"INFLUXDB_CA_FILE": file}).ca_file == file
+    assert StoreSettings.parse("influxdb", ca_file=file, env=ENV | {"INFLUXDB_CA_FILE": "x"}).ca_file == file
+    (tmp_path / "text").write_text("no certificate")
+    for path in (tmp_path / "absent", tmp_path / "text", tmp_path):
+        with pytest.raises(ConfigError, match="INFLUXDB_CA_FILE"):
+            StoreSettings.parse("influxdb", ca_file=str(path), env=ENV)
 
 
 def test_opening_connects_to_nothing(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tallystream.aggregator.spark.plans import Choice, Plan
-from tallystream.aggregator.spark.running import StopRequest
 from tallystream.aggregator.spark.switching import behind, run_plans
+from tallystream.aggregator.stopping import StopRequest
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -35,6 +35,7 @@ class HealthServer:
     """Answers GET and HEAD on `paths`, from its making to `close`. A `port` of 0 takes a free one.
 
     `other` answers, or returns None, for what is in no path: it gets the path as it was asked for, query and all.
+    `option` is what an error calls the port.
 
     Raises:
         ConfigError: the address can't be listened on.
@@ -47,14 +48,14 @@ class HealthServer:
         address: str = "127.0.0.1",
         port: int,
         other: Callable[[str], Answer | None] = lambda _: None,
+        option: str = "--http-port",
     ) -> None:
         try:
             self._server = _Server((address, port), _handler(paths, other))
         except (OSError, OverflowError) as error:
-            where = ConfigError(
-                "--http-port", port, f"{address} can't be listened on ({error}): give another one, or 0"
-            )
-            raise where from error
+            raise ConfigError(
+                option, port, f"{address} can't be listened on ({error}): give another one, or 0"
+            ) from error
         self.address, self.port = address, self._server.server_address[1]
         self._thread = Thread(target=self._server.serve_forever, name="tallystream-health", daemon=True)
         self._thread.start()

@@ -50,6 +50,8 @@ class ReplaySettings:
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
+        if self.store.kind == "prometheus":
+            raise ConfigError("--store", self.store.spec, "it shows the newest sums alone: replay to another store")
         if self.from_ms >= self.to_ms:
             raise ConfigError("--to", self.to_ms, "give a time after --from")
 

@@ -11,6 +11,8 @@ from tallystream.reporter.errors import TallystreamError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tallystream.aggregator.sinks.refusals import Refusals
+
 Field = int | float | str | bool
 
 
@@ -48,11 +50,15 @@ class Sink(Protocol):
     Delivery: at least once. When `write` returns, its points are durable in the store, or `flush` makes them so.
     Writing the same points again changes nothing: a point is identified by (measurement, tags, ts_ms), and of two with
     the same identity the fields are merged, the later value winning. Points of one series are written in order.
-    A point that the store will never take is logged with the reason and counted in `rejected`; its neighbours are
-    written. A sink is used by one thread at a time.
+    A point that the store will never take is refused: logged with the reason, counted in `rejected` and told to whoever
+    listens to `refusals`; its neighbours are written. A sink is used by one thread at a time.
     """
 
-    rejected: int
+    refusals: Refusals
+
+    @property
+    def rejected(self) -> int:
+        """How many points were refused for good."""
 
     def setup(self) -> None:
         """Make what the sink writes to, if it is missing; safe to call again.
@@ -71,7 +77,11 @@ class Sink(Protocol):
         """
 
     def flush(self) -> None:
-        """Return when every point written so far is durable."""
+        """Return when every point written so far is durable.
+
+        Raises:
+            SinkUnavailableError: it is not known; write what was written since the last flush again later.
+        """
 
     def close(self) -> None:
         """Flush and release what is held; safe to call again."""

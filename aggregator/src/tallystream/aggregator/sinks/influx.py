@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import logging
-import math
+import ssl
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +16,12 @@ from urllib3.util import Retry
 
 from tallystream.aggregator.sinks._influx_text import decode, encode_name, encode_value
 from tallystream.aggregator.sinks.base import Point, Series, SinkUnavailableError
+from tallystream.aggregator.sinks.numbers import refused
+from tallystream.aggregator.sinks.refusals import Refusals
 from tallystream.reporter.errors import ConfigError, TallystreamError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-log = logging.getLogger(__name__)
 
 BATCH = 5_000
 """Points in one request: what InfluxDB's documentation recommends."""
@@ -38,17 +37,29 @@ class InfluxStore:
     InfluxDB never takes a field of another type than it has, nor a time beyond the bucket's retention.
     """
 
-    def __init__(self, url: str, *, token: str, org: str, bucket: str) -> None:
+    def __init__(self, url: str, *, token: str, org: str, bucket: str, ca_file: str = "") -> None:
         self._url = url
         self._org = org
         self._bucket = bucket
+        self._ca_file = ca_file
         # No tries of its own, which it logs one by one: whoever writes decides how long to be patient.
         retries = Retry(0)
         self._client = InfluxDBClient(
-            url=url, token=token, org=org, timeout=TIMEOUT_MS, enable_gzip=True, retries=retries
+            url=url,
+            token=token,
+            org=org,
+            timeout=TIMEOUT_MS,
+            enable_gzip=True,
+            retries=retries,
+            ssl_ca_cert=ca_file or None,
         )
         self._writes = WriteService(self._client.api_client)
-        self.rejected = 0
+        self.refusals = Refusals("InfluxDB")
+
+    @property
+    def rejected(self) -> int:
+        """How many points were refused for good."""
+        return self.refusals.number
 
     def setup(self) -> None:
         """Look whether the bucket is there and the token may write it.
@@ -67,10 +78,12 @@ class InfluxStore:
             ConfigError: the token, the organization or the bucket is wrong.
             SinkUnavailableError: the server does not answer or is overloaded; write the same points again later.
         """
-        good = [point for point in points if _finite(point)]
+        good = [point for point in points if not refused(point)]
         for at in range(0, len(good), BATCH):
             self._write(good[at : at + BATCH])
-        self._reject([point for point in points if not _finite(point)], "a field is not a finite number")
+        for point in points:
+            if bad := refused(point):
+                self.refusals.add(point, bad)
 
     def delete(self, measurement: str, *, start_ms: int, end_ms: int) -> None:
         """Delete a span of a measurement.
@@ -87,7 +100,7 @@ class InfluxStore:
         except ApiException as error:
             raise self._error(error) or TallystreamError(f"InfluxDB {self._url}: {_reason(error)}") from error
         except (HTTPError, OSError) as error:
-            raise self._unavailable(error) from error
+            raise self._unreached(error) from error
 
     def flush(self) -> None:
         """Return at once: `write` is synchronous."""
@@ -152,7 +165,7 @@ class InfluxStore:
                 raise self._no_bucket() from error
             raise self._error(error) or TallystreamError(f"InfluxDB {self._url}: {reason}") from error
         except (HTTPError, OSError) as error:
-            raise self._unavailable(error) from error
+            raise self._unreached(error) from error
 
     def _write(self, points: Sequence[Point]) -> None:
         lines = "\n".join(_line(point) for point in points) or "\n"  # a compressed nothing is a server error
@@ -167,14 +180,9 @@ class InfluxStore:
                 self._write(points[:middle])
                 self._write(points[middle:])
             else:
-                self._reject(points, _reason(error))
+                self.refusals.add(points[0], _reason(error))
         except (HTTPError, OSError) as error:
-            raise self._unavailable(error) from error
-
-    def _reject(self, points: Sequence[Point], reason: str) -> None:
-        self.rejected += len(points)
-        for point in points:
-            log.warning("InfluxDB refuses a point of %r for good: %s", point.measurement, reason)
+            raise self._unreached(error) from error
 
     def _error(self, error: ApiException) -> TallystreamError | None:
         """Return what an answer of the server means, None when it is about the points themselves."""
@@ -185,6 +193,16 @@ class InfluxStore:
         if error.status in {400, 413, 422}:
             return None
         return self._unavailable(_reason(error))
+
+    def _unreached(self, error: Exception) -> TallystreamError:
+        """Return what it means that there was no answer: the server may come back, a certificate does not change."""
+        cause: BaseException | None = getattr(error, "reason", None) or error
+        while cause is not None:
+            if isinstance(cause, ssl.SSLCertVerificationError):
+                why = f"the certificate of {self._url} is not trusted ({cause.verify_message}): name its authority's"
+                return ConfigError("INFLUXDB_CA_FILE", self._ca_file, why)
+            cause = cause.__cause__ or next((part for part in cause.args if isinstance(part, Exception)), None)
+        return self._unavailable(error)
 
     def _unavailable(self, why: object) -> SinkUnavailableError:
         return SinkUnavailableError(f"InfluxDB {self._url}: {why}.")
@@ -204,10 +222,6 @@ def _line(point: Point) -> str:
         # A text too is encoded: an answer in CSV would turn its newlines into others.
         made.field(encode_name(field), encode_value(content) if isinstance(content, str) else content)
     return str(made.to_line_protocol())
-
-
-def _finite(point: Point) -> bool:
-    return all(not isinstance(value, float) or math.isfinite(value) for value in point.fields.values())
 
 
 def _is_tag(column: str) -> bool:

@@ -6,23 +6,21 @@ write of the same point merges into it (json_patch, RFC 7396: no field is ever n
 
 from __future__ import annotations
 
-import logging
-import math
 import time
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from tallystream.aggregator.sinks._sqlite import BUSY_S, connect, said
+from tallystream.aggregator.sinks.numbers import refused
+from tallystream.aggregator.sinks.refusals import Refusals
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from tallystream.aggregator.sinks.base import Field, Point
-
-log = logging.getLogger(__name__)
+    from tallystream.aggregator.sinks.base import Point
 
 DAY_MS = 86_400_000
 SWEEP_EVERY_MS = 600_000
@@ -61,7 +59,12 @@ class LocalStore:
         self._connection: sqlite3.Connection | None = None
         self._series: dict[tuple[str, str], int] = {}
         self._seen = -1
-        self.rejected = 0
+        self.refusals = Refusals("the local store")
+
+    @property
+    def rejected(self) -> int:
+        """How many points were refused for good."""
+        return self.refusals.number
 
     def setup(self) -> None:
         """Make the file and its tables, and delete what is beyond the retention; safe to call again.
@@ -110,8 +113,8 @@ class LocalStore:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 self._forget_others(connection)
-                refused: list[Point] = []
-                connection.executemany(_UPSERT, self._rows(connection, points, refused))
+                bad: list[Point] = []
+                connection.executemany(_UPSERT, self._rows(connection, points, bad))
                 if sweep:
                     self._sweep(connection)
                 connection.execute("COMMIT")
@@ -120,7 +123,8 @@ class LocalStore:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
-        self._reject(refused)
+        for point in bad:
+            self.refusals.add(point, refused(point))
 
     def _forget_others(self, connection: sqlite3.Connection) -> None:
         # Another process's sweep may have deleted a series that we know the number of.
@@ -130,11 +134,11 @@ class LocalStore:
             self._seen = seen
 
     def _rows(
-        self, connection: sqlite3.Connection, points: Sequence[Point], refused: list[Point]
+        self, connection: sqlite3.Connection, points: Sequence[Point], bad: list[Point]
     ) -> Iterator[tuple[int, int, str]]:
         for point in points:
-            if not all(_storable(value) for value in (point.ts_ms, *point.fields.values())):
-                refused.append(point)
+            if refused(point):  # not finite, JSON has no such number: null would delete the field
+                bad.append(point)
                 continue
             tags = msgspec.json.encode(dict(sorted(point.tags.items()))).decode()
             fields = msgspec.json.encode(dict(point.fields)).decode()
@@ -154,15 +158,3 @@ class LocalStore:
             connection.execute(_OLD_POINTS, (self._swept_ms - self._retention_ms,))
             connection.execute(_EMPTY_SERIES)
             self._series.clear()
-
-    def _reject(self, refused: Sequence[Point]) -> None:
-        self.rejected += len(refused)
-        for point in refused:
-            bad = [value for value in (point.ts_ms, *point.fields.values()) if not _storable(value)]
-            log.warning("the local store refuses a point of %r for good: %s", point.measurement, bad)
-
-
-def _storable(value: Field) -> bool:
-    if isinstance(value, float):
-        return math.isfinite(value)  # JSON has no other: null would delete the field
-    return not isinstance(value, int) or -(2**63) <= value < 2**63

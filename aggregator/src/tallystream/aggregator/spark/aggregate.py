@@ -20,12 +20,12 @@ from tallystream.aggregator.spark.failing import sentence, start
 from tallystream.aggregator.spark.kafka import source_options
 from tallystream.aggregator.spark.listening import HealthListener, observed
 from tallystream.aggregator.spark.plans import BACKLOG_FACTOR, Choice, Plan
-from tallystream.aggregator.spark.running import StopRequest
 from tallystream.aggregator.spark.session import build_session, end_session
 from tallystream.aggregator.spark.settings import GROUP, AggregateSettings
 from tallystream.aggregator.spark.switching import behind, run_plans
 from tallystream.aggregator.spark.writing import Writing
 from tallystream.aggregator.start import resolve
+from tallystream.aggregator.stopping import StopRequest
 from tallystream.aggregator.topics import TABLE_RECORD_BYTES, Topics, create_topics
 from tallystream.reporter.errors import TallystreamError
 

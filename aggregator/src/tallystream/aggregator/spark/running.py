@@ -2,44 +2,23 @@
 
 from __future__ import annotations
 
-import logging
-import signal
 import threading
 import time
 from typing import TYPE_CHECKING
 
 from tallystream.aggregator.spark.failing import sentence, trace_of
+from tallystream.aggregator.stopping import StopRequest
 from tallystream.reporter.errors import TallystreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-    from types import FrameType
 
     from pyspark.sql.streaming.query import StreamingQuery
-
-log = logging.getLogger(__name__)
 
 POLL_S = 0.1
 FINISH_S = 60.0
 """How long a batch may take to finish after a signal; after that it is interrupted and runs again at the next start."""
-
-
-class StopRequest:
-    """Remembers that SIGTERM or SIGINT came; the second one of a kind has its usual effect again."""
-
-    def __init__(self) -> None:
-        self.event = threading.Event()
-
-    def install(self) -> None:
-        """Take over both signals; only the main thread may do so."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
-
-    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        log.info("%s: finishing the batch", signal.Signals(number).name)
-        self.event.set()
-        signal.signal(number, signal.SIG_DFL)
 
 
 def run_until_stopped(

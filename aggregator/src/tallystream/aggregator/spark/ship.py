@@ -13,6 +13,7 @@ from pyspark.sql import functions as f
 
 from tallystream.aggregator.health import Health, HealthSettings
 from tallystream.aggregator.ship.patience import StoppedError, persist
+from tallystream.aggregator.ship.refused import Refused
 from tallystream.aggregator.ship.translating import LIFE, SHARD, Shipped, Translator
 from tallystream.aggregator.sinks.base import SinkUnavailableError
 from tallystream.aggregator.sinks.stores import StoreSettings, open_sink
@@ -21,8 +22,9 @@ from tallystream.aggregator.spark.failing import start
 from tallystream.aggregator.spark.kafka import Fetch, source_options
 from tallystream.aggregator.spark.listening import HealthListener
 from tallystream.aggregator.spark.offsets import last_committed
-from tallystream.aggregator.spark.running import StopRequest, run_until_stopped
+from tallystream.aggregator.spark.running import run_until_stopped
 from tallystream.aggregator.spark.session import build_session, end_session
+from tallystream.aggregator.stopping import StopRequest
 from tallystream.aggregator.topics import Topics, create_topics
 from tallystream.reporter.errors import ConfigError, TallystreamError
 
@@ -32,19 +34,20 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from tallystream.aggregator.sinks.base import Sink
+    from tallystream.aggregator.sinks.base import Point, Sink
 
 log = logging.getLogger(__name__)
 
 GROUP = "tallystream-shipper"
-"""The consumer group under which the query's offsets are committed; prefixed like the topics."""
+"""The consumer group under which the query's offsets are committed, unless another is named; prefixed as topics are."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShipSettings:
     """What `tallystream ship` may be told. `checkpoint` is Spark's own directory; the fences lie beside it.
 
-    `events` and `rows` tell whether `metrics-events` and the lives' rows of `metrics-table` are shipped, too.
+    `events` and `rows` tell whether `metrics-events` and the lives' rows of `metrics-table` are shipped, too; a store
+    of numbers alone takes no events. Where several shippers run, each has a `group` of its own.
 
     `max_records_per_trigger` caps a batch, `trigger_ms` is the interval between two; `ready_file` is created when the
     first batch has run. `kafka` are librdkafka options.
@@ -54,6 +57,7 @@ class ShipSettings:
     checkpoint: Path
     store: StoreSettings
     topic_prefix: str = ""
+    group: str = GROUP
     events: bool = True
     rows: bool = False
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -75,14 +79,17 @@ class ShipSettings:
 
 
 class Shipper:
-    """Writes batches of records to a sink.
+    """Writes batches of records to a sink, and what the sink refuses for good to `refused`.
 
     Delivery: at least once and in offset order; a batch returns when the sink has all of it, however long the sink is
     away, so that no later one begins before.
     """
 
-    def __init__(self, sink: Sink, translator: Translator, stop: StopRequest, health: Health) -> None:
+    def __init__(
+        self, sink: Sink, translator: Translator, refused: Refused, *, stop: StopRequest, health: Health
+    ) -> None:
         self._sink = sink
+        self._refused = refused
         self._translator = translator
         self.stop = stop
         self._health = health
@@ -115,10 +122,13 @@ class Shipper:
         )
 
         def write() -> None:
+            bad: list[tuple[Point, str]] = []  # of this attempt: the next one finds them again
+            self._sink.refusals.listen = lambda point, reason: bad.append((point, reason))
             try:
                 self._set_up_once()
                 self._sink.write(points)
                 self._sink.flush()
+                self._refused.send(bad)
             except SinkUnavailableError:
                 self._health.status.waiting_for = "the store"
                 raise
@@ -158,17 +168,18 @@ def run(settings: ShipSettings) -> int:
     source_options(settings.bootstrap_servers, settings.kafka)  # an option that only one client knows is said at once
     with ExitStack() as stack:
         health = stack.enter_context(Health("ship", settings.health, trigger_s=settings.trigger_ms / 1000))
-        admin = AdminClient({**settings.kafka, "bootstrap.servers": settings.bootstrap_servers})
+        kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
         try:
-            create_topics(admin, topics)
+            create_topics(AdminClient(dict(kafka)), topics)
         except KafkaException as error:
             raise TallystreamError(f"broker {settings.bootstrap_servers}: {error.args[0]}") from error
         sink = open_sink(settings.store)
         stack.callback(sink.close)
-        shipper = Shipper(sink, Translator(topics, settings.checkpoint), stop, health)
+        refused = Refused(topics.dead, kafka, settings.store.spec)
+        shipper = Shipper(sink, Translator(topics, settings.checkpoint), refused, stop=stop, health=health)
         shipper.look()
         health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
-        committer = GroupCommitter(settings.bootstrap_servers, settings.topic_prefix + GROUP, settings.kafka)
+        committer = GroupCommitter(settings.bootstrap_servers, settings.topic_prefix + settings.group, settings.kafka)
         stack.callback(committer.close)
         read = _subscribed(settings, topics)
         for topic in committer.keep(lambda topic, _partition: topic in read, topic=topics.agg):
@@ -224,7 +235,8 @@ def _run(
 
 
 def _subscribed(settings: ShipSettings, topics: Topics) -> list[str]:
-    return [topics.agg, *([topics.events] if settings.events else []), *([topics.table] if settings.rows else [])]
+    events = settings.events and not settings.store.numbers_only
+    return [topics.agg, *([topics.events] if events else []), *([topics.table] if settings.rows else [])]
 
 
 def _bytes(value: bytearray | None) -> bytes | None:

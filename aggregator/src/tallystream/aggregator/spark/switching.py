@@ -9,7 +9,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from tallystream.aggregator.spark.offsets import last_committed
-from tallystream.aggregator.spark.running import StopRequest, run_until_stopped
+from tallystream.aggregator.spark.running import run_until_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from tallystream.aggregator.selection import Offsets
     from tallystream.aggregator.spark.plans import Choice, Plan
+    from tallystream.aggregator.stopping import StopRequest
 
 log = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ def page(
     from tallystream.dashboards.page import PageSettings, password, run
 
     settings = PageSettings(
-        store=StoreSettings.parse(store, org=org, bucket=bucket),
+        store=StoreSettings.parse(store, org=org, bucket=bucket).require_readable(),
         port=port,
         address=address,
         refresh_s=refresh,
@@ -58,7 +58,7 @@ def lag_show(
     from tallystream.dashboards.lag.show import ShowSettings, run
 
     settings = ShowSettings(
-        store=StoreSettings.parse(store, org=org, bucket=bucket),
+        store=StoreSettings.parse(store, org=org, bucket=bucket).require_readable(),
         group=group,
         watch=watch,
         json=json,
@@ -104,7 +104,7 @@ def lag_collect(
     from tallystream.dashboards.lag.verdict import Rules
 
     settings = CollectSettings(
-        store=StoreSettings.parse(store, org=org, bucket=bucket, retention_days=retention_days),
+        store=StoreSettings.parse(store, org=org, bucket=bucket, retention_days=retention_days).require_readable(),
         bootstrap_servers=bootstrap_servers,
         interval=interval,
         include=tuple(include or ("*",)),

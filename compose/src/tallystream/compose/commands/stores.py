@@ -9,17 +9,24 @@ from typing import Annotated
 import typer
 
 from tallystream.compose import _options as o
+from tallystream.reporter.errors import ConfigError
 
 
 def ship(
     *,
-    checkpoint: o.Checkpoint,
-    store: o.Store,
+    store: o.AnyStore,
+    checkpoint: o.ShipCheckpoint = None,
     bootstrap_servers: o.BootstrapServers = "localhost:9092",
     topic_prefix: o.TopicPrefix = "",
     kafka: o.Kafka = None,
+    group: Annotated[
+        str,
+        typer.Option(help="The consumer group that its offsets are committed to; of several shippers each its own."),
+    ] = "tallystream-shipper",
     org: o.Org = None,
     bucket: o.Bucket = None,
+    influxdb_ca: o.InfluxCa = None,
+    graphite_prefix: o.GraphitePrefix = "",
     retention_days: o.RetentionDays = 30.0,
     events: Annotated[
         bool, typer.Option("--events/--no-events", help="Ship metrics-events too: what annotates a graph.")
@@ -39,9 +46,35 @@ def ship(
     no_own_metrics: o.NoOwnMetrics = False,
     ready_file: o.ReadyFile = None,
 ) -> None:
-    """Write the sums of metrics-agg, and events, to InfluxDB or to the local store, in order."""
+    """Write the sums of metrics-agg, and events, to a store, in order; or serve the newest to Prometheus."""
     from tallystream.aggregator.health import HealthSettings
-    from tallystream.aggregator.sinks.stores import StoreSettings
+    from tallystream.aggregator.sinks.stores import StoreSettings, open_latest
+
+    parsed = StoreSettings.parse(
+        store,
+        org=org,
+        bucket=bucket,
+        retention_days=retention_days,
+        ca_file=influxdb_ca,
+        prefix=graphite_prefix,
+    )
+    health = HealthSettings(http_port, http_address, own_metrics=not no_own_metrics)
+    if parsed.kind == "prometheus":
+        from tallystream.aggregator.ship import following
+
+        if rows:
+            raise ConfigError("--rows", True, "Prometheus is shown sums alone: ship rows to another store")
+        follow = following.FollowSettings(
+            bootstrap_servers,
+            topic_prefix=topic_prefix,
+            group=group,
+            kafka=o.kafka_options(kafka, os.environ),
+            health=health,
+            ready_file=ready_file,
+        )
+        raise typer.Exit(following.run(follow, open_latest(parsed)))
+    if checkpoint is None:
+        raise ConfigError("--checkpoint", None, "name a directory for Spark's offsets and commits")
 
     o.need_spark()
     from tallystream.aggregator.spark.kafka import Fetch
@@ -50,15 +83,16 @@ def ship(
     settings = ShipSettings(
         bootstrap_servers,
         checkpoint,
-        StoreSettings.parse(store, org=org, bucket=bucket, retention_days=retention_days),
+        parsed,
         topic_prefix=topic_prefix,
+        group=group,
         events=events,
         rows=rows,
         kafka=o.kafka_options(kafka, os.environ),
         max_records_per_trigger=max_records,
         trigger_ms=trigger_ms,
         fetch=Fetch(fetch_tries, fetch_pause_ms, fetch_timeout_ms),
-        health=HealthSettings(http_port, http_address, own_metrics=not no_own_metrics),
+        health=health,
         ready_file=ready_file,
         master=master,
         driver_memory=driver_memory,
@@ -68,7 +102,7 @@ def ship(
 
 def replay(
     *,
-    store: o.Store,
+    store: o.AnyStore,
     start: Annotated[str, typer.Option("--from", help="The period's beginning, in UTC, as in 2026-11-20T03:12.")],
     end: Annotated[str | None, typer.Option("--to", help="The period's end, in UTC; now if not given.")] = None,
     bootstrap_servers: o.BootstrapServers = "localhost:9092",
@@ -76,6 +110,8 @@ def replay(
     kafka: o.Kafka = None,
     org: o.Org = None,
     bucket: o.Bucket = None,
+    influxdb_ca: o.InfluxCa = None,
+    graphite_prefix: o.GraphitePrefix = "",
     retention_days: o.RetentionDays = 30.0,
 ) -> None:
     """Write the points of a past period to a store again: the same points, of whole batches."""
@@ -87,7 +123,14 @@ def replay(
     to_ms = int(time.time() * 1000) if end is None else o.moment("--to", end)
     settings = ReplaySettings(
         bootstrap_servers,
-        StoreSettings.parse(store, org=org, bucket=bucket, retention_days=retention_days),
+        StoreSettings.parse(
+            store,
+            org=org,
+            bucket=bucket,
+            retention_days=retention_days,
+            ca_file=influxdb_ca,
+            prefix=graphite_prefix,
+        ),
         from_ms,
         to_ms,
         topic_prefix=topic_prefix,

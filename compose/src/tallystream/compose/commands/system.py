@@ -30,7 +30,7 @@ def up(
     from tallystream.compose.local import running
     from tallystream.compose.local.system import SystemSettings
 
-    parsed = None if store is None else StoreSettings.parse(store, org=org, bucket=bucket)
+    parsed = None if store is None else StoreSettings.parse(store, org=org, bucket=bucket).require_readable()
     settings = SystemSettings(data, broker_port=broker_port, page_port=page_port, store=parsed)
     raise typer.Exit(running.detach(sys.argv[1:], data) if detach else running.foreground(settings))
 

@@ -8,6 +8,7 @@ import os
 import secrets
 import signal
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -35,6 +36,8 @@ class InfluxError(TallystreamError):
 class InfluxServer:
     """One influxd; `port` 0 takes a free one and keeps it over restarts. `binary` None takes that of the cache.
 
+    With `tls`, a certificate for 127.0.0.1 that is its own authority and its key (PEM files), it speaks TLS alone.
+
     At its first start in `data_dir` it is set up with `org`, `bucket` (unlimited retention) and a token of its own,
     which is kept in `data_dir` for its owner alone to read. Data and token survive a stop, a kill and another process.
     The server dies with the thread that started it.
@@ -43,8 +46,11 @@ class InfluxServer:
     org = "tallystream"
     bucket = "tallystream"
 
-    def __init__(self, data_dir: Path, *, port: int = 0, binary: Path | None = None) -> None:
+    def __init__(
+        self, data_dir: Path, *, port: int = 0, binary: Path | None = None, tls: tuple[Path, Path] | None = None
+    ) -> None:
         self._dir = data_dir
+        self._tls = tls
         self._port = port
         self._binary = binary
         self._token = ""
@@ -52,8 +58,8 @@ class InfluxServer:
 
     @property
     def url(self) -> str:
-        """Where clients connect: http, 127.0.0.1 and the port."""
-        return f"http://127.0.0.1:{self._port}"
+        """Where clients connect: http or https, 127.0.0.1 and the port."""
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self._port}"
 
     @property
     def token(self) -> str:
@@ -131,6 +137,7 @@ class InfluxServer:
             f"--sqlite-path={self._dir / 'influxd.sqlite'}",
             f"--engine-path={self._dir / 'engine'}",
             "--reporting-disabled",
+            *([f"--tls-cert={self._tls[0]}", f"--tls-key={self._tls[1]}"] if self._tls else []),
         ]
 
     def _kept_token(self) -> str:
@@ -174,6 +181,9 @@ class InfluxServer:
 
     def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=10)
+        if self._tls:
+            trusted = ssl.create_default_context(cafile=str(self._tls[0]))
+            connection = http.client.HTTPSConnection("127.0.0.1", self._port, timeout=10, context=trusted)
         try:
             content = None if body is None else json.dumps(body)
             connection.request(method, path, content, {"Content-Type": "application/json"})

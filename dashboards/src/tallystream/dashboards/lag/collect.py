@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from tallystream.aggregator.lease import GROUP as LEASE
 from tallystream.aggregator.sinks.base import SinkUnavailableError
-from tallystream.aggregator.sinks.stores import StoreSettings, open_reader, open_sink
+from tallystream.aggregator.sinks.stores import StoreSettings, open_reader, open_store
 from tallystream.aggregator.topics import Topics
 from tallystream.dashboards.lag._ask import Asker, StoppedError
 from tallystream.dashboards.lag._collector import Collector
@@ -109,7 +109,7 @@ def run(settings: CollectSettings) -> int:
     """
     with ExitStack() as stack:
         admin = _admin(settings)
-        sink = open_sink(settings.store)
+        sink = open_store(settings.store)
         stack.callback(_close, sink)
         reader = open_reader(settings.store)
         stack.callback(reader.close)

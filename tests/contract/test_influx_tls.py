@@ -1,0 +1,54 @@
+"""InfluxDB over TLS: trusted by its authority's certificate, refused without."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.stores import NOW_MS, content, write
+from tallystream.aggregator.sinks.base import Point
+from tallystream.aggregator.sinks.stores import StoreSettings, open_reader, open_sink
+from tallystream.compose.servers.influxd import InfluxServer, find_or_build
+from tallystream.reporter.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.integration
+
+
+def _certificate(folder: Path) -> tuple[Path, Path]:
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=influxdb"),
+            *("-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)),
+        ],
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    return certificate, key
+
+
+def test_an_authority_of_our_own_is_trusted_where_it_is_named(tmp_path: Path) -> None:
+    """With INFLUXDB_CA_FILE points go in and come out over TLS; without, each call says which setting to make."""
+    found = find_or_build()
+    if found.path is None:
+        pytest.skip(found.reason)
+    tls = _certificate(tmp_path)
+    with InfluxServer(tmp_path / "influxdb", binary=found.path, tls=tls) as server:
+        env = {"INFLUXDB_TOKEN": server.token, "INFLUXDB_ORG": server.org}
+        trusted = StoreSettings.parse(f"influxdb:{server.url}", env=env | {"INFLUXDB_CA_FILE": str(tls[0])})
+        assert server.url.startswith("https://")
+        assert write(trusted, [Point("m", {}, {"v": 1}, NOW_MS)]) == 0
+        assert content(trusted, "m", ["v"]) == {(): {NOW_MS: {"v": 1}}}
+        stranger = StoreSettings.parse(f"influxdb:{server.url}", env=env)
+        sink, reader = open_sink(stranger), open_reader(stranger)
+        for call in (sink.setup, lambda: sink.write([Point("m", {}, {"v": 1}, NOW_MS)]), reader.measurements):
+            with pytest.raises(ConfigError, match="INFLUXDB_CA_FILE: '' can't be used; the certificate of https://"):
+                call()
+        sink.close()
+        reader.close()

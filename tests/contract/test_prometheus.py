@@ -1,0 +1,99 @@
+"""The exposition as a real Prometheus reads it: what its own server stores is what was written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support import prometheus
+from support.hostile_text import HOSTILE
+from support.levels import VALUES, sum_point
+from support.stores import NOW_MS
+from support.wait import wait_until
+from tallystream.aggregator.sinks.prometheus import PrometheusSink
+from tallystream.aggregator.sinks.prometheus_names import label_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.integration
+
+LIMIT_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def sink() -> Iterator[PrometheusSink]:
+    """A sink that listens."""
+    opened = PrometheusSink("127.0.0.1", 0)
+    opened.setup()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def server(sink: PrometheusSink, tmp_path_factory: pytest.TempPathFactory) -> Iterator[prometheus.Prometheus]:
+    """A Prometheus that scrapes it every second."""
+    if why := prometheus.missing():
+        pytest.skip(why)
+    with prometheus.Prometheus(tmp_path_factory.mktemp("prometheus"), f"127.0.0.1:{sink.port}") as running:
+        yield running
+
+
+def test_a_real_prometheus_finds_every_sum(sink: PrometheusSink, server: prometheus.Prometheus) -> None:
+    """By name, app and tags: counts, values, quantiles, positions, living instances; hostile text as it is.
+
+    While the newest sums are not known the target is down, and nothing is there.
+    """
+    wait_until(lambda: server.target()[0] == "down", LIMIT_S, "the target is down")
+    assert "503" in server.target()[1]
+    points = [sum_point(kind, 1, NOW_MS, f"of.{kind}", {"topic": "x"}) for kind in VALUES]
+    points += [sum_point(kind, 2, NOW_MS, f"of {kind}") for kind in VALUES]
+    points += [sum_point("counter", n, NOW_MS, "hostile", {"k": text}) for n, text in enumerate(HOSTILE)]
+    points += [sum_point("counter", n, NOW_MS, "keys", {text: "v"}) for n, text in enumerate(HOSTILE)]
+    points += [sum_point("counter", n, NOW_MS, text) for n, text in enumerate(HOSTILE)]
+    sink.write(points)
+    sink.flush()
+    wait_until(lambda: server.query("tallystream_sums"), LIMIT_S, "the sums are scraped")
+    assert server.target() == ("up", "")
+    assert sink.rejected == 0
+    assert server.query("tallystream_sums")[0][1] == len(points)
+    assert {labels["k"]: count for labels, count in server.query("hostile_total")} == {
+        label_value(text): n for n, text in enumerate(HOSTILE)
+    }
+    assert sorted(count for _, count in server.query("keys_total")) == list(range(len(HOSTILE)))
+    named = server.query('{name!="", __name__=~".*_total", __name__!~"of_.*"}')
+    plain = {label_value(text): n for n, text in enumerate(HOSTILE)}
+    assert {labels["name"]: count for labels, count in named}.items() <= plain.items()
+    asked = {
+        'of_counter_total{app="orders", topic="x"}': 1,
+        'of_counter_total{name="of counter"}': 2,
+        'of_gauge{topic="x"}': 0.5,
+        'of_gauge_max{topic="x"}': 2,
+        'of_updown_number{topic="x"}': 2,
+        'of_histogram{topic="x",quantile="0.999"}': 0.9,
+        'of_histogram_sum{topic="x"} / of_histogram_count': 4.5,
+        'of_timer_seconds{topic="x",quantile="0.99"}': 0.25,
+        'of_timer_m1_rate{topic="x"}': 1,
+        'of_meter_total{topic="x"}': 1,
+        'of_position_total{topic="x"} - of_position_start': 14,
+        'tallystream_living_instances{name="of.counter",app="orders"}': 1,
+        'tallystream_retired_lives{name="of.counter"}': 1,
+        'time() - tallystream_sum_time_seconds{name="of.counter"} > bool 1800': 1,
+    }
+    assert {query: [value for _, value in server.query(query)] for query in asked} == {
+        query: [pytest.approx(value)] for query, value in asked.items()
+    }
+
+
+def test_a_rate_grows_with_the_sum(sink: PrometheusSink, server: prometheus.Prometheus) -> None:
+    """rate() and increase() over scrapes see a counter that is replaced by higher sums."""
+    counts = iter(range(0, 10_000, 100))
+
+    def grown() -> bool:
+        sink.write([sum_point("counter", n := next(counts), NOW_MS + n, "growing")])
+        sink.flush()
+        found = server.query("increase(growing_total[1m])")
+        return bool(found) and found[0][1] > 0
+
+    wait_until(grown, LIMIT_S, "Prometheus sees it grow", poll=1)

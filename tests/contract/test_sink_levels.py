@@ -1,0 +1,249 @@
+"""The contract of every sink, at its level (every point, every second, latest): four real stores, one suite.
+
+What holds for stores that are read, too, is in test_sinks.py.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import urllib.error
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support import carbon as carbons
+from support.hostile_text import HOSTILE
+from support.levels import BAD, VALUES, Graphite, Readable, Scraped, Target, promised, require, scrape, sum_point
+from support.stores import NOW_MS, influx_bucket
+from tallystream.aggregator.sinks.base import Point, SinkUnavailableError
+from tallystream.aggregator.sinks.prometheus import PrometheusSink
+from tallystream.aggregator.sinks.stores import StoreSettings
+from tallystream.reporter.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tallystream.aggregator.sinks.base import Sink
+
+
+@pytest.fixture(scope="module")
+def carbon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[carbons.Carbon]:
+    """One Carbon for all tests, each under a prefix of its own."""
+    why = carbons.missing()
+    if why is not None:
+        pytest.skip(why)
+    with carbons.Carbon(tmp_path_factory.mktemp("carbon")) as running:
+        yield running
+
+
+_SERVER = pytest.mark.integration
+
+
+@pytest.fixture(
+    params=["local", "prometheus", pytest.param("influxdb", marks=_SERVER), pytest.param("graphite", marks=_SERVER)]
+)
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
+    """An empty store."""
+    own = f"t{uuid.uuid4().hex}"
+    if request.param == "local":
+        yield Readable(StoreSettings.parse(f"local:{tmp_path / 'store.db'}", env={}))
+    elif request.param == "prometheus":
+        yield Scraped()
+    elif request.param == "graphite":
+        yield Graphite(request.getfixturevalue("carbon"), own)
+    else:
+        with influx_bucket(request.getfixturevalue("influxdb"), own) as settings:
+            yield Readable(settings)
+
+
+@pytest.fixture
+def sink(target: Target) -> Iterator[Sink]:
+    """A sink of it, set up."""
+    opened = target.open()
+    opened.setup()
+    yield opened
+    opened.close()
+    opened.close()
+
+
+def test_every_type_of_metric_is_there_at_the_sinks_level(target: Target, sink: Sink) -> None:
+    """Of every type every field: each point, the last of each second, or the newest alone."""
+    points = [
+        sum_point(kind, n, NOW_MS + n * 300, f"of.{kind}", {"topic": "a b"}) for kind in VALUES for n in range(1, 12)
+    ]
+    sink.write(points[:40])
+    sink.write(points[40:])
+    sink.flush()
+    require(target, sink, points)
+    assert sink.rejected == 0
+
+
+def test_a_repeated_write_changes_nothing(target: Target, sink: Sink) -> None:
+    """The same points again, whole or in part, in one flush or several, from this sink or, where it keeps, another."""
+    points = [sum_point("counter", n, NOW_MS + n * 100, tags={"of": str(n % 3)}) for n in range(60)]
+    sink.write(points)
+    sink.flush()
+    for again in (points, points[20:40] + points[30:], points):
+        sink.write(again)
+        sink.flush()
+    if target.level != "latest":
+        other = target.open()
+        other.setup()
+        other.write(points)
+        other.flush()
+        other.close()
+    require(target, sink, points)
+
+
+def test_the_later_one_of_two_with_the_same_time_wins(target: Target, sink: Sink) -> None:
+    """In one write, and in the next one."""
+    points = [sum_point("counter", n, NOW_MS) for n in (5, 6, 7)]
+    sink.write(points[:2])
+    sink.flush()
+    sink.write(points[2:])
+    sink.flush()
+    require(target, sink, points)
+    ((_, kept),) = promised(target.level, points).items()
+    assert [fields["count"] for fields in kept.values()] == [7]
+
+
+@pytest.mark.parametrize("where", ["name", "tag key", "tag value"])
+def test_hostile_text_is_one_series_of_its_own(target: Target, sink: Sink, where: str) -> None:
+    """Whatever a name or tag holds, it makes no second series, no second point, and is taken for no other."""
+    points = []
+    for n, text in enumerate(HOSTILE):
+        name, tags = "n", {"other": "x"}
+        if where == "name":
+            name = text
+        else:
+            tags |= {text: "v"} if where == "tag key" else {"k": text}
+        points.append(sum_point("counter", n, NOW_MS, name, tags))
+    sink.write(points)
+    sink.flush()
+    assert sink.rejected == 0
+    require(target, sink, points)
+
+
+def test_a_point_that_can_never_be_taken_blocks_no_other(
+    target: Target, sink: Sink, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is counted, logged, and told to whoever listens, with the reason; its neighbours are written."""
+    points = [sum_point("counter", n, NOW_MS + n * 1000) for n in range(30)]
+    told: list[tuple[Point, str]] = []
+    sink.refusals.listen = lambda point, reason: told.append((point, reason))
+    with caplog.at_level("WARNING"):
+        sink.write([*points[:10], *BAD, *points[10:]])
+        sink.flush()
+    assert sink.rejected == len(BAD)
+    assert [point for point, _ in told] == BAD
+    assert all("refuses a point of 'bad' for good: " in reason for _, reason in told)
+    assert caplog.text.count("refuses a point of 'bad' for good") == len(BAD)
+    require(target, sink, points)
+
+
+def test_nothing_written_is_nothing_there(target: Target, sink: Sink) -> None:
+    """No points, and a flush of none, are no error."""
+    sink.flush()
+    sink.write([])
+    sink.flush()
+    sink.setup()
+    require(target, sink, [])
+
+
+@pytest.mark.integration
+def test_carbon_away_says_so_and_gets_everything_when_it_is_back(tmp_path: Path) -> None:
+    """Killed before a write, and before a flush: SinkUnavailableError; the same sink goes on, and nothing is lost.
+
+    What Carbon had taken and not written to its files when it was killed is written again by the sink itself.
+    """
+    if why := carbons.missing():
+        pytest.skip(why)
+    points = [sum_point("counter", n, NOW_MS + n * 1000) for n in range(100)]
+    with carbons.Carbon(tmp_path / "carbon") as own:
+        target = Graphite(own, "t")
+        sink = target.open()
+        sink.setup()
+        sink.write(points[:40])
+        sink.flush()
+        own.kill()  # with what it took in this second
+        for call in (sink.setup, lambda: sink.write(points[40:60])):
+            with pytest.raises(SinkUnavailableError, match=f"Graphite 127.0.0.1:{own.port}: "):
+                call()
+        own.start()
+        sink.write(points[40:60])
+        own.kill()
+        with pytest.raises(SinkUnavailableError):
+            sink.flush()
+        own.start()
+        sink.write(points[40:])
+        sink.flush()
+        require(target, sink, points)
+        sink.close()
+
+
+@pytest.mark.integration
+def test_carbon_that_stands_still_is_away_not_done(tmp_path: Path) -> None:
+    """A Carbon that reads nothing (SIGSTOP) makes no flush succeed: it is unavailable, and late when it goes on."""
+    from tallystream.aggregator.sinks.graphite import GraphiteSink
+
+    if why := carbons.missing():
+        pytest.skip(why)
+    points = [sum_point("counter", n, NOW_MS + n * 1000) for n in range(10)]
+    with carbons.Carbon(tmp_path / "carbon") as own:
+        sink = GraphiteSink("127.0.0.1", own.port, prefix="t", timeout_s=0.5)
+        sink.setup()
+        os.kill(own.pid, signal.SIGSTOP)
+        try:
+            sink.write(points)
+            with pytest.raises(SinkUnavailableError, match="timed out"):
+                sink.flush()
+        finally:
+            os.kill(own.pid, signal.SIGCONT)
+        slow = GraphiteSink("127.0.0.1", own.port, prefix="t")
+        slow.write(points)
+        slow.flush()
+        require(Graphite(own, "t"), slow, points)
+
+
+def test_metrics_are_unavailable_until_they_are_the_newest() -> None:
+    """503 with the reason before the first flush and after a withdrawal; what is not flushed is not shown."""
+    sink = PrometheusSink("127.0.0.1", 0)
+    sink.setup()
+    sink.write([sum_point("counter", 1, NOW_MS)])
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        scrape(sink)
+    assert (caught.value.code, caught.value.read()) == (503, b"the newest sums are not known yet\n")
+    sink.flush()
+    sink.write([sum_point("counter", 2, NOW_MS + 1)])
+    assert 'orders_processed_total{app="orders",metric_type="counter"} 1\n' in scrape(sink)
+    sink.withdraw("the broker is away")
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        scrape(sink)
+    assert (caught.value.code, caught.value.read()) == (503, b"the broker is away\n")
+    sink.flush()
+    assert 'orders_processed_total{app="orders",metric_type="counter"} 2\n' in scrape(sink)
+    sink.close()
+
+
+def test_prometheus_refuses_what_is_no_sum(caplog: pytest.LogCaptureFixture) -> None:
+    """An event, a life's row, a text: each is refused with the reason."""
+    sink = PrometheusSink("127.0.0.1", 0)
+    sink.write([Point("tallystream.events", {"kind": "restart"}, {"text": "x"}, NOW_MS)])
+    sink.write([Point("n", {"metric_type": "counter", "app": "a"}, {"count": 1, "life": "L1"}, NOW_MS)])
+    assert sink.rejected == 2
+    assert "it is no sum" in caplog.text
+    assert "['L1']" in caplog.text
+
+
+def test_an_address_that_is_taken_is_a_wrong_setting() -> None:
+    """One sentence that names the option and the port."""
+    first = PrometheusSink("127.0.0.1", 0)
+    first.setup()
+    assert first.port is not None
+    second = PrometheusSink("127.0.0.1", first.port)
+    with pytest.raises(ConfigError, match=f"--store: {first.port} can't be used; 127.0.0.1 can't be listened on"):
+        second.setup()
+    first.close()

@@ -1,0 +1,103 @@
+"""`tallystream ship --store prometheus:…` on a real broker."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.health import ask, base, figures
+from support.kafka import committed
+from support.levels import Kept, exposed, samples
+from support.shipping import Sums, kill, shipper
+from support.wait import wait_until
+from tallystream.aggregator.sinks.stores import StoreSettings
+
+if TYPE_CHECKING:
+    import subprocess
+    from pathlib import Path
+
+    from tallystream.aggregator.topics import Topics
+    from tallystream.compose.servers.broker import KafkaBroker
+
+pytestmark = pytest.mark.integration
+
+LIMIT_S = 120.0
+STORE = StoreSettings.parse("prometheus:0", env={})
+
+
+def _newest(wanted: Sums) -> Kept:
+    return {
+        (name, series): {max(points): points[max(points)]}
+        for name, found in wanted.points.items()
+        for series, points in found.items()
+    }
+
+
+def _address(process: subprocess.Popen[bytes], log: Path, starts: int) -> str:
+    def served() -> bool:
+        assert process.poll() is None, log.read_text()
+        return log.read_text().count("sums are served at ") == starts
+
+    wait_until(served, LIMIT_S, "the sink listens")
+    return log.read_text().rpartition("sums are served at http://")[2].partition("/metrics")[0]
+
+
+def _first(address: str, log: Path) -> str:
+    """Return the first answer that is 200: until then there are but 503s."""
+    found: list[str] = []
+
+    def answered() -> bool:
+        status, text = ask(f"http://{address}/metrics")
+        if status == 200:
+            found.append(text)
+        else:
+            assert (status, text) == (503, "the newest sums are not known yet\n"), log.read_text()
+        return bool(found)
+
+    wait_until(answered, LIMIT_S, "the sums are shown", poll=0.005)
+    return found[0]
+
+
+def test_the_newest_sums_are_shown_after_a_kill_too(
+    broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path
+) -> None:
+    """The first answer after a start, and after a kill -9, has the newest sum of every metric, and no older one.
+
+    What a stale aggregator writes is not shown, nor what is no sum. The group's offset is the end of the topic, health
+    says ready, and SIGTERM ends it with exit code 0.
+    """
+    wanted = Sums(broker.bootstrap_servers, topics.agg)
+    wanted.publish(20_000)
+    log = tmp_path / "ship.log"
+    health = ("--http-port", "0")
+    with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, STORE, *health) as process:
+        address = _address(process, log, 1)
+        assert samples(_first(address, log)) == exposed(_newest(wanted))
+        wanted.publish(300)
+        wait_until(
+            lambda: samples(_first(address, log)) == exposed(_newest(wanted)), LIMIT_S, "what came later is shown"
+        )
+        kill(process)
+    wanted.epoch = 2
+    wanted.publish(2_000)
+    wanted.publish(50, epoch=1)
+    wanted.publish_noise()
+    with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, STORE, *health) as process:
+        address = _address(process, log, 2)
+        assert samples(_first(address, log)) == exposed(_newest(wanted))
+        group = topic_prefix + "tallystream-shipper"
+        wait_until(
+            lambda: committed(broker.bootstrap_servers, group, topics.agg) == wanted.rows,
+            LIMIT_S,
+            "the group's offset is the end of the topic",
+        )
+        url = base(log)
+        assert ask(url + "/readyz")[0] == 200
+        shown = figures(url)
+        assert (shown["tallystream_ship_stale_total"], shown["tallystream_ship_unreadable_total"]) == (50, 5)
+        assert (tmp_path / "ready").exists()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(LIMIT_S) == 0
+    assert not (tmp_path / "checkpoint").exists()

@@ -1,0 +1,197 @@
+"""All four stores, real, each with what its level promises of the points that were written to it."""
+
+from __future__ import annotations
+
+import math
+import urllib.request
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from support.stores import NOW_MS, content
+from support.wait import wait_until
+from tallystream.aggregator.ship.points import point
+from tallystream.aggregator.sinks import prometheus_names as names
+from tallystream.aggregator.sinks.prometheus import PrometheusSink
+from tallystream.aggregator.sinks.stores import StoreSettings, open_sink
+from tallystream.aggregator.sums import Sum
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from support.carbon import Carbon
+    from tallystream.aggregator.sinks.base import Field, Point, Sink
+
+Level = Literal["every point", "every second", "latest"]
+Key = tuple[str, tuple[tuple[str, str], ...]]
+Kept = dict[Key, dict[int, dict[str, "Field"]]]
+"""By measurement and tags, then by time in ms, the fields."""
+
+VALUES: dict[str, dict[str, Any]] = {
+    "counter": {"count": 1},
+    "meter": {"count": 1, "mean_rate": 0.5, "m1_rate": 0.25, "m5_rate": 0.125, "m15_rate": 0.0625},
+    "gauge": {"sum": 0.5, "min": -1.5, "max": 2.0, "mean": 0.25, "number": 2},
+    "updown": {"sum": -3.0, "min": -3.0, "max": 0.0, "mean": -1.5, "number": 2},
+    "histogram": {"count": 9, "sum": 4.5, "min": 0.1, "max": 0.9, "p50": 0.5, "p75": 0.6, "p98": 0.8, "p999": 0.9},
+    "timer": {"count": 1, "sum": 0.25, "min": 0.25, "max": 0.25, "m1_rate": 1.0, "p95": 0.25, "p99": 0.25},
+    "position": {"start": 3, "position": 17},
+}
+
+
+def sum_point(
+    kind: str, n: int, ts_ms: int, name: str = "orders.processed", tags: dict[str, str] | None = None
+) -> Point:
+    """The point of the n-th sum of a series, made by the shipper's own code; a count is n."""
+    values = VALUES[kind] | ({"count": n} if "count" in VALUES[kind] else {})
+    return point(
+        Sum(app="orders", name=name, type=kind, tags=tags or {}, lives=2, instances=1, retired=n, ts=ts_ms, **values)
+    )
+
+
+def promised(level: Level, points: Iterable[Point]) -> Kept:
+    """Return what a store of that level holds after these points, written in this order."""
+    kept: Kept = {}
+    for one in points:
+        series = kept.setdefault((one.measurement, tuple(sorted(one.tags.items()))), {})
+        ts_ms = one.ts_ms // 1000 * 1000 if level == "every second" else one.ts_ms
+        if level == "latest":
+            if ts_ms < max(series, default=0):
+                continue
+            for older in [at for at in series if at < ts_ms]:
+                del series[older]
+        series[ts_ms] = {**series.get(ts_ms, {}), **one.fields}
+    return kept
+
+
+class Target(Protocol):
+    """One store, empty, of some level."""
+
+    level: Level
+
+    def open(self) -> Sink:
+        """Return a new sink of it."""
+
+    def holds(self, sink: Sink, kept: Kept, /) -> bool:
+        """Tell whether it holds just this; `sink` is open still."""
+
+
+class Readable(NamedTuple):
+    """A store that we read ourselves."""
+
+    settings: StoreSettings
+    level: Level = "every point"
+
+    def open(self) -> Sink:
+        """Return a new sink of it."""
+        return open_sink(self.settings)
+
+    def holds(self, _: Sink, kept: Kept) -> bool:
+        """Read it with a new reader."""
+        fields = sorted({field for series in kept.values() for point in series.values() for field in point})
+        found: Kept = {}
+        for measurement in {name for name, _ in kept}:
+            for tags, points in content(self.settings, measurement, fields).items():
+                found[measurement, tags] = points
+        return found == kept
+
+
+class Graphite(NamedTuple):
+    """A real Carbon, read from its files."""
+
+    carbon: Carbon
+    prefix: str
+    level: Level = "every second"
+
+    @property
+    def settings(self) -> StoreSettings:
+        """What --store and --graphite-prefix say."""
+        return StoreSettings.parse(f"graphite:127.0.0.1:{self.carbon.port}", prefix=self.prefix, env={})
+
+    def open(self) -> Sink:
+        """Return a new sink of it."""
+        return open_sink(self.settings)
+
+    def holds(self, _: Sink, kept: Kept) -> bool:
+        """Read the files: Carbon's numbers are floats."""
+        found = self.carbon.content(f"{self.prefix}.")
+        in_ms = {key: {at * 1000: fields for at, fields in points.items()} for key, points in found.items()}
+        return in_ms == kept
+
+
+class Scraped(NamedTuple):
+    """The exposition, read with Prometheus' own client library."""
+
+    level: Level = "latest"
+
+    def open(self) -> Sink:
+        """Return a new sink of it."""
+        return open_sink(StoreSettings.parse("prometheus:0", env={}))
+
+    def holds(self, sink: Sink, kept: Kept) -> bool:
+        """Compare every sample; where each has to be is said by the names' own unit tests."""
+        return samples(scrape(sink)) == exposed(kept)
+
+
+Sample = tuple[str, frozenset[tuple[str, str]]]
+
+
+def scrape(sink: Sink) -> str:
+    """Return what /metrics says."""
+    assert isinstance(sink, PrometheusSink)
+    with urllib.request.urlopen(f"http://127.0.0.1:{sink.port}/metrics", timeout=10) as answer:
+        assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+        return str(answer.read().decode())
+
+
+def samples(text: str) -> dict[Sample, float]:
+    """Return the samples of an exposition, each of which may be there once, in a family of its own."""
+    found: dict[Sample, float] = {}
+    families: set[tuple[str, bool]] = set()
+    for family in text_string_to_metric_families(text):
+        name = (family.name, family.type == "counter")  # whose _total the library takes away
+        assert name not in families
+        families.add(name)
+        for sample in family.samples:
+            key = (sample.name, frozenset(sample.labels.items()))
+            assert key not in found, key
+            found[key] = sample.value
+    return found
+
+
+def exposed(kept: Kept) -> dict[Sample, float]:
+    """Return the samples that a store of the latest shows of these sums."""
+    found: dict[Sample, float] = {(names.SUMS, frozenset()): float(len(kept))}
+    for (name, pairs), points in kept.items():
+        tags = dict(pairs)
+        ((ts_ms, fields),) = points.items()
+        own = {"name": names.label_value(name), **names.labels(name, tags)}
+        for family, field in (
+            (names.LIVING_LIVES, "lives"),
+            (names.LIVING_INSTANCES, "instances"),
+            (names.RETIRED_LIVES, "retired"),
+        ):
+            found[family, frozenset(own.items())] = float(fields[field])
+        found[names.SUM_TIME, frozenset(own.items())] = ts_ms / 1000
+        for field, value in fields.items():
+            place = names.place(name, tags["metric_type"], field)
+            if place is not None:
+                labels = names.labels(name, tags) | ({"quantile": place.quantile} if place.quantile else {})
+                found[place.family + place.suffix, frozenset(labels.items())] = float(value)
+    return found
+
+
+def require(target: Target, sink: Sink, points: Sequence[Point]) -> None:
+    """Fail where the store does not come to hold just what its level promises: Carbon takes a second to write."""
+    kept = promised(target.level, points)
+    wait_until(lambda: target.holds(sink, kept), 30, f"{len(points)} points are there ({target.level})", poll=0.2)
+
+
+BAD: list[Point] = [
+    *(
+        point(Sum(app="orders", name="bad", type="gauge", sum=number, number=1, ts=NOW_MS))
+        for number in (math.nan, math.inf, -math.inf)
+    ),
+    *(point(Sum(app="orders", name="bad", type="counter", count=count, ts=NOW_MS)) for count in (2**63, -(2**63) - 1)),
+    point(Sum(app="orders", name="bad", type="counter", count=1, ts=2**63)),
+]
+"""Points that no store can take."""

@@ -1,0 +1,81 @@
+"""Lines for Carbon: one for every number, whatever the text is, and back."""
+
+from __future__ import annotations
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.hostile_text import HOSTILE
+from tallystream.aggregator.sinks._graphite_text import decode, encode_path, encode_value
+from tallystream.aggregator.sinks.base import Point
+from tallystream.aggregator.sinks.graphite import LONGEST_LINE, GraphiteSink, lines_of
+
+_texts = st.text(st.sampled_from(".;=~!^%/ a\n"), max_size=6) | st.sampled_from(HOSTILE) | st.text(max_size=8)
+_keys = _texts | st.sampled_from(["name", "tag_name", "app"])
+
+
+def test_a_line_is_path_tags_value_and_second() -> None:
+    """The field is the last element of the path, tags are in Graphite's order, a whole number has all its digits."""
+    point = Point(
+        "orders.processed",
+        {"topic": "a b", "app": "orders", "name": "n"},
+        {"count": 2**63 - 1, "mean": 0.1, "up": True, "life": "L1"},
+        1_700_000_000_999,
+    )
+    tags = ";app=orders;tag_name=n;topic=a%20b"
+    assert list(lines_of(point, "live.")) == [
+        f"live.orders.processed.count{tags} 9223372036854775807 1700000000\n",
+        f"live.orders.processed.mean{tags} 0.1 1700000000\n",
+        f"live.orders.processed.up{tags} 1 1700000000\n",
+    ]
+
+
+@given(_texts, _keys, _texts, _texts)
+def test_whatever_the_text_is_it_is_one_line_of_three_words(name: str, key: str, value: str, field: str) -> None:
+    """No text adds a line, a word or a tag, makes an empty element of the path, or begins a value with a tilde."""
+    (line,) = lines_of(Point(name, {key: value, "app": "a"}, {field: 1}, 5000))
+    path, number, second = line.removesuffix("\n").split(" ")
+    assert (number, second) == ("1", "5")
+    assert re.fullmatch(r"[!-~]+", path)
+    elements, *tags = path.split(";")
+    assert all(elements.split("."))
+    assert not elements.startswith("~")
+    assert len(tags) == len({key, "app"})
+    assert all(re.fullmatch(r"[^;!^=~]+=[^;~]+", tag) for tag in tags)
+
+
+@given(_texts)
+def test_what_is_stored_says_what_it_was(text: str) -> None:
+    """A name, a tag's key or value comes back as itself, so no two texts are stored as one."""
+    assert decode(encode_value(text)) == text
+    assert decode(encode_path(text)) == text
+
+
+def test_plain_names_stay_as_they_are() -> None:
+    """Dots between words, hyphens, underscores; in tags slashes and colons, too."""
+    assert encode_path("orders.in-flight_2") == "orders.in-flight_2"
+    assert encode_value("kafka:9092/topic.x") == "kafka:9092/topic.x"
+    assert [encode_path(text) for text in ("", ".", "a..b", ".a.")] == ["%", "%2E", "a.%2Eb", "%2Ea%2E"]
+
+
+def test_what_carbon_would_misread_is_refused() -> None:
+    """A line that would end the connection, a time before 1970 (-1 means now) or beyond Whisper's, a point of text."""
+    sink = GraphiteSink("127.0.0.1", 1)
+    told: list[str] = []
+    sink.refusals.listen = lambda _, reason: told.append(reason.partition("for good: ")[2])
+    sink.write(
+        [
+            Point("n", {"app": "x" * LONGEST_LINE}, {"count": 1}, 0),
+            Point("n", {}, {"count": 1}, -1),
+            Point("n", {}, {"count": 1}, 2**32 * 1000),
+            Point("n", {}, {"text": "x"}, 0),
+        ]
+    )
+    assert told == [
+        "its line is longer than 16000 bytes",
+        "['the time -1']",
+        "['the time 4294967296000']",
+        "it has no number",
+    ]

@@ -1,0 +1,94 @@
+"""Families of the exposition: valid and complete whatever the metrics are called."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.levels import VALUES, promised, samples, sum_point
+from tallystream.aggregator.health.exposition import render
+from tallystream.aggregator.sinks import prometheus_names as names
+from tallystream.aggregator.sinks.prometheus_text import Held, exposition
+
+# Few words, many of them endings of families, so that kinds and names meet often.
+_names = st.lists(
+    st.sampled_from(["x", "y", "total", "seconds", "sum", "count", "min", "value", "_", "tallystream.sums", "-"]),
+    min_size=1,
+    max_size=3,
+).flatmap(lambda words: st.sampled_from([".", "_", " "]).map(lambda between: between.join(words)))
+_tags = st.dictionaries(st.sampled_from(["a", "a.b", "name", "app", "quantile", ""]), st.sampled_from(["", "%", "1"]))
+
+
+def held(*sums: tuple[str, str, dict[str, str]]) -> list[Held]:
+    """Make one of each (name, type, tags); the value tells which."""
+    made = []
+    for n, (name, kind, tags) in enumerate(sums):
+        one = sum_point(kind, n, 1_700_000_000_000 + n, name, tags)
+        fields = {field: value for field, value in one.fields.items() if not isinstance(value, str)}
+        made.append(Held(name, one.tags, names.labels(name, one.tags), fields, one.ts_ms))
+    return made
+
+
+@given(st.lists(st.tuples(_names, st.sampled_from(sorted(VALUES)), _tags), max_size=6, unique_by=repr))
+def test_it_is_valid_and_nothing_is_lost(sums: list[tuple[str, str, dict[str, str]]]) -> None:
+    """Each family once and of one kind, each sample once and in its family; every field of every sum is one of them."""
+    made = held(*sums)
+    families, _ = exposition(made)
+    assert len({family.name for family in families}) == len(families)
+    owners: dict[str, str] = {}
+    for family in families:
+        ends = ("", "_sum", "_count") if family.kind == "summary" else ("",)
+        for end in ends:
+            assert owners.setdefault(family.name + end, family.name) == family.name
+        assert {sample.suffix for sample in family.samples} <= set(ends)
+    read = samples(render(families))
+    points = [sum_point(kind, n, 0, name, tags) for n, (name, kind, tags) in enumerate(sums)]
+    shown = sum(
+        names.place(one.measurement, one.tags["metric_type"], field) is not None
+        for one in points
+        for field in one.fields
+    )
+    assert len(read) == 1 + 4 * len(made) + shown
+    assert read[names.SUMS, frozenset()] == len(made)
+
+
+def test_a_gauge_gives_way_to_a_summary_and_is_told_of() -> None:
+    """Of a gauge and a histogram of one name the histogram has the family; the gauge has another one, and a label."""
+    families, notes = exposition(held(("x", "gauge", {}), ("x", "histogram", {}), ("x.sum", "gauge", {})))
+    text = render(families)
+    assert "# TYPE x summary\n" in text
+    assert "# TYPE x_value gauge\n" in text
+    assert 'x_value{name="x",app="orders",metric_type="gauge"} 0.5\n' in text
+    assert 'x_sum_value{name="x.sum",app="orders",metric_type="gauge"} 0.5\n' in text
+    assert notes["x"] == "x is the name of another kind of family: 'x' is called x_value, with the label name"
+    assert {"x", "x_sum"} <= set(notes)
+
+
+def test_two_names_of_one_family_are_told_of() -> None:
+    """They share it, and the label name tells them apart."""
+    families, notes = exposition(held(("a.b", "counter", {}), ("a_b", "counter", {})))
+    text = render(families)
+    assert 'a_b_total{app="orders",metric_type="counter"} 0\n' in text
+    assert 'a_b_total{name="a_b",app="orders",metric_type="counter"} 1\n' in text
+    assert notes == {"a_b_total": "a_b_total is the family of 'a.b' and 'a_b': the label name tells them apart"}
+
+
+def test_living_retired_and_time_of_every_sum() -> None:
+    """Each sum says who lives, who retired, and as of when it is; the name is a label."""
+    text = render(exposition(held(("orders.processed", "counter", {"topic": "x"}))).families)
+    labels = '{name="orders.processed",app="orders",metric_type="counter",topic="x"}'
+    assert f"tallystream_living_lives{labels} 2\n" in text
+    assert f"tallystream_living_instances{labels} 1\n" in text
+    assert f"tallystream_retired_lives{labels} 0\n" in text
+    assert f"tallystream_sum_time_seconds{labels} 1700000000.0\n" in text
+    assert text.startswith(
+        "# HELP tallystream_sums Sums that are shown.\n# TYPE tallystream_sums gauge\ntallystream_sums 1\n"
+    )
+    assert "# HELP orders_processed_total Count of orders.processed, over all instances of each app.\n" in text
+
+
+def test_what_the_contract_suite_promises_of_the_latest() -> None:
+    """The newest point by time, whatever came last; of two with the same time the later one."""
+    points = [sum_point("counter", n, ts) for n, ts in ((1, 5), (2, 9), (3, 7), (4, 9))]
+    ((_, kept),) = promised("latest", points).items()
+    assert {ts: fields["count"] for ts, fields in kept.items()} == {9: 4}
