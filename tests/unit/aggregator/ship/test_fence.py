@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallystream.aggregator.ship.fence import Fence
@@ -70,6 +70,7 @@ def test_shipping_all_again_from_the_start_ships_the_same_rows(tmp_path: Path) -
     assert [*again.admit(rows[:2]), *again.admit(rows[2:])] == first
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 4)), st.lists(st.integers(1, 4), min_size=1), st.data())
 def test_batches_and_crashes_change_nothing(
     tmp_path_factory: pytest.TempPathFactory, epochs: list[int], sizes: list[int], data: st.DataObject

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.hostile_text import HOSTILE
@@ -32,6 +32,7 @@ def test_a_line_is_path_tags_value_and_second() -> None:
     ]
 
 
+@settings(deadline=None)
 @given(_texts, _keys, _texts, _texts)
 def test_whatever_the_text_is_it_is_one_line_of_three_words(name: str, key: str, value: str, field: str) -> None:
     """No text adds a line, a word or a tag, makes an empty element of the path, or begins a value with a tilde."""
@@ -46,6 +47,7 @@ def test_whatever_the_text_is_it_is_one_line_of_three_words(name: str, key: str,
     assert all(re.fullmatch(r"[^;!^=~]+=[^;~]+", tag) for tag in tags)
 
 
+@settings(deadline=None)
 @given(_texts)
 def test_what_is_stored_says_what_it_was(text: str) -> None:
     """A name, a tag's key or value comes back as itself, so no two texts are stored as one."""

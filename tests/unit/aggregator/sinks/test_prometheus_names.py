@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallystream.aggregator.ship.points import FLOATS, INTEGERS, point
@@ -75,6 +75,7 @@ def test_every_field_of_every_type_has_its_own_place() -> None:
     assert exposed == {*INTEGERS, *FLOATS}
 
 
+@settings(deadline=None)
 @given(_texts)
 def test_a_family_is_in_the_alphabet(name: str) -> None:
     """Whatever the name is, without the colons that are for recording rules."""
@@ -108,6 +109,7 @@ def test_tags_that_are_ours_or_no_labels_are_called_otherwise() -> None:
     assert label_name("") == "U__"
 
 
+@settings(deadline=None)
 @given(_texts, _texts)
 def test_no_two_tags_meet(one: str, other: str) -> None:
     """Keys become different labels in the alphabet, not reserved ones; values different texts, never an empty one."""
@@ -123,6 +125,7 @@ _sums = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(_sums, _sums)
 def test_no_two_sums_meet(one: Sum, other: Sum) -> None:
     """Two sums have no sample in common, of whatever names, types and tags; with the name label not even names do."""
@@ -141,6 +144,7 @@ def _samples(row: Sum) -> set[tuple[str, str, frozenset[tuple[str, str]]]]:
     return {(p.family + p.suffix, p.quantile, frozenset(found.items())) for p in places if p is not None}
 
 
+@settings(deadline=None)
 @given(st.tuples(_names, st.sampled_from(TYPES)), st.tuples(_names, st.sampled_from(TYPES)))
 def test_two_plain_names_share_a_sample_only_under_one_name(one: tuple[str, str], other: tuple[str, str]) -> None:
     """Without the label a sample tells which name it is of, whatever the types are."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.levels import VALUES, promised, samples, sum_point
@@ -29,6 +29,7 @@ def held(*sums: tuple[str, str, dict[str, str]]) -> list[Held]:
     return made
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(_names, st.sampled_from(sorted(VALUES)), _tags), max_size=6, unique_by=repr))
 def test_it_is_valid_and_nothing_is_lost(sums: list[tuple[str, str, dict[str, str]]]) -> None:
     """Each family once and of one kind, each sample once and in its family; every field of every sum is one of them."""
