@@ -35,15 +35,20 @@ class Family(NamedTuple):
 
 def render(families: Iterable[Family]) -> str:
     """Return the text, a family after the other; one without samples is left out."""
-    return "".join(line + "\n" for family in families if family.samples for line in _lines(family))
+    shown = [family for family in families if family.samples]
+    written: dict[int, str] = {}  # by the labels' identity: one mapping may serve many samples
+    return "".join(line + "\n" for family in shown for line in _lines(family, written))
 
 
-def _lines(family: Family) -> Iterable[str]:
+def _lines(family: Family, written: dict[int, str]) -> Iterable[str]:
     yield f"# HELP {family.name} {_escaped(family.help)}"
     yield f"# TYPE {family.name} {family.kind}"
     for sample in family.samples:
-        labels = ",".join(f'{name}="{_quoted(value)}"' for name, value in sample.labels.items())
-        yield f"{family.name}{sample.suffix}{'{' + labels + '}' if labels else ''} {_number(sample.value)}"
+        labels = written.get(id(sample.labels))
+        if labels is None:
+            labels = ",".join(f'{name}="{_quoted(value)}"' for name, value in sample.labels.items())
+            labels = written[id(sample.labels)] = f"{{{labels}}}" if labels else ""
+        yield f"{family.name}{sample.suffix}{labels} {_number(sample.value)}"
 
 
 def _escaped(text: str) -> str:
