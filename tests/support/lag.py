@@ -11,7 +11,7 @@ from tallystream.dashboards.lag.model import GroupLag, partition_lag
 from tallystream.dashboards.lag.verdict import Rules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from tallystream.aggregator.sinks.base import Point
     from tallystream.dashboards.lag.state import GroupState
@@ -40,8 +40,8 @@ class Rounds:
         self.recorder = Recorder(rules)
         self.states: list[GroupState] = []
 
-    def points(self, round_: Round, ts_ms: int) -> list[Point]:
-        """Return the points of a round."""
+    def points(self, round_: Round, ts_ms: int, skew: Mapping[tuple[str, int], int] | None = None) -> list[Point]:
+        """Return the points of a round; `skew` is in ms by topic and partition."""
         self.live.observe(round_, ts_ms)
-        self.states = self.live.judge(round_, ts_ms)
+        self.states = self.live.judge(round_, ts_ms, skew=skew)
         return self.recorder.round(self.states, round_.places, ts_ms, problems=round_.problems)

@@ -30,6 +30,8 @@ COMMANDS = [
     "lag",
     "lag collect",
     "lag show",
+    "dashboards",
+    "dashboards generate",
 ]
 
 
@@ -55,7 +57,8 @@ def test_every_command_is_listed() -> None:
     """A command that is added is tested for its help here, too."""
     top = [one.name or one.callback.__name__ for one in cli.app.registered_commands if one.callback is not None]
     below = [f"lag {one.name}" for one in cli.lag_app.registered_commands]
-    assert sorted([*top, "lag", *below]) == sorted(COMMANDS)
+    below += [f"dashboards {one.name}" for one in cli.dashboards_app.registered_commands]
+    assert sorted([*top, "lag", "dashboards", *below]) == sorted(COMMANDS)
 
 
 def test_help_needs_no_spark_and_no_streamlit() -> None:
@@ -106,6 +109,9 @@ BAD = [
     ("up --data {tmp}/file/d --broker-port 0 --page-port 0", "--data: "),
     ("up --detach --data {tmp}/file/d --broker-port 0 --page-port 0", "--data: "),
     ("demo --events 3", "--events: 3 can't be used; "),
+    ("dashboards generate --out {tmp}/g --flavour sql", "--flavour: 'sql' can't be used; "),
+    ("dashboards generate --out {tmp}/g --contact pager", "--contact: 'pager' can't be used; "),
+    ("dashboards generate --out {tmp}/g --lag-seconds -1", "--lag-seconds: -1.0 can't be used; "),
 ]
 
 

@@ -35,14 +35,14 @@ def watched() -> Watched:
         groups = [group("a group", (5, 10 + number), (None, 3)), group("well", (4, 4), topic="other")]
         groups += [group("gone", (0, 9))] if number < 3 else []
         last = found(*groups)
-        rounds.points(last, T0 + number * 1000)
+        rounds.points(last, T0 + number * 1000, {("other", 0): -7500})
     return Watched(tuple(rounds.states), last.places, (), T0 + 4000)
 
 
 def test_the_exposition_has_the_exporters_names() -> None:
     """Lag and seconds by partition, sum and max by group; what is not known has no sample, what is gone neither."""
     seen = watched()
-    text = exposition(seen.states, seen.places)
+    text = exposition(seen.states, seen.places, seen.ts_ms)
     lines = text.splitlines()
     for line in (
         'kafka_consumergroup_group_lag{group="a group",topic="orders",partition="0"} 9',
@@ -55,6 +55,8 @@ def test_the_exposition_has_the_exporters_names() -> None:
         'kafka_partition_latest_offset{topic="orders",partition="0"} 14',
         'tallystream_group_verdict{group="well",verdict="OK"} 1',
         'tallystream_lag_seconds_bound{group="a group",topic="orders",partition="0"} 1',
+        'tallystream_lag_skew_seconds{group="well",topic="other",partition="0"} -7.5',
+        f"tallystream_lag_round_time_seconds {(T0 + 4000) / 1000}",
     ):
         assert line in lines
     assert "NaN" not in text

@@ -11,7 +11,7 @@ from typer.exceptions import TyperException
 
 from tallystream.compose import _logs
 from tallystream.compose import _options as o
-from tallystream.compose.commands import checking, grafana_push, looking, stores, system, table
+from tallystream.compose.commands import checking, grafana, grafana_push, looking, stores, system, table
 from tallystream.reporter.errors import ConfigError, TallystreamError
 
 app = typer.Typer(
@@ -29,7 +29,7 @@ lag_app = typer.Typer(
 )
 app.add_typer(lag_app, name="lag")
 dashboards_app = typer.Typer(
-    help="Grafana's dashboards and alert rules: `dashboards push` brings them into a server.",
+    help="Grafana's dashboards and alert rules: `generate` writes them as files, `push` brings them into a server.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -66,6 +66,7 @@ app.command()(checking.verify)
 app.command()(looking.page)
 lag_app.command("show")(looking.lag_show)
 lag_app.command("collect")(looking.lag_collect)
+dashboards_app.command("generate")(grafana.generate)
 dashboards_app.command()(grafana_push.push)
 app.command()(system.up)
 app.command()(system.down)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tallystream.dashboards.grafana.alerts import rule_groups
 from tallystream.dashboards.grafana.contact import contact_point
+from tallystream.dashboards.grafana.dashboards import dashboards
 from tallystream.dashboards.grafana.datasources import datasource
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ def resources(settings: Settings) -> Resources:
     return Resources(
         folder={"uid": settings.uid("folder"), "title": settings.folder_title},
         datasources=[datasource(settings)],
-        dashboards={},
-        rule_groups=[],
+        dashboards=dashboards(settings),
+        rule_groups=rule_groups(settings),
         contact_point=contact_point(settings),
     )

@@ -23,6 +23,7 @@ class Rule:
         severity: critical is for the one on call, warning can wait for the morning.
         for_s: seconds for which it has to be so.
         threshold: the field of `Thresholds` that is compared with; empty: 0.
+        reached: it fires when the threshold, a whole number, is reached, not only above it.
         labels: by which labels its alerts are told apart.
         summary: one line for the notification.
         reason: what it means.
@@ -36,6 +37,7 @@ class Rule:
     severity: Literal["critical", "warning"]
     for_s: int
     threshold: str = ""
+    reached: bool = False
     labels: tuple[str, ...] = ()
     summary: str
     reason: str
@@ -46,7 +48,8 @@ class Rule:
 
     def limit(self, thresholds: Thresholds) -> float:
         """Return the number above which it fires."""
-        return float(getattr(thresholds, self.threshold)) if self.threshold else 0.0
+        number = float(getattr(thresholds, self.threshold)) if self.threshold else 0.0
+        return number - 1 if self.reached else number
 
     def text(self, text: str, thresholds: Thresholds, *, value: str, label: str) -> str:
         """Return one of its texts: with the thresholds, and the templates of whoever sends the notification.
@@ -64,6 +67,7 @@ RULES = (
         severity="warning",
         for_s=120,
         threshold="missing_instances",
+        reached=True,
         labels=("app",),
         summary="{{app}}: {{value}} living instances fewer than at some time of the last hour",
         reason="An instance that is not heard from within three of its reporting intervals is not living any more. "
@@ -80,10 +84,10 @@ RULES = (
         for_s=60,
         labels=("app", "metric"),
         summary="{{metric}} of {{app}} has not grown for %(stopped_minutes)g minutes",
-        reason="The sum grew in each of the five periods of %(stopped_minutes)g minutes before, and not in the last "
-        "one: input has dried up, every instance stands still, or the sums do not come through.",
+        reason="The sum grew in five periods of %(stopped_minutes)g minutes on end, and then stopped: input has dried "
+        "up, every instance stands still, or the sums do not come through. Sums that grow now and then are left out.",
         action="If other sums of the app grow, look at its input; if none does, at its instances; if no sum of any "
-        "app grows, at the dashboard Pipeline.",
+        "app grows, at the dashboard Pipeline. If it is meant to stand still, the alert ends after 36 periods.",
         dashboard="metric",
         panel="Rate",
     ),
@@ -164,7 +168,7 @@ RULES = (
         severity="critical",
         for_s=30,
         threshold="aggregator_seconds",
-        summary="No aggregator has finished a batch for {{value}} s",
+        summary="No aggregator has finished a batch for more than %(aggregator_seconds)g s",
         reason="Nothing is summed. Records wait on the topic metrics, and nothing is lost for as long as its "
         "retention lasts (7 days unless you chose otherwise).",
         action="Start tallystream aggregate with the same checkpoint. If it refuses, its last line says why, and "
@@ -179,7 +183,7 @@ RULES = (
         severity="warning",
         for_s=30,
         threshold="collector_seconds",
-        summary="The lag collector has not looked for {{value}} s",
+        summary="The lag collector has not looked for more than %(collector_seconds)g s",
         reason="While nobody looks at the lag, no alert about lag can fire, and the store has a gap.",
         action="Start tallystream lag collect. If it runs, ask its /readyz: the broker or the store is away.",
         dashboard="lag",

@@ -21,7 +21,7 @@ class Thresholds:
     """When the alert rules fire; each is an option of the command, `--lag-seconds` and so on.
 
     Args:
-        missing_instances: more living instances than this are missing, of the most in the last hour.
+        missing_instances: so many living instances fewer than the most in the last hour; at least 1.
         stopped_minutes: a sum that grew all the time has not grown for so long; at least 1.
         lag_seconds: the oldest unconsumed record of a group is older than this.
         sink_seconds: the oldest sum that the shipper has not written is older than this.
@@ -35,7 +35,7 @@ class Thresholds:
         ConfigError: a number is out of its bounds.
     """
 
-    missing_instances: int = 0
+    missing_instances: int = 1
     stopped_minutes: int = 10
     lag_seconds: float = 300.0
     sink_seconds: float = 120.0
@@ -46,7 +46,7 @@ class Thresholds:
     skew_seconds: float = 5.0
 
     def __post_init__(self) -> None:
-        least = {"stopped_minutes": 1, "aggregator_seconds": 30, "collector_seconds": 90}
+        least = {"missing_instances": 1, "stopped_minutes": 1, "aggregator_seconds": 30, "collector_seconds": 90}
         for one in fields(self):
             value, bound = getattr(self, one.name), least.get(one.name, 0)
             if not bound <= value < 2**31:

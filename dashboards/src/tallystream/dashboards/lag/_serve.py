@@ -67,7 +67,7 @@ class Served:
         reason = self._silence()
         if reason is not None or self._found is None:
             return Answer(503, "text/plain; charset=utf-8", f"{reason}\n")
-        return Answer(200, CONTENT_TYPE, exposition(self._found.states, self._found.places))
+        return Answer(200, CONTENT_TYPE, exposition(self._found.states, self._found.places, self._found.ts_ms))
 
     def alive(self) -> Answer:
         """Say whether rounds go on."""

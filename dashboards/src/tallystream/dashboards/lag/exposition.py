@@ -20,21 +20,24 @@ if TYPE_CHECKING:
 _GROUP = "kafka_consumergroup_group"
 
 
-def exposition(states: Iterable[GroupState], places: Mapping[tuple[str, int], tuple[int, int]]) -> str:
+def exposition(states: Iterable[GroupState], places: Mapping[tuple[str, int], tuple[int, int]], ts_ms: int) -> str:
     """Return the text of `/metrics`: every group that is on the broker, every partition of it, every partition's ends.
 
-    Groups that are gone have no samples: what is scraped is of now.
+    Groups that are gone have no samples: what is scraped is of now. `ts_ms` is when the collector looked, epoch ms.
     """
     groups = [state for state in states if not state.gone]
-    return render([*_partitions(groups), *_groups(groups), *_ends(places)])
+    looked = Family("tallystream_lag_round_time_seconds", "gauge", "When the collector looked, epoch seconds.", [])
+    looked.samples.append(Sample(ts_ms / 1000, {}))
+    return render([*_partitions(groups), *_groups(groups), *_ends(places), looked])
 
 
 def _partitions(groups: Sequence[GroupState]) -> list[Family]:
-    lag, seconds, offset, bound = (
+    lag, seconds, offset, bound, skew = (
         Family(f"{_GROUP}_lag", "gauge", "Records after the committed offset.", []),
         Family(f"{_GROUP}_lag_seconds", "gauge", "Age of the oldest unconsumed record, seconds; or a lower bound.", []),
         Family(f"{_GROUP}_offset", "gauge", "The next offset that the group will read.", []),
         Family("tallystream_lag_seconds_bound", "gauge", "1 where the age of the partition is a lower bound.", []),
+        Family("tallystream_lag_skew_seconds", "gauge", "Seconds that timestamps are ahead of their arrival.", []),
     )
     for group in groups:
         for one in group.partitions:
@@ -46,7 +49,9 @@ def _partitions(groups: Sequence[GroupState]) -> list[Family]:
                 offset.samples.append(Sample(one.committed, labels))
             if isinstance(one.seconds, AtLeast):
                 bound.samples.append(Sample(1, labels))
-    return [lag, seconds, offset, bound]
+            if one.skew_ms is not None:
+                skew.samples.append(Sample(one.skew_ms / 1000, labels))
+    return [lag, seconds, offset, bound, skew]
 
 
 def _groups(groups: Sequence[GroupState]) -> list[Family]:

@@ -1,0 +1,164 @@
+"""Every query of the dashboards and alert rules for InfluxDB, asked of a real one with what the product writes."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from support.grafana import CHOSEN, METRIC_OF, put_in
+from support.grafana_stores import flux, influxql, map_bucket
+from support.grafana_system import MINUTES, STEP_MS, STEPS, System
+from support.stores import influx_bucket, write
+from tallystream.dashboards.grafana import Settings, Thresholds, resources
+from tallystream.dashboards.grafana.alerts_flux import queries
+from tallystream.dashboards.grafana.rules import RULES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from support.influx import Influx
+    from tallystream.aggregator.sinks.stores import StoreSettings
+
+pytestmark = pytest.mark.integration
+
+ASK = {"flux": flux, "influxql": influxql}
+LIMITS = Thresholds(stopped_minutes=MINUTES)
+
+
+class Filled:
+    """A bucket with a system's points, the last of which are of `end_ms`."""
+
+    def __init__(self, store: StoreSettings, end_ms: int) -> None:
+        self.store, self.end_ms = store, end_ms
+
+    def ask(self, flavour: str, text: str, panel: str = "") -> list[dict[str, Any]]:
+        """Return the answer, the variables being what a person has chosen."""
+        chosen = CHOSEN | {"bucket": self.store.bucket, "metric": METRIC_OF.get(panel, "records.processed")}
+        start_ms = self.end_ms - STEPS * STEP_MS // 2
+        return ASK[flavour](self.store, put_in(text, flavour, chosen, start_ms=start_ms, end_ms=self.end_ms + 1))
+
+
+def fill(influxdb: Influx, folder: Path, trouble: str = "") -> Iterator[Filled]:
+    with influx_bucket(influxdb, f"grafana-{uuid.uuid4().hex[:8]}") as store:
+        end_ms = int(time.time() * 1000)
+        assert write(store, System(end_ms, folder, trouble).points) == 0
+        yield Filled(store, end_ms)
+
+
+@pytest.fixture(scope="module")
+def healthy(influxdb: Influx, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
+    """A system in which all is well."""
+    for filled in fill(influxdb, tmp_path_factory.mktemp("system")):
+        map_bucket(filled.store)
+        yield filled
+
+
+def panels(flavour: Any) -> list[Any]:
+    """Return every panel of every dashboard, named."""
+    made = resources(Settings(flavour=flavour)).dashboards
+    return [
+        pytest.param(flavour, one, id=f"{flavour}-{model['title']}-{one['title']}".replace(" ", "_"))
+        for model in made.values()
+        for one in model["panels"]
+        if one["type"] != "row"
+    ]
+
+
+@pytest.mark.parametrize(("flavour", "panel"), [*panels("flux"), *panels("influxql")])
+def test_every_panel_shows_something(healthy: Filled, flavour: str, panel: dict[str, Any]) -> None:
+    """Each query of each panel has an answer with values in it, and the columns by which its lines are called."""
+    for target in panel["targets"]:
+        rows = healthy.ask(flavour, target["query"], panel["title"])
+        assert rows, target["query"]
+        values = [
+            value
+            for row in rows
+            for name, value in row.items()
+            if not name.startswith("_st")
+            and name not in {"time", "_time", "name", "result", "table"}
+            and value is not None
+        ]
+        assert values, (rows[:3], target["query"])
+
+
+@pytest.mark.parametrize("flavour", ["flux", "influxql"])
+def test_every_variable_has_values(healthy: Filled, flavour: Any) -> None:
+    """What can be chosen at the top of a dashboard is found in the store, and what must be there is among it."""
+    wanted = {
+        "bucket": healthy.store.bucket,
+        "app": "orders",
+        "metric": "records.processed",
+        "instance": "orders-1",
+        "group": "billing",
+        "topic": "orders",
+    }
+    for model in resources(Settings(flavour=flavour)).dashboards.values():
+        for variable in model["templating"]["list"]:
+            if variable["type"] == "query":
+                rows = healthy.ask(flavour, variable["query"]["query"])
+                found = {str(value) for row in rows for value in row.values()}
+                metric = f"instance:{wanted['metric']}" if model["title"].endswith("Instances") else wanted["metric"]
+                assert (metric if variable["name"] == "metric" else wanted[variable["name"]]) in found, (
+                    variable,
+                    found,
+                )
+
+
+@pytest.mark.parametrize("flavour", ["flux", "influxql"])
+def test_restarts_are_marked(healthy: Filled, flavour: Any) -> None:
+    """The annotation's query finds the restart, with its text."""
+    made = resources(Settings(flavour=flavour)).dashboards["tallystream-metric"]
+    (one,) = made["annotations"]["list"]
+    assert {row["text"] for row in healthy.ask(flavour, one["target"]["query"])} == {"restart: orders-2"}
+
+
+def test_sums_and_rates_are_exact(healthy: Filled) -> None:
+    """The line of a sum ends at the sum, the line of a rate is what was counted by the seconds that it took."""
+    made = {one["title"]: one for one in resources(Settings()).dashboards["tallystream-metric"]["panels"]}
+    (query,) = made["Sum"]["targets"]
+    sums = [row["_value"] for row in healthy.ask("flux", query["query"])]
+    assert sums[-1] == STEPS * 60  # two instances, 30 records a step each
+    assert sums == sorted(sums)
+    (query,) = made["Rate"]["targets"]
+    rates = {round(row["_value"], 2) for row in healthy.ask("flux", query["query"])[2:-2]}
+    assert rates == {60 / (STEP_MS / 1000)}
+    (query,) = made["Processed twice"]["targets"]
+    assert {row["_value"] for row in healthy.ask("flux", query["query"])} == {0}
+
+
+def measured(filled: Filled) -> dict[str, list[dict[str, Any]]]:
+    """Return what each rule measures now."""
+    asked = queries(Settings(bucket=filled.store.bucket, thresholds=LIMITS))
+    return {slug: flux(filled.store, text) for slug, text in asked.items()}
+
+
+def test_no_rule_fires_while_all_is_well(healthy: Filled) -> None:
+    """Every rule measures something (each thing it watches), and nothing of it is above its limit."""
+    found = measured(healthy)
+    for rule in RULES:
+        rows = found[rule.slug]
+        assert [row for row in rows if row["_value"] > rule.limit(LIMITS)] == [], rule.slug
+        assert all(isinstance(row["_value"], float) for row in rows)
+        assert all(set(rule.labels) <= row.keys() for row in rows)
+        assert rows or rule.slug == "lag-verdict"  # there, only what is bad is a row
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.slug)
+def test_a_rule_fires_on_its_trouble(influxdb: Influx, tmp_path: Path, rule: Any) -> None:
+    """Data that is made to trigger the rule is above its limit, with the labels that say where."""
+    for filled in fill(influxdb, tmp_path, rule.slug):
+        rows = [row for row in measured(filled)[rule.slug] if row["_value"] > rule.limit(LIMITS)]
+        assert rows
+        labels = {name: row[name] for row in rows[:1] for name in rule.labels}
+        assert labels == {
+            "instance-silent": {"app": "orders"},
+            "sum-stopped": {"app": "orders", "metric": "records.processed"},
+            "lag-verdict": {"group": "billing", "verdict": "STOP"},
+            "lag-seconds": {"group": "billing"},
+            "processed-twice": {"app": "orders", "metric": "records.processed"},
+            "clock-skew": {"group": "billing"},
+        }.get(rule.slug, {})

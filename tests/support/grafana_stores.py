@@ -1,0 +1,132 @@
+"""Asking the stores as Grafana asks them: Flux, InfluxQL on the compatible /query, and Prometheus' HTTP API."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import urllib.parse
+import urllib.request
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from support.wait import wait_until
+from tallystream.compose.servers._process import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tallystream.aggregator.sinks.stores import StoreSettings
+
+Row = dict[str, Any]
+
+
+def flux(store: StoreSettings, text: str) -> list[Row]:
+    """Return the rows of all tables of a Flux answer."""
+    from influxdb_client import InfluxDBClient
+
+    with InfluxDBClient(url=store.where, token=store.token, org=store.org) as client:
+        tables = client.query_api().query(text)
+    return [dict(record.values) for table in tables for record in table.records]
+
+
+def influxql(store: StoreSettings, text: str) -> list[Row]:
+    """Return the rows of all series of an InfluxQL answer, each with its series' tags."""
+    form = urllib.parse.urlencode({"db": store.bucket, "q": text, "epoch": "ms"}).encode()
+    asked = urllib.request.Request(f"{store.where}/query", form, {"Authorization": f"Token {store.token}"})
+    with urllib.request.urlopen(asked, timeout=30) as answer:
+        (result,) = json.load(answer)["results"]
+    assert "error" not in result, (result, text)
+    return [
+        {"name": series.get("name"), **series.get("tags", {}), **dict(zip(series["columns"], values, strict=True))}
+        for series in result.get("series", [])
+        for values in series["values"]
+    ]
+
+
+def map_bucket(store: StoreSettings) -> None:
+    """Map the bucket to a database of its name, as InfluxQL needs it."""
+    from influxdb_client import DBRPsService, InfluxDBClient
+    from influxdb_client.domain.dbrp_create import DBRPCreate
+
+    with InfluxDBClient(url=store.where, token=store.token, org=store.org) as client:
+        bucket = client.buckets_api().find_bucket_by_name(store.bucket)
+        made = DBRPCreate(
+            org=store.org, bucket_id=bucket.id, database=store.bucket, retention_policy="rp", default=True
+        )
+        DBRPsService(client.api_client).post_dbrp(made)
+
+
+@contextmanager
+def prometheus(folder: Path, scrapes: list[tuple[int, str]]) -> Iterator[str]:
+    """Run a real Prometheus whose past are these scrapes (epoch ms, text) until the block ends; yields its URL."""
+    (folder / "past.txt").write_text(open_metrics(scrapes), encoding="utf-8")
+    made = [
+        "promtool",
+        "tsdb",
+        "create-blocks-from",
+        "openmetrics",
+        "-q",
+        str(folder / "past.txt"),
+        str(folder / "data"),
+    ]
+    done = subprocess.run(made, check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    (folder / "prometheus.yml").write_text("{}", encoding="utf-8")
+    url = f"http://127.0.0.1:{free_port()}"
+    with (folder / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                "prometheus",
+                f"--config.file={folder / 'prometheus.yml'}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                f"--web.listen-address={url.removeprefix('http://')}",
+                "--storage.tsdb.retention.time=10y",
+            ],
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        wait_until(lambda: _ready(process, url, folder), 60, "Prometheus is ready")
+        yield url
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def open_metrics(scrapes: list[tuple[int, str]]) -> str:
+    """Return scrapes as OpenMetrics with times, series by series: what promtool takes as the past."""
+    lines: dict[str, list[str]] = {}
+    for ts_ms, text in scrapes:
+        for line in text.splitlines():
+            if not line.startswith("#"):
+                name = line.partition("{")[0].partition(" ")[0]
+                lines.setdefault(name, []).append(f"{line} {ts_ms / 1000}")
+    return "\n".join([*(line for found in lines.values() for line in found), "# EOF", ""])
+
+
+def promql(url: str, text: str, *, at_ms: int) -> list[Row]:
+    """Return the samples of an instant answer: labels, and `value`."""
+    form = urllib.parse.urlencode({"query": text, "time": at_ms / 1000}).encode()
+    with urllib.request.urlopen(f"{url}/api/v1/query", form, timeout=30) as answer:
+        found = json.load(answer)["data"]["result"]
+    return [{**one["metric"], "value": float(one["value"][1])} for one in found]
+
+
+def promql_range(url: str, text: str, *, start_ms: int, end_ms: int, step_s: int = 15) -> list[Row]:
+    """Return the series of an answer over time: labels, and `values`."""
+    asked = {"query": text, "start": start_ms / 1000, "end": end_ms / 1000, "step": step_s}
+    with urllib.request.urlopen(
+        f"{url}/api/v1/query_range", urllib.parse.urlencode(asked).encode(), timeout=30
+    ) as answer:
+        found = json.load(answer)["data"]["result"]
+    return [{**one["metric"], "values": [float(value) for _, value in one["values"]]} for one in found]
+
+
+def _ready(process: subprocess.Popen[bytes], url: str, folder: Path) -> bool:
+    assert process.poll() is None, (folder / "prometheus.log").read_text()
+    try:
+        with urllib.request.urlopen(f"{url}/-/ready", timeout=1):
+            return True
+    except OSError:
+        return False

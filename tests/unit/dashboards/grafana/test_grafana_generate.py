@@ -1,0 +1,107 @@
+"""The files: those in the repository are what the code generates, and Grafana reads in them what was meant."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from tallystream.compose import cli
+from tallystream.dashboards.grafana import Settings, resources
+from tallystream.dashboards.grafana.generate import files
+from tallystream.dashboards.grafana.settings import FLAVOURS, Flavour
+
+GENERATED = Path(__file__).parents[4] / "dashboards" / "generated"
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_the_committed_files_are_what_the_command_writes(flavour: Flavour, tmp_path: Path) -> None:
+    """`tallystream dashboards generate --flavour F --out dashboards/generated/F` changes nothing there."""
+    done = CliRunner().invoke(
+        cli.app, ["dashboards", "generate", "--flavour", flavour, "--out", str(tmp_path)], catch_exceptions=False
+    )
+    assert done.exit_code == 0
+    written = {str(path.relative_to(tmp_path)): path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
+    folder = GENERATED / flavour
+    kept = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    assert written == kept
+    assert set(done.stdout.split()) == {str(tmp_path / name) for name in kept}
+
+
+def as_grafana_reads(value: Any, env: dict[str, str]) -> Any:
+    """Return what Grafana makes of a provisioned value: $NAME and ${NAME} from the environment, $$ a dollar."""
+    if isinstance(value, dict):
+        return {name: as_grafana_reads(one, env) for name, one in value.items()}
+    if isinstance(value, list):
+        return [as_grafana_reads(one, env) for one in value]
+    if not isinstance(value, str):
+        return value
+    return re.sub(r"\$(\$|\w+|{\w+})", lambda m: "$" if m[1] == "$" else env.get(m[1].strip("{}"), ""), value)
+
+
+ENV = {"INFLUXDB_TOKEN": "the-token", "TALLYSTREAM_ALERT_URL": "https://hook"}
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_provisioning_says_what_the_api_is_told(flavour: Flavour) -> None:
+    """Data source, folder, contact point and rules, read as Grafana reads them, are those of `resources`."""
+    settings = Settings(flavour=flavour, folder_title="Cash$Flow")
+    texts, made = files(settings, dashboards_path="/boards"), resources(settings)
+    (source,) = as_grafana_reads(yaml.safe_load(texts["provisioning/datasources/tallystream.yaml"]), ENV)["datasources"]
+    plain = json.loads(json.dumps(made.datasources[0]).replace("$INFLUXDB_TOKEN", "the-token"))
+    assert source == plain | {"orgId": 1, "editable": False}
+    (provider,) = as_grafana_reads(yaml.safe_load(texts["provisioning/dashboards/tallystream.yaml"]), ENV)["providers"]
+    assert (provider["folder"], provider["folderUid"]) == ("Cash$Flow", "tallystream-folder")
+    assert provider["options"] == {"path": "/boards"}
+    if flavour == "influxql":
+        assert "provisioning/alerting/tallystream.yaml" not in texts
+        return
+    alerting = yaml.safe_load(texts["provisioning/alerting/tallystream.yaml"])
+    (contact,) = as_grafana_reads(alerting["contactPoints"], ENV)
+    assert contact["name"] == "Cash$Flow"
+    assert contact["receivers"][0]["settings"] == {"url": "https://hook"}
+    (group,) = alerting["groups"]
+    assert as_grafana_reads(group["folder"], ENV) == "Cash$Flow"
+    for read, meant in zip(group["rules"], made.rule_groups[0]["rules"], strict=True):
+        notes = dict(meant["annotations"])
+        assert read["dashboardUid"] == notes.pop("__dashboardUid__")
+        assert str(read["panelId"]) == notes.pop("__panelId__")
+        # Grafana takes these two as they are.
+        assert read["annotations"] == notes
+        assert read["data"] == meant["data"]
+        assert as_grafana_reads(read["notification_settings"], ENV) == meant["notification_settings"]
+        for name in ("uid", "title", "condition", "for", "noDataState", "execErrState", "labels"):
+            assert read[name] == meant[name]
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_no_file_has_a_secret_or_an_address_of_a_machine(flavour: Flavour) -> None:
+    """What is committed names nothing but localhost and references to the environment."""
+    for text in files(Settings(flavour=flavour)).values():
+        assert set(re.findall(r"https?://[^\s\"/]+", text)) <= {"http://localhost:8086", "http://localhost:9090"}
+        assert "token:" not in text.replace("token: $INFLUXDB_TOKEN", "")
+
+
+def test_thresholds_reach_both_kinds_of_rules(tmp_path: Path) -> None:
+    """An option of the command is the number that both rules compare with, and that their texts name."""
+    options = ["--lag-seconds", "77", "--flavour", "prometheus", "--out", str(tmp_path)]
+    assert CliRunner().invoke(cli.app, ["dashboards", "generate", *options]).exit_code == 0
+    (rules,) = yaml.safe_load((tmp_path / "rules/tallystream.rules.yaml").read_text())["groups"]
+    (rule,) = [one for one in rules["rules"] if one["alert"] == "TallystreamLagTooOld"]
+    assert rule["expr"].endswith(" > 77")
+    assert "more than 77 s behind" in rule["annotations"]["description"]
+    (group,) = yaml.safe_load((tmp_path / "provisioning/alerting/tallystream.yaml").read_text())["groups"]
+    (one,) = [one for one in group["rules"] if one["uid"] == "tallystream-lag-seconds"]
+    assert one["data"][2]["model"]["conditions"][0]["evaluator"] == {"type": "gt", "params": [77.0]}
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    """The error names the option; nothing else is said."""
+    (tmp_path / "file").touch()
+    done = CliRunner().invoke(cli.app, ["dashboards", "generate", "--out", str(tmp_path / "file" / "x")])
+    assert str(done.exception).startswith(f"--out: {tmp_path / 'file' / 'x'} can't be written")
