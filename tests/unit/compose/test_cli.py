@@ -32,6 +32,7 @@ COMMANDS = [
     "lag show",
     "dashboards",
     "dashboards generate",
+    "dashboards push",
 ]
 
 

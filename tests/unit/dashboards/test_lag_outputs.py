@@ -67,7 +67,7 @@ def test_the_exposition_has_the_exporters_names() -> None:
 def test_the_page_has_every_figure() -> None:
     """docs/lag.md names each family with its help and its labels, and no other."""
     seen = watched()
-    text = exposition(seen.states, seen.places)
+    text = exposition(seen.states, seen.places, seen.ts_ms)
     served = dict(re.findall(r"^# HELP (\w+) (.+)$", text, re.MULTILINE))
     rows = re.findall(r"^\| `((?:kafka|tallystream)_\w+)` \| (.+?) \| (.+?) \|$", PAGE.read_text(), re.MULTILINE)
     assert {name: meaning for name, _, meaning in rows} == served
