@@ -207,6 +207,26 @@ def test_the_only_row_of_a_key_counts_wherever_it_stands() -> None:
     assert restore(found).states[0].lives.keys() == {"app-1"}
 
 
+def test_a_metric_that_changed_its_part_counts_in_the_newer_one() -> None:
+    """After a tombstone it may; also where the older part's row still has it, as its batch was cut off before that."""
+    topic, found = Topic(), Standing()
+
+    def written(key_ends: bytes = b"") -> None:
+        for row in topic.changes.rows:
+            if row.key.endswith(key_ends):
+                found.take(row.key, row.value(epoch=1, batch=topic.offset))
+
+    topic.snapshot(gauge(1), part=0)
+    written()
+    topic.snapshot(counter(5), part=1)
+    written()
+    topic.append(b"app-1", None)
+    topic.snapshot(counter(7), seq=2, part=0)
+    written(b",0]")
+    ((life,),) = restore(found).states[0].lives.values()
+    assert [(row.part, row.values) for row in life.rows.values()] == [(0, (7,))]
+
+
 def test_records_that_were_deleted_before_the_rebuild_are_counted() -> None:
     """The topic must still have the record after the last one that the shard includes."""
     state = State(offsets={"metrics:0": 41})

@@ -159,7 +159,9 @@ class _Building:
 
     def life(self, parts: list[LifeRow], fold: int) -> None:
         """Add a life; `fold` is the one in which it retired, 0 for none."""
-        newest = max(parts, key=lambda row: row.offset)
+        # A metric that changed its part may be in two of them, where a batch was cut off: in the newer one it counts.
+        parts = sorted(parts, key=lambda row: row.offset)
+        newest = parts[-1]
         life = Life(
             newest.instance,
             newest.app,
