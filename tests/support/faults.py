@@ -176,7 +176,7 @@ def truncated(broker: KafkaBroker, topics: Topics, folder: Path, chosen: Callabl
         else:
             refused += 1
             assert done.returncode in (1, 2)
-            assert "tallystream rebuild" in last_line(done.stderr)  # a sentence with the remedy
+            assert "tallystream rebuild" in last_line(done.stderr), done.stderr  # a sentence with the remedy
         assert_never_wrong(broker, topics)
         print(f"{path} cut in half: {'exact' if done.returncode == 0 else last_line(done.stderr)}")  # noqa: T201
     print(f"refused: {refused}, exact: {exact}")  # noqa: T201

@@ -45,6 +45,7 @@ def test_lost_records_are_named_with_their_remedy() -> None:
         "[CANNOT_LOAD_STATE_STORE.X] An error.",
         "Unexpected end-of-input in field name",
         "Checksum error: file:/c/commits/1",
+        "Checksum file not a length multiple of checksum size in file:/c/offsets/5 at 0 checksumpos: 8 sumLenread: 2",
     ],
 )
 def test_a_checkpoint_that_can_not_be_read_is_named_with_its_remedy(said: str) -> None:
@@ -52,6 +53,13 @@ def test_a_checkpoint_that_can_not_be_read_is_named_with_its_remedy(said: str) -
     text = sentence(said, "", CHECKPOINT)
     assert text.startswith(f"the checkpoint {CHECKPOINT} can't be read ({said}); ")
     assert "tallystream rebuild" in text
+
+
+def test_what_fails_while_a_log_of_the_checkpoint_is_read_is_of_the_checkpoint() -> None:
+    """Also in words that nobody has seen before."""
+    trace = "at org.apache.spark.sql.execution.streaming.checkpointing.HDFSMetadataLog.get(HDFSMetadataLog.scala:150)"
+    assert "tallystream rebuild" in sentence("Invalid chunk", trace, CHECKPOINT)
+    assert sentence("Invalid chunk", "", CHECKPOINT) == "Invalid chunk"
 
 
 def test_a_checkpoint_that_is_not_there_yet_has_a_disk_too(tmp_path: Path) -> None:

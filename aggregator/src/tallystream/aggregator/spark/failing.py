@@ -24,9 +24,12 @@ FULL = "No space left on device"
 
 UNREADABLE = re.compile(
     "CANNOT_LOAD_STATE_STORE|Unexpected end-of-input|Unrecognized token|Incomplete log|Malformed|StateVersionError"
-    "|Checksum error"
+    "|Checksum (error|file)"
 )
 """What Spark, or the table, says of a file of the checkpoint that it can't read, without naming the file."""
+
+READING = "HDFSMetadataLog.get("
+"""Whatever Spark says, in this call it was reading one of the checkpoint's logs."""
 
 REMEDY = "if a file of it is damaged, move it away: tallystream rebuild makes the aggregator's again"
 
@@ -58,7 +61,7 @@ def sentence(said: str, trace: str, checkpoint: Path, free: Callable[[str], int]
     if lost:
         return f"records that were not read are gone: {lost[1]} To go on without them: --on-data-loss continue."
     text = " ".join(text.split())[:LONGEST]
-    if UNREADABLE.search(text):
+    if UNREADABLE.search(text) or READING in trace:
         return f"the checkpoint {checkpoint} can't be read ({text}); {REMEDY}."
     return text
 
