@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.grafana import CHOSEN, METRIC_OF, put_in
-from support.grafana_stores import flux, influxql, map_bucket
+from support.grafana_stores import flux, influxql
 from support.grafana_system import MINUTES, STEP_MS, STEPS, System
 from support.stores import influx_bucket, write
+from tallystream.aggregator.ship.rows import PREFIX
 from tallystream.dashboards.grafana import Settings, Thresholds, resources
 from tallystream.dashboards.grafana.alerts_flux import queries
 from tallystream.dashboards.grafana.rules import RULES
@@ -45,16 +46,16 @@ class Filled:
 def fill(influxdb: Influx, folder: Path, trouble: str = "") -> Iterator[Filled]:
     with influx_bucket(influxdb, f"grafana-{uuid.uuid4().hex[:8]}") as store:
         end_ms = int(time.time() * 1000)
-        assert write(store, System(end_ms, folder, trouble).points) == 0
+        points = System(end_ms, folder, trouble).points
+        # What single instances say must not mislead a rule: it is there while all is well, and costs time otherwise.
+        assert write(store, [one for one in points if not trouble or not one.measurement.startswith(PREFIX)]) == 0
         yield Filled(store, end_ms)
 
 
 @pytest.fixture(scope="module")
 def healthy(influxdb: Influx, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
     """A system in which all is well."""
-    for filled in fill(influxdb, tmp_path_factory.mktemp("system")):
-        map_bucket(filled.store)
-        yield filled
+    yield from fill(influxdb, tmp_path_factory.mktemp("system"))
 
 
 def panels(flavour: Any) -> list[Any]:

@@ -31,7 +31,10 @@ def flux(store: StoreSettings, text: str) -> list[Row]:
 
 
 def influxql(store: StoreSettings, text: str) -> list[Row]:
-    """Return the rows of all series of an InfluxQL answer, each with its series' tags."""
+    """Return the rows of all series of an InfluxQL answer, each with its series' tags.
+
+    InfluxDB maps each bucket to a database of its name, unless there is another mapping of that database.
+    """
     form = urllib.parse.urlencode({"db": store.bucket, "q": text, "epoch": "ms"}).encode()
     asked = urllib.request.Request(f"{store.where}/query", form, {"Authorization": f"Token {store.token}"})
     with urllib.request.urlopen(asked, timeout=30) as answer:
@@ -42,19 +45,6 @@ def influxql(store: StoreSettings, text: str) -> list[Row]:
         for series in result.get("series", [])
         for values in series["values"]
     ]
-
-
-def map_bucket(store: StoreSettings) -> None:
-    """Map the bucket to a database of its name, as InfluxQL needs it."""
-    from influxdb_client import DBRPsService, InfluxDBClient
-    from influxdb_client.domain.dbrp_create import DBRPCreate
-
-    with InfluxDBClient(url=store.where, token=store.token, org=store.org) as client:
-        bucket = client.buckets_api().find_bucket_by_name(store.bucket)
-        made = DBRPCreate(
-            org=store.org, bucket_id=bucket.id, database=store.bucket, retention_policy="rp", default=True
-        )
-        DBRPsService(client.api_client).post_dbrp(made)
 
 
 @contextmanager
@@ -130,3 +120,11 @@ def _ready(process: subprocess.Popen[bytes], url: str, folder: Path) -> bool:
             return True
     except OSError:
         return False
+
+
+def label_values(url: str, text: str, *, at_ms: int) -> set[str]:
+    """Return the values of Grafana's `label_values(selector, label)`, over the hour before."""
+    selector, _, label = text.removeprefix("label_values(").removesuffix(")").rpartition(", ")
+    asked = urllib.parse.urlencode({"match[]": selector, "start": at_ms / 1000 - 3600, "end": at_ms / 1000})
+    with urllib.request.urlopen(f"{url}/api/v1/label/{label}/values?{asked}", timeout=30) as answer:
+        return set(json.load(answer)["data"])

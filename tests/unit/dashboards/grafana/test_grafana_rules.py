@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tallystream.dashboards.grafana.rules import RULES, Rule
+from tallystream.dashboards.grafana.rules import RULES
 from tallystream.dashboards.grafana.settings import Thresholds
+
+if TYPE_CHECKING:
+    from tallystream.dashboards.grafana.rule import Rule
 
 
 def test_slugs_are_anchors_and_unique() -> None:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 from tallystream.dashboards.grafana import alerts_flux, alerts_prometheus
 from tallystream.dashboards.grafana.dashboards import BY_NAME
 from tallystream.dashboards.grafana.datasources import reference
-from tallystream.dashboards.grafana.rules import RULES, Rule
+from tallystream.dashboards.grafana.rules import RULES
 
 if TYPE_CHECKING:
+    from tallystream.dashboards.grafana.rule import Rule
     from tallystream.dashboards.grafana.settings import Settings
 
 GROUP = "tallystream"

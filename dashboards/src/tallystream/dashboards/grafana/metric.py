@@ -59,9 +59,7 @@ _RATE = Panel(
     queries={
         "flux": (Query(flux.total(_COUNT, flux.RATE, labels=_LABELS), legend="{app}"),),
         "influxql": (Query(influxql.rate(influxql.SUMS, where=_WHERE, labels=_LABELS), legend="{app}"),),
-        "prometheus": (
-            Query(f"sum by (app) (rate({promql.named(promql.COUNTS)}[$__rate_interval:]))", legend="{app}"),
-        ),
+        "prometheus": (Query(f"sum by (app) (rate({promql.COUNTS}[$__rate_interval]))", legend="{app}"),),
     },
 )
 

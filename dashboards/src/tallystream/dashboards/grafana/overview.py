@@ -111,7 +111,7 @@ _RATES = Panel(
         ),
         "prometheus": (
             Query(
-                f"sum by (app, metric) (rate({promql.named(promql.COUNTS)}[$__rate_interval:]))",
+                f"sum by (app, metric) (rate({promql.named(promql.COUNTS)}[$__rate_interval:$__interval]))",
                 legend=_LEGEND,
             ),
         ),

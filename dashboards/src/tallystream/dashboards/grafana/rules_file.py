@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from tallystream.dashboards.grafana.alerts import GROUP, INTERVAL_S, labels, notes
 from tallystream.dashboards.grafana.alerts_prometheus import absences, expressions
-from tallystream.dashboards.grafana.rules import RULES, Rule
+from tallystream.dashboards.grafana.rules import RULES
 
 if TYPE_CHECKING:
+    from tallystream.dashboards.grafana.rule import Rule
     from tallystream.dashboards.grafana.settings import Settings
 
 _VALUE = '{{ printf "%.0f" $value }}'
