@@ -16,6 +16,8 @@ from tallystream.compose import cli
 from tallystream.compose.demo import app as demo_app
 from tallystream.compose.demo import feed as demo_feed
 from tallystream.compose.local.component import STOP_S
+from tallystream.dashboards.grafana import Settings
+from tallystream.dashboards.grafana.generate import files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -137,7 +139,7 @@ def test_what_must_be_kept_is_in_named_volumes(services: dict[str, dict[str, Any
         for one in service.get("volumes", []):
             if one["type"] == "bind":
                 assert one["read_only"], name
-                assert Path(one["source"]).exists() or "generated" in one["source"], one["source"]
+                assert Path(one["source"]).exists(), one["source"]
 
 
 def test_the_start_is_in_order(services: dict[str, dict[str, Any]]) -> None:
@@ -195,6 +197,24 @@ def test_the_code_knows_every_variable(name: str, services: dict[str, dict[str, 
     known = set(re.findall(r'"((?:TALLYSTREAM|INFLUXDB)_\w+|JAVA_HOME)"', source))
     known |= {"PATH", "HOME", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"}
     assert set(images.environment(services[name])) - known == set()
+
+
+def test_grafana_is_provisioned_with_what_is_generated(services: dict[str, dict[str, Any]]) -> None:
+    """Data source, dashboards and rules are where the files say, and each variable that they name is set."""
+    grafana = services["grafana"]
+    mounted = {one["target"]: Path(one["source"]) for one in grafana["volumes"] if one["type"] == "bind"}
+    made = files(Settings(datasource_url="http://influxdb:8086"))
+    (source,) = mounted["/etc/grafana/provisioning/datasources"].glob("*.yaml")
+    assert source.read_text(encoding="utf-8") == made["provisioning/datasources/tallystream.yaml"]
+    (provider,) = yaml.safe_load(made["provisioning/dashboards/tallystream.yaml"])["providers"]
+    assert {path.name for path in mounted[provider["options"]["path"]].glob("*.json")} == {
+        Path(name).name for name in made if name.startswith("dashboards/")
+    }
+    for kind in ("dashboards", "alerting"):
+        (one,) = mounted[f"/etc/grafana/provisioning/{kind}"].glob("*.yaml")
+        assert one.read_text(encoding="utf-8") == made[f"provisioning/{kind}/tallystream.yaml"]
+    named = {name for text in made.values() for name in re.findall(r"(?<!\$)\$([A-Z][A-Z_]+)\b", text)}
+    assert named <= set(grafana["environment"])
 
 
 def test_prometheus_asks_every_part_that_answers(services: dict[str, dict[str, Any]]) -> None:
