@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from support import images
 from support.containers import Here, Kafka, own_python
+from support.health import ask
 from support.stores import influx_bucket
 from support.wait import wait_until
 from tallystream.aggregator.sinks.stores import open_reader
@@ -118,17 +119,19 @@ def test_the_services_come_up_do_their_work_and_stop(
             return False
 
     wait_until(answers, LIMIT_S, "Kafka answers")
-    with here.run(services, "aggregator", "shipper", "lag", "page") as running:
+    with here.run(services, "aggregator", "shipper", "lag", "page", "sums") as running:
         here.pythons = {"page": own_python()}  # the applications need their data set, too
         with here.run(services, "demo-feed") as feeding, ExitStack() as applications:
             feeding["demo-feed"].wait_healthy(LIMIT_S)
             applications.enter_context(here.run(services, "demo-app-1", "demo-app-2"))
-            for name in ("page", "lag", "aggregator", "shipper"):
+            for name in ("page", "lag", "sums", "aggregator", "shipper"):
                 running[name].wait_healthy(LIMIT_S)
             reader = open_reader(store)
             wanted = {"flights.processed", "instance:flights.processed", "tallystream.lag.groups"}
             wait_until(lambda: wanted <= set(reader.measurements()), LIMIT_S, "sums and lag are in the store", poll=0.5)
             reader.close()
+            scraped = f"http://127.0.0.1:{running['sums'].port('9464')}/metrics"
+            wait_until(lambda: "\nflights_processed_total{" in ask(scraped)[1], LIMIT_S, "Prometheus finds the sum")
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(f"http://127.0.0.1:{running['page'].port('8501')}", timeout=5)
     for one in running.values():

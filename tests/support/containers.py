@@ -20,7 +20,7 @@ from tallystream.compose.servers._process import free_port, spawn, tail
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-PORTS = ("9400", "8501")
+PORTS = ("9400", "9464", "8501")
 DATA = "/var/lib/tallystream"
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TEXT = images.FILE.read_text(encoding="utf-8")
-OURS = ("aggregator", "shipper", "lag", "page")
+OURS = ("aggregator", "shipper", "lag", "page", "sums", "shipper-graphite")
 DEMO = ("demo-feed", "demo-app-1", "demo-app-2")
 
 
@@ -123,7 +123,7 @@ def test_what_listens_on_the_machine_listens_on_loopback(services: dict[str, dic
     """No port is published beyond 127.0.0.1, nor one without a password but Kafka's and Prometheus' own."""
     published = {name: service["ports"] for name, service in services.items() if service.get("ports")}
     assert {one["host_ip"] for ports in published.values() for one in ports} == {"127.0.0.1"}
-    assert set(published) <= {"kafka", "influxdb", "page", "grafana", "prometheus", "graphite"}
+    assert set(published) <= {"kafka", "influxdb", "page", "grafana", "prometheus"}
 
 
 def test_what_must_be_kept_is_in_named_volumes(services: dict[str, dict[str, Any]]) -> None:
@@ -132,7 +132,7 @@ def test_what_must_be_kept_is_in_named_volumes(services: dict[str, dict[str, Any
         name: [one for one in service.get("volumes", []) if one["type"] == "volume"]
         for name, service in services.items()
     }
-    for name in ("kafka", "influxdb", "aggregator", "shipper", "grafana", "prometheus"):
+    for name in ("kafka", "influxdb", "aggregator", "shipper", "grafana", "prometheus", "graphite", "shipper-graphite"):
         assert kept[name], name
     assert len({one["source"] for volumes in kept.values() for one in volumes}) == sum(map(len, kept.values()))
     for name, service in services.items():
@@ -147,8 +147,8 @@ def test_the_start_is_in_order(services: dict[str, dict[str, Any]]) -> None:
     for name, service in services.items():
         if images.image_of(service) is None and name != "grafana":
             continue
-        said = " ".join(parts(service))
-        for server in ("kafka", "influxdb"):
+        said = "influxdb:" if name == "grafana" else " ".join(parts(service))
+        for server in ("kafka", "influxdb", "graphite"):
             waits = service.get("depends_on", {}).get(server, {}).get("condition") == "service_healthy"
             assert waits is (f"{server}:" in said), f"{name} and {server}"
     for name in DEMO[1:]:
@@ -157,7 +157,7 @@ def test_the_start_is_in_order(services: dict[str, dict[str, Any]]) -> None:
 
 def test_a_stop_has_the_time_that_a_clean_one_takes(services: dict[str, dict[str, Any]]) -> None:
     """Spark's commands get as long as the local supervisor gives them."""
-    for name in ("aggregator", "shipper"):
+    for name in ("aggregator", "shipper", "shipper-graphite"):
         (minutes, seconds) = re.fullmatch(r"(?:(\d+)m)?(\d+)s", services[name]["stop_grace_period"]).groups()  # type: ignore[union-attr]
         assert int(minutes or 0) * 60 + int(seconds) >= STOP_S
 
@@ -224,6 +224,7 @@ def test_prometheus_asks_every_part_that_answers(services: dict[str, dict[str, A
     serving = {
         f"{name}:{service['command'][service['command'].index('--http-port') + 1]}"
         for name, service in services.items()
-        if "--http-port" in (service.get("command") or [])
+        if "--http-port" in (service.get("command") or []) and service.get("profiles") in (None, ["prometheus"])
     }
+    serving.add("sums:" + services["sums"]["command"][2].rpartition(":")[2])
     assert asked == serving

@@ -95,9 +95,14 @@ def _default(one: Any) -> str:
 
 
 def _notes(table: str) -> dict[str, str]:
-    """Return the last cells of a table by the names of the options."""
+    """Return the last cells of a table by the names of the options with their meaning, and by the names alone."""
     rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in table.splitlines() if line.startswith("| `")]
-    return {cells[0].strip(): cells[-1].strip() for cells in rows}
+    notes: dict[str, str] = {}
+    for names, *_, meaning, note in ([cell.strip() for cell in cells] for cells in rows):
+        if note:
+            notes[f"{names} {meaning}"] = note
+            notes.setdefault(names, note)
+    return notes
 
 
 def _table(rows: list[tuple[Option, str]], notes: dict[str, str], *, shared: bool) -> str:
