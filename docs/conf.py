@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pygments.lexers.special import TextLexer
+
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
@@ -37,5 +39,6 @@ def mark_code(app: Sphinx, what: str, _name: str, _obj: object, _options: object
 
 
 def setup(app: Sphinx) -> None:
-    """Have docstrings prepared before napoleon reads them."""
+    """Have docstrings prepared before napoleon reads them, and every language of the pages known."""
     app.connect("autodoc-process-docstring", mark_code, priority=400)
+    app.add_lexer("flux", TextLexer)  # Pygments does not know InfluxDB's language
