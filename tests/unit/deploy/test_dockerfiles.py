@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import tomllib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -84,6 +85,19 @@ def test_the_images_have_what_was_tested(name: str) -> None:
     by_version = {what.partition(" ;")[0]: hashes for what, hashes in whole.items()}
     assert {one for one in differing if part[one] != by_version.get(one.partition(" ;")[0])} == set()
     assert all(part.values())
+
+
+def test_no_lock_lacks_what_a_distribution_asks_for() -> None:
+    """Every dependency of the four distributions is in each image's lock, those of an extra where the image has it."""
+    asked: dict[str, set[str]] = {"": set(), "spark": set(), "demo": set()}
+    for name in ("reporter", "aggregator", "dashboards", "compose"):
+        project = tomllib.loads((images.ROOT / name / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        for extra, wanted in {"": project["dependencies"], **project.get("optional-dependencies", {})}.items():
+            found = {re.split(r"[\s\[<>=!~;]", one, maxsplit=1)[0].lower() for one in wanted}
+            asked.setdefault(extra, set()).update(one for one in found if not one.startswith("tallystream-"))
+    for lock, extras in {"page": [""], "spark": ["", "spark"], "demo": ["", "demo"]}.items():
+        here = names(images.COMPOSE / "images" / f"{lock}.lock")
+        assert set().union(*(asked[extra] for extra in extras)) <= here, f"{lock}.lock: run scripts/lock"
 
 
 def test_the_page_needs_no_spark() -> None:
