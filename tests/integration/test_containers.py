@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import subprocess
 import sys
 import urllib.request
@@ -91,6 +93,22 @@ def test_the_environment_of_the_page_is_whole_without_spark(page_python: Path) -
     )
     assert said.returncode == 2
     assert said.stderr.startswith("pyspark: 'not installed' can't be used; install it with tallystream-compose[spark]")
+
+
+def test_prometheus_takes_its_files(services: dict[str, Any], tmp_path: Path) -> None:
+    """Prometheus' own check finds no fault in the configuration and in the rules that are mounted beside it."""
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not there: install Debian's package prometheus")
+    text = (images.COMPOSE / "prometheus" / "prometheus.yaml").read_text(encoding="utf-8")
+    for one in services["prometheus"]["volumes"]:
+        if one["type"] == "bind":
+            text = text.replace(one["target"], one["source"])
+    (tmp_path / "prometheus.yaml").write_text(text, encoding="utf-8")
+    command = [promtool, "check", "config", tmp_path / "prometheus.yaml"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"SUCCESS: \d+ rules found", done.stdout)
 
 
 def test_the_services_come_up_do_their_work_and_stop(
