@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import configparser
 import json
+import shutil
 import socket
 import subprocess
 from pathlib import Path
@@ -67,10 +69,14 @@ def missing() -> str | None:
 
 
 class Carbon:
-    """One carbon-cache with points at 1 s resolution for two hours; its port stays the same over restarts."""
+    """One carbon-cache with points at 1 s resolution for two hours; its port stays the same over restarts.
 
-    def __init__(self, folder: Path) -> None:
+    `settings` is a folder with other files of configuration: their places, ports and tags become those of this machine.
+    """
+
+    def __init__(self, folder: Path, settings: Path | None = None) -> None:
         self._folder = folder
+        self._settings = settings
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -83,9 +89,7 @@ class Carbon:
     def start(self) -> Self:
         """Start it and wait until it listens."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        config = _CONFIG.format(folder=self._folder, port=self.port, query_port=free_port())
-        (self._folder / "carbon.conf").write_text(config)
-        (self._folder / "storage-schemas.conf").write_text(_SCHEMAS)
+        self._configure()
         pid_file = self._folder / "carbon.pid"
         pid_file.unlink(missing_ok=True)
         command = [CARBON, f"--config={self._folder / 'carbon.conf'}", f"--pidfile={pid_file}"]
@@ -97,6 +101,23 @@ class Carbon:
         )
         wait_until(self._listens, 60, "Carbon listens")
         return self
+
+    def _configure(self) -> None:
+        here = _CONFIG.format(folder=self._folder, port=self.port, query_port=free_port())
+        if self._settings is None:
+            (self._folder / "carbon.conf").write_text(here)
+            (self._folder / "storage-schemas.conf").write_text(_SCHEMAS)
+            return
+        made, ours = (configparser.ConfigParser(interpolation=None) for _ in range(2))
+        made.optionxform = ours.optionxform = str  # type: ignore[assignment,method-assign]  # as its documentation says
+        made.read(self._settings / "carbon.conf")
+        ours.read_string(here)
+        kept = {"MAX_CACHE_SIZE", "MAX_UPDATES_PER_SECOND", "MAX_CREATES_PER_MINUTE"}
+        made["cache"].update({name: value for name, value in ours["cache"].items() if name not in kept})
+        with (self._folder / "carbon.conf").open("w", encoding="utf-8") as file:
+            made.write(file)
+        for name in ("storage-schemas.conf", "storage-aggregation.conf"):
+            shutil.copy(self._settings / name, self._folder)
 
     def _listens(self) -> bool:
         assert self._process is not None
