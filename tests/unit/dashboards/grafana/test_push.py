@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -432,6 +433,14 @@ def test_the_token_may_come_from_a_file(grafana: GrafanaStub, push: Pusher, tmp_
     file.write_text(f"{TOKEN}\n", encoding="utf-8")
     env = {**SECRETS, "GRAFANA_TOKEN": "", "GRAFANA_TOKEN_FILE": str(file)}
     assert push(env=env) != []
+
+
+def test_no_secret_is_logged(push: Pusher, caplog: pytest.LogCaptureFixture) -> None:
+    """Not at the level debug either, by nothing that is called on the way."""
+    caplog.set_level(logging.DEBUG)
+    push()
+    assert caplog.text != ""
+    assert not any(secret in caplog.text for secret in SECRETS.values())
 
 
 def test_served_below_a_path(tmp_path: Path) -> None:
