@@ -218,3 +218,12 @@ def test_the_past_knows_nothing_of_what_came_later(sink: Sink, reader: PointRead
         ] * 4
         assert [row.value for row in sums.rows] == [lag]
     assert moment.at_ms == NOW
+
+
+def test_what_has_not_changed_is_drawn_to_the_newest_round(sink: Sink, reader: PointReader) -> None:
+    """A group whose lag stays the same has no point of every round; its line ends where the others do."""
+    rounds = Rounds()
+    for ago_s in range(20, -1, -2):
+        sink.write(rounds.points(found(group("idle", (7, 7)), group("busy", (90 - ago_s, 100))), NOW - ago_s * 1000))
+    view = read_groups_view(reader, at_ms=NOW, range_s=900)
+    assert {line.label: line.times_ms[-1] for line in view.drawn.lines} == {"idle": NOW, "busy": NOW}

@@ -67,7 +67,8 @@ def read_groups_view(reader: PointReader, *, at_ms: int, range_s: int, ahead_ms:
     trends = {one.tags["group"]: _line(one.tags["group"], one) for one in found}
     lines = [trends[state.group] for state in states if state.group in trends and not state.gone]
     lines.sort(key=lambda line: -(line.last or 0))
-    return GroupsView(tuple(states), trends, draw(lines, start_ms, None), as_of_ms)
+    # A point that says nothing new is not kept: what was last said holds until the newest round.
+    return GroupsView(tuple(states), trends, draw(lines, start_ms, as_of_ms), as_of_ms)
 
 
 def read_group_view(
