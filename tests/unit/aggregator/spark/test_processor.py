@@ -134,6 +134,22 @@ def test_a_life_that_goes_on_is_not_declared_silent_by_an_early_timer() -> None:
     assert _sums(_frame(tester.setProcessingTime(6600)))["n"].lives == 0
 
 
+def test_the_shard_s_record_says_when_silence_is_looked_for_next() -> None:
+    """What a driver that runs batches for records only has to know: also after a timer that changed nothing else."""
+
+    def timer_ms(out: pd.DataFrame) -> int:
+        (value,) = out[out["key"] == b'["shard",0]']["value"]
+        return msgspec.json.decode(value, type=ShardRow).timer_ms
+
+    tester = _tester()
+    tester.setProcessingTime(1000)
+    assert timer_ms(tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10))))) == 4000
+    tester.setProcessingTime(3500)
+    assert timer_ms(tester.testInPandas(0, _rows((1, 3400, _snapshot(2, 11))))) == 4000
+    assert timer_ms(_frame(tester.setProcessingTime(4100))) == 6500
+    assert timer_ms(_frame(tester.setProcessingTime(6600))) == 0
+
+
 def test_a_state_of_another_version_is_refused() -> None:
     """A state that this table can't read stops the query instead of counting from zero."""
     tester = _tester()

@@ -99,6 +99,10 @@ class Health:
         """Take what Spark tells of a batch."""
         self.status.look(self._progress.take(progress))
 
+    def due_ms(self) -> int | None:
+        """Return when the table has to look for silent lives next, in epoch ms; None where it has to at no time."""
+        return self._progress.due_ms()
+
     def metrics(self) -> Answer:
         """Return the figures as Prometheus reads them."""
         return Answer(200, CONTENT_TYPE, render(self.figures.families()))

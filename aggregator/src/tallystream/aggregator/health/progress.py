@@ -60,6 +60,10 @@ class Progress:
         self._table((progress.get("observedMetrics") or {}).get(OBSERVED, {}).get("shards") or ())
         return number
 
+    def due_ms(self) -> int | None:
+        """Return when the first shard has to look for silent lives, in epoch ms; None where none has to."""
+        return min((row.timer_ms for row in self._shards.values() if row.timer_ms), default=None)
+
     def _offsets(self, sources: Iterable[Mapping[str, Any]]) -> None:
         for source in sources:
             for name, ends in (("tallystream.offset", "endOffset"), ("tallystream.end_offset", "latestOffset")):
@@ -71,7 +75,7 @@ class Progress:
         rows = [_shard.decode(text) for text in observed]
         if not rows:
             return
-        self._shards |= {row.shard: row for row in rows}
+        self._shards = self._shards | {row.shard: row for row in rows}  # anew: other threads read it
         shards, figures = self._shards.values(), self._figures
         for name, field in _TOTALS.items():
             figures.set(f"tallystream.table.{name}", sum(getattr(row, field) for row in shards))

@@ -23,6 +23,7 @@ from tallystream.aggregator.spark.plans import BACKLOG_FACTOR, Choice, Plan
 from tallystream.aggregator.spark.session import build_session, end_session
 from tallystream.aggregator.spark.settings import GROUP, AggregateSettings
 from tallystream.aggregator.spark.switching import behind, run_plans
+from tallystream.aggregator.spark.wake import Alarm
 from tallystream.aggregator.spark.writing import Writing
 from tallystream.aggregator.start import resolve
 from tallystream.aggregator.stopping import StopRequest
@@ -93,7 +94,10 @@ def run(settings: AggregateSettings) -> int:
         choice = Choice(settings.plan, settings.max_records_per_trigger, left)
         log.info("aggregating into %s, epoch %d, %d records behind", topics.agg, writing.epoch, left)
 
+        alarm = Alarm(health.due_ms, writing.wake)
+
         def after_batch() -> None:
+            alarm.look()
             # Not Spark's trigger availableNow: with timers in the plan it never ends (Spark 4.2).
             if writing.after_batch():
                 stop.event.set()

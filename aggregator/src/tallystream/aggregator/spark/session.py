@@ -38,6 +38,8 @@ _LOCAL_FILES = {
     ),
 }
 _HABITS = {
+    # Else Spark runs a batch at every trigger, with records or without, because the plan has timers: 0013.
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

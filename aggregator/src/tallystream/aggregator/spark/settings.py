@@ -48,7 +48,7 @@ class AggregateSettings:
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     fetch: Fetch = field(default_factory=Fetch)
     max_records_per_trigger: int = 50_000
-    trigger_ms: int = 500
+    trigger_ms: int = 100
     plan: Plan | None = None
     start: str | None = None
     accept_partial: bool = False

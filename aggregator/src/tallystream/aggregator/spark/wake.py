@@ -1,19 +1,54 @@
-"""Wake a query that goes on from a checkpoint: Spark looks at its timers only once a batch with records has run.
+"""Wake a query: Spark looks at its timers in a batch only, and it runs batches for records only.
 
-Without it, lives that fell silent while no aggregator ran would count as living until somebody's next record.
+Without it, lives that fall silent while nobody publishes, or that fell silent while no aggregator ran, would count as
+living until somebody's next record.
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException, Producer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+log = logging.getLogger(__name__)
 
 INSTANCE = "tallystream-aggregator"
 """An instance ID that publishes nothing else: a tombstone of it takes nothing out of any sum."""
+
+
+GRACE_MS, AGAIN_MS = 500, 5_000
+"""How late a timer may be before a record is appended for it, as somebody's record mostly comes first; and another."""
+
+
+class Alarm:
+    """Wakes a query whose timer is due while no records come. `due` returns that time in epoch ms, or None.
+
+    Delivery: a timer is looked at within `AGAIN_MS` of a broker's return, if it was away.
+    """
+
+    def __init__(
+        self, due: Callable[[], int | None], wake: Callable[[], None], now: Callable[[], float] = time.time
+    ) -> None:
+        self._due, self._wake, self._now = due, wake, now
+        self._rang_ms = 0.0
+
+    def look(self) -> None:
+        """Wake the query if it is time; to be called several times a second."""
+        due, now_ms = self._due(), self._now() * 1000
+        if due is None or now_ms < due + GRACE_MS:
+            return
+        if due <= self._rang_ms and now_ms < self._rang_ms + AGAIN_MS:  # that it was looked at is not known yet
+            return
+        self._rang_ms = now_ms
+        try:
+            self._wake()
+        except KafkaException as error:
+            log.warning("silence is looked for at the next record: %s", error)
 
 
 def wake(topic: str, partition: int, kafka: Mapping[str, str], *, timeout: float = 10.0) -> None:

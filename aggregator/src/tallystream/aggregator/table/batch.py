@@ -33,6 +33,7 @@ def run_batch(table: Table, records: Sequence[Record], *, now_ms: int, expired: 
     timer costs a call to the JVM.
     """
     state = table.state
+    before_ms = state.timer_ms
     if now_ms != state.settled_ms:  # rows and a timer may both come in one batch: it begins once
         table.begin()
         state.settled_ms = now_ms
@@ -43,7 +44,10 @@ def run_batch(table: Table, records: Sequence[Record], *, now_ms: int, expired: 
     if expired:
         state.timer_ms = 0
         table.notice_silence(max(0, now_ms - state.seen_ms))
-    return Batch(table.changes(), _next_timer(table, now_ms))
+    timer = _next_timer(table, now_ms)
+    if state.timer_ms != before_ms:
+        table.tell_how_far()
+    return Batch(table.changes(), timer)
 
 
 def _next_timer(table: Table, now_ms: int) -> Timer | None:

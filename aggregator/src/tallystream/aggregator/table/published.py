@@ -123,6 +123,7 @@ class ShardRow(msgspec.Struct, kw_only=True):
 
     Since the table began: `records` taken, `stale` ones among them, `dead` letters, lives `retired`. Now: `lives` in
     the table and those `living`, `instances` of living ones, `rows`, `metrics` (identities), `state_bytes` (packed).
+    `timer_ms`: when it has to look for silent lives next, in epoch ms of processing time; 0 for never.
     """
 
     v: int = 1
@@ -142,6 +143,7 @@ class ShardRow(msgspec.Struct, kw_only=True):
     rows: int = 0
     metrics: int = 0
     state_bytes: int = 0
+    timer_ms: int = 0
     epoch: int = 0
     batch: int = 0
 
@@ -260,6 +262,7 @@ def shard_row(state: State) -> Published:
         instances=len({life.instance for life in living}),
         rows=sum(len(life.rows) for life in lives),
         metrics=len(state.metrics),
+        timer_ms=state.timer_ms,
     )
     return Published(_json.encode(["shard", state.shard]), row)
 

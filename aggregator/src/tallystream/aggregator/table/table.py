@@ -105,6 +105,10 @@ class Table:
         left = [life.deadline_ms - self.state.clocks[life.partition] for life in self._lives if life.living]
         return min(left, default=None)
 
+    def tell_how_far(self) -> None:
+        """Have the next changes say how far the shard is, whatever else changes."""
+        self._moved = True
+
     def changes(self) -> Changes:
         """Return what changed since the last call, and forget it."""
         self._lives.retire_all()

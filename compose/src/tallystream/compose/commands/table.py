@@ -42,7 +42,7 @@ def aggregate(
         str, typer.Option(help="fail or continue when records that were not read have been deleted.")
     ] = "fail",
     max_records: o.MaxRecords = 50_000,
-    trigger_ms: o.TriggerMs = 500,
+    trigger_ms: o.TriggerMs = 100,
     plan: Annotated[
         str, typer.Option(help="live, backlog, or auto: by how far it is behind, changing while it runs.")
     ] = "auto",

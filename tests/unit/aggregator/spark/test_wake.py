@@ -1,0 +1,57 @@
+"""When a query that no records come to is woken: a clock that the test moves, and no broker."""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError, KafkaException
+
+from tallystream.aggregator.spark.wake import AGAIN_MS, GRACE_MS, Alarm
+
+
+class Query:
+    """What an alarm sees: the time, and when a timer is due. `woken` are the times at which it was woken."""
+
+    def __init__(self) -> None:
+        self.now_ms, self.away = 1_000_000.0, False
+        self.due: int | None = None
+        self.woken: list[float] = []
+        self.alarm = Alarm(lambda: self.due, self._wake, lambda: self.now_ms / 1000)
+
+    def _wake(self) -> None:
+        self.woken.append(self.now_ms)
+        if self.away:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    def at(self, now_ms: float) -> list[float]:
+        """Look at a time, and return all the times at which the query was woken so far."""
+        self.now_ms = now_ms
+        self.alarm.look()
+        return self.woken
+
+
+def test_a_query_without_a_timer_is_never_woken() -> None:
+    """Nothing is appended to an idle topic where no life could fall silent."""
+    query = Query()
+    assert query.at(9e12) == []
+
+
+def test_a_query_is_woken_once_for_each_timer_that_passes_unnoticed() -> None:
+    """Not before its time and the grace, in which somebody's record mostly comes first; and the next one likewise."""
+    query = Query()
+    query.due = 1_010_000
+    assert query.at(1_010_000 + GRACE_MS - 1) == []
+    first = 1_010_000 + GRACE_MS
+    assert query.at(first) == [first]
+    assert query.at(first + 100) == [first]
+    query.due = int(first + 200)
+    assert query.at(first + 300) == [first]
+    assert query.at(first + 200 + GRACE_MS) == [first, first + 200 + GRACE_MS]
+
+
+def test_a_timer_that_stays_due_is_rung_for_again() -> None:
+    """After some seconds, and not several times a second: the batch may be a long one, or the broker away."""
+    query = Query()
+    query.due, query.away = 1_010_000, True
+    assert len(query.at(1_020_000)) == 1
+    assert len(query.at(1_020_000 + AGAIN_MS - 1)) == 1
+    query.away = False
+    assert len(query.at(1_020_000 + AGAIN_MS)) == 2
