@@ -120,10 +120,14 @@ def test_every_service_is_guarded(services: dict[str, dict[str, Any]]) -> None:
 
 
 def test_what_listens_on_the_machine_listens_on_loopback(services: dict[str, dict[str, Any]]) -> None:
-    """No port is published beyond 127.0.0.1, nor one without a password but Kafka's and Prometheus' own."""
+    """No port is published beyond 127.0.0.1, no two are the same, and init-env names the variables of all."""
     published = {name: service["ports"] for name, service in services.items() if service.get("ports")}
     assert {one["host_ip"] for ports in published.values() for one in ports} == {"127.0.0.1"}
-    assert set(published) <= {"kafka", "influxdb", "page", "grafana", "prometheus"}
+    assert set(published) == {"kafka", "influxdb", "page", "grafana", "prometheus", "aggregator", "shipper", "lag"}
+    numbers = [one["published"] for ports in published.values() for one in ports]
+    assert len(set(numbers)) == len(numbers)
+    script = (images.COMPOSE / "init-env").read_text(encoding="utf-8")
+    assert set(re.findall(r"127\.0\.0\.1:\$\{(\w+):-", TEXT)) == set(re.findall(r"\b[A-Z]+_PORT\b", script))
 
 
 def test_what_must_be_kept_is_in_named_volumes(services: dict[str, dict[str, Any]]) -> None:
