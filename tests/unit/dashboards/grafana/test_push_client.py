@@ -55,11 +55,14 @@ def test_nothing_answers() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     assert said(url).startswith(f"--grafana-url: {url!r} can't be used; nothing answers there (")
     assert "efused" in said(url)
+    assert " object at " not in said(url)
 
 
 def test_a_name_that_is_none() -> None:
     """A host that cannot be found."""
-    assert "nothing answers there (" in said("http://grafana.invalid")
+    sentence = said("http://grafana.invalid")
+    assert "nothing answers there (" in sentence
+    assert " object at " not in sentence
 
 
 def test_what_answers_is_no_grafana(grafana: GrafanaStub) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -123,7 +124,8 @@ class Grafana:
         """Return the innermost reason of a failed connection."""
         while (inner := _inner(error)) is not None:
             error = inner
-        return self._secrets.hidden(str(error)).strip().rstrip(".")
+        # What went wrong, without the Python object that it happened to.
+        return re.sub(r"^<[^>]*>: ", "", self._secrets.hidden(str(error)).strip()).rstrip(".")
 
 
 def _inner(error: BaseException) -> BaseException | None:
