@@ -158,9 +158,9 @@ def samples(text: str) -> dict[Sample, float]:
     return found
 
 
-def exposed(kept: Kept) -> dict[Sample, float]:
-    """Return the samples that a store of the latest shows of these sums."""
-    found: dict[Sample, float] = {(names.SUMS, frozenset()): float(len(kept))}
+def exposed(kept: Kept) -> dict[Sample, Field]:
+    """Return the samples that a store of the latest shows of these sums: whole numbers with all their digits."""
+    found: dict[Sample, Field] = {(names.SUMS, frozenset()): float(len(kept))}
     for (name, pairs), points in kept.items():
         tags = dict(pairs)
         ((ts_ms, fields),) = points.items()
@@ -170,13 +170,13 @@ def exposed(kept: Kept) -> dict[Sample, float]:
             (names.LIVING_INSTANCES, "instances"),
             (names.RETIRED_LIVES, "retired"),
         ):
-            found[family, frozenset(own.items())] = float(fields[field])
+            found[family, frozenset(own.items())] = fields[field]
         found[names.SUM_TIME, frozenset(own.items())] = ts_ms / 1000
         for field, value in fields.items():
             place = names.place(name, tags["metric_type"], field)
             if place is not None:
                 labels = names.labels(name, tags) | ({"quantile": place.quantile} if place.quantile else {})
-                found[place.family + place.suffix, frozenset(labels.items())] = float(value)
+                found[place.family + place.suffix, frozenset(labels.items())] = value
     return found
 
 
