@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ import pytest
 
 from support.grafana import CHOSEN, METRIC_OF, put_in
 from support.grafana_stores import flux, influxql
-from support.grafana_system import MINUTES, STEP_MS, STEPS, System
+from support.grafana_system import MINUTES, ODD, STEP_MS, STEPS, System
 from support.stores import influx_bucket, write
 from tallystream.aggregator.ship.rows import PREFIX
 from tallystream.dashboards.grafana import Settings, Thresholds, resources
@@ -36,9 +37,9 @@ class Filled:
     def __init__(self, store: StoreSettings, end_ms: int) -> None:
         self.store, self.end_ms = store, end_ms
 
-    def ask(self, flavour: str, text: str, panel: str = "") -> list[dict[str, Any]]:
+    def ask(self, flavour: str, text: str, panel: str = "", metric: str = "records.processed") -> list[dict[str, Any]]:
         """Return the answer, the variables being what a person has chosen."""
-        chosen = CHOSEN | {"bucket": self.store.bucket, "metric": METRIC_OF.get(panel, "records.processed")}
+        chosen = CHOSEN | {"bucket": self.store.bucket, "metric": METRIC_OF.get(panel, metric)}
         start_ms = self.end_ms - STEPS * STEP_MS // 2
         return ASK[flavour](self.store, put_in(text, flavour, chosen, start_ms=start_ms, end_ms=self.end_ms + 1))
 
@@ -84,6 +85,32 @@ def test_every_panel_shows_something(healthy: Filled, flavour: str, panel: dict[
             and value is not None
         ]
         assert values, (rows[:3], target["query"])
+        if panel["type"] != "table":
+            named = labels(panel, target)
+            assert all(named <= row.keys() for row in rows), (named, rows[0])
+            # To Grafana, each table of a Flux answer is a line: it takes the labels of its first row.
+            lines = {(row.get("table"), *(row[name] for name in sorted(named))) for row in rows}
+            assert flavour == "influxql" or len(lines) == len({row["table"] for row in rows})
+
+
+def labels(panel: dict[str, Any], target: dict[str, Any]) -> set[str]:
+    """Return the labels of which the name of a query's lines is made."""
+    named = target.get("alias", "").replace("$m", "$tag_name")
+    for one in panel["fieldConfig"]["overrides"]:
+        if one["matcher"] == {"id": "byFrameRefID", "options": target["refId"]}:
+            named += "".join(each["value"] for each in one["properties"] if each["id"] == "displayName")
+    return set(re.findall(r"(?:\$tag_|labels\.)(\w+)", named))
+
+
+@pytest.mark.parametrize("flavour", ["flux", "influxql"])
+@pytest.mark.parametrize(
+    ("board", "title"), [("metric", "Sum"), ("metric", "Rate"), ("instances", "Count by instance")]
+)
+def test_any_name_can_be_chosen(healthy: Filled, flavour: Any, board: str, title: str) -> None:
+    """A metric whose name is full of quotes, slashes and brackets is found like any other."""
+    made = resources(Settings(flavour=flavour)).dashboards[f"tallystream-{board}"]["panels"]
+    (target,) = next(one for one in made if one["title"] == title and one["type"] != "row")["targets"]
+    assert healthy.ask(flavour, target["query"], metric=ODD)
 
 
 @pytest.mark.parametrize("flavour", ["flux", "influxql"])
@@ -119,7 +146,8 @@ def test_restarts_are_marked(healthy: Filled, flavour: Any) -> None:
 
 def test_sums_and_rates_are_exact(healthy: Filled) -> None:
     """The line of a sum ends at the sum, the line of a rate is what was counted by the seconds that it took."""
-    made = {one["title"]: one for one in resources(Settings()).dashboards["tallystream-metric"]["panels"]}
+    panels = resources(Settings()).dashboards["tallystream-metric"]["panels"]
+    made = {one["title"]: one for one in panels if one["type"] != "row"}
     (query,) = made["Sum"]["targets"]
     sums = [row["_value"] for row in healthy.ask("flux", query["query"])]
     assert sums[-1] == STEPS * 60  # two instances, 30 records a step each
@@ -146,6 +174,7 @@ def test_no_rule_fires_while_all_is_well(healthy: Filled) -> None:
         assert all(isinstance(row["_value"], float) for row in rows)
         assert all(set(rule.labels) <= row.keys() for row in rows)
         assert rows or rule.slug == "lag-verdict"  # there, only what is bad is a row
+        assert len({row["table"] for row in rows}) == len(rows)  # to Grafana, a table is an alert
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.slug)

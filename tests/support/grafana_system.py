@@ -32,6 +32,8 @@ STEP_MS = 15_000
 STEPS = 100
 LATE = 28
 """How many steps before the end a trouble begins: 7 minutes."""
+ODD = 'odd "name" / (x) a|b'
+"""A metric's name that means something in Flux, InfluxQL and regular expressions."""
 MINUTES = 2
 """The threshold `stopped_minutes` to be used with it: the default would need hours of history."""
 
@@ -126,6 +128,7 @@ class System:
         made.timer("request.time").update(0.1 + number / 10)
         made.gauge("queue.length").set(step % 9)
         made.updown("jobs").inc(1 + step % 2)
+        made.counter(ODD).inc()
 
     def _aggregate(self, step: int) -> str:
         """Let the table take what everyone sends, and the shipper write what comes of it; return what it exposes."""

@@ -8,7 +8,7 @@ from tallystream.dashboards.grafana.panel import Panel
 from tallystream.dashboards.grafana.query import Query
 
 _EMPTY = "Nothing of single instances: start the shipper with --rows, or choose another metric or app above."
-_WHERE = f'r._measurement == "instance:${{metric}}" and {flux.APP} and r.instance =~ /^${{instance:regex}}$/'
+_WHERE = f"r._measurement =~ /^instance:${{metric:regex}}$/ and {flux.APP} and r.instance =~ /^${{instance:regex}}$/"
 _FROM = "/^instance:${metric:regex}$/"
 _WHERE_QL = f'{influxql.APP} AND "instance" =~ /^${{instance:regex}}$/'
 _LABELS = ("app", "instance")

@@ -46,15 +46,7 @@ _NOW = Panel(
                 table=True,
             ),
         ),
-        "influxql": (
-            Query(
-                'SELECT sum("last") AS "Sum", max("living") AS "Living instances" FROM (SELECT last("count") AS '
-                f'"last", "instances" AS "living" FROM {influxql.SUMS} WHERE $timeFilter AND {influxql.APP} '
-                'GROUP BY *) GROUP BY "app"',
-                legend="{metric}",
-                table=True,
-            ),
-        ),
+        "influxql": (Query(influxql.total(influxql.SUMS, where=influxql.APP, labels=_BOTH), legend=_LEGEND),),
         "prometheus": (
             Query(
                 f"sum by (app, metric) ({promql.named(promql.COUNTS)})",
@@ -62,7 +54,7 @@ _NOW = Panel(
             ),
         ),
     },
-    rename={"Time": "", "time": "", "app": "App", "metric": "Metric", "Value": "Sum"},
+    rename={"Time": "", "app": "App", "metric": "Metric", "Value": "Sum", "Field": "Metric", "Last *": "Sum"},
 )
 
 _LIVING = Panel(

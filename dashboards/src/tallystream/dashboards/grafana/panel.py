@@ -29,7 +29,8 @@ class Panel:
         queries: by flavour.
         step: lines are drawn as steps: each value holds for the time before it.
         columns: of a table, by its name: the unit.
-        links: of a table, by the column's name: where a click leads, `/d/` and the name of a dashboard.
+        links: of a table, by the column's name: where a click leads, `/d/` and the name of a dashboard. Not where lines
+            are made a table: their names are no values.
         mappings: Grafana's value mappings, of words to colours.
         join: of a table, the column by which its queries' answers become one.
         rename: of a table, columns that the query can't name; an empty name hides the column.
@@ -79,12 +80,13 @@ class Panel:
 
     def _column_overrides(self, settings: Settings) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
-        for name in dict.fromkeys([*self.columns, *self.links]):
+        links = self.links if all(query.table for query in self.queries[settings.flavour]) else {}
+        for name in dict.fromkeys([*self.columns, *links]):
             properties: list[dict[str, Any]] = []
             if name in self.columns:
                 properties.append({"id": "unit", "value": self.columns[name]})
-            if name in self.links:
-                url = self.links[name].replace("/d/", f"/d/{settings.uid('')}", 1)
+            if name in links:
+                url = links[name].replace("/d/", f"/d/{settings.uid('')}", 1)
                 properties.append({"id": "links", "value": [{"title": "Show it", "url": url}]})
             found.append({"matcher": {"id": "byName", "options": name}, "properties": properties})
         return found
@@ -93,7 +95,10 @@ class Panel:
         if self.kind != "table" or flavour == "flux":
             return []
         made: list[dict[str, Any]] = []
-        if flavour == "influxql":
+        if not self.queries[flavour][0].table:
+            # Of lines, the newest of each: an answer of InfluxQL as a table does not say of which measurement it is.
+            made.append({"id": "reduce", "options": {"reducers": ["lastNotNull"], "mode": "seriesToRows"}})
+        elif flavour == "influxql":
             made.append({"id": "merge", "options": {}})
         elif self.join:
             made.append({"id": "joinByField", "options": {"byField": self.join, "mode": "outer"}})

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from tallystream.dashboards.grafana import flux, promql
 
-_COVERED = '(r._measurement == "${metric}.position" and (r._field == "position" or r._field == "start"))'
-_COUNTED = '(r._measurement == "${metric}" and r.metric_type == "counter" and r._field == "count")'
+_COVERED = r'(r._measurement =~ /^${metric:regex}\.position$/ and (r._field == "position" or r._field == "start"))'
+_COUNTED = '(r._measurement =~ /^${metric:regex}$/ and r.metric_type == "counter" and r._field == "count")'
 
 FLUX = 'import "join"\n' + flux.total(
     f"({_COUNTED} or {_COVERED}) and {flux.APP}",
