@@ -2,7 +2,7 @@
 
 Two instances of the app orders, an aggregator (its table), a shipper (its points) and a lag collector live through some
 minutes, a step at a time, on clocks that are turned by hand. One trouble may befall them: the slug of the alert rule
-that has to notice it.
+that has to notice it, or `aggregator-stuck`.
 """
 
 from __future__ import annotations
@@ -109,7 +109,9 @@ class System:
             self._work(step, number, one)
         text = self._health["ship"].metrics().body
         if not self._has("aggregator-down", step):
-            text += self._aggregate(step) + self._health["aggregate"].metrics().body
+            # One that is stuck is there, for 4 minutes, and does not even look for records.
+            text += "" if self._has("aggregator-stuck", step, 16) else self._aggregate(step)
+            text += self._health["aggregate"].metrics().body
         if not self._has("collector-down", step):
             self._look(step)
             text += self._served.metrics().body

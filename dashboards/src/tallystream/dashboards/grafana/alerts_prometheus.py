@@ -1,6 +1,6 @@
 """What each alert rule measures in Prometheus: an expression by slug, to be compared with the rule's limit.
 
-What Prometheus can't see is said by `absent`: a rule whose thing is missing altogether fires as well.
+What Prometheus can't see is said by `absences`: a rule whose thing is missing altogether fires as well.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ if TYPE_CHECKING:
 
 _SUMS = '{metric_type=~"counter|meter",__name__=~".+_total",app!="tallystream"}'
 _NAMED = f'label_replace({_SUMS},"metric","$1","__name__","(.+)_total")'
-_TIME = {
-    "aggregator-down": 'tallystream_batch_time_seconds{command="aggregate",metric_type=""}',
-    "collector-down": "tallystream_lag_round_time_seconds",
-}
-"""What says when something was last done, epoch seconds."""
+_AGGREGATOR = '{command="aggregate",metric_type=""}'
+_READY = f"tallystream_ready{_AGGREGATOR} == 1"
+_ROUND = "tallystream_lag_round_time_seconds"
 
 
 def expressions(settings: Settings) -> dict[str, str]:
@@ -43,14 +41,20 @@ def expressions(settings: Settings) -> dict[str, str]:
             f"sum by (app, metric) ({_NAMED}) "
             f"- sum by (app, metric) ({_position('total')}) + sum by (app, metric) ({_position('start')})"
         ),
-        **{slug: f"time() - max({name})" for slug, name in _TIME.items()},
+        # One that starts or stands by has not looked for anything: it does not count.
+        "aggregator-down": f"min(tallystream_looked_age_seconds{_AGGREGATOR} and {_READY})",
+        "collector-down": f"time() - max({_ROUND})",
         "clock-skew": "max by (group) (abs(tallystream_lag_skew_seconds))",
     }
 
 
-def absences() -> dict[str, str]:
-    """Return, by slug, the expression that is true where the thing that has to be seen is missing."""
-    return {slug: f"absent({name})" for slug, name in _TIME.items()}
+def absences(settings: Settings) -> dict[str, str]:
+    """Return, by slug, the expression that is true where the thing that has to be seen has been missing for so long."""
+    limits = settings.thresholds
+    return {
+        "aggregator-down": f"absent_over_time(({_READY})[{limits.aggregator_seconds}s:15s])",
+        "collector-down": f"absent_over_time({_ROUND}[{limits.collector_seconds}s])",
+    }
 
 
 def _position(end: str) -> str:

@@ -112,7 +112,7 @@ RULES = (
         severity="critical",
         for_s=30,
         threshold="aggregator_seconds",
-        summary="No aggregator has finished a batch for more than %(aggregator_seconds)g s",
+        summary="No aggregator has done its work for more than %(aggregator_seconds)g s",
         reason="Nothing is summed. Records wait on the topic metrics, and nothing is lost for as long as its "
         "retention lasts (7 days unless you chose otherwise).",
         action="Start tallystream aggregate with the same checkpoint. If it refuses, its last line says why, and "

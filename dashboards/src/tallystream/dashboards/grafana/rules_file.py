@@ -18,7 +18,7 @@ _LABEL = "{{ $labels.NAME }}"
 
 def rules_file(settings: Settings) -> dict[str, Any]:
     """Return the file as JSON."""
-    measured, missing = expressions(settings), absences()
+    measured, missing = expressions(settings), absences(settings)
     return {
         "groups": [
             {

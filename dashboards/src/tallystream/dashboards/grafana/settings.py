@@ -27,7 +27,7 @@ class Thresholds:
         sink_seconds: the oldest sum that the shipper has not written is older than this.
         dead_letters: more dead letters than this in ten minutes.
         processed_twice: more records processed twice than this.
-        aggregator_seconds: no aggregator has finished a batch for so long; at least 30.
+        aggregator_seconds: no aggregator has done its work for so long; at least 30.
         collector_seconds: the lag collector has not looked for so long; at least 90.
         skew_seconds: timestamps are further than this from the records' arrival, in either direction.
 
