@@ -120,5 +120,5 @@ def test_a_consumer_stops_and_comes_back(system: Live, serve: Callable, look: Ca
             page.get_by_text("History: as it was at").wait_for(timeout=LIMIT_MS)
             page.get_by_text("no member is there").first.wait_for(timeout=LIMIT_MS)
             assert tile(page, "Members") == "0"
-            assert [row[2] for row in cells(page, "partitions-table")[1:]] == ["STOP", "STOP"]
+            assert "STOP" in [row[2] for row in cells(page, "partitions-table")[1:]]
             shot(page, "moment")

@@ -113,7 +113,7 @@ def test_ctrl_c_while_starting_leaves_nothing(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with starting(data) as process:
         wait_until(lambda: component(data, "aggregate").get("process"), LIMIT_S, "the aggregator has been started")
-        assert len(processes(data)) > 3
+        wait_until(lambda: len(processes(data)) > 3, LIMIT_S, "what it starts itself is there, too")
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(LIMIT_S) == 0
         assert (data / "said").read_text().count(" stopping\n") == 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from tallystream.compose.demo.replay import replay
 
 
@@ -33,6 +35,15 @@ def test_a_new_snapshot_replaces_and_lives_add_up() -> None:
     assert done.counts("flights.processed") == {"app-1": 9, "app-2": 8}
     assert done.lives("app-2") == 2
     assert done.records == 4
+
+
+def test_a_tombstone_of_nobody_changes_nothing() -> None:
+    """The aggregator appends such ones to move the time on; one of an instance that was heard is an error."""
+    counted = _record("app-1", "A", 1, _counter(5))
+    done = replay([(b"tallystream-aggregator", b""), counted, (b"tallystream-aggregator", b"")])
+    assert (done.records, done.sums()) == (1, {KEY: {"count": 5}})
+    with pytest.raises(ValueError, match="app-1"):
+        replay([counted, (b"app-1", b"")])
 
 
 def test_an_old_or_repeated_snapshot_changes_nothing() -> None:

@@ -1,7 +1,7 @@
 """`tallystream ship` to a store of the latest only: `metrics-agg` from its beginning, by a consumer, without Spark.
 
 Such a store keeps nothing over a restart, so there is nothing to go on from: a checkpoint would have to be thrown away.
-The compacted topic has the newest sum of every metric: docs/decisions/0013-latest-only-reads-from-the-beginning.md.
+The compacted topic has the newest sum of every metric: docs/decisions/0014-latest-only-reads-from-the-beginning.md.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaException, Producer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +51,10 @@ class Alarm:
             log.warning("silence is looked for at the next record: %s", error)
 
 
-def wake(topic: str, partition: int, kafka: Mapping[str, str], *, timeout: float = 10.0) -> None:
-    """Append one tombstone to a partition that is read, and return when the broker has it. `timeout` is in seconds.
+def wake(partitions: Iterable[tuple[str, int]], kafka: Mapping[str, str], *, timeout: float = 10.0) -> None:
+    """Append a tombstone to each (topic, partition) that is read: time is told by each one's own clock.
+
+    Returns when the broker has them. `timeout` is in seconds.
 
     Raises:
         KafkaException: the broker did not take it in time.
@@ -64,7 +66,8 @@ def wake(topic: str, partition: int, kafka: Mapping[str, str], *, timeout: float
         if error is not None:
             failures.append(KafkaException(error))
 
-    producer.produce(topic, partition=partition, key=INSTANCE.encode(), value=None, on_delivery=delivered)
+    for topic, partition in partitions:
+        producer.produce(topic, partition=partition, key=INSTANCE.encode(), value=None, on_delivery=delivered)
     producer.flush(timeout + 1)
     if failures:
         raise failures[0]

@@ -64,7 +64,7 @@ class Writing:
         self._watches = [Watch(topic, kafka, epoch=self.epoch) for topic in (topics.agg, topics.table)]
         self._looked = time.monotonic()
         writer = ledger.LedgerWriter(topics.ledger, kafka)
-        self._place = next((topic, partitions[0]) for topic, partitions in read.items())
+        self._read = read
         if not self.begin or seed_of(settings):
             self.wake()
         now_ms = int(time.time() * 1000)
@@ -102,6 +102,7 @@ class Writing:
 
     def _look_at_topics(self) -> None:
         read = self._selection.look(self._kafka)
+        self._read = read or self._read
         new = self._identity.check(read) if read else []  # of topics that are gone Spark speaks
         if new:
             require_append_time(AdminClient(dict(self._kafka)), new)
@@ -113,7 +114,7 @@ class Writing:
         Raises:
             KafkaException: the broker did not answer.
         """
-        wake(*self._place, self._kafka)
+        wake(((topic, partition) for topic, partitions in self._read.items() for partition in partitions), self._kafka)
 
     def close(self) -> None:
         """Release the connections."""

@@ -36,7 +36,15 @@ class Replay:
         self._rows: dict[tuple[str, str, Key], Values] = {}
 
     def take(self, key: bytes, value: bytes) -> None:
-        """Take one record: an instance's snapshot. Within a life and part, the highest seq wins."""
+        """Take one record: an instance's snapshot. Within a life and part, the highest seq wins.
+
+        A record without a value takes an instance away. The demonstration does that to none of its own, the aggregator
+        to one that nobody is, to move the time on.
+        """
+        if not value:
+            if any(known == key.decode() for known, _, _ in self._seqs):
+                raise ValueError(f"{key!r} was taken away, which nothing here does")
+            return
         snapshot, instance = json.loads(value), key.decode()
         self.records += 1
         life, seq = snapshot["life"], snapshot["seq"]
