@@ -6,11 +6,13 @@ import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 from confluent_kafka import TopicPartition
 
 from support.application import Application, assert_exact
 from support.kafka import aggregator, command, committed, read_topic
+from support.processes import tree
 from support.wait import wait_until
 
 if TYPE_CHECKING:
@@ -46,8 +48,10 @@ def test_a_lost_checkpoint_is_refused_and_rebuilt_exactly(
         wait_until(lambda: committed(broker.bootstrap_servers, group, topics.metrics) >= 600, 120, "a batch is done")
         in_use = run("rebuild", *options, *checkpoint)
         application.publish(900)
+        everything = tree(process.pid)
         process.kill()
         process.wait(60)
+        psutil.wait_procs(everything, 60)  # Spark's JVM may still write into the checkpoint
     assert in_use.returncode == 2
     assert "it is in use" in in_use.stderr
     shutil.rmtree(tmp_path / "checkpoint")

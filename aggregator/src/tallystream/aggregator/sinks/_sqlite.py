@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -61,7 +62,7 @@ def connect(path: Path, *, make: bool, busy_s: float = BUSY_S) -> sqlite3.Connec
     try:
         _require_store(connection, path)
         if make:
-            _make(connection)
+            _make(connection, busy_s)
     except BaseException:
         connection.close()
         raise
@@ -88,9 +89,20 @@ def _require_store(connection: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def _make(connection: sqlite3.Connection) -> None:
-    if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-        connection.execute("PRAGMA journal_mode = WAL")
+def _keep_a_log(connection: sqlite3.Connection, busy_s: float) -> None:
+    # SQLite's own time-out does not hold here: of two that change the mode of a new file at once, one is refused.
+    until = time.monotonic() + busy_s
+    while connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(0.02)
+
+
+def _make(connection: sqlite3.Connection, busy_s: float) -> None:
+    _keep_a_log(connection, busy_s)
     connection.execute("PRAGMA synchronous = FULL")  # NORMAL would lose the last writes with the power
     if not has_tables(connection):
         connection.execute("BEGIN IMMEDIATE")
