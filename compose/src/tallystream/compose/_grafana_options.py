@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,8 @@ import typer
 from tallystream.compose import _options as o
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tallystream.dashboards.grafana.settings import Settings
 
 CaFile = Annotated[
@@ -42,10 +45,8 @@ CollectorSeconds = Annotated[int, typer.Option(help="Alert: the lag has not been
 SkewSeconds = Annotated[float, typer.Option(help="Alert: timestamps are further from the records' arrival.")]
 
 
-def settings(
-    *, flavour: str, contact: str, contact_address: str, thresholds: dict[str, Any], **chosen: Any
-) -> Settings:
-    """Return the settings that the options are.
+def settings(options: Mapping[str, Any]) -> Settings:
+    """Return the settings that a command's options, by name, are; options of other things may be among them.
 
     Raises:
         ConfigError: one of them can't be used.
@@ -54,8 +55,17 @@ def settings(
     from tallystream.dashboards.grafana.settings import Contact as Told
 
     return Settings(
-        flavour=o.one_of("--flavour", flavour, *FLAVOURS),  # type: ignore[arg-type]  # just so
-        contact=Told(o.one_of("--contact", contact, "webhook", "email"), contact_address),  # type: ignore[arg-type]  # just so
-        thresholds=Thresholds(**thresholds),
-        **chosen,
+        flavour=o.one_of("--flavour", options["flavour"], *FLAVOURS),  # type: ignore[arg-type]  # just so
+        contact=Told(
+            o.one_of("--contact", options["contact"], "webhook", "email"),  # type: ignore[arg-type]  # just so
+            options["contact_address"],
+        ),
+        thresholds=Thresholds(**{field.name: options[field.name] for field in fields(Thresholds)}),
+        datasource_url=options["datasource_url"],
+        datasource_name=options["datasource_name"],
+        org=options["org"],
+        bucket=options["bucket"],
+        folder_title=options["folder"],
+        uid_prefix=options["uid_prefix"],
+        runbook_url=options["runbook_url"],
     )

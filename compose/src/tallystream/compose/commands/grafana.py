@@ -38,31 +38,9 @@ def generate(
     skew_seconds: g.SkewSeconds = 5.0,
 ) -> None:
     """Write Grafana's dashboards, alert rules and provisioning, and Prometheus' rules, as files."""
+    made = g.settings(locals())
     from tallystream.dashboards.grafana import generate as files
 
-    made = g.settings(
-        flavour=flavour,
-        contact=contact,
-        contact_address=contact_address,
-        thresholds={
-            "missing_instances": missing_instances,
-            "stopped_minutes": stopped_minutes,
-            "lag_seconds": lag_seconds,
-            "sink_seconds": sink_seconds,
-            "dead_letters": dead_letters,
-            "processed_twice": processed_twice,
-            "aggregator_seconds": aggregator_seconds,
-            "collector_seconds": collector_seconds,
-            "skew_seconds": skew_seconds,
-        },
-        datasource_url=datasource_url,
-        datasource_name=datasource_name,
-        org=org,
-        bucket=bucket,
-        folder_title=folder,
-        uid_prefix=uid_prefix,
-        runbook_url=runbook_url,
-    )
     texts = files.files(made, dashboards_path=dashboards_path)
     try:
         files.write(texts, out)

@@ -55,33 +55,11 @@ def push(
 
     Exit code: 0 done, 1 refused since a person changed something, or failed in the midst, 2 a setting can't be used.
     """
+    made = g.settings(locals())
     from tallystream.dashboards.grafana.push import PushSettings, run
 
     if overwrite and keep_changed:
         raise ConfigError("--overwrite", "--keep-changed", "give one of the two")
-    made = g.settings(
-        flavour=flavour,
-        contact=contact,
-        contact_address=contact_address,
-        thresholds={
-            "missing_instances": missing_instances,
-            "stopped_minutes": stopped_minutes,
-            "lag_seconds": lag_seconds,
-            "sink_seconds": sink_seconds,
-            "dead_letters": dead_letters,
-            "processed_twice": processed_twice,
-            "aggregator_seconds": aggregator_seconds,
-            "collector_seconds": collector_seconds,
-            "skew_seconds": skew_seconds,
-        },
-        datasource_url=datasource_url,
-        datasource_name=datasource_name,
-        org=org,
-        bucket=bucket,
-        folder_title=folder,
-        uid_prefix=uid_prefix,
-        runbook_url=runbook_url,
-    )
     settings = PushSettings(
         url=grafana_url,
         made=made,
