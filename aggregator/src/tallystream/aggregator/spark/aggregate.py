@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -14,16 +13,17 @@ from tallystream.aggregator.health import Health
 from tallystream.aggregator.layout import layout_of
 from tallystream.aggregator.lease import Lease
 from tallystream.aggregator.login import log_in
-from tallystream.aggregator.spark.again import SpanReader
-from tallystream.aggregator.spark.beginning import beginning, seed_of
+from tallystream.aggregator.spark.beginning import beginning
 from tallystream.aggregator.spark.failing import sentence, start
 from tallystream.aggregator.spark.kafka import source_options
-from tallystream.aggregator.spark.listening import HealthListener, observed
-from tallystream.aggregator.spark.plans import BACKLOG_FACTOR, Choice, Plan
+from tallystream.aggregator.spark.listening import HealthListener
+from tallystream.aggregator.spark.plans import Choice, Plan
+from tallystream.aggregator.spark.query import records, summed
 from tallystream.aggregator.spark.session import build_session, end_session
 from tallystream.aggregator.spark.settings import GROUP, AggregateSettings
 from tallystream.aggregator.spark.switching import behind, run_plans
 from tallystream.aggregator.spark.wake import Alarm
+from tallystream.aggregator.spark.warming import warm
 from tallystream.aggregator.spark.writing import Writing
 from tallystream.aggregator.start import resolve
 from tallystream.aggregator.stopping import StopRequest
@@ -31,9 +31,7 @@ from tallystream.aggregator.topics import TABLE_RECORD_BYTES, Topics, create_top
 from tallystream.reporter.errors import TallystreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["GROUP", "AggregateSettings", "run"]
@@ -77,6 +75,7 @@ def run(settings: AggregateSettings) -> int:
                 conf={"spark.sql.shuffle.partitions": str(layout.partitions)},
             )
             stack.callback(end_session, session)
+            warm(session, layout.partitions)
             listener = HealthListener(health)
             session.streams.addListener(listener)
             health.status.stand_by()
@@ -125,7 +124,14 @@ def _start(
     session: SparkSession, settings: AggregateSettings, topics: Topics, writing: Writing, plan: Plan, *, shards: int
 ) -> StreamingQuery:
     writer = (
-        _plan(session, settings, topics, plan, begin=writing.begin, epoch=writing.epoch, shards=shards)
+        summed(
+            records(session, settings, topics, plan, begin=writing.begin),
+            settings,
+            topics,
+            compact=plan is Plan.BACKLOG,
+            epoch=writing.epoch,
+            shards=shards,
+        )
         .writeStream.format("kafka")
         .options(**source_options(settings.bootstrap_servers, settings.kafka))
         .option("kafka.max.request.size", str(TABLE_RECORD_BYTES))
@@ -136,62 +142,3 @@ def _start(
         .trigger(processingTime=f"{settings.trigger_ms} milliseconds")
     )
     return start(writer, settings.checkpoint)
-
-
-def _plan(
-    session: SparkSession,
-    settings: AggregateSettings,
-    topics: Topics,
-    plan: Plan,
-    *,
-    begin: Mapping[str, Mapping[str, int]],
-    epoch: int,
-    shards: int,
-) -> DataFrame:
-    from tallystream.aggregator.spark.backlog import compacted
-    from tallystream.aggregator.spark.combining import CombineProcessor
-    from tallystream.aggregator.spark.processor import OUTPUT, SHARD_OUTPUT, TableProcessor
-
-    starting = json.dumps(begin) if begin else "earliest"
-    source = (
-        session.readStream.format("kafka")
-        .options(**source_options(settings.bootstrap_servers, settings.kafka), **settings.fetch.options())
-        .options(**settings.selection(topics).source())
-        .option("startingOffsets", starting)
-        .options(**_batches(session, settings.max_records_per_trigger, plan))
-        .option("failOnDataLoss", str(settings.on_data_loss == "fail").lower())
-        .load()
-    )
-    records = source.selectExpr(
-        "topic", "partition", "offset", "unix_millis(timestamp) AS timestamp_ms", "key", "value"
-    )
-    if plan is Plan.BACKLOG:
-        records = compacted(records, settings.table, shards)
-    seed, group = seed_of(settings), settings.topic_prefix + GROUP
-    again = SpanReader({**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}, group)
-    processor = TableProcessor(topics, settings.table, epoch=epoch, shards=shards, seed=seed, again=again)
-    # With one shard a constant, which is never null, as in the first checkpoints: the key's type is part of the state.
-    shard = "0" if shards == 1 else f"int(crc32(coalesce(key, X'')) % {shards})"
-    sharded = records.selectExpr(f"{shard} AS shard", "*")
-    out = sharded.groupBy("shard").transformWithStateInPandas(
-        statefulProcessor=processor,
-        outputStructType=OUTPUT if shards == 1 else SHARD_OUTPUT,
-        outputMode="Update",
-        timeMode="ProcessingTime",
-    )
-    if shards > 1:
-        out = out.groupBy("combiner").transformWithStateInPandas(
-            statefulProcessor=CombineProcessor(topics, epoch=epoch, shards=shards, seed=seed),
-            outputStructType=OUTPUT,
-            outputMode="Update",
-            timeMode="None",
-        )
-    return observed(out, topics.table)
-
-
-def _batches(session: SparkSession, most: int, plan: Plan) -> dict[str, str]:
-    if plan is Plan.LIVE:
-        return {"maxOffsetsPerTrigger": str(most)}
-    # A partition's records are read, and compacted, by all cores.
-    cores = session.sparkContext.defaultParallelism
-    return {"maxOffsetsPerTrigger": str(BACKLOG_FACTOR * most), "minPartitions": str(cores)}

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from tallystream.aggregator.seed import read_seed
-from tallystream.aggregator.spark.processor import SAID, batch_id
+from tallystream.aggregator.spark.processor import SAID, batch_id, frame
 from tallystream.aggregator.spark.store import SparkStore
 from tallystream.aggregator.table.combined import Combined
 from tallystream.aggregator.table.combining import StoredCombined, load, unpack
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    import pandas as pd
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
 
     from tallystream.aggregator.topics import Topics
@@ -71,7 +71,7 @@ class CombineProcessor(StatefulProcessor):
                 elif value is not None:
                     said.append(decode(value))
         out += self._combine(combiner, said)
-        yield pd.DataFrame([*out, *last], columns=["topic", "key", "value"], dtype=object)
+        yield frame([*out, *last], "topic", "key", "value")
 
     def close(self) -> None:
         """Nothing is held open between batches."""

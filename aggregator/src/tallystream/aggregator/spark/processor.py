@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
@@ -24,9 +23,10 @@ from tallystream.aggregator.table.stored import Stored, load
 from tallystream.aggregator.table.unfolding import Unfoldable, unfolded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
+    import pandas as pd
     from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessorHandle, TimerValues
 
     from tallystream.aggregator.table.inputs import Record
@@ -50,6 +50,14 @@ def batch_id() -> int:
     if context is None:
         raise RuntimeError("batch_id() is asked outside a Spark task")
     return int(context.getLocalProperty("streaming.sql.batchId") or 0)
+
+
+def frame(rows: Sequence[tuple[Any, ...]], *columns: str) -> pd.DataFrame:
+    """Return rows as Spark takes them from a stateful processor."""
+    # Here, as a query's start looks at the processor in a Python of its own, which needs no pandas: 0.3 s.
+    import pandas as pd
+
+    return pd.DataFrame(rows, columns=list(columns), dtype=object)
 
 
 class TableProcessor(StatefulProcessor):
@@ -134,11 +142,9 @@ class TableProcessor(StatefulProcessor):
         rows = self._rows(batch, stored.log.size)
         _in_memory[place] = stored
         if self._shards == 1:
-            return pd.DataFrame(rows, columns=["topic", "key", "value"], dtype=object)
-        return pd.DataFrame(
-            [*self._said(batch, anew=anew), *((shard, *row) for row in rows)],
-            columns=["combiner", "topic", "key", "value"],
-            dtype=object,
+            return frame(rows, "topic", "key", "value")
+        return frame(
+            [*self._said(batch, anew=anew), *((shard, *row) for row in rows)], "combiner", "topic", "key", "value"
         )
 
     def _read_again(self, span: Span, shard: int) -> Iterator[Record]:

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
-import re
+import shlex
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 
 from tallystream.aggregator import jars
-from tallystream.reporter.errors import ConfigError
+from tallystream.aggregator.spark import jvm
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-JAVA_VERSIONS = (17, 21)
-LOGGING = Path(__file__).with_name("log4j2.properties")
+    from collections.abc import Mapping, Sequence
 
 _STATE = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -27,9 +23,6 @@ _STATE = {
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
 }
-_JAVA_OPTIONS = ("-XX:TieredStopAtLevel=1",)
-"""Without the slow compiler: each batch has a plan, and code, of its own, and little else runs for long (0012)."""
-
 _LOCAL_FILES = {
     # Hadoop's own local file system starts a process, chmod, for every file; a batch makes dozens: 0011.
     "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
@@ -49,31 +42,18 @@ _HABITS = {
 }
 
 
-def java_version() -> int:
-    """Return the major version of the Java that Spark will be started with.
-
-    Raises:
-        ConfigError: there is none, or it is not one that Spark runs on.
-    """
-    launcher = jars.java()
-    try:
-        said = subprocess.run([launcher, "-version"], capture_output=True, text=True, check=False, timeout=60).stderr
-    except FileNotFoundError as error:
-        raise ConfigError("java", launcher, "install Java 17 or 21, or point JAVA_HOME at one") from error
-    found = re.search(r'version "(?:1\.)?(\d+)', said)
-    version = int(found.group(1)) if found else 0
-    if version not in JAVA_VERSIONS:
-        line = said.strip().splitlines()[0] if said.strip() else launcher
-        raise ConfigError("java", line, "install Java 17 or 21, or point JAVA_HOME at one")
-    return version
-
-
 def build_session(
-    name: str, *, master: str = "local[2]", driver_memory: str = "1g", conf: Mapping[str, str] | None = None
+    name: str,
+    *,
+    master: str = "local[2]",
+    driver_memory: str = "1g",
+    conf: Mapping[str, str] | None = None,
+    java_options: Sequence[str] = (),
 ) -> SparkSession:
     """Start Spark, or take the session that spark-submit began, and return it.
 
     Under spark-submit the master and the jars are those of its command line. `conf` comes last and so wins.
+    `java_options` take the place of those that the JVM is started with otherwise.
 
     Raises:
         ConfigError: Java is missing or of a version on which Spark does not run.
@@ -84,14 +64,17 @@ def build_session(
     builder = SparkSession.builder.appName(name)
     settings = {**_STATE, **_HABITS}
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # set by spark-submit, whose own settings stand
-        java_version()
-        connector = ",".join(str(path) for path in jars.fetch("spark"))
-        settings |= {"spark.master": master, "spark.jars": connector, "spark.driver.memory": driver_memory}
-        java = [f"-Dlog4j2.configurationFile={LOGGING.as_uri()}", *_JAVA_OPTIONS]
-        settings["spark.driver.extraJavaOptions"] = " ".join(java)
-        if master.startswith("local"):
-            settings |= {**_LOCAL_FILES, "spark.driver.extraClassPath": str(jars.fetch("files")[0])}
+        java = jvm.java_version()
+        settings |= {"spark.master": master, "spark.driver.memory": driver_memory}
+        local = master.startswith("local")
+        if local:
+            # Not spark.jars, which are copied and served to executors, and whose classes no archive has.
+            settings |= {**_LOCAL_FILES, "spark.driver.extraClassPath": jvm.class_path()}
             settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        else:
+            settings["spark.jars"] = ",".join(str(path) for path in jars.fetch("spark"))
+        options = java_options or (jvm.options(java) if local else jvm.OPTIONS)
+        settings["spark.driver.extraJavaOptions"] = shlex.join(options)
     for key, value in (settings | dict(conf or {})).items():
         builder = builder.config(key, value)
     logging.getLogger("py4j").setLevel(logging.WARNING)

@@ -59,7 +59,7 @@ def wake(partitions: Iterable[tuple[str, int]], kafka: Mapping[str, str], *, tim
     Raises:
         KafkaException: the broker did not take it in time.
     """
-    producer = Producer({**kafka, "enable.idempotence": True, "delivery.timeout.ms": int(timeout * 1000)})
+    producer = Producer({**kafka, "delivery.timeout.ms": int(timeout * 1000)})
     failures: list[KafkaException] = []
 
     def delivered(error: object, _message: object) -> None:

@@ -1,0 +1,85 @@
+"""What the archive of Spark's classes is taken from: a JVM that has loaded them."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
+
+from tallystream.aggregator import jars
+from tallystream.aggregator.spark import jvm
+from tallystream.aggregator.spark.query import summed
+from tallystream.aggregator.spark.session import build_session, end_session
+from tallystream.aggregator.spark.settings import AggregateSettings
+from tallystream.aggregator.topics import Topics
+from tallystream.reporter.errors import TallystreamError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+WRITING_S = 300.0
+"""How long the JVM may take to end: on a busy machine it writes the archive for a minute."""
+_PACKAGES = ("org/apache/kafka/clients/", "org/apache/kafka/common/", "org/apache/spark/sql/kafka010/")
+
+
+def practise(written: Path) -> None:
+    """Write the archive `written`; its folder is worked in.
+
+    Raises:
+        JarsError: the connector's jars can't be had.
+        TallystreamError: the query failed.
+    """
+    one_store = {"spark.sql.shuffle.partitions": "1"}
+    session = build_session("tallystream archive", conf=one_store, java_options=jvm.archiving(written))
+    try:
+        _load(session)
+        _run(session, written.parent)
+    finally:
+        end_session(session, timeout=WRITING_S)
+
+
+def _load(session: SparkSession) -> None:
+    """Load what a query without a broker would not: Kafka's clients, and Spark's use of them."""
+    loader: Any = session.sparkContext._jvm.java.lang.Thread.currentThread().getContextClassLoader()  # type: ignore[union-attr] # noqa: SLF001
+    for jar in jars.fetch("spark"):
+        with zipfile.ZipFile(jar) as archive:
+            names = [name[:-6] for name in archive.namelist() if name.startswith(_PACKAGES) and name.endswith(".class")]
+        for name in names:
+            try:
+                loader.loadClass(name.replace("/", "."))
+            except Py4JJavaError as error:  # a class for a library that is not here
+                log.debug("%s: %s", name, error.java_exception)
+
+
+def _run(session: SparkSession, folder: Path) -> None:
+    """Run a few batches of the query, as far as that goes without Kafka."""
+    columns = (
+        "'metrics' AS topic, 0 AS partition, value AS offset, unix_millis(timestamp) AS timestamp_ms, "
+        "CAST('practice' AS binary) AS key, CAST('' AS binary) AS value"
+    )
+    source = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+    records = source.selectExpr(*columns.split(", "))
+    settings = AggregateSettings(bootstrap_servers="localhost:9092", checkpoint=folder)
+    out = summed(records, settings, Topics(""), compact=True, epoch=1, shards=1)
+    query = (
+        out.writeStream.format("noop").outputMode("update").option("checkpointLocation", str(folder / "query")).start()
+    )
+    try:
+        # The third batch loads next to nothing.
+        while query.lastProgress is None or query.lastProgress["batchId"] < 2:
+            if not query.isActive:
+                raise TallystreamError(f"the query that Spark's classes are taken from ended: {query.exception()}")
+            time.sleep(0.1)
+    finally:
+        query.stop()
+
+
+if __name__ == "__main__":
+    practise(Path(sys.argv[1]))

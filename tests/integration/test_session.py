@@ -1,0 +1,58 @@
+"""A real session of Spark: what its JVM is started with, and what is ready in it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tallystream.aggregator.spark import archive
+
+pytestmark = pytest.mark.integration
+
+SESSION = """
+import sys
+from pathlib import Path
+from tallystream.aggregator.spark import jvm
+from tallystream.aggregator.spark.session import build_session, end_session
+from tallystream.aggregator.spark.warming import warm
+
+path = Path(sys.argv[1])
+jvm.archive_of = lambda java: path
+session = build_session("test", master="local[1]")
+warm(session).join(120)
+loaded = session.sparkContext.parallelize([0], 1).mapPartitions(
+    lambda _numbers: [sum(name in __import__("sys").modules for name in ("pandas", "pyarrow"))]
+)
+modules = loaded.collect()[0]
+mapped = str(path) in Path(f"/proc/{session.sparkContext._gateway.proc.pid}/maps").read_text()
+end_session(session)
+print("mapped" if mapped else "not mapped", modules)
+"""
+
+
+def _session(path: Path) -> tuple[str, str]:
+    done = subprocess.run(
+        [sys.executable, "-c", SESSION, str(path)], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="what a process has mapped is read from Linux's /proc")
+def test_spark_maps_the_archive_of_its_classes() -> None:
+    """The JVM of a session maps the archive that was made at set-up, and a warmed worker has imported what it needs."""
+    said, _ = _session(archive.make())
+    assert said.split("\n")[-2] == "mapped 2"
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="what a process has mapped is read from Linux's /proc")
+def test_an_archive_that_does_not_fit_is_left_alone(tmp_path: Path) -> None:
+    """With an archive that is none of this Java's Spark starts as without one, and says nothing of it."""
+    path = tmp_path / "other.jsa"
+    path.write_bytes(b"of another Java " * 10_000)
+    said, errors = _session(path)
+    assert said.split("\n")[-2] == "not mapped 2"
+    assert "archive" not in errors
