@@ -39,11 +39,11 @@ def run_batch(table: Table, records: Sequence[Record], *, now_ms: int, expired: 
         state.settled_ms = now_ms
     if records:
         table.apply(sorted(records, key=lambda record: (record.topic, record.partition, record.offset)))
-        state.seen_ms = now_ms
+        table.seen(records, now_ms)
         table.notice_silence()
     if expired:
         state.timer_ms = 0
-        table.notice_silence(max(0, now_ms - state.seen_ms))
+        table.notice_silence(now_ms)
     timer = _next_timer(table, now_ms)
     if state.timer_ms != before_ms:
         table.tell_how_far()
@@ -51,11 +51,11 @@ def run_batch(table: Table, records: Sequence[Record], *, now_ms: int, expired: 
 
 
 def _next_timer(table: Table, now_ms: int) -> Timer | None:
-    left = table.next_silence_ms()
-    if left is None:
+    at_ms = table.next_silence_ms()
+    if at_ms is None:
         return None
     state = table.state
-    wanted = max(state.seen_ms + left, now_ms + 1)
+    wanted = max(at_ms, now_ms + 1)
     if 0 < state.timer_ms <= wanted:
         return None
     timer = Timer(wanted, state.timer_ms)

@@ -78,8 +78,9 @@ class State(msgspec.Struct, array_like=True):
     """A shard's table. `clocks` maps partition → running maximum of append times, `offsets` partition → last offset.
 
     `lives` maps instance → its lives, oldest first; `base` maps the metric's number → what its retired lives add up to.
-    `out_ms` is the time of the newest output; `seen_ms` the processing time (wall clock) of the last batch; `timer_ms`
-    the processing time at which the next silence was asked to be looked for, 0 for none.
+    `out_ms` is the time of the newest output; `seen_ms` the processing time (wall clock) of the last batch that had
+    records, `seen` maps partition → the last that had some of it, `seen_ms` where it is missing; `timer_ms` is the
+    processing time at which the next silence was asked to be looked for, 0 for none.
 
     `fold` counts the batches in which lives retired. `leaving` are lives that the base does not have yet, `deleting`
     those that it has and whose rows are still on `metrics-table`, `settled` those of which nothing is left there but
@@ -117,6 +118,7 @@ class State(msgspec.Struct, array_like=True):
     shard: int = 0
     shards: int = 1
     included: dict[str, int] = {}
+    seen: dict[str, int] = {}
 
 
 class _Version(msgspec.Struct, array_like=True):

@@ -87,23 +87,37 @@ class Table:
         if self._rows.unfoldable:
             raise Unfoldable(self._rows.unfoldable)
 
-    def notice_silence(self, ahead_ms: int = 0) -> None:
-        """Mark the lives silent whose deadline has passed; `ahead_ms` is how long ago the clocks last moved.
+    def seen(self, records: Iterable[Record], now_ms: int) -> None:
+        """Note when the partitions of a batch's records were last heard of; `now_ms` is the batch's processing time."""
+        state = self.state
+        for partition in state.clocks:
+            state.seen.setdefault(partition, state.seen_ms or now_ms)
+        state.seen.update(dict.fromkeys({record.clock_name for record in records}, now_ms))
+        state.seen_ms = now_ms
 
+    def notice_silence(self, now_ms: int | None = None) -> None:
+        """Mark the lives silent whose deadline has passed by their partition's clock.
+
+        With `now_ms`, the batch's processing time, a clock is taken to have gone on since it was last seen to move.
         Touches no count: only gauges, rates and the numbers of lives depend on it (rule 5).
         """
+        state, partitions = self.state, self.state.clocks
+        ahead = {one: 0 if now_ms is None else max(0, now_ms - self._seen_ms(one)) for one in partitions}
         for life in self._lives:
-            if life.living and self.state.clocks[life.partition] + ahead_ms >= life.deadline_ms:
+            if life.living and state.clocks[life.partition] + ahead[life.partition] >= life.deadline_ms:
                 self._lives.partials.touch(life, life.rows)
                 self._lives.dirty.add(life.instance)
                 life.living = False
                 # The moment of falling silent, not of noticing it: a batch that runs twice writes the same point.
-                self.state.out_ms = max(self.state.out_ms, life.deadline_ms)
+                state.out_ms = max(state.out_ms, life.deadline_ms)
 
     def next_silence_ms(self) -> int | None:
-        """Return how far the clock is from the next life's deadline, None when no life is living."""
-        left = [life.deadline_ms - self.state.clocks[life.partition] for life in self._lives if life.living]
-        return min(left, default=None)
+        """Return the processing time of the next life's deadline, None when no life is living."""
+        ahead = {one: self._seen_ms(one) - clock for one, clock in self.state.clocks.items()}
+        return min((life.deadline_ms + ahead[life.partition] for life in self._lives if life.living), default=None)
+
+    def _seen_ms(self, partition: str) -> int:
+        return self.state.seen.get(partition, self.state.seen_ms)
 
     def tell_how_far(self) -> None:
         """Have the next changes say how far the shard is, whatever else changes."""
