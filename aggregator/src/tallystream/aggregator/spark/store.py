@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
+
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
+
+# Not as text, which Spark's JVM would be asked to read, six times in each batch.
+_NUMBER = StructType([StructField("number", LongType())])
+_PACKED = StructType([StructField("packed", BinaryType())])
 
 
 class SparkStore:
@@ -15,8 +21,8 @@ class SparkStore:
     """
 
     def __init__(self, handle: StatefulProcessorHandle) -> None:
-        self._head = handle.getValueState("table", "packed binary")
-        self._entries = handle.getMapState("log", "number long", "packed binary")
+        self._head = handle.getValueState("table", _PACKED)
+        self._entries = handle.getMapState("log", _NUMBER, _PACKED)
 
     def head(self) -> bytes | None:
         """Return the head."""
