@@ -195,13 +195,15 @@ def test_carbon_that_stands_still_is_away_not_done(tmp_path: Path) -> None:
     with carbons.Carbon(tmp_path / "carbon") as own:
         sink = GraphiteSink("127.0.0.1", own.port, prefix="t", timeout_s=0.5)
         sink.setup()
-        os.kill(own.pid, signal.SIGSTOP)
+        pid = own.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
         try:
             sink.write(points)
             with pytest.raises(SinkUnavailableError, match="timed out"):
                 sink.flush()
         finally:
-            os.kill(own.pid, signal.SIGCONT)
+            os.kill(pid, signal.SIGCONT)
         slow = GraphiteSink("127.0.0.1", own.port, prefix="t")
         slow.write(points)
         slow.flush()

@@ -12,7 +12,8 @@ from typing import Self
 
 from support.wait import wait_until
 from tallystream.aggregator.sinks._graphite_text import decode
-from tallystream.compose.servers._process import end, free_port, spawn, tail
+from tallystream.compose.servers._process import free_port, spawn, tail
+from tallystream.compose.servers._server import Server
 
 CARBON = "/usr/bin/carbon-cache"
 PYTHON = "/usr/bin/python3"
@@ -68,23 +69,18 @@ def missing() -> str | None:
     return "there is no Carbon: install Debian's graphite-carbon and python3-whisper"
 
 
-class Carbon:
+class Carbon(Server):
     """One carbon-cache with points at 1 s resolution for two hours; its port stays the same over restarts.
 
     `settings` is a folder with other files of configuration: their places, ports and tags become those of this machine.
+    A stop, like a kill, loses what it took in the last second.
     """
 
     def __init__(self, folder: Path, settings: Path | None = None) -> None:
+        super().__init__(folder / "out.log", patience_s=60)
         self._folder = folder
         self._settings = settings
         self.port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def pid(self) -> int:
-        """The process ID of the running server."""
-        assert self._process is not None
-        return self._process.pid
 
     def start(self) -> Self:
         """Start it and wait until it listens."""
@@ -96,7 +92,7 @@ class Carbon:
         # Debian's twistd needs none of our environment.
         self._process = spawn(
             [PYTHON, *command, f"--logdir={self._folder}", "--nodaemon", "start"],
-            self._folder / "out.log",
+            self.log,
             {"PYTHONPATH": None, "VIRTUAL_ENV": None},
         )
         wait_until(self._listens, 60, "Carbon listens")
@@ -120,27 +116,9 @@ class Carbon:
             shutil.copy(self._settings / name, self._folder)
 
     def _listens(self) -> bool:
-        assert self._process is not None
-        assert self._process.poll() is None, tail(self._folder / "out.log")
+        assert self.pid is not None, tail(self.log)
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
-
-    def stop(self) -> None:
-        """Stop it; like a kill, this loses what it took in the last second."""
-        if self._process is not None:
-            end(self._process, patience=60)
-
-    def kill(self) -> None:
-        """End it with SIGKILL: what it holds in memory is lost."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def paths(self) -> dict[str, dict[int, float]]:
         """Return the files' values: by path, then by second."""

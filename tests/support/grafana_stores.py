@@ -9,8 +9,7 @@ import urllib.request
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from support.wait import wait_until
-from tallystream.compose.servers._process import free_port
+from support.prometheus import Prometheus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,26 +61,8 @@ def prometheus(folder: Path, scrapes: list[tuple[int, str]]) -> Iterator[str]:
     ]
     done = subprocess.run(made, check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    (folder / "prometheus.yml").write_text("{}", encoding="utf-8")
-    url = f"http://127.0.0.1:{free_port()}"
-    with (folder / "prometheus.log").open("wb") as log:
-        process = subprocess.Popen(
-            [
-                "prometheus",
-                f"--config.file={folder / 'prometheus.yml'}",
-                f"--storage.tsdb.path={folder / 'data'}",
-                f"--web.listen-address={url.removeprefix('http://')}",
-                "--storage.tsdb.retention.time=10y",
-            ],
-            stdout=log,
-            stderr=log,
-        )
-    try:
-        wait_until(lambda: _ready(process, url, folder), 60, "Prometheus is ready")
-        yield url
-    finally:
-        process.terminate()
-        process.wait(30)
+    with Prometheus(folder) as running:
+        yield running.url
 
 
 def open_metrics(scrapes: list[tuple[int, str]]) -> str:
@@ -111,15 +92,6 @@ def promql_range(url: str, text: str, *, start_ms: int, end_ms: int, step_s: int
     ) as answer:
         found = json.load(answer)["data"]["result"]
     return [{**one["metric"], "values": [float(value) for _, value in one["values"]]} for one in found]
-
-
-def _ready(process: subprocess.Popen[bytes], url: str, folder: Path) -> bool:
-    assert process.poll() is None, (folder / "prometheus.log").read_text()
-    try:
-        with urllib.request.urlopen(f"{url}/-/ready", timeout=1):
-            return True
-    except OSError:
-        return False
 
 
 def label_values(url: str, text: str, *, at_ms: int) -> set[str]:

@@ -1,4 +1,4 @@
-"""A real Prometheus from Debian that scrapes one address every second, and is asked over its own API."""
+"""A real Prometheus from Debian: it scrapes one address every second, or nothing, and is asked over its own API."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import urllib.request
 from typing import TYPE_CHECKING, Any, Self
 
 from support.wait import wait_until
-from tallystream.compose.servers._process import end, free_port, spawn, tail
+from tallystream.compose.servers._process import free_port, spawn, tail
+from tallystream.compose.servers._server import Server
 
 if TYPE_CHECKING:
-    import subprocess
     from pathlib import Path
 
 _CONFIG = """
@@ -30,37 +30,34 @@ def missing() -> str | None:
     return None if shutil.which("prometheus") else "there is no Prometheus: install Debian's prometheus"
 
 
-class Prometheus:
-    """One server; `target` is the host:port whose /metrics it scrapes."""
+class Prometheus(Server):
+    """One server; `target` is the host:port whose /metrics it scrapes, none where the past is all that it has."""
 
-    def __init__(self, folder: Path, target: str) -> None:
+    def __init__(self, folder: Path, target: str = "") -> None:
+        super().__init__(folder / "prometheus.log", patience_s=30)
         self._folder, self._target = folder, target
-        self._url = f"http://127.0.0.1:{free_port()}"
-        self._process: subprocess.Popen[bytes] | None = None
+        self.url = f"http://127.0.0.1:{free_port()}"
 
-    def __enter__(self) -> Self:
+    def start(self) -> Self:
+        """Start it and wait until it is ready."""
         self._folder.mkdir(parents=True, exist_ok=True)
         config = self._folder / "prometheus.yml"
-        config.write_text(_CONFIG.format(target=self._target))
+        config.write_text(_CONFIG.format(target=self._target) if self._target else "{}")
         self._process = spawn(
             [
                 *("prometheus", f"--config.file={config}", f"--storage.tsdb.path={self._folder / 'data'}"),
-                f"--web.listen-address={self._url.removeprefix('http://')}",
+                f"--web.listen-address={self.url.removeprefix('http://')}",
+                "--storage.tsdb.retention.time=10y",
             ],
-            self._folder / "prometheus.log",
+            self.log,
         )
         wait_until(self._ready, 60, "Prometheus is ready")
         return self
 
-    def __exit__(self, *_: object) -> None:
-        assert self._process is not None
-        end(self._process, patience=30)
-
     def _ready(self) -> bool:
-        assert self._process is not None
-        assert self._process.poll() is None, tail(self._folder / "prometheus.log")
+        assert self.pid is not None, tail(self.log)
         try:
-            with urllib.request.urlopen(f"{self._url}/-/ready", timeout=5) as answer:
+            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=5) as answer:
                 return bool(answer.status == 200)
         except OSError:
             return False
@@ -77,5 +74,5 @@ class Prometheus:
         return "unknown", ""
 
     def _get(self, path: str, **query: str) -> Any:
-        with urllib.request.urlopen(f"{self._url}{path}?{urllib.parse.urlencode(query)}", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self.url}{path}?{urllib.parse.urlencode(query)}", timeout=10) as answer:
             return json.load(answer)["data"]

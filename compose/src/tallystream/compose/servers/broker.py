@@ -11,7 +11,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tallystream.aggregator import jars
-from tallystream.compose.servers._process import end, free_port, spawn, tail
+from tallystream.compose.servers._process import free_port, spawn, tail
+from tallystream.compose.servers._server import Server
 from tallystream.reporter.errors import TallystreamError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class BrokerError(TallystreamError):
     """The broker did not start; the message ends with what it said last."""
 
 
-class KafkaBroker:
+class KafkaBroker(Server):
     """One broker; `port` 0 takes a free one and keeps it over restarts. `heap_mb` is Java's heap in MiB.
 
     `listeners` are further ones on loopback, protocol → port, as in {"SASL_SSL": 9093}; `properties` are added to its
@@ -46,22 +47,17 @@ class KafkaBroker:
         listeners: Mapping[str, int] | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
+        super().__init__(data_dir / "broker.log", patience_s=PATIENCE_S)
         self._dir = data_dir
         self._port = port
         self._heap_mb = heap_mb
         self._listeners = dict(listeners or {})
         self._properties = dict(properties or {})
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def bootstrap_servers(self) -> str:
         """Where clients connect: 127.0.0.1 and the port."""
         return f"127.0.0.1:{self._port}"
-
-    @property
-    def pid(self) -> int | None:
-        """The process ID, None while it is not running."""
-        return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     def start(self, timeout: float = 90.0) -> Self:
         """Start and return when the broker answers, `timeout` seconds at most.
@@ -98,32 +94,6 @@ class KafkaBroker:
             return bool(admin.list_topics(timeout=1.0).brokers)
         except KafkaException:
             return False
-
-    def stop(self) -> None:
-        """Stop in order; safe to call again."""
-        if self._process is not None:
-            end(self._process, patience=PATIENCE_S)
-
-    def kill(self) -> None:
-        """End it with SIGKILL, as a crash would."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def poll(self) -> int | None:
-        """Return the exit code of the process that has ended, None while it runs or before it was started."""
-        return None if self._process is None else self._process.poll()
-
-    @property
-    def log(self) -> Path:
-        """What the broker says."""
-        return self._dir / "broker.log"
 
     def _write_properties(self) -> Path:
         controller = free_port()

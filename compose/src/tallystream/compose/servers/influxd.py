@@ -15,11 +15,11 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 from tallystream.compose.servers._influxd_build import BuildError, Found, find_or_build
-from tallystream.compose.servers._process import end, free_port, spawn, tail
+from tallystream.compose.servers._process import free_port, spawn, tail
+from tallystream.compose.servers._server import Server
 from tallystream.reporter.errors import TallystreamError
 
 if TYPE_CHECKING:
-    import subprocess
     from pathlib import Path
     from types import FrameType
 
@@ -33,7 +33,7 @@ class InfluxError(TallystreamError):
     """InfluxDB did not start, or refused its first set-up; the message ends with what it said last."""
 
 
-class InfluxServer:
+class InfluxServer(Server):
     """One influxd; `port` 0 takes a free one and keeps it over restarts. `binary` None takes that of the cache.
 
     With `tls`, a certificate for 127.0.0.1 that is its own authority and its key (PEM files), it speaks TLS alone.
@@ -49,12 +49,12 @@ class InfluxServer:
     def __init__(
         self, data_dir: Path, *, port: int = 0, binary: Path | None = None, tls: tuple[Path, Path] | None = None
     ) -> None:
+        super().__init__(data_dir / "influxd.log", patience_s=PATIENCE_S)
         self._dir = data_dir
         self._tls = tls
         self._port = port
         self._binary = binary
         self._token = ""
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
@@ -65,16 +65,6 @@ class InfluxServer:
     def token(self) -> str:
         """The operator's token; empty before the first start."""
         return self._token
-
-    @property
-    def pid(self) -> int | None:
-        """The process ID, None while it is not running."""
-        return self._process.pid if self._process is not None and self._process.poll() is None else None
-
-    @property
-    def log(self) -> Path:
-        """What the server says."""
-        return self._dir / "influxd.log"
 
     def start(self, timeout: float = 60.0) -> Self:
         """Start and return when the server answers and is set up, `timeout` seconds at most.
@@ -96,23 +86,6 @@ class InfluxServer:
                 self.kill()
                 raise
         return self
-
-    def stop(self) -> None:
-        """Stop in order; safe to call again."""
-        if self._process is not None:
-            end(self._process, patience=PATIENCE_S)
-
-    def kill(self) -> None:
-        """End it with SIGKILL, as a crash would."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def _require_free(self) -> None:
         # Whoever has the port would answer in our server's place.
