@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,32 +13,24 @@ import pytest
 from support.health import ask, base, figures
 from support.kafka import committed, read_topic
 from support.shipping import Sums, kill, shipper, wait_shipped
+from support.slow_proxy import SlowProxy
+from support.store_faults import slow_store
 from support.stores import content, influx_bucket
 from support.wait import wait_until
 from tallystream.aggregator.sinks.stores import StoreSettings
-from tallystream.aggregator.topics import Topics, create_topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from confluent_kafka.admin import AdminClient
-
     from support.influx import Influx
+    from tallystream.aggregator.topics import Topics
     from tallystream.compose.servers.broker import KafkaBroker
 
 LIMIT_S = 300.0
 """After this a test gives up waiting: a busy machine takes minutes to start Spark."""
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1500)]
-
-
-@pytest.fixture
-def topics(admin: AdminClient, topic_prefix: str) -> Topics:
-    """The six topics of this test alone."""
-    made = Topics(topic_prefix)
-    create_topics(admin, made)
-    return made
 
 
 @pytest.fixture(params=["local", "influxdb"])
@@ -157,6 +150,23 @@ def test_an_outage_of_influxdb_loses_no_point(
             )
             server.start()
             wait_shipped(process, tmp_path, wanted, store)
+
+
+def test_what_a_slow_store_has_not_taken_waits_on_kafka(
+    broker: KafkaBroker, topics: Topics, influxdb: Influx, tmp_path: Path
+) -> None:
+    """A store that takes a second for a write, and sums for eight: no batch is read before the last one is written.
+
+    So memory stays what it was. When the store is fast again, every point is there. `make faults` has the same at
+    five seconds a write.
+    """
+    with (
+        influx_bucket(influxdb, f"test {uuid.uuid4().hex}") as store,
+        SlowProxy(influxdb.url, 1.0) as proxy,
+    ):
+        slow = replace(store, where=proxy.url)
+        sizes = {"rows": 8_000, "batch": 1_000, "slow": 4_000, "growth_mib": 16, "padding": 8_000}
+        slow_store(broker, topics, tmp_path, store=slow, proxy=proxy, **sizes)
 
 
 def test_wrong_settings_of_the_store_end_it_at_once(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import threading
 import urllib.error
 import urllib.request
@@ -12,11 +13,12 @@ KEPT = ("Authorization", "Content-Type", "Content-Encoding", "Accept")
 
 
 class Passed(NamedTuple):
-    """A request that went through: its path, the encoding of its body, how long that was, and the answer's status."""
+    """A request that went through: its path, its body's encoding, length and lines, and the answer's status."""
 
     path: str
     encoding: str
     size: int
+    lines: int
     status: int
 
 
@@ -58,9 +60,10 @@ def _handler(proxy: SlowProxy, url: str) -> type[BaseHTTPRequestHandler]:
                     status, kind, content = answer.status, answer.headers.get("Content-Type", ""), answer.read()
             except urllib.error.HTTPError as error:
                 status, kind, content = error.code, error.headers.get("Content-Type", ""), error.read()
-            proxy.passed.append(
-                Passed(self.path.partition("?")[0], self.headers.get("Content-Encoding", ""), len(body), status)
-            )
+            encoding = self.headers.get("Content-Encoding", "")
+            text = gzip.decompress(body) if encoding == "gzip" else body
+            passed = Passed(self.path.partition("?")[0], encoding, len(body), sum(map(bool, text.splitlines())), status)
+            proxy.passed.append(passed)
             self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(content)))

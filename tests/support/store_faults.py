@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -110,34 +111,66 @@ def _require(target: Readable | Graphite, points: list[Point]) -> None:
 
 
 def slow_store(
-    broker: KafkaBroker, topics: Topics, folder: Path, *, store: StoreSettings, proxy: SlowProxy, rows: int
+    broker: KafkaBroker,
+    topics: Topics,
+    folder: Path,
+    *,
+    store: StoreSettings,
+    proxy: SlowProxy,
+    rows: int,
+    batch: int = 20_000,
+    slow: int = 0,
+    growth_mib: int = 128,
+    padding: int = 0,
 ) -> None:
     """Let every write take as long as the proxy wants, with so many rows waiting: memory stays what it was.
 
     `store` is InfluxDB behind the proxy. Each request has no more points than a batch of InfluxDB's has, one after
-    the other and compressed; in the end, with a proxy that waits no longer, every point is there.
+    the other and compressed; `padding` makes rows larger. Until `slow` rows are written (0: all but a batch), the
+    shipper has read at most the `batch` that it is writing: the rest waits on Kafka. In the end, with a proxy that
+    waits no longer, every point is there.
     """
-    wanted = Sums(broker.bootstrap_servers, topics.agg)
-    wanted.publish(rows)
-    largest: list[int] = []
-    with shipper(broker.bootstrap_servers, topics.prefix, folder, store, "--no-own-metrics") as process:
-        wait_until(lambda: len(proxy.passed) >= 3, 300, "two writes went through")  # the first looks at the settings
-        while len(proxy.passed) < rows // 5000:
-            largest.append(_resident(process))
+    wanted = Sums(broker.bootstrap_servers, topics.agg, padding=padding)
+    wanted.publish(batch)
+    options = ("--no-own-metrics", "--no-events", "--max-records", str(batch))
+    mib: list[float] = []
+    ahead: list[int] = []
+    with shipper(broker.bootstrap_servers, topics.prefix, folder, store, *options) as process:
+        wait_until(lambda: len(proxy.passed) >= 2, 300, "a write went through")  # the first looks at the settings
+        mib.append(_resident_mib(process))
+        wanted.publish(rows - batch)
+        while _written(proxy) < (slow or rows - batch):
             passed = len(proxy.passed)
             wait_until(lambda passed=passed: len(proxy.passed) > passed, 120, "another write")  # type: ignore[misc]
+            read = _read(folder / "checkpoint", topics.agg)
+            ahead.append(read - _written(proxy))
+            mib.append(_resident_mib(process))
         proxy.delay_s = 0
         wait_until(lambda: wanted.missing(store) == 0, 300, "every point is there", poll=1)
     assert {one.status for one in proxy.passed if one.path == "/api/v2/write"} == {204}
     assert {one.encoding for one in proxy.passed if one.path == "/api/v2/write"} == {"gzip"}
-    mib = [size / 2**20 for size in largest]
-    print(f"{rows} rows waited: {mib[0]:.0f} MiB after the first write, at most {max(mib):.0f} MiB")  # noqa: T201
-    assert max(mib) < mib[0] + 128
+    print(  # noqa: T201
+        f"{rows} rows waited: {mib[0]:.0f} MiB after the first write, at most {max(mib):.0f} MiB; "
+        f"at most {max(ahead)} rows were read and not written"
+    )
+    assert max(mib) < mib[0] + growth_mib
+    assert max(ahead) <= batch
 
 
-def _resident(process: subprocess.Popen[bytes]) -> int:
+def _written(proxy: SlowProxy) -> int:
+    return sum(one.lines for one in list(proxy.passed) if one.path == "/api/v2/write")
+
+
+def _read(checkpoint: Path, topic: str) -> int:
+    """Return where the newest batch that Spark has begun ends in the topic: what it has read, or is about to."""
+    offsets = checkpoint / "offsets"
+    newest = max(int(path.name) for path in offsets.iterdir() if path.name.isdigit())
+    return int(json.loads((offsets / str(newest)).read_text().splitlines()[-1])[topic]["0"])
+
+
+def _resident_mib(process: subprocess.Popen[bytes]) -> float:
     """The memory of the driver's Python: the JVM's is bounded by its heap."""
-    return sum(member.memory_info().rss for member in tree(process.pid) if "java" not in member.name())
+    return float(sum(member.memory_info().rss for member in tree(process.pid) if "java" not in member.name())) / 2**20
 
 
 def broker_away(broker: KafkaBroker, topics: Topics, folder: Path, rows: int) -> None:
@@ -164,7 +197,7 @@ def broker_away(broker: KafkaBroker, topics: Topics, folder: Path, rows: int) ->
         print(f"{rows} rows read in {took:.1f} s, {rows / took:,.0f} a second")  # noqa: T201
         found, due = samples(ask(url)[1]), exposed(newest())
         assert found == due, {key: (found.get(key), value) for key, value in due.items() if found.get(key) != value}
-        mib = _resident(process) / 2**20
+        mib = _resident_mib(process)
         print(f"{mib:.0f} MiB resident")  # noqa: T201
         broker.kill()
         gone = wait_until(lambda: ask(url)[0] == 503, OUTAGE_S, "nothing is shown", poll=0.1)
