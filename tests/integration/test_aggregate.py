@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.application import Application, assert_exact
-from support.kafka import Read, aggregator, command, latest_sums, read_topic
+from support.kafka import Read, aggregator, latest_sums, read_topic, run
 from support.wait import wait_until
 
 if TYPE_CHECKING:
@@ -76,13 +76,7 @@ def test_a_new_checkpoint_in_the_middle_of_the_topic_is_refused(
     for future in admin.delete_records([TopicPartition(topics.metrics, 0, 10)]).values():
         future.result()
     arguments = ("--bootstrap-servers", broker.bootstrap_servers, "--topic-prefix", topic_prefix)
-    refused = subprocess.run(
-        command("aggregate", *arguments, "--checkpoint", str(tmp_path / "checkpoint")),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    refused = run("aggregate", *arguments, "--checkpoint", str(tmp_path / "checkpoint"))
     assert refused.returncode == 2, refused.stderr
     assert "--accept-partial" in refused.stderr.strip().splitlines()[-1]
     with aggregator(broker.bootstrap_servers, topic_prefix, tmp_path, "--accept-partial"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from typing import TYPE_CHECKING
 
 import psutil
@@ -11,7 +10,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from support.application import Application, assert_exact
-from support.kafka import aggregator, command, committed, read_topic
+from support.kafka import aggregator, committed, read_topic, run
 from support.processes import tree
 from support.wait import wait_until
 
@@ -24,11 +23,6 @@ if TYPE_CHECKING:
     from tallystream.compose.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of `tallystream` to its end."""
-    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=180, check=False)
 
 
 def test_a_lost_checkpoint_is_refused_and_rebuilt_exactly(

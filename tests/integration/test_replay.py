@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
-from support.kafka import command, read_topic
+from support.kafka import read_topic, run
 from tallystream.aggregator import ledger, sums
 from tallystream.aggregator.ship.points import point
 from tallystream.aggregator.sinks.stores import StoreSettings, open_reader
@@ -25,11 +24,6 @@ if TYPE_CHECKING:
     from tallystream.compose.servers.broker import KafkaBroker
 
 pytestmark = pytest.mark.integration
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of `tallystream` to its end."""
-    return subprocess.run(command(*arguments), capture_output=True, text=True, check=False, timeout=120)
 
 
 def utc(ms: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,7 +15,7 @@ from confluent_kafka.admin import (
 )
 
 from support.application import assert_exact
-from support.kafka import command
+from support.kafka import run
 from tallystream.aggregator.topics import Topics, create_topics
 from tallystream.compose.servers._process import free_port
 from tallystream.compose.servers.broker import KafkaBroker
@@ -82,16 +81,10 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 def aggregate(secured: Secured, prefix: str, folder: Path, password: str) -> subprocess.CompletedProcess[str]:
     """Sum what is there over the secured listener, the password in the environment."""
     given = [part for name, value in secured.options.items() for part in ("--kafka", f"{name}={value}")]
-    return subprocess.run(
-        command(
-            *("--log-level", "debug", "aggregate", "--bootstrap-servers", secured.servers, "--topic-prefix", prefix),
-            *("--checkpoint", str(folder / "checkpoint"), "--catch-up", "--no-own-metrics", *given),
-        ),
-        env={**os.environ, "TALLYSTREAM_KAFKA_SASL_PASSWORD": password},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
+    return run(
+        *("--log-level", "debug", "aggregate", "--bootstrap-servers", secured.servers, "--topic-prefix", prefix),
+        *("--checkpoint", str(folder / "checkpoint"), "--catch-up", "--no-own-metrics", *given),
+        env={"TALLYSTREAM_KAFKA_SASL_PASSWORD": password},
     )
 
 

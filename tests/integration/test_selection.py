@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +9,7 @@ from confluent_kafka.admin import NewTopic
 
 from support import faults
 from support.fleet import NAME, Fleet, Journal, Shares
-from support.kafka import command, committed, latest_sums
+from support.kafka import committed, latest_sums, run
 from support.supervised import Aggregator, ends
 from support.wait import wait_until
 from tallystream.aggregator.topics import Topics, create_topics, policies
@@ -23,11 +22,6 @@ if TYPE_CHECKING:
     from tallystream.compose.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of `tallystream` to its end."""
-    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_every_topic_of_a_pattern_is_summed_and_one_that_is_created_meanwhile(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
 from support.application import Application, assert_exact
-from support.kafka import aggregator, command
+from support.kafka import aggregator, run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,22 +40,18 @@ def test_a_table_of_shards_is_exact_through_a_kill_and_a_cut_into_more(
         one.send_signal(signal.SIGTERM)
         assert one.wait(120) == 0
     options = ("--bootstrap-servers", broker.bootstrap_servers, "--topic-prefix", topic_prefix)
-    refused = _run("aggregate", *options, "--checkpoint", str(tmp_path / "checkpoint"), "--shards", "5")
+    refused = run("aggregate", *options, "--checkpoint", str(tmp_path / "checkpoint"), "--shards", "5")
     assert refused.returncode == 2
     assert "has 3: leave the option out, or run tallystream rebuild with it" in refused.stderr
 
     more = tmp_path / "more"
     more.mkdir()
-    fewer = _run("rebuild", *options, "--checkpoint", str(more / "checkpoint"), "--shards", "2")
+    fewer = run("rebuild", *options, "--checkpoint", str(more / "checkpoint"), "--shards", "2")
     assert "it can be cut into more, never into fewer" in fewer.stderr
-    cut = _run("rebuild", *options, "--checkpoint", str(more / "checkpoint"), "--shards", "5", "--partitions", "2")
+    cut = run("rebuild", *options, "--checkpoint", str(more / "checkpoint"), "--shards", "5", "--partitions", "2")
     assert cut.returncode == 0, cut.stderr
     assert "5 shards on 2 partitions" in cut.stdout
     application.publish(200)
     with aggregator(broker.bootstrap_servers, topic_prefix, more):
         application.publish(200)
         assert assert_exact(broker, topics)
-
-
-def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=300, check=False)

@@ -6,16 +6,15 @@ import json
 import shutil
 import signal
 import subprocess
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import psutil
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from support.application import Application, assert_exact
-from support.kafka import aggregator, command, committed, latest_sums, read_topic
+from support.kafka import aggregator, command, committed, latest_sums, read_topic, run
+from support.processes import send, tree
 from support.wait import wait_until
 from tallystream.aggregator import sums
 
@@ -28,19 +27,6 @@ if TYPE_CHECKING:
     from tallystream.compose.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1500)]
-
-
-def tree(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
-    """Return a process and all that it started."""
-    root = psutil.Process(process.pid)
-    return [root, *root.children(recursive=True)]
-
-
-def send(processes: list[psutil.Process], number: signal.Signals) -> None:
-    """Send a signal to each process that is still there."""
-    for process in processes:
-        with suppress(psutil.NoSuchProcess):
-            process.send_signal(number)
 
 
 def _compact(admin: AdminClient, servers: str, topics: Topics, application: Application) -> None:
@@ -98,7 +84,7 @@ def test_a_stopped_writer_is_replaced_and_changes_nothing(
             wait_until(lambda: second.read_text().count("waiting for the lease") == 2, 120, "the second stands by")
             assert first.poll() is None
             application.publish(300)
-            stopped = tree(first)
+            stopped = tree(first.pid)
             send(stopped, signal.SIGSTOP)
             try:
                 application.publish(300)
@@ -120,7 +106,7 @@ def test_a_stopped_writer_is_replaced_and_changes_nothing(
     shutil.rmtree(tmp_path / "checkpoint")
     end = committed(servers, group, topics.metrics)
     assert _last_is_newest(servers, topics)
-    rebuilt = subprocess.run(command("rebuild", *options), capture_output=True, text=True, timeout=120, check=False)
+    rebuilt = run("rebuild", *options)
     assert rebuilt.returncode == 0, rebuilt.stderr
     with aggregator(servers, prefix, tmp_path):
         application.publish(100)

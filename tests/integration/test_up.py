@@ -15,7 +15,7 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from support.kafka import command
+from support.kafka import command, run
 from support.wait import wait_until
 
 if TYPE_CHECKING:
@@ -26,11 +26,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
 
 FREE_PORTS = ("--broker-port", "0", "--page-port", "0")
 LIMIT_S = 400.0
-
-
-def run(*arguments: str, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
-    """Run a command of `tallystream` to its end."""
-    return subprocess.run(command(*arguments), capture_output=True, text=True, check=False, timeout=timeout)
 
 
 def known(data: Path) -> dict[str, Any]:

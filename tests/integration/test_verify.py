@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import signal
-import subprocess
 import time
 import uuid
 from dataclasses import dataclass
@@ -16,7 +15,8 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from msgspec.structs import replace
 
-from support.kafka import aggregator, command, committed, latest_sums, read_topic
+from support.kafka import aggregator, committed, latest_sums, read_topic
+from support.kafka import run as run_command
 from support.wait import wait_until
 from tallystream.aggregator.ledger import LedgerRow, LedgerWriter
 from tallystream.aggregator.table import Record, State, Table
@@ -29,6 +29,7 @@ from tallystream.reporter.sketch import Sketch
 from tallystream.reporter.ulid import new_ulid
 
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
 
     from tallystream.compose.servers.broker import KafkaBroker
@@ -180,8 +181,7 @@ def _retired(application: Application, servers: str, topics: Topics) -> bool:
 
 def _verify(summed: Summed, *options: str) -> subprocess.CompletedProcess[str]:
     common = ("--bootstrap-servers", summed.servers, "--topic-prefix", summed.topics.prefix)
-    arguments = ("verify", *common, "--retire-after-h", RETIRE_AFTER_H, *options)
-    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=120, check=False)
+    return run_command("verify", *common, "--retire-after-h", RETIRE_AFTER_H, *options)
 
 
 def test_the_newest_sums_of_a_real_run_agree(summed: Summed) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from support.wait import wait_until
 from tallystream.aggregator import sums
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 
@@ -94,6 +95,20 @@ def committed(bootstrap_servers: str, group: str, topic: str, partition: int = 0
 def command(*arguments: str) -> list[str]:
     """Return the command line of `tallystream` with this interpreter."""
     return [sys.executable, "-m", "tallystream.compose.cli", *arguments]
+
+
+def run(
+    *arguments: str, env: Mapping[str, str] | None = None, timeout: float = 300.0
+) -> subprocess.CompletedProcess[str]:
+    """Run a command of `tallystream` to its end, and return its exit code and what it said; `env` is added to ours."""
+    return subprocess.run(
+        command(*arguments),
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
 
 
 @contextmanager
