@@ -14,6 +14,7 @@ from support.grafana_stores import flux, influxql
 from support.grafana_system import MINUTES, ODD, STEP_MS, STEPS, System
 from support.stores import influx_bucket, write
 from tallystream.aggregator.ship.rows import PREFIX
+from tallystream.aggregator.sinks.base import Point
 from tallystream.dashboards.grafana import Settings, Thresholds, resources
 from tallystream.dashboards.grafana.alerts_flux import queries
 from tallystream.dashboards.grafana.rules import RULES
@@ -157,6 +158,70 @@ def test_sums_and_rates_are_exact(healthy: Filled) -> None:
     assert rates == {60 / (STEP_MS / 1000)}
     (query,) = made["Processed twice"]["targets"]
     assert {row["_value"] for row in healthy.ask("flux", query["query"])} == {0}
+
+
+SECOND_MS = 1000
+ADDED = {"fast": range(0, 61, 3), "slow": (0, 30, 60), "idle": (0,)}
+"""The seconds at which each series is written: a count of 10 for each second that has passed, from 1000 on."""
+
+
+@pytest.fixture
+def several(influxdb: Influx) -> Iterator[Filled]:
+    """A metric with three series that are written at different times, and what single instances say of it."""
+    with influx_bucket(influxdb, f"grafana-{uuid.uuid4().hex[:8]}") as store:
+        start_ms = int(time.time()) // 60 * 60 * SECOND_MS - 60 * SECOND_MS
+        points = []
+        for topic, seconds in ADDED.items():
+            tags = {"app": "orders", "metric_type": "counter", "topic": topic}
+            for at in seconds:
+                ts_ms = start_ms + at * SECOND_MS
+                fields = {"count": 1000 + 10 * at, "lives": 1, "instances": 1, "retired": 0}
+                points.append(Point("records.processed", tags, fields, ts_ms))
+                said = {"count": 77, "life": "L"}
+                points.append(Point(f"{PREFIX}records.processed", {**tags, "instance": "orders-1"}, said, ts_ms))
+        assert write(store, points) == 0
+        yield Filled(store, start_ms + 60 * SECOND_MS)
+
+
+def asked(filled: Filled, flavour: Any, board: str, title: str) -> list[dict[str, Any]]:
+    """Ask what the first panel of this title asks, all metrics chosen, for the minute before the newest point."""
+    model = resources(Settings(flavour=flavour)).dashboards[f"tallystream-{board}"]
+    (target,) = next(one for one in model["panels"] if one["title"] == title and one["type"] != "row")["targets"]
+    every = {one["name"]: one["allValue"] for one in model["templating"]["list"] if "allValue" in one}
+    chosen = CHOSEN | {"bucket": filled.store.bucket, "metric": every.get("metric", "records.processed")}
+    span = {"start_ms": filled.end_ms - 60 * SECOND_MS, "end_ms": filled.end_ms + (flavour == "flux")}
+    return ASK[flavour](filled.store, put_in(target["query"], flavour, chosen, step_s=15, **span))
+
+
+def test_series_that_are_written_at_different_times_are_added_up(several: Filled) -> None:
+    """A sum now is that of the newest point of each series, a rate what all of them added: in both languages.
+
+    In InfluxQL, sums over time are a line for each series, which holds. What instances say is not among all metrics.
+    """
+    total = 2 * (1000 + 600) + 1000
+    (now,) = asked(several, "flux", "overview", "Sums now")
+    assert (now["Metric"], now["Sum"]) == ("records.processed", total)
+    (now,) = asked(several, "influxql", "overview", "Sums now")
+    assert (now["name"], now["app"], now["sum"]) == ("records.processed", "orders", total)
+    for board, of in (("overview", " by metric and app"), ("metric", "")):
+        assert asked(several, "flux", board, f"Sum{of}")[-1]["_value"] == total
+        lines = asked(several, "influxql", board, f"Sum{of}")
+        assert {row["name"] for row in lines} == {"records.processed"}
+        fast, slow, idle = ([row["sum"] for row in lines if row["topic"] == topic] for topic in ADDED)
+        assert fast == [1120, 1270, 1420, 1570, 1600]
+        assert slow == [1000, 1000, 1300, 1300, 1600]
+        assert idle == [1000] * 5
+        rates = asked(several, "influxql", board, f"Rate{of}")
+        assert {row["name"] for row in rates} == {"records.processed"}
+        assert [row["rate"] for row in rates] == [0, 10, (150 + 300) / 15, 10, (30 + 300) / 15]
+
+
+def test_what_an_instance_says_of_several_series_is_added_up(several: Filled) -> None:
+    """In each window the newest of each series that was written in it, in order of time."""
+    rows = asked(several, "flux", "instances", "Count by instance")
+    assert [row["_value"] for row in rows] == [3 * 77, 77, 2 * 77, 77, 2 * 77]
+    times = [row["_time"].timestamp() * 1000 - several.end_ms for row in rows]
+    assert times == [-45_000, -30_000, -15_000, 0, 1]
 
 
 def measured(filled: Filled) -> dict[str, list[dict[str, Any]]]:

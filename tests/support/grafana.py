@@ -10,12 +10,14 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from tallystream.dashboards.grafana.influxql import ALL
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 VARIABLE = re.compile(r"\$(?:([a-z_]\w*)|\{(\w+)(?::(\w+))?\})")
 BUILT_IN = frozenset(
-    {"timeFilter", "__interval", "__rate_interval", "__url_time_range", "__value", "__data", "__field"}
+    {"timeFilter", "__interval", "__interval_ms", "__rate_interval", "__url_time_range", "__value", "__data", "__field"}
 )
 Chosen = "Mapping[str, str | list[str]]"
 
@@ -34,7 +36,11 @@ def put_in(
     )
     macros = {
         "flux": {"v.timeRangeStart": start, "v.timeRangeStop": end, "v.windowPeriod": f"{step_s}s"},
-        "influxql": {"$timeFilter": f"time >= {start_ms}ms and time <= {end_ms}ms", "$__interval": f"{step_s}s"},
+        "influxql": {
+            "$timeFilter": f"time >= {start_ms}ms and time <= {end_ms}ms",
+            "$__interval": f"{step_s}s",
+            "$__interval_ms": f"{step_s * 1000}",
+        },
         "prometheus": {"$__rate_interval": f"{4 * step_s}s", "$__interval": f"{step_s}s"},
     }[flavour]
     for macro, value in sorted(macros.items(), key=lambda one: -len(one[0])):
@@ -47,7 +53,7 @@ def put_in(
 
 
 def _formatted(value: str | list[str], form: str, flavour: str) -> str:
-    if isinstance(value, str) and (value in {".*", ".+"} or (not form and flavour != "prometheus")):
+    if isinstance(value, str) and (value in {".*", ".+", ALL} or (not form and flavour != "prometheus")):
         return value
     escape = _promql if flavour == "prometheus" and not form else _regex
     if isinstance(value, str):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tallystream.dashboards.grafana import flux
+from tallystream.dashboards.grafana import flux, influxql
 from tallystream.dashboards.grafana.variables import Variable
 
 _SCHEMA = 'import "influxdata/influxdb/schema"\n\n'
@@ -38,6 +38,7 @@ METRICS = Variable(
     },
     # A family's name without what its type adds to it: the chosen metric, whatever of it is asked for.
     regex={"influxql": "/^(?!instance:).*/", "prometheus": "/^(.+?)(?:_total|_sum|_count|_min|_max|_mean|_number)?$/"},
+    everything={"influxql": influxql.ALL},
 )
 
 METRIC = Variable(name="metric", label="Metric", queries=METRICS.queries, regex=METRICS.regex, many=False)

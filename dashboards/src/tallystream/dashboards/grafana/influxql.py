@@ -1,14 +1,20 @@
 """InfluxQL as the panels need it. The time range and the interval are Grafana's.
 
 InfluxQL sees nothing before the chosen time: a sum that has not changed in it is not there, and a series counts from
-its first point in it.
+its first point in it. A subquery of several series must not fill: InfluxDB then fills anew at each change from one
+series to another, so that what is added up is wrong, and takes time by the square of what was chosen.
 """
 
 from __future__ import annotations
 
+ALL = ""
+for _char in reversed("instance:"):
+    ALL = f"([^{_char}].*|{_char}{ALL})?" if ALL else f"([^{_char}].*)?"
+"""Every name that does not begin with `instance:`, as a regular expression without a look ahead, which Go lacks."""
+
 APP = '"app" =~ /^${app:regex}$/'
 SUMS = "/^${metric:regex}$/"
-"""The chosen metrics: sums only, since names of what single instances say begin otherwise."""
+"""The chosen metrics: sums only, since names of what single instances say are not among what can be chosen."""
 
 
 def line(
@@ -21,25 +27,31 @@ def line(
     )
 
 
-def total(source: str, field: str = "count", *, where: str = "", labels: tuple[str, ...]) -> str:
-    """Return the sum over the series with equal labels over time; each holds until it is written again."""
+def now(source: str, field: str = "count", *, where: str = "", labels: tuple[str, ...], fn: str = "sum") -> str:
+    """Return `fn` of the series with equal labels at the end of the chosen time: of the newest point of each."""
     return (
-        f'SELECT sum("last") AS "sum" FROM (SELECT last("{field}") AS "last" FROM {source} '
-        f"WHERE $timeFilter{_and(where)} "
-        f"GROUP BY time($__interval), * fill(previous)) WHERE $timeFilter GROUP BY time($__interval){_labels(labels)} "
-        "fill(none)"
+        f'SELECT {fn}("last") AS "{fn}" FROM (SELECT last("{field}") AS "last" FROM {source} '
+        f"WHERE $timeFilter{_and(where)} GROUP BY *) WHERE $timeFilter GROUP BY {_labels(labels).removeprefix(', ')}"
+    )
+
+
+def held(source: str, field: str = "count", *, where: str = "") -> str:
+    """Return each series over time; it holds until it is written again."""
+    return (
+        f'SELECT last("{field}") AS "sum" FROM {source} WHERE $timeFilter{_and(where)} '
+        "GROUP BY time($__interval), * fill(previous)"
     )
 
 
 def rate(
     source: str, field: str = "count", *, where: str = "", labels: tuple[str, ...], non_negative: bool = False
 ) -> str:
-    """Return how fast the sum over the series with equal labels grows, per second."""
-    derivative = "non_negative_derivative" if non_negative else "derivative"
+    """Return how fast the sum over the series with equal labels grows, per second: what each interval added to it."""
+    difference = "non_negative_difference" if non_negative else "difference"
     return (
-        f'SELECT sum("rate") AS "rate" FROM (SELECT {derivative}(last("{field}"), 1s) AS "rate" FROM {source} '
-        f"WHERE $timeFilter{_and(where)} GROUP BY time($__interval), * fill(previous)) "
-        f"WHERE $timeFilter GROUP BY time($__interval){_labels(labels)} fill(none)"
+        f'SELECT sum("added") * 1000 / $__interval_ms AS "rate" FROM (SELECT {difference}(last("{field}")) AS "added" '
+        f"FROM {source} WHERE $timeFilter{_and(where)} GROUP BY time($__interval), * fill(none)) "
+        f"WHERE $timeFilter GROUP BY time($__interval){_labels(labels)} fill(0)"
     )
 
 

@@ -104,12 +104,7 @@ _VERDICT = Panel(
     queries={
         "flux": (
             Query(
-                flux.piped(
-                    flux.during(f'{q.GROUPS} and r._field == "verdict"'),
-                    "aggregateWindow(every: v.windowPeriod, fn: last, createEmpty: false)",
-                    'keep(columns: ["_time", "_value", "group"])',
-                    'group(columns: ["group"])',
-                ),
+                flux.each(f'{q.GROUPS} and r._field == "verdict"', labels=("group",)),
                 legend="{group}",
             ),
         ),
@@ -139,7 +134,7 @@ _FLOW = Panel(
     queries={
         "flux": tuple(
             Query(
-                flux.line(f'{q.GROUPS} and r._field == "{field}"', labels=("group",)),
+                flux.each(f'{q.GROUPS} and r._field == "{field}"', labels=("group",)),
                 legend=f"{field}, {{group}}",
             )
             for field in ("produced", "consumed")

@@ -15,7 +15,7 @@ PARTITIONS = Panel(
     queries={
         "flux": (
             Query(
-                flux.line(f'{q.PARTS} and r._field == "lag"', labels=("group", "topic", "partition")),
+                flux.each(f'{q.PARTS} and r._field == "lag"', labels=("group", "topic", "partition")),
                 legend="{group} {topic}/{partition}",
             ),
         ),
@@ -40,7 +40,7 @@ SKEW = Panel(
         "flux": (
             Query(
                 flux.piped(
-                    flux.line(f'{q.PARTS} and r._field == "skew_ms"', labels=("topic", "partition"), fn="last"),
+                    flux.line(f'{q.PARTS} and r._field == "skew_ms"', labels=("topic", "partition"), fn="mean"),
                     "map(fn: (r) => ({r with _value: float(v: r._value) / 1000.0}))",
                 ),
                 legend="{topic}/{partition}",

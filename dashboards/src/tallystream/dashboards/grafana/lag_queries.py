@@ -18,7 +18,7 @@ TOPIC = 'topic=~"$topic"'
 def by_group(field: str, prometheus: str, *, legend: str = "{group}") -> Queries:
     """Return a field of the groups over time."""
     return {
-        "flux": (Query(flux.line(f'{GROUPS} and r._field == "{field}"', labels=("group",)), legend=legend),),
+        "flux": (Query(flux.each(f'{GROUPS} and r._field == "{field}"', labels=("group",)), legend=legend),),
         "influxql": (Query(influxql.line(GROUPS_QL, field, where=GROUP_QL, labels=("group",)), legend=legend),),
         "prometheus": (Query(prometheus, legend=legend),),
     }

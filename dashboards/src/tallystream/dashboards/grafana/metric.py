@@ -40,12 +40,12 @@ def _lines(fields: tuple[str, ...], *, flux_where: str = "", ql_where: str = "",
 
 _TOTAL = Panel(
     title="Sum",
-    help="The absolute sum over all instances that ever were, by app.",
+    help="The absolute sum over all instances that ever were, by app; in InfluxQL a line for each series.",
     empty=_EMPTY,
     unit="short",
     queries={
         "flux": (Query(flux.total(_COUNT, labels=_LABELS), legend="{app}"),),
-        "influxql": (Query(influxql.total(influxql.SUMS, where=_WHERE, labels=_LABELS), legend="{app}"),),
+        "influxql": (Query(influxql.held(influxql.SUMS, where=_WHERE)),),
         "prometheus": (Query(f"sum by (app) ({promql.COUNTS})", legend="{app}"),),
     },
 )

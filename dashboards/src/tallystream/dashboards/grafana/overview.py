@@ -46,7 +46,7 @@ _NOW = Panel(
                 table=True,
             ),
         ),
-        "influxql": (Query(influxql.total(influxql.SUMS, where=influxql.APP, labels=_BOTH), legend=_LEGEND),),
+        "influxql": (Query(influxql.now(influxql.SUMS, where=influxql.APP, labels=_BOTH), legend=_LEGEND),),
         "prometheus": (
             Query(
                 f"sum by (app, metric) ({promql.named(promql.COUNTS)})",
@@ -61,7 +61,7 @@ _LIVING = Panel(
     title="Living instances",
     kind="stat",
     help="Instances that were heard from within three of their reporting intervals, by app: of the metric that most "
-    "of them have.",
+    "of them have. In InfluxQL of each metric.",
     empty="No app has reported yet: embed the reporter and start an instance.",
     unit="none",
     width=12,
@@ -80,8 +80,8 @@ _LIVING = Panel(
         ),
         "influxql": (
             Query(
-                influxql.line("/.*/", "instances", where=influxql.APP, labels=("app",)),
-                legend="{app}",
+                influxql.now(f"/^{influxql.ALL}$/", "instances", where=influxql.APP, labels=("app",), fn="max"),
+                legend="{metric} of {app}",
             ),
         ),
         "prometheus": (Query(f"max by (app) (tallystream_living_instances{{{promql.APP}}})", legend="{app}"),),
@@ -112,24 +112,25 @@ _RATES = Panel(
 
 _SUMS = Panel(
     title="Sum by metric and app",
-    help="The absolute sums over time. They never fall because something restarted.",
+    help="The absolute sums over time. They never fall because something restarted. "
+    "In InfluxQL a line for each series.",
     empty=_NO_SUMS,
     unit="short",
     queries={
         "flux": (Query(flux.total(_COUNT, labels=_BOTH), legend=_LEGEND),),
-        "influxql": (Query(influxql.total(influxql.SUMS, where=influxql.APP, labels=_BOTH), legend=_LEGEND),),
+        "influxql": (Query(influxql.held(influxql.SUMS, where=influxql.APP)),),
         "prometheus": (Query(f"sum by (app, metric) ({promql.named(promql.COUNTS)})", legend=_LEGEND),),
     },
 )
 
 _GAUGES = Panel(
     title="Gauges by metric and app",
-    help="Gauges and up-down counters, summed over the living instances.",
+    help="Gauges and up-down counters, summed over the living instances. In InfluxQL a line for each series.",
     empty=_NO_GAUGES,
     unit="short",
     queries={
         "flux": (Query(flux.total(_GAUGE, labels=_BOTH), legend=_LEGEND),),
-        "influxql": (Query(influxql.total(influxql.SUMS, "sum", where=_GAUGE_QL, labels=_BOTH), legend=_LEGEND),),
+        "influxql": (Query(influxql.held(influxql.SUMS, "sum", where=_GAUGE_QL)),),
         "prometheus": (
             Query(
                 "sum by (app, metric) (label_replace("

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tallystream.dashboards.grafana.datasources import TYPES
@@ -23,7 +23,8 @@ class Variable:
         label: as people see it.
         queries: by flavour.
         regex: what of each value is taken, a JavaScript regular expression; by flavour.
-        many: several may be chosen, and all, which is the regular expression `.*`.
+        many: several may be chosen, and all, which is the regular expression `.*`, unless `everything` has another.
+        everything: what stands for all, a regular expression; by flavour.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Variable:
     queries: Mapping[Flavour, str]
     regex: Mapping[Flavour, str]
     many: bool = True
+    everything: Mapping[Flavour, str] = field(default_factory=dict)
 
     def model(self, flavour: Flavour) -> dict[str, Any]:
         """Return its JSON."""
@@ -52,7 +54,8 @@ class Variable:
             "current": {"selected": True, "text": ["All"], "value": ["$__all"]} if self.many else {},
         }
         # Prometheus has no series without a name: what may be anything has to be something there.
-        return made | ({"allValue": ".+" if flavour == "prometheus" else ".*"} if self.many else {})
+        every = self.everything.get(flavour, ".+" if flavour == "prometheus" else ".*")
+        return made | ({"allValue": every} if self.many else {})
 
 
 def datasource_variable(settings: Settings) -> dict[str, Any]:
