@@ -1,0 +1,98 @@
+"""Asking a server what the panels ask: their queries, with what Grafana puts into them."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.parse
+import urllib.request
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from tallystream.dashboards.grafana import Settings, resources
+from tallystream.dashboards.grafana.influxql import ALL
+
+if TYPE_CHECKING:
+    from tallystream.compose.servers.influxd import InfluxServer
+    from tallystream.dashboards.grafana.settings import Flavour
+
+FLAVOURS: tuple[Flavour, ...] = ("flux", "influxql")
+ONE_METRIC = ("Metric", "Instances")
+"""The dashboards of one metric."""
+METRIC_OF = {
+    "Gauge": "queue.7",
+    "Value by instance": "queue.7",
+    "Quantiles": "request.time.9",
+    "Rates as the instances know them": "requests.8",
+}
+"""The metric that is chosen for a panel of other types than a counter."""
+WIDTH = 1_000
+"""How many points wide a graph is: Grafana's window is the time by that, and here ten seconds at least."""
+
+LIMIT_S = 60
+
+Panel = tuple[str, str, dict[str, list[str]]]
+"""Dashboard, title, and the queries by flavour."""
+
+
+def panels(part: str) -> list[Panel]:
+    """Return every panel with `part` in its title."""
+    found: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for flavour in FLAVOURS:
+        for model in resources(Settings(flavour=flavour)).dashboards.values():
+            for panel in model["panels"]:
+                if panel["type"] != "row" and part in panel["title"]:
+                    place = (model["title"].removeprefix("Tallystream "), panel["title"])
+                    queries = found.setdefault(place, {one: [] for one in FLAVOURS})
+                    queries[flavour] = [target["query"] for target in panel["targets"]]
+    return [(*place, queries) for place, queries in found.items()]
+
+
+def put_in(text: str, board: str, title: str, *, end_ms: int, hours: float) -> str:
+    """Return the query with its variables and macros replaced, for so many hours up to `end_ms`."""
+    start_ms, step = end_ms - round(hours * 3_600_000), max(10, round(hours * 3600 / WIDTH))
+    start, stop = (datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for ms in (start_ms, end_ms))
+    every = ALL if "SELECT" in text else ".*"
+    metric = METRIC_OF.get(title, "records.0").replace(".", r"\.") if board in ONE_METRIC else every
+    for name, value in {
+        "v.timeRangeStart": start,
+        "v.timeRangeStop": stop,
+        "v.windowPeriod": f"{step}s",
+        "$timeFilter": f"time >= {start_ms}ms and time <= {end_ms}ms",
+        "$__interval_ms": f"{step}000",
+        "$__interval": f"{step}s",
+        "${bucket}": "tallystream",
+        "${metric:regex}": metric,
+    }.items():
+        text = text.replace(name, value)
+    return re.sub(r"\${\w+:regex}", ".*", text)
+
+
+class Server:
+    """Writes lines and counts the rows of answers."""
+
+    def __init__(self, server: InfluxServer) -> None:
+        self._server = server
+
+    def write(self, lines: str) -> None:
+        """Write lines of the protocol, in milliseconds."""
+        where = urllib.parse.urlencode({"org": self._server.org, "bucket": self._server.bucket, "precision": "ms"})
+        self._post(f"/api/v2/write?{where}", lines.encode(), "text/plain")
+
+    def rows(self, flavour: str, text: str) -> int:
+        """Ask, and return how many rows the answer has."""
+        if flavour == "flux":
+            body = json.dumps({"query": text, "dialect": {"annotations": [], "header": False}}).encode()
+            answer = self._post(f"/api/v2/query?org={self._server.org}", body, "application/json")
+            if b"\r\n,error" in answer:
+                raise RuntimeError(answer[-500:].decode())
+            return sum(1 for line in answer.splitlines() if line)
+        form = urllib.parse.urlencode({"db": self._server.bucket, "q": text, "epoch": "ms"}).encode()
+        (result,) = json.loads(self._post("/query", form, "application/x-www-form-urlencoded"))["results"]
+        return sum(len(series["values"]) for series in result.get("series", []))
+
+    def _post(self, path: str, body: bytes, kind: str) -> bytes:
+        headers = {"Authorization": f"Token {self._server.token}", "Content-Type": kind}
+        asked = urllib.request.Request(self._server.url + path, body, headers)
+        with urllib.request.urlopen(asked, timeout=LIMIT_S) as answer:
+            return bytes(answer.read())

@@ -1,0 +1,98 @@
+"""Hours of what shipper, aggregator and lag collector write, as lines of InfluxDB's protocol: docs/stores.md's schema.
+
+Numbers do not matter to a query's time, series and points do: so everything grows by the same in each step.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tallystream.aggregator.health.figures import FIGURES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+STEP_MS = 10_000
+KINDS = ("counter",) * 6 + ("gauge",) * 2 + ("meter", "timer")
+"""Of each ten metrics."""
+NAMES = {"counter": "records", "gauge": "queue", "meter": "requests", "timer": "request.time"}
+LIVING = "lives=@i,instances=@i,retired=@i"
+_VIEW = "sum=@,min=@,max=@"
+_RATES = "mean_rate=@,m1_rate=@,m5_rate=@,m15_rate=@"
+_QUANTILES = "p50=@,p75=@,p95=@,p98=@,p99=@,p999=@"
+SUM = {
+    "counter": "count=@i",
+    "gauge": f"{_VIEW},mean=@,number=@i",
+    "meter": f"count=@i,{_RATES}",
+    "timer": f"count=@i,{_VIEW},mean=@,{_RATES},{_QUANTILES}",
+}
+ROW = {"counter": "count=@i", "gauge": "value=@", "meter": f"count=@i,{_RATES}", "timer": f"count=@i,{_VIEW},{_RATES}"}
+LIFE = 'life="01JD0000000000000000000000"'
+GROUP = 'verdict="OK",state="Stable",reason="",drain="Steady",lag=@i,seconds=@,produced=@,consumed=@,members=@i'
+GROUPS, PARTITIONS = 20, 10
+PHASES = ("addBatch", "getBatch", "latestOffset", "queryPlanning", "triggerExecution", "walCommit")
+
+
+class Series(NamedTuple):
+    """A series: measurement and tags, and its fields with `@` for a number."""
+
+    place: str
+    fields: str
+
+
+def lines(end_ms: int, hours: float, metrics: int, instances: int) -> Iterator[str]:
+    """Yield a point of each series for each step of the hours before `end_ms`, in order of time."""
+    series = [*_sums(metrics), *_rows(metrics, instances), *_lag(), *_own()]
+    steps = round(hours * 3_600_000 / STEP_MS)
+    for step in range(steps):
+        number, ts_ms = str(step * 60), end_ms - (steps - 1 - step) * STEP_MS
+        same = {fields: fields.replace("@", number) for fields in {one.fields for one in series}}
+        for one in series:
+            yield f"{one.place} {same[one.fields]} {ts_ms}"
+
+
+def _sums(metrics: int) -> Iterator[Series]:
+    for number, kind in _metrics(metrics):
+        for topic in ("orders", "returns"):
+            place = f"{NAMES[kind]}.{number},app={_app(number)},metric_type={kind},topic={topic}"
+            yield Series(place, f"{SUM[kind]},{LIVING}")
+    yield Series("records.0.position,app=app-0,metric_type=position", f"start=@i,position=@i,{LIVING}")
+    yield Series("tallystream.events,app=app-0,instance=i-0,kind=overflow", f'text="overflow: i-0",{LIFE}')
+
+
+def _rows(metrics: int, instances: int) -> Iterator[Series]:
+    for number, kind in _metrics(metrics):
+        for one in range(instances):
+            tags = f"app={_app(number)},instance=i-{one},metric_type={kind},topic=orders"
+            yield Series(f"instance:{NAMES[kind]}.{number},{tags}", f"{ROW[kind]},{LIFE}")
+
+
+def _metrics(metrics: int) -> Iterator[tuple[int, str]]:
+    return ((number, KINDS[number % len(KINDS)]) for number in range(metrics))
+
+
+def _app(number: int) -> str:
+    return f"app-{number // len(KINDS) % 2}"
+
+
+def _lag() -> Iterator[Series]:
+    names = ["tallystream-aggregator", "tallystream-shipper", *(f"group-{one}" for one in range(GROUPS - 2))]
+    for name in names:
+        yield Series(f"tallystream.lag.groups,group={name}", GROUP)
+        for one in range(PARTITIONS):
+            yield Series(f"tallystream.lag,group={name},topic=orders,partition={one}", 'lag=@i,skew_ms=@i,verdict="OK"')
+    yield Series("tallystream.lag.rounds", "took_s=@,groups=@i")
+
+
+def _own() -> Iterator[Series]:
+    for command in ("aggregate", "ship"):
+        for one in FIGURES:
+            tags = f",app=tallystream,command={command}"
+            if one.kind == "timer":
+                for phase in PHASES:
+                    yield Series(f"{one.name}{tags},metric_type=timer,phase={phase}", f"{SUM['timer']},{LIVING}")
+            elif one.kind == "counter":
+                yield Series(f"{one.name}{tags},metric_type=counter", f"{SUM['counter']},{LIVING}")
+            else:
+                place = ",topic=metrics,partition=0" if "topic" in one.labels else ""
+                yield Series(f"{one.name}{tags},metric_type=gauge{place}", f"{SUM['gauge']},{LIVING}")
