@@ -18,6 +18,13 @@ def tree(pid: int) -> list[psutil.Process]:
     return [root, *root.children(recursive=True)]
 
 
+def children(process: psutil.Process) -> list[psutil.Process]:
+    """Return what a process has started and is running, nothing where it has ended itself meanwhile."""
+    with suppress(psutil.NoSuchProcess):
+        return process.children()
+    return []
+
+
 def send(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
     """Send a signal to each process that is still there."""
     for process in processes:

@@ -10,7 +10,7 @@ import psutil
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from support.kafka import command, committed
-from support.processes import send, tree
+from support.processes import children, send, tree
 from support.wait import wait_until
 from tallystream.compose.servers._process import spawn
 
@@ -79,8 +79,8 @@ class Aggregator:
     def kill_worker(self) -> bool:
         """Kill one of Spark's Python workers with SIGKILL; return False where there is none just now."""
         java = _named(tree(self.process.pid), "java")
-        daemons = [child for parent in java for child in parent.children()]
-        workers = [worker for daemon in daemons for worker in daemon.children()]
+        daemons = [child for parent in java for child in children(parent)]  # and who looks at the processor, and ends
+        workers = [worker for daemon in daemons for worker in children(daemon)]
         send(workers[-1:], signal.SIGKILL)
         return bool(workers)
 
