@@ -34,7 +34,7 @@ def preload(bootstrap_servers: str, topic: str, records: Iterable[tuple[bytes, b
     Raises:
         LoadError: the broker does not have them all.
     """
-    producer = _producer(bootstrap_servers, {"linger.ms": 20, "batch.size": 131072})
+    producer = producer_of(bootstrap_servers, {"linger.ms": 20, "batch.size": 131072})
     had = end_of(bootstrap_servers, topic)
     produce, poll, sent = producer.produce, producer.poll, 0
     for key, value in records:
@@ -66,7 +66,7 @@ def send_live(bootstrap_servers: str, topic: str, fleet: Fleet, taken: Taken, *,
     Raises:
         LoadError: the broker did not take them all.
     """
-    producer = _producer(bootstrap_servers, {"linger.ms": 0})
+    producer = producer_of(bootstrap_servers, {"linger.ms": 0})
     produce, poll = producer.produce, producer.poll
     sent, beginnings, metrics, keys = Sent(len(taken.readings)), heads(fleet), fleet.metrics, fleet.keys
     readings, times = taken.readings.tolist(), sent.times
@@ -91,7 +91,8 @@ def send_live(bootstrap_servers: str, topic: str, fleet: Fleet, taken: Taken, *,
     return sent
 
 
-def _producer(bootstrap_servers: str, options: dict[str, Any]) -> Producer:
+def producer_of(bootstrap_servers: str, options: dict[str, Any]) -> Producer:
+    """Return a producer that loses nothing, with room for a million records; `options` are librdkafka's."""
     return Producer(
         {
             "bootstrap.servers": bootstrap_servers,
