@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from tallystream.reporter import ConfigError, KafkaReporter, MetricRegistry, TallystreamError
-from tallystream.reporter.record import Counter, Gauge, Snapshot, decode, encode
+from tallystream.reporter.record import Counter, Gauge, Histogram, Snapshot, decode, encode
 from tallystream.reporter.testing import ManualClock, assert_count, find
 
 if TYPE_CHECKING:
@@ -109,6 +109,17 @@ def test_report_now_returns_when_it_was_acknowledged() -> None:
     assert (snapshot.seq, snapshot.every_ms, snapshot.final, snapshot.app) == (1, 2500, False, "app")
     assert bench.producers[0].keys == {b"i-1"}
     assert bench.reporter.sent == 1
+
+
+def test_records_have_this_instances_view_where_it_is_wanted() -> None:
+    """What merges is always there; mean, deviation and quantiles of the sample only with `own_views`."""
+    for arguments, p50 in (({}, None), ({"own_views": True}, 2.0)):
+        bench = Bench(**arguments)
+        bench.registry.histogram("h").update(2.0)
+        assert bench.reporter.report_now()
+        [found] = [metric for metric in bench.taken[0].metrics if isinstance(metric, Histogram)]
+        assert (found.count, found.sum, found.max, found.p50, found.mean) == (1, 2.0, 2.0, p50, p50)
+        assert found.sketch
 
 
 def test_report_now_gives_up_in_time_and_the_newest_values_follow() -> None:

@@ -27,7 +27,8 @@ from tallystream.reporter import (
     record,
 )
 from tallystream.reporter.counter import BUFFER
-from tallystream.reporter.reservoir import DecayingReservoir, view
+from tallystream.reporter.decaying import DecayingReservoir
+from tallystream.reporter.reservoir import view
 from tallystream.reporter.sketch import Sketch
 from tallystream.reporter.testing import ManualClock
 
@@ -359,6 +360,49 @@ def test_whoever_comes_between_a_capture_and_its_end_changes_nothing_of_it(
         assert captured() is found
     metric.update(2)
     assert metric.read().count == metric.count == wanted + 4
+
+
+def test_counters_and_meters_are_of_the_moment_of_their_capture(registry: MetricRegistry, clock: ManualClock) -> None:
+    """What is counted, and what ticks, between capture and record is not in it; amounts above one are."""
+    counter, meter = registry.counter("c"), registry.meter("m")
+    clock.advance(2)
+    counter.inc()
+    counter.inc(41)
+    meter.mark(6)
+    held, held_meter = counter.capture(), meter.capture()
+    counter.inc()
+    counter.inc(7)
+    clock.advance(10)
+    meter.mark(100)
+    meter.get_ready()
+    assert counter.captured(held).count == 42
+    found = meter.captured(held_meter)
+    assert (found.count, found.mean_rate, found.m1_rate) == (6, 3, 0)
+    assert (counter.read().count, meter.read().count) == (50, 106)
+    assert meter.read().m1_rate > 0
+
+
+@pytest.mark.parametrize("sampling", [ExponentiallyDecaying(), SlidingTimeWindow(60)], ids=repr)
+@pytest.mark.parametrize("kind", ["histogram", "timer"])
+def test_a_snapshot_without_views_has_what_merges(clock: ManualClock, sampling: Sampling, kind: str) -> None:
+    """Count, sum, min, max and sketch are there, nothing of the sample; whoever wants that gets it all the same."""
+    registry = MetricRegistry("app", clock=clock, sampling=sampling)
+    metric = getattr(registry, kind)("m")
+    views = {"mean", "stddev", "p50", "p75", "p95", "p98", "p99", "p999"}
+    for value in (1, 3, 2):
+        metric.update(value)
+        for wanted in (False, True, False, False, True):
+            [found] = registry.snapshot(views=wanted)
+            assert isinstance(found, record.Histogram)
+            assert (found.count, found.sum, found.min, found.max) == (metric.count, *_of(value))
+            assert Sketch.decode(found.sketch or "").count == found.count
+            assert {name for name in views if getattr(found, name) is not None} == (views if wanted else set())
+    assert registry.snapshot() == [metric.read()]
+
+
+def _of(last: int) -> tuple[int, int, int]:
+    taken = [1, 3, 2][: [1, 3, 2].index(last) + 1]
+    return sum(taken), min(taken), max(taken)
 
 
 def test_a_histogram_that_did_not_change_is_not_read_again(registry: MetricRegistry) -> None:

@@ -21,7 +21,8 @@ from tallystream.reporter import (
     SlidingWindow,
     Uniform,
 )
-from tallystream.reporter.reservoir import QUANTILES, DecayingReservoir, plain_view, view
+from tallystream.reporter.decaying import DecayingReservoir
+from tallystream.reporter.reservoir import QUANTILES, plain_view, view
 from tallystream.reporter.testing import ManualClock
 from tallystream.reporter.windows import SlidingTimeWindowReservoir, SlidingWindowReservoir, UniformReservoir
 
@@ -110,6 +111,53 @@ def test_decaying_weights_are_those_of_the_formula(paced: list[tuple[float, int]
         if share > 1e-200:  # what is older may have vanished
             assert found[value] / found[max(seen)] == pytest.approx(share, rel=1e-6)
     assert found.keys() <= seen.keys()
+
+
+LARGE = st.lists(st.tuples(st.floats(0, 500), st.integers(0, 120), st.booleans()), max_size=20)
+
+
+@given(LARGE, st.integers(1, 50), st.integers())
+def test_decaying_sample_has_the_highest_priorities(paced: list[tuple[float, int, bool]], size: int, seed: int) -> None:
+    """Read seldom or often, after few values or many, over hours: what stays is what the formula's priorities say."""
+    reservoir, draw = DecayingReservoir(0.0, size, 0.015, random=Random(seed).random), Random(seed).random
+    now, everything = 0.0, list[tuple[float, float]]()
+    for pause, number, look in paced:
+        now += pause
+        batch = [float(len(everything) + i) for i in range(number)]
+        reservoir.update(batch, now)
+        # The logarithm of exp(alpha * time) / u.
+        everything += [(0.015 * now - math.log(1 - draw()), value) for value in batch]
+        if look:
+            found, plain = reservoir.view(now), view(reservoir.sample())
+            assert found == (plain and pytest.approx(plain, rel=1e-6, abs=1e-6))
+    highest = sorted(everything)[-size:]
+    assert sorted(value for value, _ in reservoir.sample()) == sorted(value for _, value in highest)
+
+
+def test_a_fast_decay_goes_on_for_hours() -> None:
+    """Weights are scaled down before they leave a float's range, however fast they grow."""
+    reservoir = DecayingReservoir(0.0, 10, alpha=5.0)
+    for minute in range(300):
+        reservoir.update([float(minute)], 60.0 * minute)
+    found = reservoir.view(0.0)
+    assert found is not None
+    assert (found.mean, found.p50) == (299.0, 299.0)
+
+
+def test_equal_priorities_are_two_values() -> None:
+    """A value is not lost where chance gives two of them the same priority, one by one or many at a time."""
+    for number in (5, 100):
+        reservoir = DecayingReservoir(0.0, 1000, random=lambda: 0.5)
+        reservoir.update(list(range(number)), 0.0)
+        assert sorted(reservoir.sample()) == [(value, 1.0) for value in range(number)]
+
+
+def test_samples_that_nobody_reads_take_no_memory() -> None:
+    """Values wait for a look at the sample, a few hundred of them at most."""
+    reservoir = DecayingReservoir(0.0, 10)
+    for _ in range(100):
+        reservoir.update([1.0] * 20, 0.0)
+        assert sum(len(values) for _, values in reservoir._waiting) < 300
 
 
 @given(PACED, st.integers(1, 20), st.integers())

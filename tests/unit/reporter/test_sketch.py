@@ -52,6 +52,29 @@ def test_a_text_that_is_patched_is_the_one_that_is_made(batches: list[list[float
     assert state(Sketch.decode(growing.encode())) == state(plain)
 
 
+@given(st.lists(st.lists(st.floats(0.5, 50) | st.sampled_from([1e-30, 1e30]), max_size=40), max_size=20))
+def test_a_text_takes_new_bins_between_others(batches: list[list[float]]) -> None:
+    """Bins that are new, inside and outside, few and more than a byte can count, also when others are collapsed."""
+    growing, plain = GrowingSketch(), Sketch()
+    for batch in batches:
+        growing.add(batch)
+        plain.add(batch)
+        assert growing.encode() == plain.encode()
+    assert state(growing) == state(plain)
+
+
+def test_a_text_that_is_not_asked_for_again_takes_no_memory() -> None:
+    """What has changed since the last text is not remembered for ever, and the next text is right all the same."""
+    growing, plain = GrowingSketch(), Sketch()
+    for _ in range(100):
+        for sketch in (growing, plain):
+            sketch.add([1.0, 2.0, 3.0] * 20)
+        if not growing._changed:
+            growing.encode()
+    assert len(growing._changed) <= MAX_BINS
+    assert growing.encode() == plain.encode()
+
+
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=200), st.integers(0, 200))
 def test_order_and_grouping_do_not_matter(values: list[float], cut: int) -> None:
     """Any floats, taken in any order or in two sketches that are merged, give the same sketch."""

@@ -30,7 +30,7 @@ class Distribution:
         self._min: float | None = None
         self._max: float | None = None
         self._sketch = GrowingSketch()
-        self._known: tuple[int, dict[str, Any]] = (0, {})  # (as of which count, sketch and view)
+        self._known: tuple[int, dict[str, Any]] = (0, {})  # (as of which count, the view)
 
     def take(self, values: Sequence[Any], now: float) -> None:
         """Take values, not none, seen at `now`; or pairs, each of which says when."""
@@ -55,11 +55,21 @@ class Distribution:
         """Return a copy of the sketch."""
         return self._sketch.copy()
 
-    def fields(self, now: float) -> dict[str, Any]:
-        """Return what the record has of it, by the record's names."""
+    def fields(self, now: float, *, views: bool) -> dict[str, Any]:
+        """Return what the record has of it, by the record's names; with `views` what the sample says as well."""
+        fields = {
+            "count": self.count,
+            "sum": self._sum,
+            "min": self._min,
+            "max": self._max,
+            "sketch": self._sketch.encode(),
+        }
+        return fields | self._view_fields(now) if views else fields
+
+    def _view_fields(self, now: float) -> dict[str, Any]:
         count, known = self._known
         if count != self.count or self.is_timed:
             recent = self._reservoir.view(now)
-            known = {"sketch": self._sketch.encode(), **(recent._asdict() if recent else {})}
+            known = recent._asdict() if recent else {}
             self._known = (self.count, known)
-        return {"count": self.count, "sum": self._sum, "min": self._min, "max": self._max, **known}
+        return known

@@ -12,8 +12,8 @@ from tallystream.reporter.record import encode
 if TYPE_CHECKING:
     from tallystream.reporter.record import Snapshot
 
-TOGETHER = 50
-"""Metrics that are encoded in one go."""
+TOGETHER = 10
+"""Metrics that are encoded in one go: pieces that are small for the memory allocator, too."""
 
 _encoder = msgspec.json.Encoder()
 

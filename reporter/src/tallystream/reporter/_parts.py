@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tallystream.reporter._since import identity_of
+from tallystream.reporter._turns import in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
@@ -34,28 +35,33 @@ class Parts:
         self._groups: dict[Hashable, int] = {}
         self._sizes: list[int] = [0]
         self._seen: object = None
+        self._seen_parts: list[int] = []
         self._seen_groups: Mapping[record.Identity, Hashable] = {}
 
     def split(
         self, metrics: list[record.Metric], groups: Mapping[record.Identity, Hashable]
     ) -> list[list[record.Metric]]:
         """Return the metrics by part; a metric that was in a part before is in it again."""
-        # Most registries fit one record and have the metrics of the last time, in the same order: seen in a few steps.
+        # Most registries have the metrics of the last time, in the same order: seen in a few steps.
         seen = ([m.name for m in metrics], [m.tags for m in metrics], [m.__class__ for m in metrics])
-        if len(self._sizes) == 1 and seen == self._seen and groups == self._seen_groups:
+        if seen != self._seen or groups != self._seen_groups:
+            self._seen_parts = [self._part(metric, groups) for metric in in_turns(metrics)]
+            self._seen, self._seen_groups = seen, groups
+        if len(self._sizes) == 1:
             return [metrics]
-        self._seen, self._seen_groups = seen, groups
         split: list[list[record.Metric]] = [[] for _ in self._sizes]
-        for metric in metrics:
-            identity = identity_of(metric)
-            part = self._part_of.get(identity)
-            if part is None:
-                part = self._part_of[identity] = self._place(metric, groups.get(identity))
-                split += [[] for _ in range(len(self._sizes) - len(split))]
-            if groups and (group := groups.get(identity)) is not None:
-                self._groups.setdefault(group, part)
+        for part, metric in zip(self._seen_parts, metrics, strict=True):
             split[part].append(metric)
         return split
+
+    def _part(self, metric: record.Metric, groups: Mapping[record.Identity, Hashable]) -> int:
+        identity = identity_of(metric)
+        part = self._part_of.get(identity)
+        if part is None:
+            part = self._part_of[identity] = self._place(metric, groups.get(identity))
+        if groups and (group := groups.get(identity)) is not None:
+            self._groups.setdefault(group, part)
+        return part
 
     def _place(self, metric: record.Metric, group: Hashable | None) -> int:
         size = len(_encoder.encode(metric)) + _ROOM_TO_GROW.get(metric.type, _ROOM_OF_OTHERS)

@@ -8,6 +8,7 @@ numbers as LEB128.
 from __future__ import annotations
 
 from binascii import a2b_base64, b2a_base64
+from bisect import bisect_left
 from operator import sub
 from typing import TYPE_CHECKING
 
@@ -47,21 +48,26 @@ def from_text(text: str, max_bins: int) -> tuple[int, _Bins, _Bins]:
 
 
 class PatchedText:
-    """The text of a sketch, made once; where counts of positive bins have grown it is patched, as long as they fit."""
+    """The text of a sketch, made once; where positive bins have grown or are new it is patched, as long as they fit."""
 
-    __slots__ = ("_data", "_places")
+    __slots__ = ("_data", "_indices", "_places", "_size_at")
 
     def __init__(self, zeros: int, positive: _Bins, negative: _Bins) -> None:
         self._data = out = bytearray([_VERSION])
         _put(out, zeros)
-        self._places = _put_bins(out, positive)  # where the count of each positive bin begins
-        _put_bins(out, negative)
+        self._size_at = len(out)
+        self._indices = sorted(positive)
+        self._places = _put_bins(out, positive, self._indices)  # where the count of each of them begins
+        _put_bins(out, negative, sorted(negative))
 
     def patch(self, changed: Iterable[int], positive: Mapping[int, int]) -> bool:
         """Write the counts of these bins again; return whether they fitted, else the text is of no more use."""
-        data, places = self._data, self._places
+        data, indices, places = self._data, self._indices, self._places
         for index in changed:
-            count, place = positive[index], places[index]
+            at = bisect_left(indices, index)
+            if (at == len(indices) or indices[at] != index) and not self._insert(at, index):
+                return False
+            count, place = positive[index], places[at]
             while count > 127:
                 if data[place] < 128:  # it has become a byte longer
                     return False
@@ -75,12 +81,26 @@ class PatchedText:
         """Return the text."""
         return b2a_base64(self._data, newline=False).decode("ascii")
 
+    def _insert(self, at: int, index: int) -> bool:
+        """Make room for the count of a bin between two others."""
+        indices, places = self._indices, self._places
+        size = len(indices)
+        if not 0 < at < size or indices[at] - indices[at - 1] > 127 or size in (127, 16383):  # it gets a byte longer
+            return False
+        place, number = places[at], bytearray()
+        _put(number, size + 1)
+        # Of the distance to the next bin, a byte, come the two distances, and between them the count.
+        self._data[place - 1 : place] = bytes((index - indices[at - 1], 0, indices[at] - index))
+        self._data[self._size_at : self._size_at + len(number)] = number
+        indices.insert(at, index)
+        places[at:] = [place, *[later + 2 for later in places[at:]]]
+        return True
 
-def _put_bins(out: bytearray, bins: _Bins) -> dict[int, int]:
+
+def _put_bins(out: bytearray, bins: _Bins, indices: list[int]) -> list[int]:
     _put(out, len(bins))
-    indices = sorted(bins)
     if not indices:
-        return {}
+        return []
     steps = [0, *map(sub, indices[1:], indices)]
     counts = [bins[index] for index in indices]
     _put(out, _zigzag(indices[0]))
@@ -89,12 +109,12 @@ def _put_bins(out: bytearray, bins: _Bins) -> dict[int, int]:
         pairs = bytearray(2 * len(indices))
         pairs[::2], pairs[1::2] = bytes(steps), bytes(counts)
         out += pairs[1:]
-        return dict(zip(indices, range(begin, len(out), 2), strict=True))
-    places: dict[int, int] = {}
-    for index, step, count in zip(indices, steps, counts, strict=True):
+        return list(range(begin, len(out), 2))
+    places: list[int] = []
+    for step, count in zip(steps, counts, strict=True):
         if places:
             _put(out, step)
-        places[index] = len(out)
+        places.append(len(out))
         _put(out, count)
     return places
 

@@ -47,4 +47,9 @@ def new_ticks() -> Iterator[int]:
 
 def ticked(ticks: Iterator[int]) -> int:
     """Return how often it was stepped, without a step: its repr is `count(N)`, and the only way to look at N."""
-    return int(repr(ticks)[6:-1])
+    return number_in(repr(ticks))
+
+
+def number_in(text: str) -> int:
+    """Return what `ticked` does, of `repr(ticks)`: who has to look at many takes the texts first, in half the time."""
+    return int(text[6:-1])

@@ -7,7 +7,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, ClassVar
 
 from tallystream.reporter import record
-from tallystream.reporter._ticks import new_ticks, ticked
+from tallystream.reporter._ticks import new_ticks, number_in, ticked
 from tallystream.reporter.metric import Metric
 
 if TYPE_CHECKING:
@@ -67,7 +67,18 @@ class Counter(Metric):
 
     def read(self) -> record.Counter:
         """Return the count in the record's form."""
-        count, last = self.count, self._last
+        return self.captured(self.capture())
+
+    def capture(self, *, views: bool = True) -> tuple[int, str]:  # noqa: ARG002 - matters to distributions
+        """Hold the present count, in two parts."""
+        if self._amounts:  # as in `count`
+            with self._lock:
+                self._add_up()
+        return self._sum, repr(self._ticks)
+
+    def captured(self, held: tuple[int, str]) -> record.Counter:
+        """Return the count that was held in the record's form."""
+        count, last = held[0] + number_in(held[1]), self._last
         if last is None or last.count != count:  # most counters of most snapshots have not moved
             last = self._last = record.Counter(name=self.name, tags=self.tags, count=count)
         return last

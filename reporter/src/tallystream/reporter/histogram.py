@@ -12,7 +12,7 @@ from tallystream.reporter.metric import Metric
 from tallystream.reporter.sampling import DEFAULT_SAMPLING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from tallystream.reporter.clock import Clock
     from tallystream.reporter.reservoir import View
@@ -24,13 +24,20 @@ BUFFER = 256
 
 
 class Held:
-    """The values of one moment, for a snapshot: what was worked in, and so many that wait; `record` is of them."""
+    """The values of one moment, for a snapshot: what was worked in, and so many that wait. Called, it gives the record.
 
-    __slots__ = ("now", "record", "waiting")
+    `views` says whether that is to have the view of the sample.
+    """
 
-    def __init__(self, waiting: int, now: float) -> None:
-        self.waiting, self.now = waiting, now
+    __slots__ = ("_histogram", "now", "record", "views", "waiting")
+
+    def __init__(self, histogram: Histogram, waiting: int, now: float, *, views: bool) -> None:
+        self._histogram, self.waiting, self.now, self.views = histogram, waiting, now, views
         self.record: record.Histogram | None = None
+
+    def __call__(self) -> record.Histogram:
+        """Return the record of these values."""
+        return self._histogram.finish(self)
 
 
 class Histogram(Metric):
@@ -42,7 +49,7 @@ class Histogram(Metric):
 
     kind: ClassVar[str] = "histogram"
     _held: Held | None
-    _last: record.Histogram | None  # the record of the present values, where it depends on them alone
+    _last: dict[bool, record.Histogram]  # with a view or without: the record of the present values, if it is that alone
     __slots__ = ("_buffer", "_clock", "_distribution", "_held", "_last", "_lock", "sampling")
 
     def __init__(self, name: str, tags: Mapping[str, str], clock: Clock, sampling: Sampling = DEFAULT_SAMPLING) -> None:
@@ -93,25 +100,35 @@ class Histogram(Metric):
         """Return count, sum, min, max, the sketch and the view in the record's form."""
         with self._lock:
             self._work_in()
-            return self._record(self._clock.monotonic())
+            return self._record(self._clock.monotonic(), views=True)
 
-    def capture(self) -> record.Metric | Callable[[], record.Metric]:
+    def capture(self, *, views: bool = True) -> record.Histogram | Held:
         """Hold the present values: they are worked in and encoded later, before those that come after them."""
         with self._lock:
             if self._held is not None:
                 self._finish(self._held)
             waiting = len(self._buffer)
-            if self._last is not None and not waiting:
-                return self._last
-            held = self._held = Held(waiting, self._clock.monotonic())
-        return lambda: self._read_held(held)
+            if not waiting and views in self._last:
+                return self._last[views]
+            held = self._held = Held(self, waiting, self._clock.monotonic(), views=views)
+        return held
+
+    def captured(self, held: record.Histogram | Held) -> record.Histogram:
+        """Return what was held in the record's form."""
+        return held() if isinstance(held, Held) else held
+
+    def finish(self, held: Held) -> record.Histogram:
+        """Return the record of what was held."""
+        with self._lock:
+            return held.record or self._finish(held)
 
     def start_anew(self) -> None:
         """Forget all values."""
         self._lock = Lock()
         self._buffer: list[Any] = []
         self._distribution = Distribution(self.sampling.new(self._clock.monotonic()))
-        self._held = self._last = None
+        self._held = None
+        self._last = {}
 
     def _put(self, value: float, now: float) -> None:
         buffer = self._buffer
@@ -127,20 +144,16 @@ class Histogram(Metric):
             finally:
                 self._lock.release()
 
-    def _read_held(self, held: Held) -> record.Histogram:
-        with self._lock:
-            return held.record or self._finish(held)
-
     def _finish(self, held: Held) -> record.Histogram:
         self._held = None
         self._take(held.waiting)
-        held.record = self._record(held.now)
+        held.record = self._record(held.now, views=held.views)
         return held.record
 
-    def _record(self, now: float) -> record.Histogram:
-        made = record.Histogram(name=self.name, tags=self.tags, **self._distribution.fields(now))
-        if not self._distribution.is_timed:
-            self._last = made
+    def _record(self, now: float, *, views: bool) -> record.Histogram:
+        made = record.Histogram(name=self.name, tags=self.tags, **self._distribution.fields(now, views=views))
+        if not (views and self._distribution.is_timed):
+            self._last[views] = made
         return made
 
     def _work_in(self) -> None:
@@ -153,5 +166,5 @@ class Histogram(Metric):
         if size:
             taken = self._buffer[:size]
             del self._buffer[:size]
-            self._last = None
+            self._last.clear()
             self._distribution.take(taken, self._clock.monotonic())

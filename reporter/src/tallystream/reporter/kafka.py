@@ -45,6 +45,8 @@ class KafkaReporter(ScheduledReporter):
         topic: where to.
         options: any option of librdkafka (TLS, SASL, client.id …) but those that the guarantees rest on.
         own_metrics: whether the registry shows what this reporter does, as `tallystream.reporter.*`.
+        own_views: whether histograms and timers have mean, stddev and p50 … p999 of this instance's sample, too. The
+            aggregator has no use for them: its percentiles are those of all instances, from the sketches.
 
     Raises:
         ConfigError: an argument can't be used; `start()` and `report_now()` raise it for what librdkafka refuses.
@@ -64,6 +66,7 @@ class KafkaReporter(ScheduledReporter):
         topic: str = "metrics",
         options: Mapping[str, Any] | None = None,
         own_metrics: bool = True,
+        own_views: bool = False,
         producer: Callable[[Mapping[str, Any], Callable[[KafkaError], None]], Producer] = make_producer,
     ) -> None:
         # First: a fork asks for it as soon as the reporter is known to forks.
@@ -72,6 +75,7 @@ class KafkaReporter(ScheduledReporter):
         self.instance = check_instance(instance)
         self.topic = topic
         self.sent = 0
+        self._own_views = own_views
         self._selection = Selection(include, exclude)
         self._servers = bootstrap_servers
         self._account: _accounts.Account | None = None
@@ -131,7 +135,7 @@ class KafkaReporter(ScheduledReporter):
             self._close_link()
             self._open()
         registry, begin = self.registry, self._monotonic()
-        metrics = self._selection.apply(registry.snapshot())
+        metrics = self._selection.apply(registry.snapshot(views=self._own_views))
         let_others_run()
         ready = self._lives.prepare(metrics, registry.clock.now(), final=final, groups=registry.groups())
         for outgoing in ready:

@@ -7,6 +7,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from tallystream.reporter import record
+from tallystream.reporter._ticks import number_in
 from tallystream.reporter.counter import Counter
 from tallystream.reporter.ewma import Averages
 from tallystream.reporter.metric import Metric
@@ -76,12 +77,29 @@ class Meter(Metric):
 
     def read(self) -> record.Meter:
         """Return count and rates in the record's form."""
-        count, (mean_rate, m1_rate, m5_rate, m15_rate) = self._sample()
+        return self.captured(self.capture())
+
+    def get_ready(self) -> None:
+        """Have the rates tick if that is due."""
+        if self._monotonic() >= self.due:
+            self.rates()
+
+    def capture(self, *, views: bool = True) -> tuple[float, tuple[float, float, float], tuple[int, str]]:  # noqa: ARG002
+        """Hold the present count and rates, and when that was."""
+        now = self._monotonic()
+        if now >= self.due:
+            self.rates()
+        return now, self._latest, self._counter.capture()
+
+    def captured(self, held: tuple[float, tuple[float, float, float], tuple[int, str]]) -> record.Meter:
+        """Return what was held in the record's form."""
+        now, (m1_rate, m5_rate, m15_rate), (total, ticks) = held
+        count, elapsed = total + number_in(ticks), now - self._start
         return record.Meter(
             name=self.name,
             tags=self.tags,
             count=count,
-            mean_rate=mean_rate,
+            mean_rate=count / elapsed if elapsed > 0 else 0.0,
             m1_rate=m1_rate,
             m5_rate=m5_rate,
             m15_rate=m15_rate,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tallystream.reporter.record import Identity, identity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from tallystream.reporter import record
 
@@ -34,9 +34,20 @@ class Metric(ABC):
     def read(self) -> record.Metric | None:
         """Return the present value in the record's form, None where there is nothing to report."""
 
-    def capture(self) -> record.Metric | Callable[[], record.Metric] | None:
-        """Hold the present value: return what `read()` would, or a function that does, where that costs more."""
+    def get_ready(self) -> None:  # noqa: B027 - most have nothing to do
+        """Do now what a capture would have to do otherwise: all metrics are captured in one go."""
+
+    def capture(self, *, views: bool = True) -> Any:  # noqa: ARG002 - matters to distributions
+        """Hold the present value, and return what `captured` makes the record of: that costs more, and can be later.
+
+        `views` says whether a distribution's record is to have the view of its sample, too.
+        """
         return self.read()
+
+    def captured(self, held: Any) -> record.Metric | None:
+        """Return what `read()` would have returned when that was held, None where there was nothing to report."""
+        made: record.Metric | None = held
+        return made
 
     @abstractmethod
     def start_anew(self) -> None:

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("tallystream.reporter.gauges")
 _log.addFilter(OncePerKind())
 
+_AHEAD = {"gauge", "meter", "timer"}
+"""The kinds that have something to do before a capture."""
+
 
 class MetricTypeError(TallystreamError, TypeError):
     """A name that is used for a metric of one type was asked for with another type."""
@@ -104,20 +107,30 @@ class MetricRegistry(Metrics):
         with self._making:
             return list(self._metrics.values())
 
-    def snapshot(self) -> list[record.Metric]:
+    def snapshot(self, *, views: bool = True) -> list[record.Metric]:
         """Return the value of every metric that has one, in the record's form.
 
         What was set within one `together()` is in it as a whole or not at all. Counts are those of the whole process.
+        Without `views` histograms and timers have what merges over instances, and not what their samples say.
         """
         bridged = self._read_sources()
         metrics = self.metrics()
         # Functions of gauges are the application's code: they run before the lock, which they could wait for.
-        # (By kind first: isinstance() of an abstract class takes its time to say no.)
-        computed = {metric: _ask(metric) for metric in metrics if metric.kind == "gauge" and isinstance(metric, Gauge)}
-        with self._lock:
-            held = [computed[metric] if metric in computed else metric.capture() for metric in metrics]
+        computed: dict[Metric, record.Gauge | None] = {}
+        for metric in in_turns([metric for metric in metrics if metric.kind in _AHEAD]):
+            if isinstance(metric, Gauge):
+                computed[metric] = _ask(metric)
+            else:
+                metric.get_ready()
+        others = [metric for metric in metrics if metric not in computed]
         let_others_run()
-        found = [value() if callable(value) else value for value in in_turns(held)]
+        with self._lock:  # in one turn, however many they are
+            held = [metric.capture(views=views) for metric in others]
+        let_others_run()
+        rest = iter(held)
+        found = [
+            computed[metric] if metric in computed else metric.captured(next(rest)) for metric in in_turns(metrics)
+        ]
         return [value for value in found if value is not None] + bridged
 
     def _read_sources(self) -> list[record.Metric]:

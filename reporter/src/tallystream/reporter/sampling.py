@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from tallystream.reporter.decaying import DecayingReservoir
 from tallystream.reporter.errors import ConfigError
-from tallystream.reporter.reservoir import DecayingReservoir, Reservoir
 from tallystream.reporter.windows import SlidingTimeWindowReservoir, SlidingWindowReservoir, UniformReservoir
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from tallystream.reporter.reservoir import Reservoir
 
 
 class Sampling(Protocol):

@@ -11,7 +11,9 @@ Its text, for the record, is `_sketch_text.py`'s.
 
 from __future__ import annotations
 
+from itertools import repeat
 from math import ceil, exp, log
+from operator import mul
 from typing import TYPE_CHECKING, Self
 
 from tallystream.reporter._sketch_text import PatchedText, from_text, to_text
@@ -31,6 +33,7 @@ _LOG_GAMMA = log(GAMMA)
 _BINS_PER_E = 1 / _LOG_GAMMA
 _MIDDLE = log(2 / (GAMMA + 1))
 _LARGEST_LOG = 709.78
+_FAR = 1 << 20  # beyond every bin
 
 
 class Sketch:
@@ -163,31 +166,41 @@ def _subtract(bins: Bins, earlier: Bins) -> None:
 class GrowingSketch(Sketch):
     """A sketch that values are only added to, and whose text is asked for again and again: it is patched, not made."""
 
-    __slots__ = ("_changed", "_text")
+    __slots__ = ("_changed", "_highest", "_lowest", "_text")
 
     def __init__(self) -> None:
         super().__init__()
         self._text: PatchedText | None = None
         self._changed: list[int] = []
+        self._lowest, self._highest = _FAR, -_FAR  # what the positive bins lie between
 
     def add(self, values: Iterable[float]) -> None:
         """Take finite values."""
         values = list(values)
         try:
-            indices = [ceil(log(value) * _BINS_PER_E) for value in values]
+            indices = list(map(ceil, map(mul, map(log, values), repeat(_BINS_PER_E))))
         except ValueError:  # zero and below have no logarithm
             super().add(values)
+            self._lowest, self._highest = min(self.positive, default=_FAR), max(self.positive, default=-_FAR)
             self._text = None
             return
         positive = self.positive
         size = len(positive)
         for index in indices:
-            positive[index] = positive.get(index, 0) + 1
-        if len(positive) != size:
-            _collapse(positive)
-            self._text = None
-        elif self._text is not None:
+            try:
+                positive[index] += 1
+            except KeyError:
+                positive[index] = 1
+        if self._text is not None:
             self._changed += indices
+            if len(self._changed) > MAX_BINS:  # nobody asks for the text
+                self._text, self._changed = None, []
+        if len(positive) != size:
+            self._lowest, self._highest = min(self._lowest, *indices), max(self._highest, *indices)
+            if self._highest - self._lowest >= MAX_BINS:
+                _collapse(positive)
+                self._lowest = self._highest - MAX_BINS + 1
+                self._text = None
 
     def encode(self) -> str:
         """Return it as base64."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar, overload
 
 from tallystream.reporter import record
 from tallystream.reporter._numbers import LARGEST, as_number
-from tallystream.reporter.histogram import Histogram
+from tallystream.reporter.histogram import Held, Histogram
 from tallystream.reporter.meter import Meter, Rates
 from tallystream.reporter.sampling import DEFAULT_SAMPLING
 
@@ -133,23 +133,27 @@ class Timer(Histogram):
         with self._lock:
             self._work_in()
             self._meter.rates()
-            return self._record(self.monotonic())
+            return self._record(self.monotonic(), views=True)
 
-    def capture(self) -> record.Metric | Callable[[], record.Metric]:
-        """Hold the present values, as a histogram does; the rates are those of this moment, too."""
+    def get_ready(self) -> None:
+        """Have the rates tick if that is due."""
         # What is in the buffer came before this tick was due, as in `take`.
         if self.monotonic() >= self._meter.due:
             self.rates()
-        return super().capture()
+
+    def capture(self, *, views: bool = True) -> record.Histogram | Held:
+        """Hold the present values, as a histogram does; the rates are those of this moment, too."""
+        self.get_ready()
+        return super().capture(views=views)
 
     def start_anew(self) -> None:
         """Forget all durations and rates."""
         super().start_anew()
         self._meter.start_anew()
 
-    def _record(self, now: float) -> record.Timer:
+    def _record(self, now: float, *, views: bool) -> record.Timer:
         rates = self._meter.rates_at(now)._asdict()
-        return record.Timer(name=self.name, tags=self.tags, **self._distribution.fields(now), **rates)
+        return record.Timer(name=self.name, tags=self.tags, **self._distribution.fields(now, views=views), **rates)
 
     def _take(self, size: int) -> None:
         super()._take(size)

@@ -52,12 +52,12 @@ class PublishedRegistry(MetricRegistry):
         super().__init__(app)
         self._members, self._start_members_anew = members, start_anew
 
-    def snapshot(self) -> list[record.Metric]:
-        """Return the value of every metric that has one, in the record's form.
+    def snapshot(self, *, views: bool = True) -> list[record.Metric]:
+        """Return the value of every metric that has one, in the record's form, whatever `views` says of the members.
 
         A metric that can't be read, or whose name the record does not take, is left out with a line in the log.
         """
-        own = super().snapshot()
+        own = super().snapshot(views=views)
         known = {identity_of(metric) for metric in own}
         for key, member in self._members():
             value = _read(key, member)

@@ -1,0 +1,162 @@
+"""The sample that decays, Dropwizard's default: recent values are more likely to be in it."""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left
+from heapq import heapify, heappush, heapreplace
+from itertools import count
+from math import exp, inf, nextafter
+from typing import TYPE_CHECKING
+
+from tallystream.reporter._moments import Moments
+from tallystream.reporter.reservoir import View, weighted_view
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+RESCALE_BEYOND = 54.0
+"""The exponent of a weight beyond which the landmark moves, far from overflow: an hour of the default's decay."""
+
+TOGETHER = 256
+"""Values that wait for a sample which nobody reads."""
+
+MANY = 64
+"""Values that come at once, beyond which the sample is sorted when it is read, not kept in order."""
+
+_rooms = count()
+
+
+class DecayingReservoir:
+    """A forward-decaying priority sample, Dropwizard's default: 1028 values, alpha 0.015, about the last five minutes.
+
+    Formula: Cormode et al., "Forward Decay: A Practical Time Decay Model for Streaming Systems", ICDE 2009: the weight
+    of a value is exp(alpha * (time - landmark)), its priority weight / u with u uniform in (0, 1]; the highest
+    priorities stay. Not locked: its owner does that.
+
+    Args:
+        now: monotonic seconds.
+        size: how many values are kept.
+        alpha: how fast they lose weight: by the factor exp(-alpha) a second.
+        random: gives numbers in [0, 1).
+    """
+
+    __slots__ = (
+        *("_alpha", "_heap", "_landmark", "_moments", "_random", "_room", "_size"),
+        *("_stale", "_value_of", "_values", "_waiting", "_weight_of", "_weights"),
+    )
+
+    def __init__(
+        self, now: float, size: int = 1028, alpha: float = 0.015, random: Callable[[], float] = random.random
+    ) -> None:
+        self._size, self._alpha, self._landmark = size, alpha, now
+        self._random = random
+        self._waiting: list[tuple[float, Sequence[float]]] = []  # (when they were seen, values)
+        # How many wait until they are worked in. Samples that fill up together are not worked in together.
+        self._room = next(_rooms) * 97 % TOGETHER + 1
+        # By priority, no two of which are equal. Tuples of the three would be work for the garbage collector.
+        self._heap: list[float] = []
+        self._value_of: dict[float, float] = {}
+        self._weight_of: dict[float, float] = {}
+        # The same values in rising order, and their weights: few values enter the sample, so order is cheaply kept.
+        self._values: list[float] = []
+        self._weights: list[float] = []
+        self._moments = Moments()
+        self._stale = False
+
+    def update(self, values: Sequence[float], now: float) -> None:
+        """Take values that were seen at `now`, monotonic seconds. They are worked in when it is read, or many wait."""
+        self._waiting.append((now, values))
+        self._room -= len(values)
+        if self._room <= 0:
+            self._work_in()
+
+    def sample(self) -> list[tuple[float, float]]:
+        """Return the sampled values with their weights, in no order."""
+        self._work_in()
+        return list(zip(self._value_of.values(), self._weight_of.values(), strict=True))
+
+    def view(self, now: float) -> View | None:  # noqa: ARG002 - weights are relative to one another
+        """Return what the sample says."""
+        self._work_in()
+        if self._stale:
+            self._order()
+        return weighted_view(self._values, self._weights, self._moments) if self._values else None
+
+    def _work_in(self) -> None:
+        waiting, self._waiting, self._room = self._waiting, [], TOGETHER
+        many = sum(len(values) for _, values in waiting) > MANY
+        least = self._least()
+        for now, values in waiting:
+            if self._alpha * (now - self._landmark) >= RESCALE_BEYOND:
+                self._rescale(now)
+                least = self._least()
+            weight = exp(self._alpha * (now - self._landmark))
+            if many:
+                self._append(values, weight, least)
+            else:
+                self._insert(values, weight)
+        if many:
+            self._cut()
+
+    def _least(self) -> float:
+        return self._heap[0] if len(self._heap) >= self._size else 0.0
+
+    def _append(self, values: Sequence[float], weight: float, least: float) -> None:
+        draw, put = self._random, self._put
+        priorities = [weight / (1.0 - draw()) for _ in values]
+        self._heap += [put(p, value, weight) for p, value in zip(priorities, values, strict=True) if p > least]
+
+    def _cut(self) -> None:
+        # What rises is a heap as well, and most of it does so since the last time: less work than single steps.
+        self._heap.sort()
+        for priority in self._heap[: -self._size]:
+            del self._value_of[priority], self._weight_of[priority]
+        del self._heap[: -self._size]
+        self._stale = True
+
+    def _insert(self, values: Iterable[float], weight: float) -> None:
+        heap, size, draw = self._heap, self._size, self._random
+        for value in values:
+            priority = weight / (1.0 - draw())
+            if len(heap) < size:
+                heappush(heap, self._put(priority, value, weight))
+            elif priority > heap[0]:
+                last = heapreplace(heap, self._put(priority, value, weight))
+                self._leave(self._value_of.pop(last), self._weight_of.pop(last))
+            else:
+                continue
+            if not self._stale:
+                place = bisect_left(self._values, value)
+                self._values.insert(place, value)
+                self._weights.insert(place, weight)
+                self._moments.add(value, weight)
+
+    def _put(self, priority: float, value: float, weight: float) -> float:
+        while priority in self._value_of:
+            priority = nextafter(priority, inf)
+        self._value_of[priority], self._weight_of[priority] = value, weight
+        return priority
+
+    def _leave(self, value: float, weight: float) -> None:
+        if not self._stale:
+            place = self._weights.index(weight, bisect_left(self._values, value))  # among equal values
+            del self._values[place], self._weights[place]
+            self._moments.remove(value, weight)
+
+    def _rescale(self, now: float) -> None:
+        factor = exp(-self._alpha * (now - self._landmark))
+        self._landmark = now
+        kept = [(p * factor, self._value_of[p], self._weight_of[p] * factor) for p in self._heap]
+        self._value_of.clear()
+        self._weight_of.clear()
+        self._heap = [self._put(*each) for each in kept if each[2] > 0]
+        heapify(self._heap)
+        self._stale = True
+
+    def _order(self) -> None:
+        ordered = sorted(zip(self._value_of.values(), self._weight_of.values(), strict=True))
+        self._values = [value for value, _ in ordered]
+        self._weights = [weight for _, weight in ordered]
+        self._moments.sum_up(self._values, self._weights)
+        self._stale = False
