@@ -57,13 +57,8 @@ class Distribution:
 
     def fields(self, now: float, *, views: bool) -> dict[str, Any]:
         """Return what the record has of it, by the record's names; with `views` what the sample says as well."""
-        fields = {
-            "count": self.count,
-            "sum": self._sum,
-            "min": self._min,
-            "max": self._max,
-            "sketch": self._sketch.encode(),
-        }
+        sketch = self._sketch.encode()
+        fields = {"count": self.count, "sum": self._sum, "min": self._min, "max": self._max, "sketch": sketch}
         return fields | self._view_fields(now) if views else fields
 
     def _view_fields(self, now: float) -> dict[str, Any]:

@@ -7,8 +7,8 @@ numbers as LEB128.
 
 from __future__ import annotations
 
+from array import array
 from binascii import a2b_base64, b2a_base64
-from bisect import bisect_left
 from operator import sub
 from typing import TYPE_CHECKING
 
@@ -50,22 +50,28 @@ def from_text(text: str, max_bins: int) -> tuple[int, _Bins, _Bins]:
 class PatchedText:
     """The text of a sketch, made once; where positive bins have grown or are new it is patched, as long as they fit."""
 
-    __slots__ = ("_data", "_indices", "_places", "_size_at")
+    __slots__ = ("_data", "_lowest", "_places", "_size", "_size_at")
 
     def __init__(self, zeros: int, positive: _Bins, negative: _Bins) -> None:
         self._data = out = bytearray([_VERSION])
         _put(out, zeros)
-        self._size_at = len(out)
-        self._indices = sorted(positive)
-        self._places = _put_bins(out, positive, self._indices)  # where the count of each of them begins
+        self._size, self._size_at = len(positive), len(out)
+        indices = sorted(positive)
+        places = _put_bins(out, positive, indices)
+        # Where the count of each bin begins, from the lowest to the highest; 0 where there is no bin.
+        self._lowest = indices[0] if indices else 0
+        self._places = array("i", bytes(4 * (indices[-1] - indices[0] + 1 if indices else 0)))
+        for index, place in zip(indices, places, strict=True):
+            self._places[index - self._lowest] = place
         _put_bins(out, negative, sorted(negative))
 
     def patch(self, changed: Iterable[int], positive: Mapping[int, int]) -> bool:
         """Write the counts of these bins again; return whether they fitted, else the text is of no more use."""
-        data, indices, places = self._data, self._indices, self._places
+        data, lowest, places = self._data, self._lowest, self._places
+        span = len(places)
         for index in changed:
-            at = bisect_left(indices, index)
-            if (at == len(indices) or indices[at] != index) and not self._insert(at, index):
+            at = index - lowest
+            if not 0 <= at < span or not (places[at] or self._insert(at)):
                 return False
             count, place = positive[index], places[at]
             while count > 127:
@@ -81,19 +87,25 @@ class PatchedText:
         """Return the text."""
         return b2a_base64(self._data, newline=False).decode("ascii")
 
-    def _insert(self, at: int, index: int) -> bool:
-        """Make room for the count of a bin between two others."""
-        indices, places = self._indices, self._places
-        size = len(indices)
-        if not 0 < at < size or indices[at] - indices[at - 1] > 127 or size in (127, 16383):  # it gets a byte longer
+    def _insert(self, at: int) -> bool:
+        """Make room for the count of a bin between two others; return whether it fits in."""
+        places = self._places
+        before = after = at
+        while not places[before]:
+            before -= 1
+        while not places[after]:
+            after += 1
+        if after - before > 127 or self._size == 127:  # the distance has more than a byte, the number will have
             return False
-        place, number = places[at], bytearray()
-        _put(number, size + 1)
-        # Of the distance to the next bin, a byte, come the two distances, and between them the count.
-        self._data[place - 1 : place] = bytes((index - indices[at - 1], 0, indices[at] - index))
+        self._size += 1
+        number = bytearray()
+        _put(number, self._size)
         self._data[self._size_at : self._size_at + len(number)] = number
-        indices.insert(at, index)
-        places[at:] = [place, *[later + 2 for later in places[at:]]]
+        # Of the distance to the next bin, a byte, come the two distances, and between them the count.
+        place = places[after]
+        self._data[place - 1 : place] = bytes((at - before, 0, after - at))
+        places[after:] = array("i", [later and later + 2 for later in places[after:]])
+        places[at] = place
         return True
 
 

@@ -7,8 +7,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from tallystream.reporter import record
-from tallystream.reporter._ticks import number_in
-from tallystream.reporter.counter import Counter
+from tallystream.reporter.counter import Counter, HeldCount, count_of
 from tallystream.reporter.ewma import Averages
 from tallystream.reporter.metric import Metric
 
@@ -16,6 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tallystream.reporter.clock import Clock
+
+
+HeldMeter = tuple[float, tuple[float, float, float], HeldCount]
+"""One moment in monotonic seconds, and its rates over 1, 5 and 15 minutes and its count."""
 
 
 class Rates(NamedTuple):
@@ -84,17 +87,17 @@ class Meter(Metric):
         if self._monotonic() >= self.due:
             self.rates()
 
-    def capture(self, *, views: bool = True) -> tuple[float, tuple[float, float, float], tuple[int, str]]:  # noqa: ARG002
+    def capture(self, *, views: bool = True) -> HeldMeter:  # noqa: ARG002
         """Hold the present count and rates, and when that was."""
         now = self._monotonic()
         if now >= self.due:
             self.rates()
         return now, self._latest, self._counter.capture()
 
-    def captured(self, held: tuple[float, tuple[float, float, float], tuple[int, str]]) -> record.Meter:
+    def captured(self, held: HeldMeter) -> record.Meter:
         """Return what was held in the record's form."""
-        now, (m1_rate, m5_rate, m15_rate), (total, ticks) = held
-        count, elapsed = total + number_in(ticks), now - self._start
+        now, (m1_rate, m5_rate, m15_rate), held_count = held
+        count, elapsed = count_of(held_count), now - self._start
         return record.Meter(
             name=self.name,
             tags=self.tags,
