@@ -6,8 +6,11 @@ import random
 from bisect import bisect_left
 from heapq import heapify, heappush, heapreplace
 from itertools import count
-from math import exp, inf, nextafter
+from math import exp
+from operator import attrgetter
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from tallystream.reporter._moments import Moments
 from tallystream.reporter.reservoir import View, weighted_view
@@ -27,6 +30,17 @@ MANY = 64
 _rooms = count()
 
 
+class _Kept(msgspec.Struct, order=True, gc=False):
+    """A value of a sample. A thousand of them are no work for the garbage collector, as tuples would be."""
+
+    priority: float
+    value: float
+    weight: float
+
+
+_priority = attrgetter("priority")
+
+
 class DecayingReservoir:
     """A forward-decaying priority sample, Dropwizard's default: 1028 values, alpha 0.015, about the last five minutes.
 
@@ -42,8 +56,8 @@ class DecayingReservoir:
     """
 
     __slots__ = (
-        *("_alpha", "_heap", "_landmark", "_moments", "_random", "_room", "_size"),
-        *("_stale", "_value_of", "_values", "_waiting", "_weight_of", "_weights"),
+        *("_alpha", "_heap", "_landmark", "_least", "_loose", "_moments", "_random"),
+        *("_room", "_size", "_stale", "_values", "_waiting", "_weights"),
     )
 
     def __init__(
@@ -54,10 +68,9 @@ class DecayingReservoir:
         self._waiting: list[tuple[float, Sequence[float]]] = []  # (when they were seen, values)
         # How many wait until they are worked in. Samples that fill up together are not worked in together.
         self._room = next(_rooms) * 97 % TOGETHER + 1
-        # By priority, no two of which are equal. Tuples of the three would be work for the garbage collector.
-        self._heap: list[float] = []
-        self._value_of: dict[float, float] = {}
-        self._weight_of: dict[float, float] = {}
+        self._heap: list[_Kept] = []
+        self._loose = False  # whether it is in no order, and may have more than `size`
+        self._least = 0.0  # what a priority must exceed to stay, or less
         # The same values in rising order, and their weights: few values enter the sample, so order is cheaply kept.
         self._values: list[float] = []
         self._weights: list[float] = []
@@ -74,11 +87,13 @@ class DecayingReservoir:
     def sample(self) -> list[tuple[float, float]]:
         """Return the sampled values with their weights, in no order."""
         self._work_in()
-        return list(zip(self._value_of.values(), self._weight_of.values(), strict=True))
+        self._tighten()
+        return [(kept.value, kept.weight) for kept in self._heap]
 
     def view(self, now: float) -> View | None:  # noqa: ARG002 - weights are relative to one another
         """Return what the sample says."""
         self._work_in()
+        self._tighten()
         if self._stale:
             self._order()
         return weighted_view(self._values, self._weights, self._moments) if self._values else None
@@ -86,44 +101,41 @@ class DecayingReservoir:
     def _work_in(self) -> None:
         waiting, self._waiting, self._room = self._waiting, [], TOGETHER
         many = sum(len(values) for _, values in waiting) > MANY
-        least = self._least()
+        if not many:
+            self._tighten()
         for now, values in waiting:
             if self._alpha * (now - self._landmark) >= RESCALE_BEYOND:
                 self._rescale(now)
-                least = self._least()
             weight = exp(self._alpha * (now - self._landmark))
             if many:
-                self._append(values, weight, least)
+                self._append(values, weight)
             else:
                 self._insert(values, weight)
-        if many:
-            self._cut()
+        if len(self._heap) >= self._size + TOGETHER:
+            self._tighten()
 
-    def _least(self) -> float:
-        return self._heap[0] if len(self._heap) >= self._size else 0.0
-
-    def _append(self, values: Sequence[float], weight: float, least: float) -> None:
-        draw, put = self._random, self._put
+    def _append(self, values: Sequence[float], weight: float) -> None:
+        draw, least = self._random, self._least
         priorities = [weight / (1.0 - draw()) for _ in values]
-        self._heap += [put(p, value, weight) for p, value in zip(priorities, values, strict=True) if p > least]
+        self._heap += [_Kept(p, value, weight) for p, value in zip(priorities, values, strict=True) if p > least]
+        self._loose = self._stale = True
 
-    def _cut(self) -> None:
-        # What rises is a heap as well, and most of it does so since the last time: less work than single steps.
-        self._heap.sort()
-        for priority in self._heap[: -self._size]:
-            del self._value_of[priority], self._weight_of[priority]
-        del self._heap[: -self._size]
-        self._stale = True
+    def _tighten(self) -> None:
+        if self._loose:
+            # What rises is a heap as well, and most of it does so since the last time: less work than single steps.
+            self._heap.sort(key=_priority)
+            del self._heap[: -self._size]
+            self._least = self._heap[0].priority if len(self._heap) == self._size else 0.0
+            self._loose = False
 
     def _insert(self, values: Iterable[float], weight: float) -> None:
         heap, size, draw = self._heap, self._size, self._random
         for value in values:
             priority = weight / (1.0 - draw())
             if len(heap) < size:
-                heappush(heap, self._put(priority, value, weight))
-            elif priority > heap[0]:
-                last = heapreplace(heap, self._put(priority, value, weight))
-                self._leave(self._value_of.pop(last), self._weight_of.pop(last))
+                heappush(heap, _Kept(priority, value, weight))
+            elif priority > heap[0].priority:
+                self._leave(heapreplace(heap, _Kept(priority, value, weight)))
             else:
                 continue
             if not self._stale:
@@ -132,30 +144,25 @@ class DecayingReservoir:
                 self._weights.insert(place, weight)
                 self._moments.add(value, weight)
 
-    def _put(self, priority: float, value: float, weight: float) -> float:
-        while priority in self._value_of:
-            priority = nextafter(priority, inf)
-        self._value_of[priority], self._weight_of[priority] = value, weight
-        return priority
-
-    def _leave(self, value: float, weight: float) -> None:
+    def _leave(self, kept: _Kept) -> None:
         if not self._stale:
-            place = self._weights.index(weight, bisect_left(self._values, value))  # among equal values
+            place = self._weights.index(kept.weight, bisect_left(self._values, kept.value))  # among equal values
             del self._values[place], self._weights[place]
-            self._moments.remove(value, weight)
+            self._moments.remove(kept.value, kept.weight)
 
     def _rescale(self, now: float) -> None:
         factor = exp(-self._alpha * (now - self._landmark))
-        self._landmark = now
-        kept = [(p * factor, self._value_of[p], self._weight_of[p] * factor) for p in self._heap]
-        self._value_of.clear()
-        self._weight_of.clear()
-        self._heap = [self._put(*each) for each in kept if each[2] > 0]
+        self._landmark, self._least = now, 0.0
+        self._heap = [
+            _Kept(kept.priority * factor, kept.value, kept.weight * factor)
+            for kept in self._heap
+            if kept.weight * factor > 0
+        ]
         heapify(self._heap)
         self._stale = True
 
     def _order(self) -> None:
-        ordered = sorted(zip(self._value_of.values(), self._weight_of.values(), strict=True))
+        ordered = sorted((kept.value, kept.weight) for kept in self._heap)
         self._values = [value for value, _ in ordered]
         self._weights = [weight for _, weight in ordered]
         self._moments.sum_up(self._values, self._weights)
