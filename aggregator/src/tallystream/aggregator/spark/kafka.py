@@ -66,8 +66,12 @@ class Fetch:
             raise ConfigError("--fetch-timeout-ms", self.timeout_ms, "give milliseconds above zero")
 
     def options(self) -> dict[str, str]:
-        """Return them as Spark's Kafka source has them."""
+        """Return them as Spark's Kafka source has them; options for Kafka itself, given after them, win."""
         return {
+            # A task that has its records asks where the partition ends, on the connection on which the consumer has
+            # asked for more records by then. A broker answers in order, and the second only when there are any: with
+            # Kafka's own 500 ms a batch of a quiet topic takes that long more.
+            "kafka.fetch.max.wait.ms": "1",
             "fetchOffset.numRetries": str(self.tries),
             "fetchOffset.retryIntervalMs": str(self.pause_ms),
             "kafkaConsumer.pollTimeoutMs": str(self.timeout_ms),

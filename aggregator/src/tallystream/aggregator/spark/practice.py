@@ -26,6 +26,13 @@ log = logging.getLogger(__name__)
 
 WRITING_S = 300.0
 """How long the JVM may take to end: on a busy machine it writes the archive for a minute."""
+_CONF = {
+    "spark.sql.shuffle.partitions": "1",
+    # What a query does once a minute, and would load its classes for in the middle of a batch.
+    "spark.sql.streaming.stateStore.maintenanceInterval": "500ms",
+    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "1",
+}
+_BATCHES = 6
 _PACKAGES = ("org/apache/kafka/clients/", "org/apache/kafka/common/", "org/apache/spark/sql/kafka010/")
 
 
@@ -36,8 +43,7 @@ def practise(written: Path) -> None:
         JarsError: the connector's jars can't be had.
         TallystreamError: the query failed.
     """
-    one_store = {"spark.sql.shuffle.partitions": "1"}
-    session = build_session("tallystream archive", conf=one_store, java_options=jvm.archiving(written))
+    session = build_session("tallystream archive", conf=_CONF, java_options=jvm.archiving(written))
     try:
         _load(session)
         _run(session, written.parent)
@@ -72,8 +78,7 @@ def _run(session: SparkSession, folder: Path) -> None:
         out.writeStream.format("noop").outputMode("update").option("checkpointLocation", str(folder / "query")).start()
     )
     try:
-        # The third batch loads next to nothing.
-        while query.lastProgress is None or query.lastProgress["batchId"] < 2:
+        while query.lastProgress is None or query.lastProgress["batchId"] < _BATCHES:
             if not query.isActive:
                 raise TallystreamError(f"the query that Spark's classes are taken from ended: {query.exception()}")
             time.sleep(0.1)

@@ -38,7 +38,8 @@ def records(
     """
     source = (
         session.readStream.format("kafka")
-        .options(**source_options(settings.bootstrap_servers, settings.kafka), **settings.fetch.options())
+        .options(**settings.fetch.options())
+        .options(**source_options(settings.bootstrap_servers, settings.kafka))
         .options(**settings.selection(topics).source())
         .option("startingOffsets", json.dumps(begin) if begin else "earliest")
         .options(**_batches(session, settings.max_records_per_trigger, plan))

@@ -209,7 +209,8 @@ def _run(
     books = _Commits(settings.checkpoint, committer)
     writer = (
         session.readStream.format("kafka")
-        .options(**source_options(settings.bootstrap_servers, settings.kafka), **settings.fetch.options())
+        .options(**settings.fetch.options())
+        .options(**source_options(settings.bootstrap_servers, settings.kafka))
         # A checkpoint that knew fewer topics goes on with them, and begins with the new ones at the earliest.
         .option("subscribe", ",".join(_subscribed(settings, topics)))
         .option("startingOffsets", "earliest")
