@@ -54,7 +54,7 @@ def test_an_option_that_the_java_client_lacks_is_refused_with_those_it_has() -> 
 
 
 def test_patience_is_given_in_spark_s_words() -> None:
-    """Tries, the pause between two, and how long a task waits, are the source's three options."""
+    """Tries, the pause between two, and how long a task waits, are the source's options; a fetch hardly waits."""
     assert Fetch(7, 250, 9_000).options() == {
         "kafka.fetch.max.wait.ms": "1",
         "fetchOffset.numRetries": "7",
