@@ -30,7 +30,7 @@ bench-reporter: setup ## the reporter's speed beside its peers, written to docs/
 bench-aggregator: setup ## the aggregator beside Kafka Streams (an hour): make bench-aggregator ARGS="--only backlog-2m"
 	@exec $(PYTHON_) -m benchmarks.aggregator $(ARGS)
 
-faults: setup ## the fault suite in full, most of an hour: make faults ARGS="-k disk"
+faults: setup ## the fault suite in full, forty minutes: make faults ARGS="-k disk"
 	@exec scripts/faults $(ARGS)
 
 lint: setup ## ruff, its formatter's check, and mypy strict
