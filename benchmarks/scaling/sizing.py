@@ -20,9 +20,13 @@ FLEETS = ((1_000, 50, 10), (10_000, 100, 10), (100_000, 100, 30), (1_000_000, 10
 
 
 class Costs(NamedTuple):
-    """What grows with the rows, for a million of them, and with the updates; `idle_mb` is what any aggregator takes."""
+    """What grows with the rows, for a million of them, and with the updates.
+
+    `idle_mb` is what any aggregator takes, `batch_cores` what batches that follow each other take, however small.
+    """
 
     idle_mb: float
+    batch_cores: float
     memory_mb: float
     checkpoint_mb: float
     restart_s: float
@@ -38,6 +42,7 @@ def costs(found: Sequence[Found]) -> Costs:
     metrics = large.rows / large.stage.instances
     return Costs(
         idle_mb=small.peak_mb - (large.peak_mb - small.peak_mb) / more * small.rows / 1e6,
+        batch_cores=small.cores,
         memory_mb=(large.peak_mb - small.peak_mb) / more,
         checkpoint_mb=(large.checkpoint_mb - small.checkpoint_mb) / more,
         restart_s=(large.restart_s - small.restart_s) / more,
@@ -58,7 +63,7 @@ def sized(cost: Costs, instances: int, metrics: int, every_s: float) -> list[str
         f"{instances / every_s:,.0f}",
         f"{updates * cost.update_bytes / MB:,.1f}",
         str(shards),
-        f"{updates * cost.core_s_per_million_updates / 1e6:,.1f}",
+        f"{max(cost.batch_cores, updates * cost.core_s_per_million_updates / 1e6):,.1f}",
         f"{(processes * cost.idle_mb + rows / 1e6 * cost.memory_mb) / 1000:,.1f}",
         f"{rows / 1e6 * cost.checkpoint_mb / 1000:,.1f}",
         f"{cost.start_s + rows / shards / 1e6 * cost.restart_s:,.0f}",
