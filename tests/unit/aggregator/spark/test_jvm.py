@@ -16,9 +16,19 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A Python environment without an archive of classes."""
+    """A Python environment without an archive of classes, and with the jar `own.jar` on the class path."""
+    jar = tmp_path / "own.jar"
+    jar.write_bytes(b"a jar")
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(jvm, "class_path", lambda: str(jar))
     return tmp_path
+
+
+def _archive(java: str, *, of: bytes = b"classes", size: int = 7) -> Path:
+    jvm.archive_folder().mkdir(parents=True, exist_ok=True)
+    path = jvm.archive_folder() / jvm.archive_name(java, size)
+    path.write_bytes(of)
+    return path
 
 
 def _java(folder: Path, monkeypatch: pytest.MonkeyPatch, says: str) -> None:
@@ -32,28 +42,31 @@ def _java(folder: Path, monkeypatch: pytest.MonkeyPatch, says: str) -> None:
 def test_an_archive_of_classes_is_used_where_there_is_one(environment: Path) -> None:
     """Without an archive the JVM is started plainly, with one it maps it, and each version of Java has its own."""
     assert not any("Archive" in option for option in jvm.options("17.0.1"))
-    path = jvm.archive_path("17.0.1", 7)
-    path.parent.mkdir(parents=True)
-    path.write_bytes(b"classes")
+    path = _archive("17.0.1")
     assert path.is_relative_to(environment)
     assert f"-XX:SharedArchiveFile={path}" in jvm.options("17.0.1")
     assert not any("Archive" in option for option in jvm.options("21.0.2"))
 
 
-def test_an_archive_that_was_cut_short_is_not_used(environment: Path) -> None:
+def test_an_archive_of_other_jars_is_not_used(environment: Path) -> None:
+    """After an update of a jar the archive is another's: the JVM would leave it alone, and a new one can be made."""
+    path = _archive("17.0.1")
+    assert jvm.archive_of("17.0.1") == path
+    (environment / "own.jar").write_bytes(b"a newer jar")
+    assert jvm.archive_of("17.0.1") is None
+
+
+@pytest.mark.usefixtures("environment")
+def test_an_archive_that_was_cut_short_is_not_used() -> None:
     """A JVM that maps a file shorter than it should be dies of it: such a one is not given to it."""
-    path = jvm.archive_path("17.0.1", 7)
-    path.parent.mkdir(parents=True)
-    path.write_bytes(b"class")
+    _archive("17.0.1", of=b"class")
     assert not any("Archive" in option for option in jvm.options("17.0.1"))
 
 
 def test_an_archive_that_exists_is_not_made_again(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Making the archive where there is one returns it, untouched, without starting Spark."""
     _java(environment, monkeypatch, 'openjdk version "17.0.9" 2023-10-17')
-    path = jvm.archive_path("17.0.9", 7)
-    path.parent.mkdir(parents=True)
-    path.write_bytes(b"classes")
+    path = _archive("17.0.9")
     assert archive.make() == path
     assert path.read_bytes() == b"classes"
 

@@ -15,7 +15,6 @@ import tempfile
 import time
 from pathlib import Path
 
-from tallystream.aggregator import jars
 from tallystream.aggregator.spark import jvm
 from tallystream.reporter.errors import ConfigError, TallystreamError
 
@@ -32,8 +31,7 @@ def make(*, timeout: float = 600.0) -> Path:
     java = jvm.java_version()
     if (path := jvm.archive_of(java)) is not None:
         return path
-    jars.fetch("spark")
-    folder = jvm.archive_path(java, 0).parent
+    folder = jvm.archive_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".making-") as name:
@@ -45,7 +43,9 @@ def make(*, timeout: float = 600.0) -> Path:
                 raise TallystreamError(
                     f"no archive of Spark's classes was made, everything works without it: {done.stderr[-800:]}"
                 )
-            path = jvm.archive_path(java, written.stat().st_size)
+            for old in folder.glob("*.jsa"):  # of jars, or of a Java, from before
+                old.unlink()
+            path = folder / jvm.archive_name(java, written.stat().st_size)
             written.replace(path)
     except subprocess.TimeoutExpired as error:
         raise TallystreamError(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pyspark
 
 from tallystream.aggregator import jars
 from tallystream.reporter.errors import ConfigError
@@ -52,20 +55,33 @@ def class_path() -> str:
     return ":".join(str(path) for of in ("files", "spark") for path in jars.fetch(of))
 
 
-def archive_path(java: str, size: int) -> Path:
-    """Return where the archive of Spark's classes for a version of Java is, in this Python's environment.
+def archive_folder() -> Path:
+    """Return where archives of Spark's classes are: in this Python's environment, whose jars they are for."""
+    return Path(sys.prefix) / "share" / "tallystream"
+
+
+def archive_name(java: str, size: int) -> str:
+    """Return the name of the archive of Spark's classes for a version of Java and for the jars as they are now.
 
     `size` is the file's, in bytes: a JVM that maps one that was cut short is killed, so it has to be known.
     """
-    return Path(sys.prefix) / "share" / "tallystream" / f"spark-classes-java-{java}-{size}.jsa"
+    return f"spark-classes-java-{java}-{_jars_digest()}-{size}.jsa"
 
 
 def archive_of(java: str) -> Path | None:
-    """Return the archive for a version of Java, if there is one that is whole and may be read."""
-    for path in archive_path(java, 0).parent.glob(f"spark-classes-java-{java}-*.jsa"):
-        if os.access(path, os.R_OK) and path == archive_path(java, path.stat().st_size):
+    """Return the archive for a version of Java and these jars, if there is one that is whole and may be read."""
+    for path in archive_folder().glob("*.jsa"):
+        if path.name == archive_name(java, path.stat().st_size) and os.access(path, os.R_OK):
             return path
     return None
+
+
+def _jars_digest() -> str:
+    # What the JVM goes by, too, to tell whether an archive is for its class path.
+    spark = Path(pyspark.__file__).with_name("jars")
+    found = [*sorted(spark.glob("*.jar")), *map(Path, class_path().split(":"))]
+    told = "".join(f"{jar} {jar.stat().st_size} {int(jar.stat().st_mtime)}\n" for jar in found)
+    return hashlib.sha256(told.encode()).hexdigest()[:12]
 
 
 def options(java: str) -> list[str]:
