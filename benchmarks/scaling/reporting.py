@@ -77,6 +77,10 @@ class _Reports:
                 self.publish(due)
                 done += due
             time.sleep(SLICE_S)
+        self.flush()
+
+    def flush(self) -> None:
+        """Return when the broker has everything."""
         self._producer.flush(PATIENCE_S)
 
 
@@ -93,7 +97,7 @@ def measure(bootstrap_servers: str, stage: Stage, folder: Path, *, seconds: floa
     reports = _Reports(bootstrap_servers, topics.metrics, fleet)
     for first in range(0, stage.instances, 1000):
         reports.publish(min(1000, stage.instances - first))
-    reports.paced(0)
+    reports.flush()
     with Watcher(bootstrap_servers, topics.agg, fleet.names) as watcher:
         with Running(side, bootstrap_servers, topics.prefix, folder) as running, Meter(running.pid) as meter:
             wait_for_sums(watcher, running, reports.updates.sums, PATIENCE_S)
@@ -119,7 +123,7 @@ def measure(bootstrap_servers: str, stage: Stage, folder: Path, *, seconds: floa
             cpu_s, others_s = meter.cpu_s() - cpu_s, meter.others_s() - others_s
         stored = sum(path.stat().st_size for path in (folder / "checkpoint").rglob("*") if path.is_file())
         reports.publish(1)
-        reports.paced(0)
+        reports.flush()
         with Running(side, bootstrap_servers, topics.prefix, folder) as running:
             sums = watcher.sums.copy()
             while (watcher.sums == sums).all():

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 MB = 1e6
 SHARD_ROWS = 2_000_000
-"""Rows of a shard: what restarts within a minute."""
+"""Rows of a shard: some gigabytes of its worker's memory."""
+SHARD_CORES = 0.5
+"""How busy a shard is at most, which is one task and so one core: at its limit a batch takes seconds."""
 FLEETS = ((1_000, 50, 10), (10_000, 100, 10), (100_000, 100, 30), (1_000_000, 100, 60))
 """(instances, metrics of each, seconds between two reports)"""
 
@@ -55,7 +57,8 @@ def costs(found: Sequence[Found]) -> Costs:
 def sized(cost: Costs, instances: int, metrics: int, every_s: float) -> list[str]:
     """Return a row of the table of fleets."""
     rows, updates = instances * metrics, instances * metrics / every_s
-    shards = max(1, math.ceil(rows / SHARD_ROWS))
+    cores = updates * cost.core_s_per_million_updates / 1e6
+    shards = max(1, math.ceil(rows / SHARD_ROWS), math.ceil(cores / SHARD_CORES))
     processes = 1 if shards == 1 else shards + 1  # an executor for each shard, and the driver
     return [
         f"{instances:,} of {metrics} metrics, every {every_s:g} s",
@@ -63,7 +66,7 @@ def sized(cost: Costs, instances: int, metrics: int, every_s: float) -> list[str
         f"{instances / every_s:,.0f}",
         f"{updates * cost.update_bytes / MB:,.1f}",
         str(shards),
-        f"{max(cost.batch_cores, updates * cost.core_s_per_million_updates / 1e6):,.1f}",
+        f"{max(cost.batch_cores, cores):,.1f}",
         f"{(processes * cost.idle_mb + rows / 1e6 * cost.memory_mb) / 1000:,.1f}",
         f"{rows / 1e6 * cost.checkpoint_mb / 1000:,.1f}",
         f"{cost.start_s + rows / shards / 1e6 * cost.restart_s:,.0f}",
