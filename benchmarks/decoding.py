@@ -1,4 +1,4 @@
-"""What a backlog's records cost to read and compact, and what others would take: python benchmarks/decoding.py.
+"""What a backlog's records cost to read and compact, and what others would take: python -m benchmarks.decoding.
 
 One process, no Spark: records of the short form, and snapshots of 50 counters, down to the last value of each counter
 of each instance. Each way has to find the same values. polars takes part where it is installed.
@@ -10,15 +10,12 @@ import argparse
 import io
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.aggregator.load import Fleet, Snapshots, Updates, singles
 from tallystream.aggregator.table.compaction import Compactor
@@ -37,7 +34,6 @@ Last = dict[tuple[bytes, str], int]
 """(instance, metric) → its last value"""
 
 AT_MS = 1_700_000_000_000
-SHORT = {"name": "str", "type": "str", "value": "int", "ts": "int"}
 
 
 class Short(msgspec.Struct):

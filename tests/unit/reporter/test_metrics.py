@@ -28,6 +28,7 @@ from tallystream.reporter import (
 )
 from tallystream.reporter.counter import BUFFER
 from tallystream.reporter.decaying import DecayingReservoir
+from tallystream.reporter.histogram import Held
 from tallystream.reporter.reservoir import view
 from tallystream.reporter.sketch import Sketch
 from tallystream.reporter.testing import ManualClock
@@ -319,10 +320,10 @@ def test_a_snapshot_is_of_the_moment_of_its_capture(registry: MetricRegistry) ->
     histogram, timer = registry.histogram("h"), registry.timer("t")
     histogram.update(1)
     timer.update(1)
-    finish, finish_timer = histogram.capture(), timer.capture()
+    held, held_timer = histogram.capture(), timer.capture()
     histogram.update(2)
     timer.update(2)
-    early, early_timer = finish(), finish_timer()
+    early, early_timer = histogram.captured(held), timer.captured(held_timer)
     assert isinstance(early, record.Histogram)
     assert isinstance(early_timer, record.Timer)
     for found in (early, early_timer):
@@ -351,13 +352,13 @@ def test_whoever_comes_between_a_capture_and_its_end_changes_nothing_of_it(
         metric.update(1)
         wanted = metric.count
         metric.update(1)
-        captured = metric.capture()
+        held = metric.capture()
         metric.update(1000)
         come()
-        found = captured()
+        found = metric.captured(held)
         assert found.count == Sketch.decode(found.sketch).count == wanted + 1
         assert (found.max == 1000) == (wanted > 1)
-        assert captured() is found
+        assert metric.captured(held) is found
     metric.update(2)
     assert metric.read().count == metric.count == wanted + 4
 
@@ -409,14 +410,13 @@ def test_a_histogram_that_did_not_change_is_not_read_again(registry: MetricRegis
     """Its capture is the record of the last time, until a value comes."""
     histogram = registry.histogram("h")
     histogram.update(1)
-    first = histogram.capture()
-    assert callable(first)
-    assert histogram.capture() is first()
-    assert histogram.read() == first()
+    first = histogram.captured(histogram.capture())
+    assert histogram.capture() is first
+    assert histogram.read() == first
     histogram.update(1)
     again = histogram.capture()
-    assert callable(again)
-    assert again() != first()
+    assert isinstance(again, Held)
+    assert histogram.captured(again) != first
 
 
 def test_long_work_lets_others_run_between_its_turns(monkeypatch: pytest.MonkeyPatch) -> None:

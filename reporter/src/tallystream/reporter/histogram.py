@@ -24,20 +24,16 @@ BUFFER = 256
 
 
 class Held:
-    """The values of one moment, for a snapshot: what was worked in, and so many that wait. Called, it gives the record.
+    """The values of one moment, for a snapshot: what was worked in, and so many that wait; `record` is of them.
 
     `views` says whether that is to have the view of the sample.
     """
 
-    __slots__ = ("_histogram", "now", "record", "views", "waiting")
+    __slots__ = ("now", "record", "views", "waiting")
 
-    def __init__(self, histogram: Histogram, waiting: int, now: float, *, views: bool) -> None:
-        self._histogram, self.waiting, self.now, self.views = histogram, waiting, now, views
+    def __init__(self, waiting: int, now: float, *, views: bool) -> None:
+        self.waiting, self.now, self.views = waiting, now, views
         self.record: record.Histogram | None = None
-
-    def __call__(self) -> record.Histogram:
-        """Return the record of these values."""
-        return self._histogram.finish(self)
 
 
 class Histogram(Metric):
@@ -110,15 +106,13 @@ class Histogram(Metric):
             waiting = len(self._buffer)
             if not waiting and views in self._last:
                 return self._last[views]
-            held = self._held = Held(self, waiting, self._clock.monotonic(), views=views)
+            held = self._held = Held(waiting, self._clock.monotonic(), views=views)
         return held
 
     def captured(self, held: record.Histogram | Held) -> record.Histogram:
         """Return what was held in the record's form."""
-        return held() if isinstance(held, Held) else held
-
-    def finish(self, held: Held) -> record.Histogram:
-        """Return the record of what was held."""
+        if not isinstance(held, Held):
+            return held
         with self._lock:
             return held.record or self._finish(held)
 

@@ -18,7 +18,7 @@ from tallystream.aggregator.spark.failing import sentence, start
 from tallystream.aggregator.spark.kafka import source_options
 from tallystream.aggregator.spark.listening import HealthListener
 from tallystream.aggregator.spark.plans import Choice, Plan
-from tallystream.aggregator.spark.query import records, summed
+from tallystream.aggregator.spark.query import published, summed
 from tallystream.aggregator.spark.session import build_session, end_session
 from tallystream.aggregator.spark.settings import GROUP, AggregateSettings
 from tallystream.aggregator.spark.switching import behind, run_plans
@@ -125,7 +125,7 @@ def _start(
 ) -> StreamingQuery:
     writer = (
         summed(
-            records(session, settings, topics, plan, begin=writing.begin),
+            published(session, settings, topics, plan, begin=writing.begin),
             settings,
             topics,
             compact=plan is Plan.BACKLOG,

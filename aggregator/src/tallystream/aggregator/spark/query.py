@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tallystream.aggregator.topics import Topics
 
 
-def records(
+def published(
     session: SparkSession,
     settings: AggregateSettings,
     topics: Topics,

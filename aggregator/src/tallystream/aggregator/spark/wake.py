@@ -59,6 +59,7 @@ def wake(partitions: Iterable[tuple[str, int]], kafka: Mapping[str, str], *, tim
     Raises:
         KafkaException: the broker did not take it in time.
     """
+    # Not idempotent: a tombstone sent twice changes nothing, and such a producer first waits half a second for its ID.
     producer = Producer({**kafka, "delivery.timeout.ms": int(timeout * 1000)})
     failures: list[KafkaException] = []
 

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 def warm(session: SparkSession, workers: int = 1) -> threading.Thread:
-    """Start so many Python workers, with what the table needs in them, and return at once.
+    """Start so many Python workers, as many as run at once at most, with what the table needs; return at once.
 
     Spark gives them to the query's tasks. Nothing depends on it: where it fails, the first batch starts them.
     """
@@ -27,8 +27,10 @@ def warm(session: SparkSession, workers: int = 1) -> threading.Thread:
 
 
 def _warm(session: SparkSession, workers: int) -> None:
+    context = session.sparkContext
     try:
-        session.sparkContext.parallelize(range(workers), workers).mapPartitions(_imported).count()
+        workers = min(workers, context.defaultParallelism)
+        context.parallelize(range(workers), workers).mapPartitions(_imported).count()
     except (Py4JError, OSError) as error:  # the session has ended: so early a stop is no matter
         log.debug("the Python workers were not warmed: %s", error)
 

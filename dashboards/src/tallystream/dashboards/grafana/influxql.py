@@ -7,9 +7,13 @@ series to another, so that what is added up is wrong, and takes time by the squa
 
 from __future__ import annotations
 
-ALL = ""
-for _char in reversed("instance:"):
-    ALL = f"([^{_char}].*|{_char}{ALL})?" if ALL else f"([^{_char}].*)?"
+
+def _but(prefix: str) -> str:
+    first, rest = prefix[0], prefix[1:]
+    return f"([^{first}].*|{first}{_but(rest)})?" if rest else f"([^{first}].*)?"
+
+
+ALL = _but("instance:")
 """Every name that does not begin with `instance:`, as a regular expression without a look ahead, which Go lacks."""
 
 APP = '"app" =~ /^${app:regex}$/'
