@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from tallystream.aggregator.watermarks import watermarks
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -116,7 +118,7 @@ class Watch:
             raise failures[0]
 
     def _end(self) -> int:
-        return int(self._consumer.get_watermark_offsets(TopicPartition(self._topic, 0), timeout=self._timeout)[1])
+        return watermarks(self._consumer, TopicPartition(self._topic, 0), timeout=self._timeout)[1]
 
     def _read(self, begin: int) -> Iterator[tuple[bytes, bytes | None]]:
         """Yield the records from `begin` to the present end; after that, `_at` is the place after the last one."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from tallystream.aggregator.watermarks import watermarks
 from tallystream.reporter.errors import TallystreamError
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def read_topic(
         {**kafka, "group.id": "tallystream-reading", "enable.auto.commit": False, "enable.partition.eof": True}
     )
     try:
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=timeout)
+        low, high = watermarks(consumer, TopicPartition(topic, 0), timeout=timeout)
         if low >= high:
             return
         consumer.assign([TopicPartition(topic, 0, low if last is None else max(low, high - last))])

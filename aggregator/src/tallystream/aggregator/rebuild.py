@@ -23,6 +23,7 @@ from tallystream.aggregator.table.rebuild import Rebuilt, behind, included_by_al
 from tallystream.aggregator.table.standing import Standing
 from tallystream.aggregator.table.state import pack
 from tallystream.aggregator.topics import Topics
+from tallystream.aggregator.watermarks import watermarks
 from tallystream.reporter.errors import ConfigError, TallystreamError
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def _next_offsets(
     consumer = Consumer({**kafka, "group.id": "tallystream-reading", "enable.auto.commit": False})
     try:
         bounds = {
-            (topic, p): consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=30)
+            (topic, p): watermarks(consumer, TopicPartition(topic, p), timeout=30)
             for topic, partitions in read.items()
             for p in sorted(partitions)
         }

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from tallystream.aggregator import ledger
 from tallystream.aggregator.selection import Offsets
+from tallystream.aggregator.watermarks import at_times, watermarks
 from tallystream.reporter.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def resolve(
     places = [TopicPartition(topic, p) for topic, partitions in read.items() for p in partitions]
     wanted: dict[Place, int] = {}
     try:
-        bounds = {_place(tp): consumer.get_watermark_offsets(tp, timeout=timeout) for tp in places}
+        bounds = {_place(tp): watermarks(consumer, tp, timeout=timeout) for tp in places}
         if start == "latest":
             wanted = {place: high for place, (_, high) in bounds.items()}
         elif start == "earliest":
@@ -94,7 +95,7 @@ def resolve(
             wanted = _flat(_from_ledger(start, ledger_topic, kafka))
         elif isinstance(start, At):
             asked = [TopicPartition(tp.topic, tp.partition, start.ts_ms) for tp in places]
-            found = consumer.offsets_for_times(asked, timeout=timeout)
+            found = at_times(consumer, asked, timeout=timeout)
             wanted = {_place(tp): tp.offset if tp.offset >= 0 else bounds[_place(tp)][1] for tp in found}
         else:
             wanted = _flat(start)

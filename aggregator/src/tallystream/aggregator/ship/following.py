@@ -20,6 +20,7 @@ from tallystream.aggregator.ship.newest import Freshness, Newest
 from tallystream.aggregator.spark.commits import GroupCommitter
 from tallystream.aggregator.stopping import StopRequest
 from tallystream.aggregator.topics import Topics, create_topics
+from tallystream.aggregator.watermarks import watermarks
 from tallystream.reporter.clock import SYSTEM_CLOCK, Clock
 from tallystream.reporter.errors import ConfigError, TallystreamError
 
@@ -122,7 +123,7 @@ class Follower:
         self._asked_s = now_s
         at = TopicPartition(self._place.topic, self._place.partition)
         try:
-            _, end = self._place.consumer.get_watermark_offsets(at, timeout=5)
+            _, end = watermarks(self._place.consumer, at, timeout=5)
             self._freshness.ended(now_s, end)
             if self.shown:
                 self._place.committer.commit({at.topic: {str(at.partition): self._position}})

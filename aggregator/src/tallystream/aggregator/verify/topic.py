@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tallystream.aggregator.verify.reading import Raw
+from tallystream.aggregator.watermarks import at_times, watermarks
 from tallystream.reporter.errors import TallystreamError
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def bounds(kafka: Mapping[str, str], *topics: str, timeout: float = 30.0) -> dic
                     continue
                 raise KafkaException(topic.error)
             for p in sorted(topic.partitions):
-                found[f"{name}:{p}"] = consumer.get_watermark_offsets(TopicPartition(name, p), timeout=timeout)
+                found[f"{name}:{p}"] = watermarks(consumer, TopicPartition(name, p), timeout=timeout)
         return found
     finally:
         consumer.close()
@@ -114,7 +115,7 @@ def at_time(kafka: Mapping[str, str], topics: Iterable[str], ts_ms: int, *, time
     now = bounds(kafka, *topics, timeout=timeout)
     consumer = Consumer({**kafka, "group.id": "tallystream-verify", "enable.auto.commit": False})
     try:
-        found = consumer.offsets_for_times([TopicPartition(*split(at), ts_ms) for at in now], timeout=timeout)
+        found = at_times(consumer, [TopicPartition(*split(at), ts_ms) for at in now], timeout=timeout)
         offsets = {f"{tp.topic}:{tp.partition}": tp.offset for tp in found}
         return {at: offset if offset >= 0 else now[at][1] for at, offset in offsets.items()}
     finally:

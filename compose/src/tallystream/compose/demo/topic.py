@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from tallystream.aggregator.watermarks import watermarks
 from tallystream.reporter.errors import TallystreamError
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def read(bootstrap_servers: str, topic: str) -> Iterator[tuple[bytes, bytes]]:
 def ends(consumer: Consumer, topic: str, partitions: int = 1) -> dict[int, int]:
     """Return the offset after the last record, by partition."""
     return {
-        number: int(consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=TIMEOUT_S)[1])
+        number: watermarks(consumer, TopicPartition(topic, number), timeout=TIMEOUT_S)[1]
         for number in range(partitions)
     }
 
