@@ -10,6 +10,7 @@ from support.application import Application, assert_exact
 from support.kafka import aggregator, read_topic
 from support.wait import wait_until
 from tallystream.aggregator.spark.again import SpanReader
+from tallystream.aggregator.spark.ranges import Reading
 from tallystream.aggregator.table.unfolding import Span
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def test_sums_are_exact_through_changes_of_the_plan(
         assert assert_exact(broker, topics)
     assert [line.rsplit(maxsplit=1)[-1] for line in said()] == ["live", "backlog", "live"]
     span = Span(topics.metrics, 0, 70, 2_000)
-    read = list(SpanReader({"bootstrap.servers": broker.bootstrap_servers}, "tests-again")(span))
+    read = list(SpanReader(Reading({"bootstrap.servers": broker.bootstrap_servers}, "tests-again"))(span))
     whole = read_topic(broker.bootstrap_servers, topics.metrics)
     assert [(r.offset, r.timestamp_ms, r.key, r.value) for r in read] == [
         (r.offset, r.timestamp_ms, r.key, r.value) for r in whole[70:2_001]

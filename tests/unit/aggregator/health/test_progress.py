@@ -149,3 +149,12 @@ def test_a_figure_that_is_not_in_the_list_is_an_error(figures: Figures) -> None:
 def test_no_two_figures_have_one_name() -> None:
     """Neither here nor in Prometheus."""
     assert len({figure.exposed for figure in FIGURES}) == len(BY_NAME) == len(FIGURES)
+
+
+def test_a_backlog_s_records_count_with_those_that_were_left_out() -> None:
+    """Spark saw only what compaction kept; what was read is observed, nothing where a batch had no records."""
+    figures = Figures("aggregate")
+    progress = Progress(figures)
+    for batch, records in ((1, 5000), (2, None)):
+        progress.take(told(batch, observedMetrics={"read": {"records": records}}))
+    assert values(figures)["tallystream_input_records_total"] == 5000

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
-import pytest
+import pandas as pd
 
-from support.compacting import compacted
-from tallystream.aggregator.spark.backlog import INPUT_COLUMNS, _compact, records_of
+from support.compacting import compacted as pure
+from tallystream.aggregator.spark.arrow import INPUT_COLUMNS, SCHEMA, records_of
+from tallystream.aggregator.spark.backlog import compacted
+from tallystream.aggregator.spark.cutting import Range
 from tallystream.aggregator.table import Record, TableSettings
 
 SETTINGS = TableSettings()
@@ -16,35 +17,32 @@ RECORDS = [
     Record("metrics", 0, 5, AT, None, b"{"),
     Record("metrics", 0, 6, AT, b"app-1", None),
 ]
+WHOLE = Range("metrics", 0, 0, 7)
 
 
-def batch(records: list[Record]) -> pa.RecordBatch:
-    types = (pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.binary(), pa.binary())
-    columns = zip(*(record[:6] for record in records), strict=True) if records else [()] * 6
-    arrays = [pa.array(column, type_) for column, type_ in zip(columns, types, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, names=list(INPUT_COLUMNS))
-
-
-def test_a_task_compacts_over_all_its_batches() -> None:
-    """What comes out, in whatever batches it went in, is what compaction keeps of all the records."""
-    out = _compact([batch(RECORDS[:2]), batch([]), batch(RECORDS[2:4]), batch(RECORDS[4:])], SETTINGS, 1)
+def test_a_task_compacts_over_all_that_it_reads() -> None:
+    """What comes out, in whatever chunks it was read, is what compaction keeps of all the records."""
+    rows = [(record.offset, record.timestamp_ms, record.key, record.value) for record in RECORDS]
+    out = list(compacted([rows[:2], rows[2:4], rows[4:]], WHOLE, SETTINGS, 1))
     found = [record for part in out for record in records_of(part.to_pandas())]
-    wanted = compacted(RECORDS, SETTINGS)
+    wanted = pure(RECORDS, SETTINGS)
     assert sorted(found, key=lambda record: record.offset) == wanted
     assert any(record.folded for record in wanted)
+    assert all(part.num_rows for part in out)
+
+
+def test_the_columns_are_those_that_spark_is_told() -> None:
+    """Spark refuses a batch with other ones."""
+    (part,) = compacted([[(0, AT, b"app-1", None)]], WHOLE, SETTINGS, 1)
+    assert part.schema.names == [column.split()[0] for column in SCHEMA.split(", ")]
 
 
 def test_records_that_were_not_compacted_are_as_they_were() -> None:
     """The live plan has no stage before the table."""
-    assert list(records_of(batch(RECORDS).to_pandas())) == RECORDS
+    frame = pd.DataFrame([record[:6] for record in RECORDS], columns=list(INPUT_COLUMNS))
+    assert list(records_of(frame)) == RECORDS
 
 
 def test_no_records_are_none() -> None:
-    """A task without records gives nothing."""
-    assert [part.num_rows for part in _compact([batch([])], SETTINGS, 1)] == []
-
-
-def test_records_of_two_partitions_are_no_task_of_kafkas() -> None:
-    """Compaction relies on one partition's order: anything else ends the query."""
-    with pytest.raises(RuntimeError, match="several partitions"):
-        list(_compact([batch([RECORDS[0], RECORDS[1]._replace(partition=1)])], SETTINGS, 1))
+    """A task that reads nothing gives nothing."""
+    assert list(compacted([], WHOLE, SETTINGS, 1)) == []

@@ -65,3 +65,16 @@ def test_what_fails_while_a_log_of_the_checkpoint_is_read_is_of_the_checkpoint()
 def test_a_checkpoint_that_is_not_there_yet_has_a_disk_too(tmp_path: Path) -> None:
     """The folder may not have been made when its disk is full."""
     assert "is full" in sentence("No space left on device", "", tmp_path / "data" / "checkpoint")
+
+
+def test_records_lost_to_a_backlog_are_named_with_the_same_remedy() -> None:
+    """Of the trace of a Python process that Spark hands on, the last line is what happened."""
+    said = (
+        "[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed: latestOffset Traceback (most recent call last):\n"
+        '  File "backlog.py", line 3, in latestOffset\n'
+        "tallystream.aggregator.spark.ranges.LostRecordsError: topic m, partition 0: it is gone.\n SQLSTATE: 38000"
+    )
+    assert sentence(said, "", CHECKPOINT) == (
+        "records that were not read are gone: topic m, partition 0: it is gone. "
+        "To go on without them: --on-data-loss continue."
+    )

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tallystream.aggregator.spark.offsets import CheckpointError, Finished, finished_batches, last_committed
+from tallystream.aggregator.spark.offsets import (
+    CheckpointError,
+    Finished,
+    finished_batches,
+    first_offsets,
+    last_committed,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,3 +81,24 @@ def test_a_log_of_another_version_is_refused(tmp_path: Path) -> None:
     _write(tmp_path, 0, 5, version="v2")
     with pytest.raises(CheckpointError, match="v2"):
         last_committed(tmp_path)
+
+
+def test_a_new_table_begins_where_it_began_before(tmp_path: Path) -> None:
+    """Its first batch may have been written, and is the same when it runs again; a table that goes on has none."""
+    assert first_offsets(tmp_path / "new", {}) == {}
+    assert not (tmp_path / "new").exists()
+    assert first_offsets(tmp_path, {"metrics": {"0": 7}}) == {"metrics": {"0": 7}}
+    assert first_offsets(tmp_path, {"metrics": {"0": 99}}) == {"metrics": {"0": 7}}
+    assert (tmp_path / "sources" / "0" / "0").read_bytes() == b'\0v1\n{"metrics":{"0":7}}'  # as Spark 4.2 writes it
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("\0v1\n{", "can't be read"), ("\0v1", "can't be read"), ("\0v2\n{}", "v2")]
+)
+def test_a_damaged_beginning_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    """A half-written file, or another version's, begins nowhere."""
+    path = tmp_path / "sources" / "0" / "0"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    with pytest.raises(CheckpointError, match=said):
+        first_offsets(tmp_path, {"metrics": {"0": 7}})

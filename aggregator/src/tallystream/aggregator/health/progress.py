@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 OBSERVED = "table"
 """The name under which a batch's records of the shards are observed: `{"table": {"shards": [JSON, …]}}`."""
 
+READ = "read"
+"""The name under which a backlog's batch is observed: `{"read": {"records": N}}`, with those that were left out."""
+
 _TOTALS = {"records": "records", "stale": "stale", "dead_letters": "dead", "retired": "retired"}
 _NOW = ("lives", "living", "instances", "rows", "state_bytes")
 _shard = msgspec.json.Decoder(ShardRow)
@@ -45,7 +48,7 @@ class Progress:
         figures = self._figures
         if number != self._batch:
             figures.add("tallystream.batches", 1)
-            figures.add("tallystream.input.records", int(progress["numInputRows"]))
+            figures.add("tallystream.input.records", _records(progress))
             self._batch = number
         figures.set("tallystream.batch.number", number)
         figures.set("tallystream.batch.time_seconds", datetime.fromisoformat(progress["timestamp"]).timestamp())
@@ -90,3 +93,8 @@ class Progress:
         for name, clock in clocks.items():
             topic, _, partition = name.rpartition(":")
             figures.set("tallystream.table.clock_seconds", clock / 1000, topic=topic, partition=partition)
+
+
+def _records(progress: Mapping[str, Any]) -> int:
+    read = (progress.get("observedMetrics") or {}).get(READ)
+    return int(progress["numInputRows"] if read is None else read["records"] or 0)

@@ -18,7 +18,7 @@ from tallystream.aggregator.spark.failing import sentence, start
 from tallystream.aggregator.spark.kafka import source_options
 from tallystream.aggregator.spark.listening import HealthListener
 from tallystream.aggregator.spark.plans import Choice, Plan
-from tallystream.aggregator.spark.query import published, summed
+from tallystream.aggregator.spark.query import backlog, live, summed
 from tallystream.aggregator.spark.session import build_session, end_session
 from tallystream.aggregator.spark.settings import GROUP, AggregateSettings
 from tallystream.aggregator.spark.switching import behind, run_plans
@@ -123,15 +123,12 @@ def run(settings: AggregateSettings) -> int:
 def _start(
     session: SparkSession, settings: AggregateSettings, topics: Topics, writing: Writing, plan: Plan, *, shards: int
 ) -> StreamingQuery:
+    if plan is Plan.BACKLOG:
+        records = backlog(session, settings, topics, writing.begin, shards=shards)
+    else:
+        records = live(session, settings, topics, writing.begin)
     writer = (
-        summed(
-            published(session, settings, topics, plan, begin=writing.begin),
-            settings,
-            topics,
-            compact=plan is Plan.BACKLOG,
-            epoch=writing.epoch,
-            shards=shards,
-        )
+        summed(records, settings, topics, epoch=writing.epoch, shards=shards)
         .writeStream.format("kafka")
         .options(**source_options(settings.bootstrap_servers, settings.kafka))
         .option("kafka.max.request.size", str(TABLE_RECORD_BYTES))

@@ -1,82 +1,143 @@
-"""The backlog's stage before the shuffle: each task compacts the records of its part of a partition."""
+"""The backlog's source for Spark: it cuts what is there into ranges, which tasks read by librdkafka, and compact.
+
+Spark's own Kafka source hands each record from the JVM to Python, which costs twice as much as all the rest (0019). The
+offsets are those of that source, which the live plan has: so each plan goes on from the other's checkpoint.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
+import msgspec
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 
+from tallystream.aggregator.selection import Offsets, Selection
+from tallystream.aggregator.spark.bounds import bounds, require_all
+from tallystream.aggregator.spark.cutting import Range, cut, fit, share, size
+from tallystream.aggregator.spark.kafka import Fetch
+from tallystream.aggregator.spark.ranges import Reading, read_range
+from tallystream.aggregator.spark.uncollected import uncollected
 from tallystream.aggregator.table.compaction import Compactor
-from tallystream.aggregator.table.inputs import Folded, Record
+from tallystream.aggregator.table.settings import TableSettings
+from tallystream.reporter.clock import SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    import pandas as pd
-    from pyspark.sql import DataFrame
+    import pyarrow as pa
 
-    from tallystream.aggregator.table.settings import TableSettings
+    from tallystream.aggregator.table.series import Row
 
-INPUT_COLUMNS = ("topic", "partition", "offset", "timestamp_ms", "key", "value")
-FOLD_COLUMNS = ("clock_ms", "dropped", "after", "first", "since_ms")
-"""What compaction adds to a record; `dropped` is 0 where it stands for none."""
-
-_SCHEMA = pa.schema(
-    [
-        *(("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("timestamp_ms", pa.int64())),
-        *(("key", pa.binary()), ("value", pa.binary())),
-        *((name, pa.int64()) for name in FOLD_COLUMNS),
-    ]
-)
-_SPARK_SCHEMA = (
-    "topic string, partition int, offset long, timestamp_ms long, key binary, value binary, "
-    "clock_ms long, dropped long, after long, first long, since_ms long"
-)
+OPTION = "secret"
+"""The one option: an `Order` as JSON. Spark shows no value of an option of this name, and there may be a password."""
 
 
-def compacted(records: DataFrame, settings: TableSettings, shards: int) -> DataFrame:
-    """Return the records, of `INPUT_COLUMNS`, less those that change nothing, with `FOLD_COLUMNS`.
+class Order(msgspec.Struct, frozen=True):
+    """What the source is told; `kafka` are librdkafka's options.
 
-    A task of Kafka's source has one range of offsets of one partition, in their order, which is what is compacted.
+    `begin` is where a new table begins, `most` how many records a batch takes, `tasks` how many run at once. With
+    `go_on`, records that are gone are passed over.
     """
 
-    def compact(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _compact(batches, settings, shards)
-
-    return records.mapInArrow(compact, _SPARK_SCHEMA)
-
-
-def _compact(batches: Iterable[pa.RecordBatch], settings: TableSettings, shards: int) -> Iterator[pa.RecordBatch]:
-    compactor, place = None, None
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        topic, partition, *rows = (batch.column(name) for name in INPUT_COLUMNS)
-        if compactor is None:
-            place = (topic[0].as_py(), partition[0].as_py())
-            compactor = Compactor(*place, settings, shards)
-        if place != (topic[batch.num_rows - 1].as_py(), partition[batch.num_rows - 1].as_py()):
-            raise RuntimeError(f"a task has records of several partitions, {place} and others")
-        yield _batch(compactor.add(zip(*(column.to_pylist() for column in rows), strict=True)))
-    if compactor is not None:
-        yield _batch(compactor.end())
+    kafka: dict[str, str]
+    group: str
+    selection: Selection
+    fetch: Fetch
+    table: TableSettings
+    begin: Offsets
+    most: int
+    tasks: int
+    shards: int
+    go_on: bool
 
 
-def _batch(records: list[Record]) -> pa.RecordBatch:
-    rows = [(*record[:7], *(record.folded or (0, 0, 0, 0))) for record in records]
-    columns = zip(*rows, strict=True) if rows else [()] * len(_SCHEMA)
-    return pa.RecordBatch.from_arrays(
-        [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)], schema=_SCHEMA
-    )
+class BacklogSource(DataSource):
+    """A stream with the columns of `tallystream.aggregator.spark.arrow`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name."""
+        return "tallystream-backlog"
+
+    def schema(self) -> str:
+        """Return the columns, as Spark's DDL has them."""
+        from tallystream.aggregator.spark.arrow import SCHEMA
+
+        return SCHEMA
+
+    def streamReader(self, schema: object) -> BacklogReader:
+        """Return the reader: one plans, in a process beside the driver; each task has another."""
+        return BacklogReader(msgspec.json.decode(self.options[OPTION], type=Order))
 
 
-def records_of(chunk: pd.DataFrame) -> Iterator[Record]:
-    """Yield the records in a chunk, whether they were compacted or not."""
-    columns = [chunk[name].tolist() for name in INPUT_COLUMNS]
-    if "dropped" not in chunk:
-        for row in zip(*columns, strict=True):
-            yield Record(*row)
-        return
-    clocks, *folded = (chunk[name].tolist() for name in FOLD_COLUMNS)
-    for row, clock_ms, fold in zip(zip(*columns, strict=True), clocks, zip(*folded, strict=True), strict=True):
-        yield Record(*row)._replace(clock_ms=clock_ms, folded=Folded(*fold) if fold[0] else None)
+class BacklogReader(DataSourceStreamReader):
+    """Plans batches, or reads a range: then it knows no more than its order."""
+
+    def __init__(self, order: Order, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._order, self._clock = order, clock
+        self._ends: Offsets | None = None
+        self._planned: tuple[float, int] | None = None  # when the last batch was planned, and how many records it has
+
+    def initialOffset(self) -> Offsets:
+        """Return where a new table begins."""
+        return self._order.begin
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return how many records a batch takes."""
+        return ReadMaxRows(self._order.most)
+
+    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
+        """Return where the next batch ends, which takes as many records as the last one's pace lets it.
+
+        Raises:
+            LostRecordsError: records at or after `start` are gone, and may not be passed over.
+            KafkaException: the broker did not answer.
+        """
+        order = self._order
+        found = bounds(order.selection, order.kafka, order.group, order.fetch)
+        if not order.go_on:
+            require_all(start, found)
+        self._ends = {topic: {p: end for p, (_, end) in partitions.items()} for topic, partitions in found.items()}
+        end = share(start, self._ends, self._most(limit.max_rows) if isinstance(limit, ReadMaxRows) else None)
+        self._planned = (self._clock.monotonic(), taken) if (taken := size(start, end)) else None
+        return end
+
+    def _most(self, most: int) -> int:
+        if self._planned is None:
+            return most
+        planned_s, taken = self._planned
+        return fit(most, taken, self._clock.monotonic() - planned_s)
+
+    def reportLatestOffset(self) -> Offsets | None:
+        """Return where the partitions ended when the last batch was planned."""
+        return self._ends
+
+    def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
+        """Return the ranges of a batch, one for each task."""
+        return [InputPartition(one) for one in cut(start, end, self._order.tasks)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Return what compaction keeps of a range.
+
+        Raises:
+            LostRecordsError: some records are gone, and may not be passed over.
+            TallystreamError: the broker sent none for too long.
+            KafkaException: the broker refused.
+        """
+        order, wanted = self._order, partition.value
+        reading = Reading(order.kafka, order.group, order.fetch.timeout_ms / 1000, order.go_on)
+        return compacted(read_range(reading, wanted), wanted, order.table, order.shards)
+
+
+def compacted(chunks: Iterable[list[Row]], of: Range, settings: TableSettings, shards: int) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a range, which come in their order, less those that change nothing; no batch is empty."""
+    from tallystream.aggregator.spark.arrow import batch_of  # in a task alone: it takes a while to import
+
+    compactor = Compactor(of.topic, of.partition, settings, shards)
+    with uncollected():
+        for rows in chunks:
+            if kept := compactor.add(rows):
+                yield batch_of(kept)
+        if kept := compactor.end():
+            yield batch_of(kept)

@@ -31,6 +31,9 @@ UNREADABLE = re.compile(
 READING = "HDFSMetadataLog.get("
 """Whatever Spark says, in this call it was reading one of the checkpoint's logs."""
 
+LOST = re.compile(r"^tallystream\S*\.LostRecordsError: (.+)$", re.MULTILINE)
+"""What the backlog's source says, as the last line of a Python trace in Spark's message."""
+
 REMEDY = "if a file of it is damaged, move it away: tallystream rebuild makes the aggregator's again"
 
 LONGEST = 2000
@@ -57,7 +60,7 @@ def sentence(said: str, trace: str, checkpoint: Path, free: Callable[[str], int]
     if FULL in said or FULL in trace:
         return _no_space(checkpoint, free or _free)
     text = said.split("JVM stacktrace", maxsplit=1)[0].split("=== Streaming Query ===", maxsplit=1)[0]
-    lost = re.search(r"^Reason: (.+)$", text, re.MULTILINE) if "failOnDataLoss" in text else None
+    lost = LOST.search(text) or (re.search(r"^Reason: (.+)$", text, re.MULTILINE) if "failOnDataLoss" in text else None)
     if lost:
         return f"records that were not read are gone: {lost[1]} To go on without them: --on-data-loss continue."
     text = " ".join(text.split())[:LONGEST]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tallystream.aggregator.spark.commits import Offsets
 
 LOG_VERSION = "v1"
+FIRST_VERSION = "\0v1"
 
 
 class Finished(NamedTuple):
@@ -61,6 +62,35 @@ def last_committed(checkpoint: Path) -> tuple[int, Offsets] | None:
     return done, _offsets(checkpoint / "offsets" / str(done))[0]
 
 
+def first_offsets(checkpoint: Path, begin: Offsets) -> Offsets:
+    """Return where a new table begins: at `begin`, or where it began before, if its first batch was not finished.
+
+    Spark's Kafka source keeps it in the same file, in the same form, so each of the plans begins where the other would.
+    Empty, as `begin` is then, for a table that goes on.
+
+    Raises:
+        CheckpointError: the file is damaged.
+        OSError: it can't be written.
+    """
+    path = checkpoint / "sources" / "0" / "0"
+    if not begin:
+        return begin
+    if path.exists():
+        try:
+            version, told = path.read_text(encoding="utf-8").split("\n")
+            first: Offsets = json.loads(told)
+        except ValueError as error:
+            raise _damaged(path, error) from error
+        if version != FIRST_VERSION:
+            raise CheckpointError(f"checkpoint: {path} is of version {version!r}, {FIRST_VERSION!r} is known here.")
+        return first
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(".0.new")
+    new.write_text(f"{FIRST_VERSION}\n{json.dumps(begin, separators=(',', ':'))}", encoding="utf-8")
+    new.replace(path)
+    return begin
+
+
 def _numbers(log: Path) -> list[int]:
     return [int(path.name) for path in log.iterdir() if path.name.isdigit()] if log.is_dir() else []
 
@@ -70,10 +100,14 @@ def _offsets(path: Path) -> tuple[Offsets, int]:
         version, metadata, source = path.read_text(encoding="utf-8").splitlines()
         ts_ms, end = int(json.loads(metadata)["batchTimestampMs"]), json.loads(source)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(
-            f"checkpoint: {path} can't be read ({error}); if it is damaged, move the checkpoint away: "
-            "tallystream rebuild makes the aggregator's again."
-        ) from error
+        raise _damaged(path, error) from error
     if version != LOG_VERSION:
         raise CheckpointError(f"checkpoint: {path} is of version {version!r}, {LOG_VERSION!r} is known here.")
     return end, ts_ms
+
+
+def _damaged(path: Path, error: Exception) -> CheckpointError:
+    return CheckpointError(
+        f"checkpoint: {path} can't be read ({error}); if it is damaged, move the checkpoint away: "
+        "tallystream rebuild makes the aggregator's again."
+    )

@@ -73,7 +73,7 @@ def _run(session: SparkSession, folder: Path) -> None:
     source = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
     records = source.selectExpr(*columns.split(", "))
     settings = AggregateSettings(bootstrap_servers="localhost:9092", checkpoint=folder)
-    out = summed(records, settings, Topics(""), compact=True, epoch=1, shards=1)
+    out = summed(records, settings, Topics(""), epoch=1, shards=1)
     query = (
         out.writeStream.format("noop").outputMode("update").option("checkpointLocation", str(folder / "query")).start()
     )

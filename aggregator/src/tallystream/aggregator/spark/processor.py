@@ -13,8 +13,9 @@ from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from tallystream.aggregator.seed import read_seed
-from tallystream.aggregator.spark.backlog import records_of
+from tallystream.aggregator.spark.arrow import records_of
 from tallystream.aggregator.spark.store import SparkStore
+from tallystream.aggregator.spark.uncollected import uncollected
 from tallystream.aggregator.table.batch import Batch, run_batch
 from tallystream.aggregator.table.published import ShardRow
 from tallystream.aggregator.table.shards import encode, group_of, shard_of
@@ -104,8 +105,10 @@ class TableProcessor(StatefulProcessor):
         timerValues: TimerValues,
     ) -> Iterator[pd.DataFrame]:
         """Apply the records of a batch, which may come in any order of chunks."""
-        records = [record for chunk in rows for record in records_of(chunk)]
-        yield self._run(key, records, timerValues, expired=False)
+        with uncollected():
+            records = [record for chunk in rows for record in records_of(chunk)]
+            out = self._run(key, records, timerValues, expired=False)
+        yield out
 
     def handleExpiredTimer(
         self,

@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import msgspec
+from pyspark.sql import functions as f
+
+from tallystream.aggregator.health.progress import READ
 from tallystream.aggregator.spark.again import SpanReader
-from tallystream.aggregator.spark.backlog import compacted
+from tallystream.aggregator.spark.backlog import OPTION, BacklogSource, Order
 from tallystream.aggregator.spark.beginning import seed_of
 from tallystream.aggregator.spark.combining import CombineProcessor
 from tallystream.aggregator.spark.kafka import source_options
 from tallystream.aggregator.spark.listening import observed
-from tallystream.aggregator.spark.plans import BACKLOG_FACTOR, Plan
+from tallystream.aggregator.spark.plans import BACKLOG_FACTOR
 from tallystream.aggregator.spark.processor import OUTPUT, SHARD_OUTPUT, TableProcessor
+from tallystream.aggregator.spark.ranges import Reading
 from tallystream.aggregator.spark.settings import GROUP
 
 if TYPE_CHECKING:
@@ -20,19 +25,15 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from tallystream.aggregator.selection import Offsets
     from tallystream.aggregator.spark.settings import AggregateSettings
     from tallystream.aggregator.topics import Topics
 
 
-def published(
-    session: SparkSession,
-    settings: AggregateSettings,
-    topics: Topics,
-    plan: Plan,
-    *,
-    begin: Mapping[str, Mapping[str, int]],
+def live(
+    session: SparkSession, settings: AggregateSettings, topics: Topics, begin: Mapping[str, Mapping[str, int]]
 ) -> DataFrame:
-    """Return the stream of what is published, with the columns `tallystream.aggregator.spark.backlog.INPUT_COLUMNS`.
+    """Return the stream of records, with the columns `tallystream.aggregator.spark.arrow.INPUT_COLUMNS`.
 
     `begin` are the offsets where a new checkpoint begins, {topic: {partition: offset}}; empty for the earliest ones.
     """
@@ -42,24 +43,38 @@ def published(
         .options(**source_options(settings.bootstrap_servers, settings.kafka))
         .options(**settings.selection(topics).source())
         .option("startingOffsets", json.dumps(begin) if begin else "earliest")
-        .options(**_batches(session, settings.max_records_per_trigger, plan))
+        .option("maxOffsetsPerTrigger", str(settings.max_records_per_trigger))
         .option("failOnDataLoss", str(settings.on_data_loss == "fail").lower())
         .load()
     )
     return source.selectExpr("topic", "partition", "offset", "unix_millis(timestamp) AS timestamp_ms", "key", "value")
 
 
-def summed(
-    records: DataFrame, settings: AggregateSettings, topics: Topics, *, compact: bool, epoch: int, shards: int
+def backlog(
+    session: SparkSession, settings: AggregateSettings, topics: Topics, begin: Offsets, *, shards: int
 ) -> DataFrame:
-    """Return the rows that the table makes of the stream `records`: (topic, key, value), for Kafka's sink.
+    """Return the stream of records less those that change nothing, with `FOLD_COLUMNS`; `begin` as for `live`."""
+    reading = _reading(settings)
+    order = Order(
+        kafka=dict(reading.kafka),
+        group=reading.group,
+        selection=settings.selection(topics),
+        fetch=settings.fetch,
+        table=settings.table,
+        begin=begin,
+        most=BACKLOG_FACTOR * settings.max_records_per_trigger,
+        tasks=session.sparkContext.defaultParallelism,
+        shards=shards,
+        go_on=reading.go_on,
+    )
+    session.dataSource.register(BacklogSource)
+    source = session.readStream.format(BacklogSource.name()).option(OPTION, msgspec.json.encode(order).decode()).load()
+    return source.observe(READ, f.sum(f.expr("1 + dropped")).alias("records"))
 
-    With `compact`, each task of the source hands on what changes something, once (0009).
-    """
-    if compact:
-        records = compacted(records, settings.table, shards)
-    seed, group = seed_of(settings), settings.topic_prefix + GROUP
-    again = SpanReader({**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}, group)
+
+def summed(records: DataFrame, settings: AggregateSettings, topics: Topics, *, epoch: int, shards: int) -> DataFrame:
+    """Return the rows that the table makes of a stream of records: (topic, key, value), for Kafka's sink."""
+    seed, again = seed_of(settings), SpanReader(_reading(settings))
     processor = TableProcessor(topics, settings.table, epoch=epoch, shards=shards, seed=seed, again=again)
     # With one shard a constant, which is never null, as in the first checkpoints: the key's type is part of the state.
     shard = "0" if shards == 1 else f"int(crc32(coalesce(key, X'')) % {shards})"
@@ -80,9 +95,10 @@ def summed(
     return observed(out, topics.table)
 
 
-def _batches(session: SparkSession, most: int, plan: Plan) -> dict[str, str]:
-    if plan is Plan.LIVE:
-        return {"maxOffsetsPerTrigger": str(most)}
-    # A partition's records are read, and compacted, by all cores.
-    cores = session.sparkContext.defaultParallelism
-    return {"maxOffsetsPerTrigger": str(BACKLOG_FACTOR * most), "minPartitions": str(cores)}
+def _reading(settings: AggregateSettings) -> Reading:
+    return Reading(
+        {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers},
+        settings.topic_prefix + GROUP,
+        settings.fetch.timeout_ms / 1000,
+        go_on=settings.on_data_loss == "continue",
+    )

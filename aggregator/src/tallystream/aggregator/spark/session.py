@@ -7,6 +7,8 @@ import os
 import shlex
 import subprocess
 import sys
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
@@ -15,7 +17,9 @@ from tallystream.aggregator import jars
 from tallystream.aggregator.spark import jvm
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+_STARTUP = Path(__file__).with_name("startup")
 
 _STATE = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -78,8 +82,23 @@ def build_session(
     for key, value in (settings | dict(conf or {})).items():
         builder = builder.config(key, value)
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    session: SparkSession = builder.getOrCreate()
+    with _python_path(_STARTUP):
+        session: SparkSession = builder.getOrCreate()
     return session
+
+
+@contextmanager
+def _python_path(folder: Path) -> Iterator[None]:
+    """Have the JVM that is started meanwhile give its Python processes a folder to import from."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *([before] if before else [])])
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
 
 
 def end_session(session: SparkSession, *, timeout: float = 30.0) -> None:

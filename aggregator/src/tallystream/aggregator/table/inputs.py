@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -52,7 +53,12 @@ class Record(NamedTuple):
     @property
     def clock_name(self) -> str:
         """The partition whose clock the record moves, as the table names it."""
-        return f"{self.topic}:{self.partition}"
+        return _clock_name(self.topic, self.partition)
+
+
+@lru_cache(maxsize=10_000)
+def _clock_name(topic: str, partition: int) -> str:
+    return f"{topic}:{partition}"  # asked several times for each record
 
 
 class Rejected(NamedTuple):

@@ -1,0 +1,73 @@
+"""What there is to read: the first and the next offset of every partition, and whether all that is to come is there."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from tallystream.aggregator.spark.ranges import LostRecordsError
+from tallystream.aggregator.watermarks import watermarks
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tallystream.aggregator.selection import Offsets, Selection
+    from tallystream.aggregator.spark.kafka import Fetch
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_S = 30.0
+
+Bounds = dict[str, dict[str, tuple[int, int]]]
+"""topic → partition → (the first offset that is there, the one after the last)"""
+
+
+def bounds(selection: Selection, kafka: Mapping[str, str], group: str, fetch: Fetch) -> Bounds:
+    """Return the bounds of all that is read, asked for as often as `fetch` says; `kafka` are librdkafka's options.
+
+    Raises:
+        KafkaException: the broker did not answer.
+    """
+    for _ in range(fetch.tries - 1):
+        try:
+            return _ask(selection, kafka, group)
+        except KafkaException as error:
+            log.warning("the ends of the topics are asked for again: %s", error)
+            time.sleep(fetch.pause_ms / 1000)
+    return _ask(selection, kafka, group)
+
+
+def require_all(start: Offsets, found: Bounds) -> None:
+    """Refuse to go on where records were deleted that come after `start`.
+
+    Raises:
+        LostRecordsError: a partition is gone, begins later, or ends before.
+    """
+    for topic, partitions in start.items():
+        for p, first in partitions.items():
+            bound = found.get(topic, {}).get(p)
+            if bound is None:
+                raise LostRecordsError(f"topic {topic}, partition {p}: it is gone, and {first} is the next offset.")
+            if not bound[0] <= first <= bound[1]:
+                raise LostRecordsError(
+                    f"topic {topic}, partition {p}: it has offsets {bound[0]} to {bound[1]}, and {first} is the next."
+                )
+    for topic, bounds_of in found.items():
+        for p, (low, _) in bounds_of.items():
+            if low > 0 and p not in start.get(topic, {}):
+                raise LostRecordsError(f"topic {topic}, partition {p}: it is new, and begins at offset {low}.")
+
+
+def _ask(selection: Selection, kafka: Mapping[str, str], group: str) -> Bounds:
+    read = selection.look(kafka, timeout=TIMEOUT_S)
+    consumer = Consumer({**kafka, "group.id": group, "enable.auto.commit": False})
+    try:
+        return {
+            topic: {str(p): watermarks(consumer, TopicPartition(topic, p), timeout=TIMEOUT_S) for p in partitions}
+            for topic, partitions in read.items()
+        }
+    finally:
+        consumer.close()

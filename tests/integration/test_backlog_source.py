@@ -1,0 +1,105 @@
+"""The backlog's source on a real broker, as Spark asks it: where batches end, which ranges they have, what is read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from support.compacting import compacted
+from support.kafka import read_topic
+from tallystream.aggregator.selection import Selection
+from tallystream.aggregator.spark.arrow import records_of
+from tallystream.aggregator.spark.backlog import BacklogReader, Order
+from tallystream.aggregator.spark.cutting import BATCH_S
+from tallystream.aggregator.spark.kafka import Fetch
+from tallystream.aggregator.spark.ranges import LostRecordsError
+from tallystream.aggregator.table import Record, TableSettings
+from tallystream.reporter.testing import ManualClock
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+    from tallystream.aggregator.topics import Topics
+    from tallystream.compose.servers.broker import KafkaBroker
+
+pytestmark = pytest.mark.integration
+
+
+def order(broker: KafkaBroker, topics: Topics, *, go_on: bool = False) -> Order:
+    return Order(
+        kafka={"bootstrap.servers": broker.bootstrap_servers},
+        group="tests-backlog",
+        selection=Selection(topics.metrics),
+        fetch=Fetch(),
+        table=TableSettings(),
+        begin={topics.metrics: {"0": 0}},
+        most=100,
+        tasks=2,
+        shards=1,
+        go_on=go_on,
+    )
+
+
+def publish(broker: KafkaBroker, topic: str, records: int) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "enable.idempotence": True})
+    for n in range(records):
+        value = b'{"name":"requests","value":%d}' % n
+        producer.produce(topic, key=b"app-%d" % (n % 7), value=value)
+    assert producer.flush(60) == 0
+
+
+def read(reader: BacklogReader, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]) -> list[list[Record]]:
+    """Return what each task of a batch hands on, in offset order, under another name of the topic."""
+    tasks = [reader.read(one) for one in reader.partitions(start, end)]
+    read = [[record for part in parts for record in records_of(part.to_pandas())] for parts in tasks]
+    return [sorted((one._replace(topic="metrics") for one in task), key=lambda one: one.offset) for task in read]
+
+
+def test_batches_and_tasks_are_all_that_is_there(broker: KafkaBroker, topics: Topics) -> None:
+    """Batch after batch, the next one as large as the last one's pace lets it: each task compacts its part of it."""
+    publish(broker, topics.metrics, 1000)
+    clock = ManualClock()
+    reader = BacklogReader(order(broker, topics), clock)
+    records = [
+        Record("metrics", 0, one.offset, one.timestamp_ms, one.key, one.value)
+        for one in read_topic(broker.bootstrap_servers, topics.metrics)
+    ]
+    reached, sizes = reader.initialOffset(), []
+    while True:
+        start, reached = reached, reader.latestOffset(reached, reader.getDefaultReadLimit())
+        first, end = start[topics.metrics]["0"], reached[topics.metrics]["0"]
+        if first == end:
+            break
+        sizes.append(end - first)
+        middle = (first + end) // 2
+        tasks = read(reader, start, reached)
+        wanted = [compacted(records[first:middle], TableSettings()), compacted(records[middle:end], TableSettings())]
+        assert tasks == wanted
+        clock.advance(BATCH_S / 2)
+    assert sizes == [100, 200, 400, 300]
+    assert reader.reportLatestOffset() == reached == {topics.metrics: {"0": 1000}}
+    assert reader.latestOffset({topics.metrics: {"0": 5}}, ReadAllAvailable()) == reached
+
+
+def test_records_that_are_gone_end_it_or_are_passed_over_by_choice(
+    broker: KafkaBroker, topics: Topics, admin: AdminClient
+) -> None:
+    """When a batch is planned, and when they go while it is read."""
+    publish(broker, topics.metrics, 100)
+    before, end = {topics.metrics: {"0": 10}}, {topics.metrics: {"0": 100}}
+    for future in admin.delete_records([TopicPartition(topics.metrics, 0, 50)]).values():
+        future.result()
+    strict, lenient = BacklogReader(order(broker, topics)), BacklogReader(order(broker, topics, go_on=True))
+    with pytest.raises(LostRecordsError, match="it has offsets 50 to 100, and 10 is the next"):
+        strict.latestOffset(before, ReadMaxRows(1000))
+    with pytest.raises(LostRecordsError, match="has no offset 10 any more"):
+        read(strict, before, end)
+    assert lenient.latestOffset(before, ReadMaxRows(1000)) == end
+    found = [record.offset for task in read(lenient, before, end) for record in task]
+    assert min(found) == 50
+    assert max(found) == 99
+    with pytest.raises(LostRecordsError, match="ends at 100, before 120"):
+        read(strict, {topics.metrics: {"0": 60}}, {topics.metrics: {"0": 120}})

@@ -1,0 +1,85 @@
+"""Batches and ranges of a backlog: nothing left out, nothing twice, none too large."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tallystream.aggregator.spark.cutting import BATCH_S, MOST_TIMES, Range, cut, fit, share, size
+
+if TYPE_CHECKING:
+    from tallystream.aggregator.selection import Offsets
+
+PLACES = st.tuples(st.sampled_from(["metrics", "more"]), st.integers(0, 5).map(str))
+
+
+def _nested(flat: dict[tuple[str, str], int]) -> Offsets:
+    found: Offsets = {}
+    for (topic, p), offset in flat.items():
+        found.setdefault(topic, {})[p] = offset
+    return found
+
+
+@st.composite
+def _batches(draw: st.DrawFn) -> tuple[Offsets, Offsets]:
+    """Return where a batch begins, and where the partitions end: some are new, some have nothing new."""
+    begins = draw(st.dictionaries(PLACES, st.integers(0, 1000)))
+    lengths = draw(st.dictionaries(PLACES, st.integers(0, 1000)))
+    return _nested(begins), _nested({at: begins.get(at, 0) + length for at, length in lengths.items()})
+
+
+@given(_batches(), st.integers(1, 8))
+def test_ranges_are_all_that_lies_between_once(batch: tuple[Offsets, Offsets], pieces: int) -> None:
+    """Laid side by side, in their order, they go from where the batch begins to where it ends; none is empty."""
+    start, end = batch
+    reached: dict[tuple[str, str], int] = {}
+    for one in cut(start, end, pieces):
+        at = (one.topic, str(one.partition))
+        assert one.first == reached.get(at, start.get(one.topic, {}).get(str(one.partition), 0))
+        assert one.first < one.end
+        reached[at] = one.end
+    wanted = {(t, p): last for t, ps in end.items() for p, last in ps.items() if last > start.get(t, {}).get(p, 0)}
+    assert reached == wanted
+
+
+def test_one_long_partition_keeps_every_task_at_work() -> None:
+    """Its range is cut in equal parts, the short partition beside it is not."""
+    assert cut({"m": {"0": 10}}, {"m": {"0": 110, "1": 3}}, 2) == [
+        Range("m", 0, 10, 60),
+        Range("m", 0, 60, 110),
+        Range("m", 1, 0, 3),
+    ]
+
+
+@given(_batches(), st.integers(1, 3000))
+def test_a_batch_takes_a_share_of_every_partition(batch: tuple[Offsets, Offsets], most: int) -> None:
+    """It never goes back or beyond the end, moves wherever there is something, and takes about as many as it may."""
+    start, ends = batch
+    reached = share(start, ends, most)
+    assert {t: set(ps) for t, ps in reached.items()} == {t: set(ps) for t, ps in ends.items()}
+    for topic, partitions in ends.items():
+        for p, end in partitions.items():
+            first = start.get(topic, {}).get(p, 0)
+            assert first <= reached[topic][p] <= end
+            assert reached[topic][p] > first or first == end
+    assert size(start, reached) <= most + sum(len(partitions) for partitions in ends.values())
+    assert share(start, ends, None) == ends
+
+
+@pytest.mark.parametrize(
+    ("taken", "seconds", "wanted"),
+    [
+        (1000, BATCH_S, 1000),
+        (1000, BATCH_S / 2, 2000),
+        (1000, BATCH_S * 2, 500),
+        (1000, BATCH_S / 100, 1000 * MOST_TIMES),
+        (1000, BATCH_S * 100, 1000 // MOST_TIMES),
+        (1000, 0.0, 1000),
+    ],
+)
+def test_a_batch_is_as_large_as_its_time_allows(taken: int, seconds: float, wanted: int) -> None:
+    """By the pace of the one before, within bounds."""
+    assert fit(1000, taken, seconds) == wanted
