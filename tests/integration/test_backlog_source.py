@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,10 +12,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from support.compacting import compacted
 from support.kafka import read_topic
 from tallystream.aggregator.selection import Selection
-from tallystream.aggregator.spark.arrow import records_of
 from tallystream.aggregator.spark.backlog import BacklogReader, Order
 from tallystream.aggregator.spark.cutting import BATCH_S
 from tallystream.aggregator.spark.kafka import Fetch
+from tallystream.aggregator.spark.offsets import keep_first
+from tallystream.aggregator.spark.packing import records_of
 from tallystream.aggregator.spark.ranges import LostRecordsError
 from tallystream.aggregator.table import Record, TableSettings
 from tallystream.reporter.testing import ManualClock
@@ -28,14 +30,14 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 
-def order(broker: KafkaBroker, topics: Topics, *, go_on: bool = False) -> Order:
+def order(broker: KafkaBroker, topics: Topics, checkpoint: Path = Path(), *, go_on: bool = False) -> Order:
     return Order(
         kafka={"bootstrap.servers": broker.bootstrap_servers},
         group="tests-backlog",
         selection=Selection(topics.metrics),
         fetch=Fetch(),
         table=TableSettings(),
-        begin={topics.metrics: {"0": 0}},
+        checkpoint=str(checkpoint),
         most=100,
         tasks=2,
         shards=1,
@@ -58,11 +60,12 @@ def read(reader: BacklogReader, start: dict[str, dict[str, int]], end: dict[str,
     return [sorted((one._replace(topic="metrics") for one in task), key=lambda one: one.offset) for task in read]
 
 
-def test_batches_and_tasks_are_all_that_is_there(broker: KafkaBroker, topics: Topics) -> None:
+def test_batches_and_tasks_are_all_that_is_there(broker: KafkaBroker, topics: Topics, tmp_path: Path) -> None:
     """Batch after batch, the next one as large as the last one's pace lets it: each task compacts its part of it."""
     publish(broker, topics.metrics, 1000)
+    keep_first(tmp_path, {topics.metrics: {"0": 0}})
     clock = ManualClock()
-    reader = BacklogReader(order(broker, topics), clock)
+    reader = BacklogReader(order(broker, topics, tmp_path), clock)
     records = [
         Record("metrics", 0, one.offset, one.timestamp_ms, one.key, one.value)
         for one in read_topic(broker.bootstrap_servers, topics.metrics)

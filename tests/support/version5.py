@@ -15,8 +15,8 @@ import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from support.wait import wait_until
-from tallystream.aggregator.spark.arrow import INPUT_COLUMNS
 from tallystream.aggregator.spark.kafka import source_options
+from tallystream.aggregator.spark.packing import INPUT_COLUMNS
 from tallystream.aggregator.spark.processor import OUTPUT
 from tallystream.aggregator.spark.session import build_session, end_session
 from tallystream.aggregator.table import Record, State, Table, unpack

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 
 from support.compacting import compacted as pure
-from tallystream.aggregator.spark.arrow import INPUT_COLUMNS, SCHEMA, records_of
 from tallystream.aggregator.spark.backlog import compacted
 from tallystream.aggregator.spark.cutting import Range
+from tallystream.aggregator.spark.packing import INPUT_COLUMNS, SCHEMA, records_of
 from tallystream.aggregator.table import Record, TableSettings
 
 SETTINGS = TableSettings()

@@ -9,8 +9,8 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 
 from tallystream.aggregator import sums
 from tallystream.aggregator.seed import Seed, write_seed
-from tallystream.aggregator.spark.arrow import INPUT_COLUMNS
 from tallystream.aggregator.spark.combining import CombineProcessor
+from tallystream.aggregator.spark.packing import INPUT_COLUMNS
 from tallystream.aggregator.spark.processor import TableProcessor
 from tallystream.aggregator.table import Record, State, Table, pack
 from tallystream.aggregator.table.combined import combine

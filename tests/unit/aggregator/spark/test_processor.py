@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from tallystream.aggregator import sums
-from tallystream.aggregator.spark.arrow import INPUT_COLUMNS
+from tallystream.aggregator.spark.packing import INPUT_COLUMNS
 from tallystream.aggregator.spark.processor import TableProcessor, batch_id
 from tallystream.aggregator.spark.store import SparkStore
 from tallystream.aggregator.table.published import ShardRow

@@ -18,9 +18,10 @@ from tallystream.aggregator.spark.failing import sentence, start
 from tallystream.aggregator.spark.kafka import source_options
 from tallystream.aggregator.spark.listening import HealthListener
 from tallystream.aggregator.spark.plans import Choice, Plan
-from tallystream.aggregator.spark.query import backlog, live, summed
+from tallystream.aggregator.spark.query import summed
 from tallystream.aggregator.spark.session import build_session, end_session
 from tallystream.aggregator.spark.settings import GROUP, AggregateSettings
+from tallystream.aggregator.spark.streams import Streams
 from tallystream.aggregator.spark.switching import behind, run_plans
 from tallystream.aggregator.spark.wake import Alarm
 from tallystream.aggregator.spark.warming import warm
@@ -31,8 +32,12 @@ from tallystream.aggregator.topics import TABLE_RECORD_BYTES, Topics, create_top
 from tallystream.reporter.errors import TallystreamError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from tallystream.aggregator.selection import Offsets
 
 __all__ = ["GROUP", "AggregateSettings", "run"]
 
@@ -63,7 +68,7 @@ def run(settings: AggregateSettings) -> int:
             create_topics(AdminClient(dict(kafka)), topics)
             layout = layout_of(settings.checkpoint, settings.shards, settings.state_partitions)
             health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
-            beginning(settings, topics, kafka)  # what can't be is said before anything is waited for
+            begin = beginning(settings, topics, kafka).offsets  # what can't be is said before anything is waited for
             lease = Lease(topics.ledger, kafka, prefix=settings.topic_prefix)
             stack.callback(lease.close)
             lease.join()
@@ -76,22 +81,23 @@ def run(settings: AggregateSettings) -> int:
             )
             stack.callback(end_session, session)
             warm(session, layout.partitions)
+            streams = Streams(session, settings, topics, shards=layout.shards)
+            if _choice(settings, topics, kafka, begin).now is Plan.BACKLOG:
+                streams.prepare()
             listener = HealthListener(health)
             session.streams.addListener(listener)
             health.status.stand_by()
             if not lease.wait(standby=settings.standby, stopped=stop.event.is_set):
                 return 0
             writing = Writing(settings, topics, kafka, lease)
-            ends = resolve("latest", settings.selection(topics).find(kafka), GROUP, topics.ledger, kafka)
-            left = behind(settings.checkpoint, writing.begin, ends)
+            choice = _choice(settings, topics, kafka, writing.begin)
         except KafkaException as error:
             raise TallystreamError(f"broker {settings.bootstrap_servers}: {error.args[0]}") from error
         except OSError as error:
             said = sentence(str(error), "", settings.checkpoint)
             raise TallystreamError(f"checkpoint {settings.checkpoint}: {said}") from error
         stack.callback(writing.close)
-        choice = Choice(settings.plan, settings.max_records_per_trigger, left)
-        log.info("aggregating into %s, epoch %d, %d records behind", topics.agg, writing.epoch, left)
+        log.info("aggregating into %s, epoch %d, %d records behind", topics.agg, writing.epoch, choice.behind)
 
         alarm = Alarm(health.due_ms, writing.wake)
 
@@ -110,7 +116,7 @@ def run(settings: AggregateSettings) -> int:
 
         return run_plans(
             choice,
-            lambda plan: _start(session, settings, topics, writing, plan, shards=layout.shards),
+            lambda plan: _start(streams.of(plan, writing.begin), settings, topics, writing, shards=layout.shards),
             settings.checkpoint,
             stop=stop,
             after_batch=after_batch,
@@ -120,13 +126,14 @@ def run(settings: AggregateSettings) -> int:
         )
 
 
+def _choice(settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str], begin: Offsets) -> Choice:
+    ends = resolve("latest", settings.selection(topics).find(kafka), GROUP, topics.ledger, kafka)
+    return Choice(settings.plan, settings.max_records_per_trigger, behind(settings.checkpoint, begin, ends))
+
+
 def _start(
-    session: SparkSession, settings: AggregateSettings, topics: Topics, writing: Writing, plan: Plan, *, shards: int
+    records: DataFrame, settings: AggregateSettings, topics: Topics, writing: Writing, *, shards: int
 ) -> StreamingQuery:
-    if plan is Plan.BACKLOG:
-        records = backlog(session, settings, topics, writing.begin, shards=shards)
-    else:
-        records = live(session, settings, topics, writing.begin)
     writer = (
         summed(records, settings, topics, epoch=writing.epoch, shards=shards)
         .writeStream.format("kafka")

@@ -6,6 +6,7 @@ offsets are those of that source, which the live plan has: so each plan goes on 
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,6 +17,8 @@ from tallystream.aggregator.selection import Offsets, Selection
 from tallystream.aggregator.spark.bounds import bounds, require_all
 from tallystream.aggregator.spark.cutting import Range, cut, fit, share, size
 from tallystream.aggregator.spark.kafka import Fetch
+from tallystream.aggregator.spark.offsets import first_offsets
+from tallystream.aggregator.spark.packing import SCHEMA, packed
 from tallystream.aggregator.spark.ranges import Reading, read_range
 from tallystream.aggregator.spark.uncollected import uncollected
 from tallystream.aggregator.table.compaction import Compactor
@@ -36,8 +39,8 @@ OPTION = "secret"
 class Order(msgspec.Struct, frozen=True):
     """What the source is told; `kafka` are librdkafka's options.
 
-    `begin` is where a new table begins, `most` how many records a batch takes, `tasks` how many run at once. With
-    `go_on`, records that are gone are passed over.
+    `most` is how many records a batch takes, `tasks` how many run at once. `checkpoint` is the query's, on the driver's
+    machine. With `go_on`, records that are gone are passed over.
     """
 
     kafka: dict[str, str]
@@ -45,7 +48,7 @@ class Order(msgspec.Struct, frozen=True):
     selection: Selection
     fetch: Fetch
     table: TableSettings
-    begin: Offsets
+    checkpoint: str
     most: int
     tasks: int
     shards: int
@@ -53,7 +56,7 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class BacklogSource(DataSource):
-    """A stream with the columns of `tallystream.aggregator.spark.arrow`."""
+    """A stream with the columns of `tallystream.aggregator.spark.packing.SCHEMA`."""
 
     @classmethod
     def name(cls) -> str:
@@ -62,8 +65,6 @@ class BacklogSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns, as Spark's DDL has them."""
-        from tallystream.aggregator.spark.arrow import SCHEMA
-
         return SCHEMA
 
     def streamReader(self, schema: object) -> BacklogReader:
@@ -80,8 +81,12 @@ class BacklogReader(DataSourceStreamReader):
         self._planned: tuple[float, int] | None = None  # when the last batch was planned, and how many records it has
 
     def initialOffset(self) -> Offsets:
-        """Return where a new table begins."""
-        return self._order.begin
+        """Return where a new table begins.
+
+        Raises:
+            CheckpointError: the file that says so is damaged.
+        """
+        return first_offsets(Path(self._order.checkpoint))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return how many records a batch takes."""
@@ -132,12 +137,10 @@ class BacklogReader(DataSourceStreamReader):
 
 def compacted(chunks: Iterable[list[Row]], of: Range, settings: TableSettings, shards: int) -> Iterator[pa.RecordBatch]:
     """Yield the records of a range, which come in their order, less those that change nothing; no batch is empty."""
-    from tallystream.aggregator.spark.arrow import batch_of  # in a task alone: it takes a while to import
-
     compactor = Compactor(of.topic, of.partition, settings, shards)
     with uncollected():
         for rows in chunks:
             if kept := compactor.add(rows):
-                yield batch_of(kept)
+                yield packed(kept, shards)
         if kept := compactor.end():
-            yield batch_of(kept)
+            yield packed(kept, shards)

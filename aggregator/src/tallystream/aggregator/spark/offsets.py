@@ -62,33 +62,47 @@ def last_committed(checkpoint: Path) -> tuple[int, Offsets] | None:
     return done, _offsets(checkpoint / "offsets" / str(done))[0]
 
 
-def first_offsets(checkpoint: Path, begin: Offsets) -> Offsets:
-    """Return where a new table begins: at `begin`, or where it began before, if its first batch was not finished.
+def keep_first(checkpoint: Path, begin: Offsets) -> Offsets:
+    """Keep where a new table begins: at `begin`, or where it began before, if its first batch was not finished.
 
-    Spark's Kafka source keeps it in the same file, in the same form, so each of the plans begins where the other would.
-    Empty, as `begin` is then, for a table that goes on.
+    Returns it; empty, as `begin` is then, for a table that goes on. Spark's Kafka source keeps it in the same file, in
+    the same form, so each of the plans begins where the other would.
 
     Raises:
         CheckpointError: the file is damaged.
         OSError: it can't be written.
     """
-    path = checkpoint / "sources" / "0" / "0"
+    path = _first(checkpoint)
     if not begin:
         return begin
     if path.exists():
-        try:
-            version, told = path.read_text(encoding="utf-8").split("\n")
-            first: Offsets = json.loads(told)
-        except ValueError as error:
-            raise _damaged(path, error) from error
-        if version != FIRST_VERSION:
-            raise CheckpointError(f"checkpoint: {path} is of version {version!r}, {FIRST_VERSION!r} is known here.")
-        return first
+        return first_offsets(checkpoint)
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(".0.new")
     new.write_text(f"{FIRST_VERSION}\n{json.dumps(begin, separators=(',', ':'))}", encoding="utf-8")
     new.replace(path)
     return begin
+
+
+def first_offsets(checkpoint: Path) -> Offsets:
+    """Return where a table began that has finished no batch.
+
+    Raises:
+        CheckpointError: the file is not there, or damaged.
+    """
+    path = _first(checkpoint)
+    try:
+        version, told = path.read_text(encoding="utf-8").split("\n")
+        first: Offsets = json.loads(told)
+    except (OSError, ValueError) as error:
+        raise _damaged(path, error) from error
+    if version != FIRST_VERSION:
+        raise CheckpointError(f"checkpoint: {path} is of version {version!r}, {FIRST_VERSION!r} is known here.")
+    return first
+
+
+def _first(checkpoint: Path) -> Path:
+    return checkpoint / "sources" / "0" / "0"
 
 
 def _numbers(log: Path) -> list[int]:

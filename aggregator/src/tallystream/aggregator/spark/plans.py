@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 BACKLOG_FACTOR = 40
-"""A batch of a backlog takes so many times as many records as a live one: what compaction leaves of them is fewer."""
+"""The first batch of a backlog takes so many times as many records as a live one: compaction leaves few of them."""
 
 FAR_BEHIND = 4
 """Live batches' worth of records, beyond which a query counts as far behind: about as long as changing plans takes."""
@@ -28,13 +28,13 @@ class Plan(StrEnum):
 class Choice:
     """Chooses the plan; `forced` is the one that was asked for, None to go by lag.
 
-    `most` is how many records a live batch takes. `now` is the plan at the moment. A query that is far behind begins
-    with, or changes to, the backlog's plan, and back when less than one live batch is left: so the lag has to grow, or
-    shrink, by several batches between two changes.
+    `most` is how many records a live batch takes, `behind` how many there are at first. `now` is the plan at the
+    moment. A query that is far behind begins with, or changes to, the backlog's plan, and back when less than one live
+    batch is left: so the lag has to grow, or shrink, by several batches between two changes.
     """
 
     def __init__(self, forced: Plan | None, most: int, behind: int) -> None:
-        self._forced, self._most = forced, most
+        self._forced, self._most, self.behind = forced, most, behind
         self._far = 0
         self.now = forced or (Plan.BACKLOG if behind > FAR_BEHIND * most else Plan.LIVE)
 

@@ -10,17 +10,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from tallystream.aggregator import jars
 from tallystream.aggregator.spark import jvm
+from tallystream.aggregator.spark.backlog import compacted
+from tallystream.aggregator.spark.cutting import Range, cut
+from tallystream.aggregator.spark.packing import SCHEMA
 from tallystream.aggregator.spark.query import summed
 from tallystream.aggregator.spark.session import build_session, end_session
 from tallystream.aggregator.spark.settings import AggregateSettings
+from tallystream.aggregator.table.settings import TableSettings
 from tallystream.aggregator.topics import Topics
 from tallystream.reporter.errors import TallystreamError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.datasource import ReadLimit
+
+    from tallystream.aggregator.selection import Offsets
+    from tallystream.aggregator.table.series import Row
 
 log = logging.getLogger(__name__)
 
@@ -64,26 +76,66 @@ def _load(session: SparkSession) -> None:
                 log.debug("%s: %s", name, error.java_exception)
 
 
+class PracticeSource(DataSource):
+    """Stands for the backlog's source."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name."""
+        return "tallystream-practice"
+
+    def schema(self) -> str:
+        """Return the columns, as Spark's DDL has them."""
+        return SCHEMA
+
+    def streamReader(self, schema: object) -> PracticeReader:
+        """Return a reader without a broker."""
+        return PracticeReader()
+
+
+class PracticeReader(DataSourceStreamReader):
+    """Has ten more records for each batch."""
+
+    def initialOffset(self) -> Offsets:
+        """Begin at 0."""
+        return {"metrics": {"0": 0}}
+
+    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
+        """Return ten more."""
+        return {"metrics": {"0": start["metrics"]["0"] + 10}}
+
+    def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
+        """Return them as one range."""
+        return [InputPartition(one) for one in cut(start, end, 1)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Return what compaction keeps of them."""
+        of: Range = partition.value
+        rows: list[Row] = [(n, int(time.time() * 1000), b"practice", b"") for n in range(of.first, of.end)]
+        return compacted([rows], of, TableSettings(), 1)
+
+
 def _run(session: SparkSession, folder: Path) -> None:
-    """Run a few batches of the query, as far as that goes without Kafka."""
+    """Run a few batches of both plans' queries, as far as that goes without Kafka."""
     columns = (
         "'metrics' AS topic, 0 AS partition, value AS offset, unix_millis(timestamp) AS timestamp_ms, "
         "CAST('practice' AS binary) AS key, CAST('' AS binary) AS value"
     )
-    source = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
-    records = source.selectExpr(*columns.split(", "))
-    settings = AggregateSettings(bootstrap_servers="localhost:9092", checkpoint=folder)
-    out = summed(records, settings, Topics(""), epoch=1, shards=1)
-    query = (
-        out.writeStream.format("noop").outputMode("update").option("checkpointLocation", str(folder / "query")).start()
-    )
-    try:
-        while query.lastProgress is None or query.lastProgress["batchId"] < _BATCHES:
-            if not query.isActive:
-                raise TallystreamError(f"the query that Spark's classes are taken from ended: {query.exception()}")
-            time.sleep(0.1)
-    finally:
-        query.stop()
+    live = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+    session.dataSource.register(PracticeSource)
+    backlog = session.readStream.format(PracticeSource.name()).load()
+    for name, records in (("live", live.selectExpr(*columns.split(", "))), ("backlog", backlog)):
+        settings = AggregateSettings(bootstrap_servers="localhost:9092", checkpoint=folder)
+        out = summed(records, settings, Topics(""), epoch=1, shards=1)
+        writer = out.writeStream.format("noop").outputMode("update").option("checkpointLocation", str(folder / name))
+        query = writer.start()
+        try:
+            while query.lastProgress is None or query.lastProgress["batchId"] < _BATCHES:
+                if not query.isActive:
+                    raise TallystreamError(f"the query that Spark's classes are taken from ended: {query.exception()}")
+                time.sleep(0.1)
+        finally:
+            query.stop()
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from tallystream.aggregator.seed import read_seed
-from tallystream.aggregator.spark.arrow import records_of
+from tallystream.aggregator.spark.packing import records_of
 from tallystream.aggregator.spark.store import SparkStore
 from tallystream.aggregator.spark.uncollected import uncollected
 from tallystream.aggregator.table.batch import Batch, run_batch

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from tallystream.aggregator.selection import Offsets
     from tallystream.aggregator.spark.settings import AggregateSettings
     from tallystream.aggregator.topics import Topics
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 def live(
     session: SparkSession, settings: AggregateSettings, topics: Topics, begin: Mapping[str, Mapping[str, int]]
 ) -> DataFrame:
-    """Return the stream of records, with the columns `tallystream.aggregator.spark.arrow.INPUT_COLUMNS`.
+    """Return the stream of records, with the columns `tallystream.aggregator.spark.packing.INPUT_COLUMNS`.
 
     `begin` are the offsets where a new checkpoint begins, {topic: {partition: offset}}; empty for the earliest ones.
     """
@@ -50,10 +49,11 @@ def live(
     return source.selectExpr("topic", "partition", "offset", "unix_millis(timestamp) AS timestamp_ms", "key", "value")
 
 
-def backlog(
-    session: SparkSession, settings: AggregateSettings, topics: Topics, begin: Offsets, *, shards: int
-) -> DataFrame:
-    """Return the stream of records less those that change nothing, with `FOLD_COLUMNS`; `begin` as for `live`."""
+def backlog(session: SparkSession, settings: AggregateSettings, topics: Topics, *, shards: int) -> DataFrame:
+    """Return the stream of records less those that change nothing, with the columns `packing.SCHEMA`.
+
+    A new checkpoint begins where tallystream.aggregator.spark.offsets.keep_first says.
+    """
     reading = _reading(settings)
     order = Order(
         kafka=dict(reading.kafka),
@@ -61,7 +61,7 @@ def backlog(
         selection=settings.selection(topics),
         fetch=settings.fetch,
         table=settings.table,
-        begin=begin,
+        checkpoint=str(settings.checkpoint.absolute()),
         most=BACKLOG_FACTOR * settings.max_records_per_trigger,
         tasks=session.sparkContext.defaultParallelism,
         shards=shards,
@@ -69,7 +69,7 @@ def backlog(
     )
     session.dataSource.register(BacklogSource)
     source = session.readStream.format(BacklogSource.name()).option(OPTION, msgspec.json.encode(order).decode()).load()
-    return source.observe(READ, f.sum(f.expr("1 + dropped")).alias("records"))
+    return source.observe(READ, f.sum("read").alias("records"))
 
 
 def summed(records: DataFrame, settings: AggregateSettings, topics: Topics, *, epoch: int, shards: int) -> DataFrame:
@@ -77,8 +77,8 @@ def summed(records: DataFrame, settings: AggregateSettings, topics: Topics, *, e
     seed, again = seed_of(settings), SpanReader(_reading(settings))
     processor = TableProcessor(topics, settings.table, epoch=epoch, shards=shards, seed=seed, again=again)
     # With one shard a constant, which is never null, as in the first checkpoints: the key's type is part of the state.
-    shard = "0" if shards == 1 else f"int(crc32(coalesce(key, X'')) % {shards})"
-    sharded = records.selectExpr(f"{shard} AS shard", "*")
+    whole = "shard" if "shard" in records.columns else "crc32(coalesce(key, X''))"
+    sharded = records.withColumn("shard", f.expr("0" if shards == 1 else f"int({whole} % {shards})"))
     out = sharded.groupBy("shard").transformWithStateInPandas(
         statefulProcessor=processor,
         outputStructType=OUTPUT if shards == 1 else SHARD_OUTPUT,

@@ -29,13 +29,13 @@ class AggregateSettings:
     """What `tallystream aggregate` may be told.
 
     `checkpoint` is Spark's own directory: offsets, commits and the table. `kafka` are librdkafka options.
-    `max_records_per_trigger` caps a live batch, and one of a backlog at 40 times as much; `trigger_ms` is the interval
-    between two. `plan` is the one to keep to, None to go by lag (tallystream.aggregator.spark.plans). `accept_partial`
-    lets a new table begin in the middle of the topic. `standby` waits while another aggregator has the lease.
-    `ready_file` is created when the first batch has run. `start` says where a new table begins
-    (tallystream.aggregator.start); None is earliest, where there never was one. `catch_up` ends when everything that
-    is there is summed. `on_data_loss`: whether the query fails, or goes on, when records that it has not read were
-    deleted. `topic_pattern` and `partitions` say what is read, where that is not all of `metrics`
+    `max_records_per_trigger` caps a live batch, and the first of a backlog at 40 times as much; `trigger_ms` is the
+    interval between two. `plan` is the one to keep to, None to go by lag (tallystream.aggregator.spark.plans).
+    `accept_partial` lets a new table begin in the middle of the topic. `standby` waits while another aggregator has
+    the lease. `ready_file` is created when the first batch has run. `start` says where a new table begins
+    (tallystream.aggregator.start); None is earliest, where there never was one. `catch_up` ends when everything
+    that is there is summed. `on_data_loss`: whether the query fails, or goes on, when records that it has not read
+    were deleted. `topic_pattern` and `partitions` say what is read, where that is not all of `metrics`
     (tallystream.aggregator.selection). `shards` and `state_partitions` cut a new table
     (tallystream.aggregator.layout); None takes what the checkpoint has, 1 for a new one.
     """

@@ -16,7 +16,7 @@ from tallystream.aggregator.spark.beginning import beginning, seed_of
 from tallystream.aggregator.spark.bookkeeping import Bookkeeper
 from tallystream.aggregator.spark.commits import GroupCommitter
 from tallystream.aggregator.spark.identity import TopicIdentity
-from tallystream.aggregator.spark.offsets import first_offsets, last_committed
+from tallystream.aggregator.spark.offsets import keep_first, last_committed
 from tallystream.aggregator.spark.settings import GROUP
 from tallystream.aggregator.spark.wake import wake
 from tallystream.aggregator.start import resolve
@@ -48,7 +48,7 @@ class Writing:
     def __init__(self, settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str], lease: Lease) -> None:
         self._lease, self._kafka = lease, kafka
         begin, partial = beginning(settings, topics, kafka)
-        self.begin = first_offsets(settings.checkpoint, begin)
+        self.begin = keep_first(settings.checkpoint, begin)
         self._selection = settings.selection(topics)
         read = self._selection.find(kafka)
         require_append_time(AdminClient(dict(kafka)), read)
