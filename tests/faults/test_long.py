@@ -39,6 +39,10 @@ def own(tmp_path: Path) -> Iterator[tuple[KafkaBroker, Topics]]:
         yield broker, topics
 
 
+PLANS = pytest.mark.parametrize("plan", ["live", "backlog"])
+"""Each has a source of its own."""
+
+
 def test_fifty_kills_of_the_driver_and_of_workers(own: tuple[KafkaBroker, Topics], tmp_path: Path) -> None:
     """Killed with SIGKILL at random moments fifty times, workers ten times: recovered each time, exact at the end."""
     faults.under_fire(*own, tmp_path, faults.Fire(some(50), some(10), ()), seed=50)
@@ -50,18 +54,27 @@ def test_five_outages_of_the_broker(own: tuple[KafkaBroker, Topics], tmp_path: P
     faults.under_fire(*own, tmp_path, faults.Fire(1, 0, outages), seed=70)
 
 
+@PLANS
 def test_offsets_out_of_range_are_a_loud_stop(
-    broker: KafkaBroker, admin: AdminClient, topics: Topics, tmp_path: Path
+    broker: KafkaBroker, admin: AdminClient, topics: Topics, tmp_path: Path, plan: str
 ) -> None:
     """Records that were deleted before they were read end the aggregator with a sentence; no sum is touched."""
-    faults.out_of_range(broker, admin, topics, tmp_path, "fail")
+    faults.out_of_range(broker, admin, topics, tmp_path, "fail", "--plan", plan)
 
 
+@PLANS
 def test_records_deleted_unread_are_passed_over_by_choice(
-    broker: KafkaBroker, admin: AdminClient, topics: Topics, tmp_path: Path
+    broker: KafkaBroker, admin: AdminClient, topics: Topics, tmp_path: Path, plan: str
 ) -> None:
     """With --on-data-loss continue, the sums are exact for what was read before and what was left."""
-    faults.out_of_range(broker, admin, topics, tmp_path, "continue")
+    faults.out_of_range(broker, admin, topics, tmp_path, "continue", "--plan", plan)
+
+
+def test_a_topic_created_anew_under_the_backlog_s_plan(
+    broker: KafkaBroker, admin: AdminClient, topics: Topics, tmp_path: Path
+) -> None:
+    """Its source, too, ends the aggregator with a sentence; `make test` has the live plan."""
+    faults.recreated(broker, admin, topics, tmp_path, "--plan", "backlog")
 
 
 def test_every_file_of_a_checkpoint_truncated(broker: KafkaBroker, topics: Topics, tmp_path: Path) -> None:

@@ -44,6 +44,13 @@ def test_a_topic_created_anew_is_a_loud_stop(
     faults.recreated(broker, admin, topics, tmp_path)
 
 
+def test_records_deleted_before_they_were_read_are_a_loud_stop(
+    broker: KafkaBroker, admin: AdminClient, topics: Topics, tmp_path: Path
+) -> None:
+    """A backlog whose beginning is gone ends the aggregator with a sentence; no sum is touched."""
+    faults.out_of_range(broker, admin, topics, tmp_path, "fail", "--plan", "backlog")
+
+
 def test_a_truncated_file_of_the_checkpoint_makes_no_different_sum(
     broker: KafkaBroker, topics: Topics, tmp_path: Path
 ) -> None:

@@ -93,14 +93,14 @@ def under_fire(broker: KafkaBroker, topics: Topics, folder: Path, fire: Fire, se
     print(f"ended by itself and was started again: {aggregator.restarts} times")  # noqa: T201
 
 
-def recreated(broker: KafkaBroker, admin: AdminClient, topics: Topics, folder: Path) -> None:
+def recreated(broker: KafkaBroker, admin: AdminClient, topics: Topics, folder: Path, *options: str) -> None:
     """Delete `metrics` and create it anew: a loud stop; a start on the old checkpoint is refused, no sum is touched.
 
     For that start the new topic has more records than the old one had, so that every offset seems to be in range.
     """
     fleet = Fleet(broker.bootstrap_servers, topics.metrics, 1, shares=Shares())
     fleet.publish(100)
-    with Aggregator(broker.bootstrap_servers, topics.prefix, folder) as aggregator:
+    with Aggregator(broker.bootstrap_servers, topics.prefix, folder, *options) as aggregator:
         aggregator.start().wait_ready()
         assert_exact(broker, topics)
         before = _counts(broker, topics)
@@ -118,14 +118,16 @@ def recreated(broker: KafkaBroker, admin: AdminClient, topics: Topics, folder: P
     assert _counts(broker, topics) == before
 
 
-def out_of_range(broker: KafkaBroker, admin: AdminClient, topics: Topics, folder: Path, policy: str) -> None:
+def out_of_range(
+    broker: KafkaBroker, admin: AdminClient, topics: Topics, folder: Path, policy: str, *options: str
+) -> None:
     """Delete records that were not read while it is down: a loud stop by default; going on by choice, exactly.
 
     With `continue` the sums are those of the records that were read before and of those that were left.
     """
     fleet = Fleet(broker.bootstrap_servers, topics.metrics, 3, shares=Shares(tombstone=0))
     fleet.publish(200)
-    with Aggregator(broker.bootstrap_servers, topics.prefix, folder, "--on-data-loss", policy) as aggregator:
+    with Aggregator(broker.bootstrap_servers, topics.prefix, folder, "--on-data-loss", policy, *options) as aggregator:
         aggregator.start().wait_ready()
         assert_exact(broker, topics)
         assert aggregator.stop() == 0, aggregator.said()

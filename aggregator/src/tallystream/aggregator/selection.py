@@ -74,9 +74,17 @@ class Selection:
         """
         consumer = Consumer({**kafka, "group.id": "tallystream-reading", "enable.auto.commit": False})
         try:
-            topics = consumer.list_topics(timeout=timeout).topics
+            return self.seen_by(consumer, timeout=timeout)
         finally:
             consumer.close()
+
+    def seen_by(self, consumer: Consumer, *, timeout: float = 30.0) -> dict[str, list[int]]:
+        """Return what a consumer is told to be there of it now: topic → partitions.
+
+        Raises:
+            KafkaException: the broker did not answer in `timeout` seconds.
+        """
+        topics = consumer.list_topics(timeout=timeout).topics
         read = {t: [p for p in sorted(found.partitions) if self.reads(t, p)] for t, found in sorted(topics.items())}
         return {topic: partitions for topic, partitions in read.items() if partitions}
 

@@ -78,3 +78,17 @@ def test_records_lost_to_a_backlog_are_named_with_the_same_remedy() -> None:
         "records that were not read are gone: topic m, partition 0: it is gone. "
         "To go on without them: --on-data-loss continue."
     )
+
+
+def test_of_a_python_trace_the_last_line_is_said() -> None:
+    """What was raised, and what Spark was at; not every line of code on the way."""
+    said = (
+        "[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when latestOffset: Traceback (most recent call last):\n"
+        '  File "a.py", line 3, in ask\n    return self._ask()\ncimpl.KafkaException: KafkaError{code=_TRANSPORT}\n\n'
+        "During handling of the above exception, another exception occurred:\n\nTraceback (most recent call last):\n"
+        '  File "b.py", line 4, in f\ntallystream.reporter.errors.TallystreamError: nothing was read.\n SQLSTATE: 38000'
+    )
+    assert sentence(said, "", CHECKPOINT) == (
+        "[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when latestOffset: "
+        "tallystream.reporter.errors.TallystreamError: nothing was read."
+    )

@@ -52,7 +52,8 @@ class Progress:
             self._batch = number
         figures.set("tallystream.batch.number", number)
         figures.set("tallystream.batch.time_seconds", datetime.fromisoformat(progress["timestamp"]).timestamp())
-        figures.set("tallystream.batch.records_per_second", float(progress.get("processedRowsPerSecond") or 0.0))
+        if took_ms := durations.get("triggerExecution"):
+            figures.set("tallystream.batch.records_per_second", _records(progress) * 1000 / took_ms)
         for phase, ms in durations.items():
             figures.took("tallystream.batch.duration", ms / 1000, phase=phase)
         self._offsets(progress["sources"])

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 
 from tallystream.aggregator.selection import Offsets, Selection
-from tallystream.aggregator.spark.bounds import bounds, require_all
+from tallystream.aggregator.spark.bounds import Ends, require_all
 from tallystream.aggregator.spark.cutting import Range, cut, fit, share, size
 from tallystream.aggregator.spark.kafka import Fetch
 from tallystream.aggregator.spark.offsets import first_offsets
@@ -77,6 +77,7 @@ class BacklogReader(DataSourceStreamReader):
 
     def __init__(self, order: Order, clock: Clock = SYSTEM_CLOCK) -> None:
         self._order, self._clock = order, clock
+        self._asking: Ends | None = None
         self._ends: Offsets | None = None
         self._planned: tuple[float, int] | None = None  # when the last batch was planned, and how many records it has
 
@@ -100,7 +101,9 @@ class BacklogReader(DataSourceStreamReader):
             KafkaException: the broker did not answer.
         """
         order = self._order
-        found = bounds(order.selection, order.kafka, order.group, order.fetch)
+        if self._asking is None:
+            self._asking = Ends(order.selection, order.kafka, order.group, order.fetch)
+        found = self._asking.ask()
         if not order.go_on:
             require_all(start, found)
         self._ends = {topic: {p: end for p, (_, end) in partitions.items()} for topic, partitions in found.items()}
@@ -117,6 +120,11 @@ class BacklogReader(DataSourceStreamReader):
     def reportLatestOffset(self) -> Offsets | None:
         """Return where the partitions ended when the last batch was planned."""
         return self._ends
+
+    def stop(self) -> None:
+        """Release the connection."""
+        if self._asking is not None:
+            self._asking.close()
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         """Return the ranges of a batch, one for each task."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -25,19 +25,44 @@ Bounds = dict[str, dict[str, tuple[int, int]]]
 """topic → partition → (the first offset that is there, the one after the last)"""
 
 
-def bounds(selection: Selection, kafka: Mapping[str, str], group: str, fetch: Fetch) -> Bounds:
-    """Return the bounds of all that is read, asked for as often as `fetch` says; `kafka` are librdkafka's options.
+class Ends:
+    """Asks a broker where all that is read begins and ends, as often as `fetch` says; `kafka` are librdkafka's options.
 
-    Raises:
-        KafkaException: the broker did not answer.
+    It keeps a connection from the first question on; close it.
     """
-    for _ in range(fetch.tries - 1):
-        try:
-            return _ask(selection, kafka, group)
-        except KafkaException as error:
-            log.warning("the ends of the topics are asked for again: %s", error)
-            time.sleep(fetch.pause_ms / 1000)
-    return _ask(selection, kafka, group)
+
+    def __init__(self, selection: Selection, kafka: Mapping[str, str], group: str, fetch: Fetch) -> None:
+        self._selection, self._fetch = selection, fetch
+        self._options: dict[str, Any] = {**kafka, "group.id": group, "enable.auto.commit": False}
+        self._consumer: Consumer | None = None
+
+    def ask(self) -> Bounds:
+        """Return the bounds of all partitions that are there.
+
+        Raises:
+            KafkaException: the broker did not answer.
+        """
+        for _ in range(self._fetch.tries - 1):
+            try:
+                return self._ask()
+            except KafkaException as error:
+                log.warning("the ends of the topics are asked for again: %s", error)
+                time.sleep(self._fetch.pause_ms / 1000)
+        return self._ask()
+
+    def close(self) -> None:
+        """Release the connection."""
+        if self._consumer is not None:
+            self._consumer.close()
+
+    def _ask(self) -> Bounds:
+        if self._consumer is None:
+            self._consumer = Consumer(self._options)
+        consumer = self._consumer
+        return {
+            topic: {str(p): watermarks(consumer, TopicPartition(topic, p), timeout=TIMEOUT_S) for p in partitions}
+            for topic, partitions in self._selection.seen_by(consumer, timeout=TIMEOUT_S).items()
+        }
 
 
 def require_all(start: Offsets, found: Bounds) -> None:
@@ -59,15 +84,3 @@ def require_all(start: Offsets, found: Bounds) -> None:
         for p, (low, _) in bounds_of.items():
             if low > 0 and p not in start.get(topic, {}):
                 raise LostRecordsError(f"topic {topic}, partition {p}: it is new, and begins at offset {low}.")
-
-
-def _ask(selection: Selection, kafka: Mapping[str, str], group: str) -> Bounds:
-    read = selection.look(kafka, timeout=TIMEOUT_S)
-    consumer = Consumer({**kafka, "group.id": group, "enable.auto.commit": False})
-    try:
-        return {
-            topic: {str(p): watermarks(consumer, TopicPartition(topic, p), timeout=TIMEOUT_S) for p in partitions}
-            for topic, partitions in read.items()
-        }
-    finally:
-        consumer.close()

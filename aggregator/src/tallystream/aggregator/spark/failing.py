@@ -63,10 +63,17 @@ def sentence(said: str, trace: str, checkpoint: Path, free: Callable[[str], int]
     lost = LOST.search(text) or (re.search(r"^Reason: (.+)$", text, re.MULTILINE) if "failOnDataLoss" in text else None)
     if lost:
         return f"records that were not read are gone: {lost[1]} To go on without them: --on-data-loss continue."
-    text = " ".join(text.split())[:LONGEST]
+    text = " ".join(_without_trace(text).split())[:LONGEST]
     if UNREADABLE.search(text) or READING in trace:
         return f"the checkpoint {checkpoint} can't be read ({text}); {REMEDY}."
     return text
+
+
+def _without_trace(text: str) -> str:
+    """Leave Python's trace out of a message of Spark's: what was raised is its last line, at the left margin."""
+    before, trace, after = text.partition("Traceback (most recent call last):\n")
+    raised = [line for line in after.splitlines() if line[:1].isalpha()]
+    return f"{before} {raised[-1]}" if trace and raised else text
 
 
 def trace_of(failure: Any) -> str:
