@@ -9,6 +9,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from tallystream.aggregator.seed import read_seed
 from tallystream.aggregator.spark.processor import SAID, batch_id, frame
 from tallystream.aggregator.spark.store import SparkStore
+from tallystream.aggregator.spark.uncollected import uncollected
 from tallystream.aggregator.table.combined import Combined
 from tallystream.aggregator.table.combining import StoredCombined, load, unpack
 from tallystream.aggregator.table.shards import decode
@@ -61,7 +62,14 @@ class CombineProcessor(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: TimerValues) -> Iterator[pd.DataFrame]:
         """Combine what is said in a batch."""
-        combiner = int(key[0])
+        with uncollected():
+            out = self._take(int(key[0]), rows)
+        yield out
+
+    def close(self) -> None:
+        """Nothing is held open between batches."""
+
+    def _take(self, combiner: int, rows: Iterator[Any]) -> pd.DataFrame:
         said, out, last = [], list[Row](), list[Row]()
         for chunk in rows:
             for topic, key_, value in zip(chunk["topic"], chunk["key"], chunk["value"], strict=True):
@@ -71,10 +79,7 @@ class CombineProcessor(StatefulProcessor):
                 elif value is not None:
                     said.append(decode(value))
         out += self._combine(combiner, said)
-        yield frame([*out, *last], "topic", "key", "value")
-
-    def close(self) -> None:
-        """Nothing is held open between batches."""
+        return frame([*out, *last], "topic", "key", "value")
 
     def _combine(self, combiner: int, said: list[Any]) -> list[Row]:
         place = (self._topics.agg, combiner)

@@ -117,7 +117,9 @@ class TableProcessor(StatefulProcessor):
         expiredTimerInfo: ExpiredTimerInfo,
     ) -> Iterator[pd.DataFrame]:
         """Look for lives that have fallen silent, though nothing else may arrive."""
-        yield self._run(key, [], timerValues, expired=True)
+        with uncollected():
+            out = self._run(key, [], timerValues, expired=True)
+        yield out
 
     def close(self) -> None:
         """Nothing is held open between batches."""
