@@ -54,7 +54,7 @@ def demo(
     events: Annotated[
         int | None, typer.Option(help="How many events to send; the whole data set three times over if not given.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer events: under two minutes.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer events: half a minute.")] = False,
     headless: Annotated[bool, typer.Option("--headless", help="Without the page and the lag collector.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Stay up after the table, until Ctrl-C.")] = False,
     data: Annotated[
