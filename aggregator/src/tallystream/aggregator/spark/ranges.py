@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from tallystream.aggregator.spark.cutting import Range
     from tallystream.aggregator.table.series import Row
 
-CHUNK = 5_000
-"""Messages that are taken at a time."""
+CHUNK = 1_000
+"""Messages that are taken at a time: no more than a core has at hand when they are compacted."""
 
 _GONE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._UNKNOWN_PARTITION}  # noqa: SLF001
 _OPTIONS = {
