@@ -36,6 +36,10 @@ OPTION = "secret"
 """The one option: an `Order` as JSON. Spark shows no value of an option of this name, and there may be a password."""
 
 
+AT_ONCE = 20_000
+"""Records that are handed on at a time when all that waited is: what bounds the copies of them."""
+
+
 class Order(msgspec.Struct, frozen=True):
     """What the source is told; `kafka` are librdkafka's options.
 
@@ -150,5 +154,6 @@ def compacted(chunks: Iterable[list[Row]], of: Range, settings: TableSettings, s
         for rows in chunks:
             if kept := compactor.add(rows):
                 yield packed(kept, shards)
-        if kept := compactor.end():
-            yield packed(kept, shards)
+        kept = compactor.end()
+        for begin in range(0, len(kept), AT_ONCE):
+            yield packed(kept[begin : begin + AT_ONCE], shards)
