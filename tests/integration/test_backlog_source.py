@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from support.compacting import compacted
 from support.kafka import read_topic
 from tallystream.aggregator.selection import Selection
-from tallystream.aggregator.spark.backlog import BacklogReader, Order
+from tallystream.aggregator.spark.backlog import BacklogOptions, BacklogReader
 from tallystream.aggregator.spark.cutting import BATCH_S
 from tallystream.aggregator.spark.kafka import Fetch
 from tallystream.aggregator.spark.offsets import keep_first
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 
-def order(broker: KafkaBroker, topics: Topics, checkpoint: Path = Path(), *, go_on: bool = False) -> Order:
-    return Order(
+def options(broker: KafkaBroker, topics: Topics, checkpoint: Path = Path(), *, go_on: bool = False) -> BacklogOptions:
+    return BacklogOptions(
         kafka={"bootstrap.servers": broker.bootstrap_servers},
         group="tests-backlog",
         selection=Selection(topics.metrics),
@@ -65,7 +65,7 @@ def test_batches_and_tasks_are_all_that_is_there(broker: KafkaBroker, topics: To
     publish(broker, topics.metrics, 1000)
     keep_first(tmp_path, {topics.metrics: {"0": 0}})
     clock = ManualClock()
-    reader = BacklogReader(order(broker, topics, tmp_path), clock)
+    reader = BacklogReader(options(broker, topics, tmp_path), clock)
     records = [
         Record("metrics", 0, one.offset, one.timestamp_ms, one.key, one.value)
         for one in read_topic(broker.bootstrap_servers, topics.metrics)
@@ -95,7 +95,7 @@ def test_records_that_are_gone_end_it_or_are_passed_over_by_choice(
     before, end = {topics.metrics: {"0": 10}}, {topics.metrics: {"0": 100}}
     for future in admin.delete_records([TopicPartition(topics.metrics, 0, 50)]).values():
         future.result()
-    strict, lenient = BacklogReader(order(broker, topics)), BacklogReader(order(broker, topics, go_on=True))
+    strict, lenient = BacklogReader(options(broker, topics)), BacklogReader(options(broker, topics, go_on=True))
     with pytest.raises(LostRecordsError, match="it has offsets 50 to 100, and 10 is the next"):
         strict.latestOffset(before, ReadMaxRows(1000))
     with pytest.raises(LostRecordsError, match="has no offset 10 any more"):

@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from tallystream.aggregator.table.series import Row
 
 OPTION = "secret"
-"""The one option: an `Order` as JSON. Spark shows no value of an option of this name, and there may be a password."""
+"""The one option: `BacklogOptions` as JSON, a password among them, maybe. Spark shows no value of such a name."""
 
 
 AT_ONCE = 20_000
 """Records that are handed on at a time when all that waited is: what bounds the copies of them."""
 
 
-class Order(msgspec.Struct, frozen=True):
+class BacklogOptions(msgspec.Struct, frozen=True):
     """What the source is told; `kafka` are librdkafka's options.
 
     `most` is how many records a batch takes, `tasks` how many run at once. `checkpoint` is the query's, on the driver's
@@ -71,16 +71,16 @@ class BacklogSource(DataSource):
         """Return the columns, as Spark's DDL has them."""
         return SCHEMA
 
-    def streamReader(self, schema: object) -> BacklogReader:
+    def streamReader(self, schema: object) -> DataSourceStreamReader:
         """Return the reader: one plans, in a process beside the driver; each task has another."""
-        return BacklogReader(msgspec.json.decode(self.options[OPTION], type=Order))
+        return BacklogReader(msgspec.json.decode(self.options[OPTION], type=BacklogOptions))
 
 
 class BacklogReader(DataSourceStreamReader):
-    """Plans batches, or reads a range: then it knows no more than its order."""
+    """Plans batches, or reads a range: then it knows no more than its options."""
 
-    def __init__(self, order: Order, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._order, self._clock = order, clock
+    def __init__(self, options: BacklogOptions, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._options, self._clock = options, clock
         self._asking: Ends | None = None
         self._ends: Offsets | None = None
         self._planned: tuple[float, int] | None = None  # when the last batch was planned, and how many records it has
@@ -91,11 +91,11 @@ class BacklogReader(DataSourceStreamReader):
         Raises:
             CheckpointError: the file that says so is damaged.
         """
-        return first_offsets(Path(self._order.checkpoint))
+        return first_offsets(Path(self._options.checkpoint))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return how many records a batch takes."""
-        return ReadMaxRows(self._order.most)
+        return ReadMaxRows(self._options.most)
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
         """Return where the next batch ends, which takes as many records as the last one's pace lets it.
@@ -104,11 +104,11 @@ class BacklogReader(DataSourceStreamReader):
             LostRecordsError: records at or after `start` are gone, and may not be passed over.
             KafkaException: the broker did not answer.
         """
-        order = self._order
+        options = self._options
         if self._asking is None:
-            self._asking = Ends(order.selection, order.kafka, order.group, order.fetch)
+            self._asking = Ends(options.selection, options.kafka, options.group, options.fetch)
         found = self._asking.ask()
-        if not order.go_on:
+        if not options.go_on:
             require_all(start, found)
         self._ends = {topic: {p: end for p, (_, end) in partitions.items()} for topic, partitions in found.items()}
         end = share(start, self._ends, self._most(limit.max_rows) if isinstance(limit, ReadMaxRows) else None)
@@ -132,7 +132,7 @@ class BacklogReader(DataSourceStreamReader):
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         """Return the ranges of a batch, one for each task."""
-        return [InputPartition(one) for one in cut(start, end, self._order.tasks)]
+        return [InputPartition(one) for one in cut(start, end, self._options.tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return what compaction keeps of a range.
@@ -142,9 +142,9 @@ class BacklogReader(DataSourceStreamReader):
             TallystreamError: the broker sent none for too long.
             KafkaException: the broker refused.
         """
-        order, wanted = self._order, partition.value
-        reading = Reading(order.kafka, order.group, order.fetch.timeout_ms / 1000, order.go_on)
-        return compacted(read_range(reading, wanted), wanted, order.table, order.shards)
+        options, wanted = self._options, partition.value
+        reading = Reading(options.kafka, options.group, options.fetch.timeout_ms / 1000, options.go_on)
+        return compacted(read_range(reading, wanted), wanted, options.table, options.shards)
 
 
 def compacted(chunks: Iterable[list[Row]], of: Range, settings: TableSettings, shards: int) -> Iterator[pa.RecordBatch]:

@@ -28,7 +28,7 @@ _decode = msgspec.msgpack.Decoder(list[Record]).decode
 
 
 def packed(records: Iterable[Record], shards: int) -> pa.RecordBatch:
-    """Return records as a batch with the columns of `SCHEMA`."""
+    """Return records, one at least, as a batch with the columns of `SCHEMA`."""
     import pyarrow as pa  # in a task alone: it takes a while to import
 
     by_shard: dict[int, list[list[Record]]] = defaultdict(lambda: [[]])
@@ -44,8 +44,7 @@ def packed(records: Iterable[Record], shards: int) -> pa.RecordBatch:
         left[shard] -= size
     rows = [(shard, _encode(pack), sum(map(_read, pack))) for shard, packs in by_shard.items() for pack in packs]
     types = {"shard": pa.int32(), "records": pa.binary(), "read": pa.int64()}
-    columns = zip(*rows, strict=True) if rows else [()] * len(types)
-    arrays = [pa.array(column, type_) for column, type_ in zip(columns, types.values(), strict=True)]
+    arrays = [pa.array(column, type_) for column, type_ in zip(zip(*rows, strict=True), types.values(), strict=True)]
     return pa.RecordBatch.from_arrays(arrays, names=list(types))
 
 

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from tallystream.aggregator import jars
 from tallystream.aggregator.spark import jvm
-from tallystream.aggregator.spark.backlog import compacted
+from tallystream.aggregator.spark.backlog import BacklogSource, compacted
 from tallystream.aggregator.spark.cutting import Range, cut
-from tallystream.aggregator.spark.packing import SCHEMA
 from tallystream.aggregator.spark.query import summed
 from tallystream.aggregator.spark.session import build_session, end_session
 from tallystream.aggregator.spark.settings import AggregateSettings
@@ -76,20 +75,11 @@ def _load(session: SparkSession) -> None:
                 log.debug("%s: %s", name, error.java_exception)
 
 
-class PracticeSource(DataSource):
-    """Stands for the backlog's source."""
+class PracticeSource(BacklogSource):
+    """The backlog's source without a broker."""
 
-    @classmethod
-    def name(cls) -> str:
-        """Return the format's name."""
-        return "tallystream-practice"
-
-    def schema(self) -> str:
-        """Return the columns, as Spark's DDL has them."""
-        return SCHEMA
-
-    def streamReader(self, schema: object) -> PracticeReader:
-        """Return a reader without a broker."""
+    def streamReader(self, schema: object) -> DataSourceStreamReader:
+        """Return a reader that has always more."""
         return PracticeReader()
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as f
 
 from tallystream.aggregator.health.progress import READ
 from tallystream.aggregator.spark.again import SpanReader
-from tallystream.aggregator.spark.backlog import OPTION, BacklogSource, Order
+from tallystream.aggregator.spark.backlog import OPTION, BacklogOptions, BacklogSource
 from tallystream.aggregator.spark.beginning import seed_of
 from tallystream.aggregator.spark.combining import CombineProcessor
 from tallystream.aggregator.spark.kafka import source_options
@@ -55,7 +55,7 @@ def backlog(session: SparkSession, settings: AggregateSettings, topics: Topics, 
     A new checkpoint begins where tallystream.aggregator.spark.offsets.keep_first says.
     """
     reading = _reading(settings)
-    order = Order(
+    options = BacklogOptions(
         kafka=dict(reading.kafka),
         group=reading.group,
         selection=settings.selection(topics),
@@ -68,7 +68,8 @@ def backlog(session: SparkSession, settings: AggregateSettings, topics: Topics, 
         go_on=reading.go_on,
     )
     session.dataSource.register(BacklogSource)
-    source = session.readStream.format(BacklogSource.name()).option(OPTION, msgspec.json.encode(order).decode()).load()
+    told = msgspec.json.encode(options).decode()
+    source = session.readStream.format(BacklogSource.name()).option(OPTION, told).load()
     return source.observe(READ, f.sum("read").alias("records"))
 
 

@@ -14,9 +14,10 @@ _ZIPS = ("/python/lib/pyspark.zip", "-src.zip")
 sys.path[:] = [path for path in sys.path if path != _HERE and not path.endswith(_ZIPS)]
 
 # This environment's own, which this one stands before.
-del sys.modules["sitecustomize"]
+_ours = sys.modules.pop("sitecustomize")
 try:
     importlib.import_module("sitecustomize")
 except ModuleNotFoundError as _error:
     if _error.name != "sitecustomize":
         raise
+    sys.modules["sitecustomize"] = _ours  # who imports a module expects to find it
