@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from tallystream.aggregator.spark.cutting import size
 from tallystream.aggregator.spark.offsets import last_committed
 from tallystream.aggregator.spark.running import run_until_stopped
 
@@ -32,7 +33,7 @@ def behind(checkpoint: Path, begin: Offsets, ends: Offsets) -> int:
     """
     done = last_committed(checkpoint)
     reached = begin if done is None else done[1]
-    return _left(reached, ends)
+    return size(reached, ends)
 
 
 def run_plans(
@@ -97,12 +98,4 @@ class _Watch:
 
 def left(progress: Mapping[str, Any]) -> int:
     """Return how many records were left when a batch had been planned, by what Spark tells of it."""
-    return sum(_left(source.get("endOffset") or {}, source.get("latestOffset") or {}) for source in progress["sources"])
-
-
-def _left(reached: Mapping[str, Mapping[str, int]], ends: Mapping[str, Mapping[str, int]]) -> int:
-    return sum(
-        max(0, end - reached.get(topic, {}).get(partition, 0))
-        for topic, partitions in ends.items()
-        for partition, end in partitions.items()
-    )
+    return sum(size(source.get("endOffset") or {}, source.get("latestOffset") or {}) for source in progress["sources"])
