@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from tallystream.compose.servers._signals import SIGNALS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GONE_S = 10.0
 
 
 class Interrupts:
     """Turns the first SIGINT, SIGTERM or SIGHUP into KeyboardInterrupt, out of whatever is being waited for.
 
-    Python swallows an exception that a handler raises inside a callback or a finalizer (`logging` has one that runs at
-    each fork), so whoever waits calls `check` too: it raises again until `ignore`. Later signals do nothing: the way
-    out takes as long as it takes.
+    Python swallows an exception that a handler raises inside a callback or a finalizer, so whoever waits calls `check`
+    too: it raises again until `ignore`. Later signals do nothing: the way out takes as long as it takes.
     """
 
     def __init__(self) -> None:

@@ -11,6 +11,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from tallystream.compose.servers._signals import undisturbed
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
@@ -30,18 +32,28 @@ def spawn(command: Sequence[str], log: Path, env: Mapping[str, str | None] | Non
 
     A session of its own keeps a terminal's Ctrl-C away from it: whoever started it ends it, in the right order. On
     Linux it is killed when the thread that started it ends, so that a killed parent leaves no server behind. `env` is
-    added to this process's environment; a variable that is None in it is taken away.
+    added to this process's environment; a variable that is None in it is taken away. A signal that comes meanwhile is
+    handled when the process is there; it is killed if that raises.
     """
     with log.open("ab") as out:
-        return subprocess.Popen(
-            list(command),
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-            env={name: value for name, value in {**os.environ, **(env or {})}.items() if value is not None},
-            start_new_session=True,
-            preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 (one C call, no lock)
-        )
+
+        def start() -> subprocess.Popen[bytes]:
+            return subprocess.Popen(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env={name: value for name, value in {**os.environ, **(env or {})}.items() if value is not None},
+                start_new_session=True,
+                preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 (one C call, no lock)
+            )
+
+        return undisturbed(start, undo=_kill)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
 
 
 def end(process: subprocess.Popen[bytes], *, patience: float) -> None:
@@ -53,8 +65,7 @@ def end(process: subprocess.Popen[bytes], *, patience: float) -> None:
     try:
         process.wait(patience)
     except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+        _kill(process)
 
 
 def tail(log: Path, lines: int = 5) -> str:
