@@ -273,7 +273,7 @@ def test_a_kept_record_carries_the_clock_of_those_that_were_dropped() -> None:
 
 def test_runs_beyond_the_most_that_are_followed_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is bounded: all runs are ended, and begin anew with the next records."""
-    monkeypatch.setattr(module, "MAX_RUNS", 4)
+    monkeypatch.setattr(module, "MAX_RUNS", 3)
     compactor = module.Compactor("metrics", 0, SETTINGS)
     first = Topic().counts(1, 2, 3).counts(1, name="b").written
     second = Topic().counts(4, 5).written

@@ -21,7 +21,6 @@ from tallystream.aggregator.spark.offsets import first_offsets
 from tallystream.aggregator.spark.packing import SCHEMA, packed
 from tallystream.aggregator.spark.ranges import Reading, read_range
 from tallystream.aggregator.spark.uncollected import uncollected
-from tallystream.aggregator.table.compaction import Compactor
 from tallystream.aggregator.table.settings import TableSettings
 from tallystream.reporter.clock import SYSTEM_CLOCK, Clock
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tallystream.aggregator.table.series import Row
+    from tallystream.aggregator.table.chunk import Chunk
 
 OPTION = "secret"
 """The one option: `BacklogOptions` as JSON, a password among them, maybe. Spark shows no value of such a name."""
@@ -147,12 +146,14 @@ class BacklogReader(DataSourceStreamReader):
         return compacted(read_range(reading, wanted), wanted, options.table, options.shards)
 
 
-def compacted(chunks: Iterable[list[Row]], of: Range, settings: TableSettings, shards: int) -> Iterator[pa.RecordBatch]:
+def compacted(chunks: Iterable[Chunk], of: Range, settings: TableSettings, shards: int) -> Iterator[pa.RecordBatch]:
     """Yield the records of a range, which come in their order, less those that change nothing; no batch is empty."""
-    compactor = Compactor(of.topic, of.partition, settings, shards)
+    from tallystream.aggregator.table.bulk import BulkCompactor  # as in packed
+
+    compactor = BulkCompactor(of.topic, of.partition, settings, shards)
     with uncollected():
-        for rows in chunks:
-            if kept := compactor.add(rows):
+        for chunk in chunks:
+            if kept := compactor.add(chunk):
                 yield packed(kept, shards)
         kept = compactor.end()
         for begin in range(0, len(kept), AT_ONCE):

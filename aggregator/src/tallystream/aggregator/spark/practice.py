@@ -19,6 +19,7 @@ from tallystream.aggregator.spark.cutting import Range, cut
 from tallystream.aggregator.spark.query import summed
 from tallystream.aggregator.spark.session import build_session, end_session
 from tallystream.aggregator.spark.settings import AggregateSettings
+from tallystream.aggregator.table.chunk import Chunk
 from tallystream.aggregator.table.settings import TableSettings
 from tallystream.aggregator.topics import Topics
 from tallystream.reporter.errors import TallystreamError
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
 
     from tallystream.aggregator.selection import Offsets
-    from tallystream.aggregator.table.series import Row
 
 log = logging.getLogger(__name__)
 
@@ -101,8 +101,9 @@ class PracticeReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return what compaction keeps of them."""
         of: Range = partition.value
-        rows: list[Row] = [(n, int(time.time() * 1000), b"practice", b"") for n in range(of.first, of.end)]
-        return compacted([rows], of, TableSettings(), 1)
+        now = int(time.time() * 1000)
+        rows = [(n, now, b"practice", b"") for n in range(of.first, of.end)]
+        return compacted([Chunk.of(rows)], of, TableSettings(), 1)
 
 
 def _run(session: SparkSession, folder: Path) -> None:

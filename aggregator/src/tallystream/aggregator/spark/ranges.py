@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from tallystream.aggregator.table.chunk import Chunk
 from tallystream.reporter.errors import TallystreamError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tallystream.aggregator.spark.cutting import Range
-    from tallystream.aggregator.table.series import Row
 
 CHUNK = 1_000
 """Messages that are taken at a time: no more than a core has at hand when they are compacted."""
@@ -47,7 +48,7 @@ class Reading(NamedTuple):
     go_on: bool = False
 
 
-def read_range(reading: Reading, wanted: Range) -> Iterator[list[Row]]:
+def read_range(reading: Reading, wanted: Range) -> Iterator[Chunk]:
     """Yield the records of a range in offset order, some at a time, none of them empty.
 
     Raises:
@@ -64,7 +65,7 @@ def read_range(reading: Reading, wanted: Range) -> Iterator[list[Row]]:
         consumer.close()
 
 
-def _read(consumer: Consumer, reading: Reading, wanted: Range) -> Iterator[list[Row]]:
+def _read(consumer: Consumer, reading: Reading, wanted: Range) -> Iterator[Chunk]:
     heard, reached = time.monotonic(), wanted.first
     while reached < wanted.end:
         messages = consumer.consume(CHUNK, timeout=0.05)
@@ -75,29 +76,28 @@ def _read(consumer: Consumer, reading: Reading, wanted: Range) -> Iterator[list[
                 f"topic {wanted.topic}, partition {wanted.partition}: nothing was read for {reading.patience_s:g} s, "
                 f"with offsets {reached} to {wanted.end - 1} to come."
             )
-        rows: list[Row] = []
-        for message in messages:
-            error = message.error()
-            if error is not None:
-                if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 (librdkafka's name for it)
-                    raise _refusal(error, wanted, reached)
-                if (message.offset() or 0) < wanted.end and not reading.go_on:
-                    raise LostRecordsError(f"{_name(wanted)} ends at {message.offset()}, before {wanted.end}.")
-                reached = wanted.end
-                break
-            offset = message.offset() or 0
-            reached = offset + 1
-            if offset >= wanted.end:
-                break
-            rows.append((offset, message.timestamp()[1], message.key(), message.value()))
-        if rows:
-            yield rows
+        at = next((n for n, message in enumerate(messages) if message.error() is not None), len(messages))
+        offsets = [message.offset() or 0 for message in messages[:at]]
+        read = messages[: bisect_left(offsets, wanted.end)]
+        if offsets:
+            reached = offsets[-1] + 1
+        if read:
+            times = [message.timestamp()[1] for message in read]
+            keys, values = [message.key() for message in read], [message.value() for message in read]
+            yield Chunk(offsets[: len(read)], times, keys, values)
+        if at < len(messages) and reached < wanted.end and (error := messages[at].error()) is not None:
+            _require_end(error, messages[at].offset() or 0, reading, wanted)
+            reached = wanted.end
 
 
-def _refusal(error: KafkaError, wanted: Range, reached: int) -> Exception:
-    if error.code() in _GONE:
-        return LostRecordsError(f"{_name(wanted)} has no offset {reached} any more.")
-    return KafkaException(error)
+def _require_end(said: KafkaError, at: int, reading: Reading, wanted: Range) -> None:
+    """Raise what comes in the place of a record, unless it is the partition's end, where it may end."""
+    if said.code() in _GONE:
+        raise LostRecordsError(f"{_name(wanted)} has no offset {at} any more.")
+    if said.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 (librdkafka's name for it)
+        raise KafkaException(said)
+    if at < wanted.end and not reading.go_on:
+        raise LostRecordsError(f"{_name(wanted)} ends at {at}, before {wanted.end}.")
 
 
 def _name(wanted: Range) -> str:

@@ -44,10 +44,9 @@ class Run:
         self.value = self.after = MAX_COUNT + 1  # above any: so the first value begins a run
         self.clock = self.dropped = self.first = 0
 
-    def follow(self, row: Row, clock: int, value: int) -> None:
-        """Let a record with a value that is no lower take the place of the one that waits."""
-        if self.waiting is not None:
-            self.dropped += 1
+    def follow(self, row: Row, clock: int, value: int, records: int = 1) -> None:
+        """Let the last of so many records, whose values do not fall, take the place of the one that waits."""
+        self.dropped += records - (self.waiting is None)
         self.waiting, self.clock, self.value = row, clock, value
 
     def end(self, place: Place) -> list[Record]:

@@ -1,4 +1,4 @@
-"""Tell counters of the short form by the text around their value, without reading the record: for many of a kind."""
+"""Tell which metric records of the short form are of by the text around their value: read once for many of a kind."""
 
 from __future__ import annotations
 
@@ -6,45 +6,67 @@ import re
 from typing import TYPE_CHECKING
 
 from tallystream.aggregator.table.inputs import read_value
+from tallystream.aggregator.table.numbers import VALUE
 from tallystream.reporter.record import ShortForm, identity
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tallystream.reporter.record import Identity
 
-MAX_SHAPES = 100_000
-VALUE = b'"value":'
-Shape = bytes | tuple[bytes, bytes, bytes]
-"""The text before the value; where it is spelled otherwise than `"value":1}`, that around it too."""
+MOST = 100_000
+"""Texts that are remembered."""
 
+AT_FIRST = 10_000
+"""Texts that are learned, though they are of no use later; more, where a few records each are."""
 
-SPELLED = re.compile(rb"( ?)([1-9][0-9]{0,17}|0)([ ,}].*)", re.DOTALL)
-"""What may follow: a space, the digits, and the rest."""
+_PARTS = re.compile(rb"(.*?%b ?)0+(?:(.*\": ?)0+\}|(.*))" % VALUE, re.DOTALL)
+"""What `tallystream.aggregator.table.numbers` leaves of a record: zeros are any number."""
 
 
 class Shapes:
-    """Remembers which metric a text is of."""
+    """Remembers which metric a text is of. A text is learned by reading it four times, so only if that pays."""
 
     def __init__(self) -> None:
-        self._metrics: dict[Shape, Identity | None] = {}
+        self._metrics: dict[bytes, Identity | None] = {}
+        self._learned = self._used = 0
 
-    def metric(self, shape: Shape, before: bytes, after: bytes) -> Identity | None:
-        """Return the metric whose value is any whole number between two texts, None where they are of no such record.
+    def metrics(self, texts: Sequence[bytes], counts: Sequence[int]) -> list[Identity | None]:
+        """Return the counter of each text, of which there are so many records; None is for any other record.
 
-        `shape` stands for the two.
+        None, too, where many texts turned out to be of one record each: reading these is to read that record.
         """
-        if shape not in self._metrics:
-            if len(self._metrics) >= MAX_SHAPES:
+        return [self._metric(text, count) for text, count in zip(texts, counts, strict=True)]
+
+    def _metric(self, text: bytes, count: int) -> Identity | None:
+        if text not in self._metrics:
+            if self._learned >= AT_FIRST + self._used // 8:
+                return None
+            if len(self._metrics) >= MOST:
                 self._metrics.clear()
-            self._metrics[shape] = _metric_of(before, after)
-        return self._metrics[shape]
+            self._learned += 1
+            self._metrics[text] = metric_of(text)
+        else:
+            self._used += count
+        return self._metrics[text]
 
 
-def _metric_of(before: bytes, after: bytes) -> Identity | None:
-    """Return the metric of the short form whose value is any whole number between two texts, None for another record.
+def metric_of(text: bytes) -> Identity | None:
+    """Return the metric of the short form that a text is of, whatever whole numbers stand for its zeros.
 
-    Where a JSON text ends up does not depend on which digits a number has: two of them show what all of them are.
+    Where a JSON text ends, and what of it is a number, does not depend on which digits a number has: two of each show
+    what all of them are. After `"value":`, and after `":`, no JSON text is within a string.
     """
-    one, two = (read_value(before + digit + after, 1) for digit in (b"1", b"2"))
-    if not isinstance(one, ShortForm) or not isinstance(two, ShortForm) or (one.value, two.value) != (1, 2):
+    parts = _PARTS.fullmatch(text)
+    if parts is None:
         return None
-    return identity(one.name, one.type, one.tags)
+    before, between, rest = parts.groups()
+    found = set()
+    for value in (1, 2):
+        for other in (b"1", b"2"):
+            after = between + other + b"}" if rest is None else rest
+            message = read_value(b"%b%d%b" % (before, value, after), 1)
+            if not isinstance(message, ShortForm) or message.value != value:
+                return None
+            found.add(identity(message.name, message.type, message.tags))
+    return found.pop() if len(found) == 1 else None
