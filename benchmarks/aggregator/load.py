@@ -97,10 +97,14 @@ def heads(fleet: Fleet) -> list[bytes]:
 
 
 def singles(fleet: Fleet, taken: Taken, ts_ms: int) -> Iterator[tuple[bytes, bytes]]:
-    """Yield (key, value) of one record an update: the short form, with a type and the producer's time beside it."""
-    beginnings, tail, metrics, keys = heads(fleet), b',"ts":%d}' % ts_ms, fleet.metrics, fleet.keys
+    """Yield (key, value) of one record an update: the short form, with a type and the producer's time beside it.
+
+    The time is `ts_ms` at update 0, and a millisecond later with each instance.
+    """
+    beginnings, metrics, keys = heads(fleet), fleet.metrics, fleet.keys
     for number, reading in enumerate(taken.readings.tolist(), taken.first):
-        yield keys[number // metrics % fleet.instances], b"%b%d%b" % (beginnings[number % metrics], reading, tail)
+        turn, metric = divmod(number, metrics)
+        yield keys[turn % fleet.instances], b'%b%d,"ts":%d}' % (beginnings[metric], reading, ts_ms + turn)
 
 
 class Snapshots:
