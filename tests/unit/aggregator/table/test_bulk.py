@@ -28,6 +28,7 @@ PLAIN = (
     b'{"name":"b","type":"counter","value":%d,"at":0}',
     b'{"name":"b","value":%d,"tags":{"zone":"eu"}}',
     b'{"tags":{"a\\"value\\":":"1"},"name":"b","value":%d}',
+    b'{"name":"c","value":%d,"ts":1.017}',
 )
 OTHER = (
     b'{"name":"a","value":0%d}',
@@ -35,6 +36,16 @@ OTHER = (
     b'{"name":"a","value":%d.5}',
     b'{"name":"a","value":%de1}',
     b'{"name":"a","value":%d00000000000000000000}',
+    b'{"name":"a","value":95%017d}',
+    b'{"name":"a","value":%d,"ts":1e999}',
+    b'{"name":"a","value":%d,"ts":1e9}',
+    b'{"name":"a","value":%d,"ts":1e017}',
+    b'{"name":"a","value":%d,"ts":tru17}',
+    b'{"name":"a","value":%d,"ts" :17}',
+    b'{"name":"a","value":%d,"ts":17 }',
+    b'{"name":"a","value":%d,"ts":17}\n',
+    b'{"name":"a","value":%d,"x":[1,2:3}',
+    b'{"name":"a","value":%d:3}',
     b'{"name":"a","value":%d}}',
     b'{"name":"a","value":%d',
     b'{"name":"a","value":  %d }',
@@ -110,13 +121,20 @@ def test_what_is_kept_of_many_is_what_is_kept_one_by_one(
 def test_records_that_differ_in_numbers_alone_are_not_read_one_by_one(
     monkeypatch: pytest.MonkeyPatch, text: bytes
 ) -> None:
-    """Counters that grow, with whatever stands around the value, and a time that goes on."""
+    """Counters that grow, those of one instance above those of another, with a time that goes on beside the value."""
     monkeypatch.setattr(Compactor, "take", None)
-    rows = rows_of([(b"app-1", text.replace(b"17", b"%d" % (17 + n)) % (n * n), 0) for n in range(200)])
-    first, last = in_bulk(rows, 1, 50)
-    assert (first.offset, last.offset) == (0, 398)
-    assert last.folded is not None
-    assert last.folded.dropped == 198
+    monkeypatch.setattr(shapes, "AT_FIRST", 25)
+    grown = [(n, text.replace(b"17", b"%d" % (17 + n))) for n in range(200)]
+    rows = rows_of([(b"app-%d" % (n % 2), text % (n * n + (n + 1) % 2 * 10**6), 0) for n, text in grown])
+    kept = in_bulk(rows, 1, 50)
+    assert [record.offset for record in kept] == [0, 2, 396, 398]
+    assert [record.folded.dropped for record in kept if record.folded is not None] == [98, 98]
+
+
+@pytest.mark.parametrize("key", [None, b"", b"\xff"])
+def test_records_of_no_instance_are_all_kept(key: bytes | None) -> None:
+    """Each is a dead letter."""
+    assert len(in_bulk(rows_of([(key, PLAIN[0] % n, 0) for n in range(20)]), 1, 5)) == 20
 
 
 @pytest.mark.parametrize("text", OTHER)

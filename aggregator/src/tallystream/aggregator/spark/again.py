@@ -30,6 +30,6 @@ class SpanReader:
             KafkaException: the broker refused.
         """
         wanted = Range(span.topic, span.partition, span.first, span.last + 1)
-        for rows in read_range(self._reading, wanted):
-            for row in rows:
+        for chunk in read_range(self._reading, wanted):
+            for row in chunk.rows():
                 yield Record(span.topic, span.partition, *row)

@@ -127,7 +127,7 @@ class BulkCompactor:
         odd = np.array([not one.readable for one in instances])
         odd[key[metric == _OTHER]] = True
         runs = find_runs(key * max(1, len(metrics)) + metric, value, np.flatnonzero(~odd[key]))
-        singly = np.sort(np.concatenate([np.flatnonzero(odd[key]), runs.rest]))
+        singly = np.concatenate([np.flatnonzero(odd[key]), runs.rest])
         kept: list[Record] = []
         for of, at, row in zip(key[singly].tolist(), clock[singly].tolist(), columns.take(singly).rows(), strict=True):
             kept += self._singly.take(instances[of], row, at)

@@ -19,13 +19,13 @@ MOST_DIGITS = 18
 """What any 64-bit integer holds."""
 
 _PADDING = b"\0" * (len(VALUE) + MOST_DIGITS + 2)
-_ZERO, _SPACE, _COLON, _QUOTE, _BRACE = b'0 :"}'
+_ZERO, _SPACE, _POINT = b"0 ."
 
 
 class Numbers(NamedTuple):
     """The values of records, by record: `value`, and the index in `texts` of what stands around it.
 
-    In a text all digits of the value are 0, and so are those of a last field that is a whole number: a time, mostly.
+    In a text all digits of the value are 0, and so are those before its last byte: of a time, mostly.
     Where `found` is false there is no such value, and the two others say nothing.
     """
 
@@ -46,19 +46,18 @@ def numbers(values: pa.BinaryArray) -> Numbers:
     text = np.frombuffer(bytearray((raw.to_pybytes() if raw is not None else b"") + _PADDING), np.uint8)
     begin = bounds[:-1] + at + len(VALUE)
     begin += text[begin] == _SPACE
-    value, length = _read(text, begin, found, 1)
+    length = _length(text, begin, found, 1)
     found &= (length > 0) & (length <= MOST_DIGITS) & ((length == 1) | (text[begin] != _ZERO))
 
-    last = np.maximum(bounds[1:] - 2, 0)
-    ended = found & (text[last + 1] == _BRACE)
-    _, more = _read(text, last, ended & (last >= begin + length), -1)
-    field = last - more
-    colon = field - (text[field] == _SPACE)
-    named = (more > 0) & (text[colon] == _COLON) & (text[colon - 1] == _QUOTE) & (colon - 1 >= begin + length)
-    found &= ~named | ((more <= MOST_DIGITS) & ((more == 1) | (text[field + 1] != _ZERO)))
+    last = bounds[1:] - 2
+    more = _length(text, last, found, -1)
+    # A number may begin with a zero behind its point alone.
+    found &= (more <= 1) | (text[last - more + 1] != _ZERO) | (text[last - more] == _POINT)
 
-    _blank(text, begin, np.where(found, length, 0))
-    _blank(text, field + 1, np.where(found & named, more, 0))
+    length[~found] = more[~found] = 0
+    value = _value(text, begin, length)
+    _blank(text, begin, length)
+    _blank(text, last - more + 1, more)
     around = pa.Array.from_buffers(
         pa.binary(), count, [None, values.buffers()[1], pa.py_buffer(text)], offset=values.offset
     )
@@ -66,24 +65,25 @@ def numbers(values: pa.BinaryArray) -> Numbers:
     return Numbers(value, coded.indices.to_numpy().astype(np.int64), coded.dictionary.to_pylist(), found)
 
 
-def _read(
-    text: NDArray[np.uint8], begin: NDArray[np.int64], reading: NDArray[np.bool_], step: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the numbers that begin where said, read in steps of 1, and how many digits they have, in either direction.
-
-    One more than `MOST_DIGITS` stands for any more.
-    """
-    at, reading = begin.copy(), reading.copy()
-    number, length = np.zeros(len(at), np.int64), np.zeros(len(at), np.int64)
+def _length(
+    text: NDArray[np.uint8], begin: NDArray[np.int64], among: NDArray[np.bool_], step: int
+) -> NDArray[np.int64]:
+    """Return how many digits there are from `begin` on, in steps of 1 or -1; if too many, `MOST_DIGITS` + 1."""
+    at, reading, length = begin.copy(), among.copy(), np.zeros(len(begin), np.int64)
     for _ in range(MOST_DIGITS + 1):
-        digit = text[at] - np.uint8(_ZERO)
-        reading &= digit < 10
+        reading &= text[at] - np.uint8(_ZERO) < 10
         if not reading.any():
             break
-        np.copyto(number, number * 10 + digit, where=reading)
         length += reading
         at += step
-    return number, length
+    return length
+
+
+def _value(text: NDArray[np.uint8], begin: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.int64]:
+    value = np.zeros(len(begin), np.int64)
+    for digit in range(int(length.max(initial=0))):
+        np.copyto(value, value * 10 + (text[begin + digit] - np.uint8(_ZERO)), where=length > digit)
+    return value
 
 
 def _blank(text: NDArray[np.uint8], begin: NDArray[np.int64], length: NDArray[np.int64]) -> None:

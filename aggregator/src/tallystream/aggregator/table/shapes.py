@@ -20,7 +20,7 @@ MOST = 100_000
 AT_FIRST = 10_000
 """Texts that are learned, though they are of no use later; more, where a few records each are."""
 
-_PARTS = re.compile(rb"(.*?%b ?)0+(?:(.*\": ?)0+\}|(.*))" % VALUE, re.DOTALL)
+_PARTS = re.compile(rb"(.*?%b ?)0+(?:(.*[^0-9])0+\}|(.*))" % VALUE, re.DOTALL)
 """What `tallystream.aggregator.table.numbers` leaves of a record: zeros are any number."""
 
 
@@ -55,7 +55,7 @@ def metric_of(text: bytes) -> Identity | None:
     """Return the metric of the short form that a text is of, whatever whole numbers stand for its zeros.
 
     Where a JSON text ends, and what of it is a number, does not depend on which digits a number has: two of each show
-    what all of them are. After `"value":`, and after `":`, no JSON text is within a string.
+    what all of them are. After `"value":`, and before a last brace, no JSON text is within a string.
     """
     parts = _PARTS.fullmatch(text)
     if parts is None:
