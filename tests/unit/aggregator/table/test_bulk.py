@@ -178,7 +178,10 @@ def test_texts_of_one_record_each_are_not_learned_for_ever(monkeypatch: pytest.M
     rows = rows_of([(b"app-1", b'{"ts":%d,"name":"a","value":%d}' % (AT + n, n), 0) for n in range(500)])
     assert [record.offset for record in in_bulk(rows, 1, 100)] == [0, 998]
     assert len(learned) == 10
-    few = rows_of([(b"app-%d" % (n % 5), b'{"name":"a%d","value":%d}' % (n % 50, n), 0) for n in range(500)])
     learned.clear()
+    unread = [(b"app-1", b'{"name":"a","value":0%d}' % n, 0) for n in range(100)]
+    assert len(in_bulk(rows_of(unread), 1, 100)) == 100
+    assert learned == []
+    few = rows_of([(b"app-%d" % (n % 5), b'{"name":"a%d","value":%d}' % (n % 50, n), 0) for n in range(500)])
     in_bulk(few, 1, 100)
     assert len(learned) == 10

@@ -11,8 +11,9 @@ from enum import StrEnum
 BACKLOG_FACTOR = 40
 """The first batch of a backlog takes so many times as many records as a live one: compaction leaves few of them."""
 
-FAR_BEHIND = 4
-"""Live batches' worth of records, beyond which a query counts as far behind: about as long as changing plans takes."""
+FAR_BEHIND = 2
+"""Live batches' worth of records, beyond which a query counts as far behind. A change of plans takes two or three
+seconds, as four live batches of the short form do, and half a one of snapshots with fifty metrics."""
 
 PATIENCE = 3
 """Finished batches in a row, after which a query that is far behind is not expected to catch up by itself."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import SparkSession
 
 from tallystream.aggregator import jars
-from tallystream.aggregator.spark import jvm
+from tallystream.aggregator.spark import jvm, sockets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -42,6 +42,7 @@ _HABITS = {
     "spark.ui.showConsoleProgress": "false",
     # A worker per task is kept for the next batch: starting one costs more than a small batch does.
     "spark.python.worker.reuse": "true",
+    sockets.ENABLED: "true",
     "spark.sql.streaming.metricsEnabled": "false",
 }
 
@@ -73,7 +74,7 @@ def build_session(
         local = master.startswith("local")
         if local:
             # Not spark.jars, which are copied and served to executors, and whose classes no archive has.
-            settings |= {**_LOCAL_FILES, "spark.driver.extraClassPath": jvm.class_path()}
+            settings |= {**_LOCAL_FILES, **sockets.settings(), "spark.driver.extraClassPath": jvm.class_path()}
             settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         else:
             settings["spark.jars"] = ",".join(str(path) for path in jars.fetch("spark"))

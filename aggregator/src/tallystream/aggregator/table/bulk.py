@@ -148,8 +148,9 @@ class BulkCompactor:
             if new:
                 kept += self._singly.begin(run, next(begins), at, first)
         more = runs.length - anew
-        ends = zip(columns.take(runs.last).rows(), clock[runs.last].tolist(), value[runs.last].tolist(), strict=True)
-        for (row, at, last), run, records in zip(ends, followed, more.tolist(), strict=True):
-            if records:
-                run.follow(row, at, last, records)
+        goes_on = more > 0
+        last, going = runs.last[goes_on], (run for run, on in zip(followed, goes_on.tolist(), strict=True) if on)
+        ends = zip(columns.take(last).rows(), clock[last].tolist(), value[last].tolist(), strict=True)
+        for run, (row, at, number), records in zip(going, ends, more[goes_on].tolist(), strict=True):
+            run.follow(row, at, number, records)
         return kept

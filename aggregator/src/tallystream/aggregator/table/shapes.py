@@ -32,11 +32,11 @@ class Shapes:
         self._learned = self._used = 0
 
     def metrics(self, texts: Sequence[bytes], counts: Sequence[int]) -> list[Identity | None]:
-        """Return the counter of each text, of which there are so many records; None is for any other record.
+        """Return the counter of each text, of which there are so many records; None is for others, or for no record.
 
         None, too, where many texts turned out to be of one record each: reading these is to read that record.
         """
-        return [self._metric(text, count) for text, count in zip(texts, counts, strict=True)]
+        return [self._metric(text, count) if count else None for text, count in zip(texts, counts, strict=True)]
 
     def _metric(self, text: bytes, count: int) -> Identity | None:
         if text not in self._metrics:
