@@ -30,7 +30,7 @@ PLAIN = (
     b'{"tags":{"a\\"value\\":":"1"},"name":"b","value":%d}',
     b'{"name":"c","value":%d,"ts":1.017}',
 )
-OTHER = (
+MISLEADING = (
     b'{"name":"a","value":0%d}',
     b'{"name":"a","value":-%d}',
     b'{"name":"a","value":%d.5}',
@@ -75,7 +75,7 @@ OTHER = (
     b'{"v":1,"app":"shop","life":"' + LIFE + b'","part":0,"seq":%d,"prev":1700000000000,"ts":1700000000000,'
     b'"every_ms":1000,"final":false,"metrics":[{"type":"counter","name":"a","count":3}]}',
 )
-texts = st.sampled_from(PLAIN * 6 + OTHER)
+texts = st.sampled_from(PLAIN * 6 + MISLEADING)
 values = st.one_of(st.integers(0, 12), st.integers(0, 12), st.integers(10**17, 10**19))
 keys = st.sampled_from([b"app-1", b"app-1", b"app-2", b"app-3", b"app-4", b"app-5", None, b"", b"\xff"])
 odd = st.sampled_from([None, b"", b"}", b'"value":', b'"value": '])
@@ -137,8 +137,8 @@ def test_records_of_no_instance_are_all_kept(key: bytes | None) -> None:
     assert len(in_bulk(rows_of([(key, PLAIN[0] % n, 0) for n in range(20)]), 1, 5)) == 20
 
 
-@pytest.mark.parametrize("text", OTHER)
-def test_what_looks_otherwise_is_read_one_by_one(text: bytes) -> None:
+@pytest.mark.parametrize("text", MISLEADING)
+def test_a_text_that_may_mislead_is_compacted_as_one_by_one(text: bytes) -> None:
     """Among growing counters of the same instance, and by itself, it is kept or dropped as it should be."""
     written = [(b"app-1", PLAIN[n % 2] % n if n % 5 else text % (1 + n), 0) for n in range(40)]
     for some in (written, [(key, text % n, 0) for n, (key, _, _) in enumerate(written, 1)]):
@@ -155,7 +155,7 @@ def test_a_stretch_ends_by_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_records_that_are_long_are_taken_at_once() -> None:
     """Snapshots have no value to look for: what is kept is known when they came, and those before are first."""
-    snapshot, compactor = OTHER[-1], bulk.BulkCompactor("metrics", 0, TableSettings())
+    snapshot, compactor = MISLEADING[-1], bulk.BulkCompactor("metrics", 0, TableSettings())
     snapshot += b" " * bulk.LONG
     assert compactor.add(Chunk.of(rows_of([(b"app-1", PLAIN[0] % 1, 0)]))) == []
     later = Chunk.of([(n, AT, b"app-1", snapshot % n) for n in range(10, 20)])

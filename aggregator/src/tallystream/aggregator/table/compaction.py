@@ -51,7 +51,7 @@ class Compactor:
     """
 
     def __init__(self, topic: str, partition: int, settings: TableSettings, shards: int = 1) -> None:
-        self.place = Place(topic, partition)
+        self._place = Place(topic, partition)
         self.clocks = [0] * shards
         self._settings = settings
         # A quarter of the time after which lives retire: whatever is dropped within it is never late, unless the
@@ -75,12 +75,12 @@ class Compactor:
         if value is None:  # a tombstone; what can't be read, or is too large, touches nothing
             kept = self._end(instance)
             instance.forget()
-            return [*kept, keep(self.place, row, clock)]
+            return [*kept, keep(self._place, row, clock)]
         if len(value) > self._settings.max_record_bytes or not instance.readable:
-            return [keep(self.place, row, clock)]
+            return [keep(self._place, row, clock)]
         message = read_value(value, self._settings.max_metrics)
         if isinstance(message, Unreadable):
-            return [keep(self.place, row, clock)]
+            return [keep(self._place, row, clock)]
         if isinstance(message, Good):
             return self._snapshot(instance, message, row, clock)
         run = self.counter(instance, identity(message.name, message.type, message.tags))
@@ -91,7 +91,7 @@ class Compactor:
 
     def begin(self, run: Run, row: Row, clock: int, value: int) -> list[Record]:
         """Begin a run of a counter with a record, which is kept: the first one, or one that is lower."""
-        kept = [*run.end(self.place), keep(self.place, row, clock)]
+        kept = [*run.end(self._place), keep(self._place, row, clock)]
         run.value, run.after, run.first = value, value, row[0]
         return kept
 
@@ -124,23 +124,23 @@ class Compactor:
 
     def _end(self, instance: Instance) -> list[Record]:
         runs = [*instance.counters.values(), *(run for run in instance.snapshots.values() if run is not None)]
-        return [record for run in runs for record in run.end(self.place)]
+        return [record for run in runs for record in run.end(self._place)]
 
     def _snapshot(self, instance: Instance, message: Good, row: Row, clock: int) -> list[Record]:
         snapshot = message.snapshot
         of = (snapshot.app, snapshot.life, snapshot.part)
         run = instance.snapshots.get(of)
         if run is None and of in instance.snapshots:
-            return [keep(self.place, row, clock)]
+            return [keep(self._place, row, clock)]
         if run is not None and snapshot.seq <= run.value:
-            return [*run.end(self.place), keep(self.place, row, clock)]
+            return [*run.end(self._place), keep(self._place, row, clock)]
         whole = not message.rejected and not message.beyond and not snapshot.final
         whole = whole and clock - since_ms(snapshot) < self._margin_ms
         if run is not None and whole and run.goes_on(snapshot, clock, self._margin_ms):
             run.wait(row, clock, snapshot)
             return []
-        kept = [] if run is None else run.end(self.place)
-        kept.append(keep(self.place, row, clock))
+        kept = [] if run is None else run.end(self._place)
+        kept.append(keep(self._place, row, clock))
         if run is not None and run.has_more_than(snapshot):
             # What it refuses it will go on refusing for a while: no run could begin with a record that is taken whole.
             instance.snapshots[of] = None
