@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiokafka import ConsumerRecord
@@ -129,6 +130,39 @@ def test_no_snapshot_separates_what_is_set_together(registry: MetricRegistry) ->
     finally:
         thread.join()
     assert one.count == 20_000
+
+
+def test_a_gauge_that_is_set_together_with_a_counter_is_not_separated_from_it(registry: MetricRegistry) -> None:
+    """Also where both move while the functions of other gauges are asked, as here by such a function itself."""
+    height = registry.gauge("height")
+    height.set(0)
+
+    def move() -> float:
+        with registry.together():
+            height.set(count.count + 1)
+            count.inc()
+        return 0.0
+
+    registry.gauge("mover", move)
+    count = registry.counter("count")
+    for number in range(1, 4):
+        values = {metric.name: metric for metric in registry.snapshot()}
+        assert values["count"] == record.Counter(name="count", count=number)
+        assert values["height"] == record.Gauge(name="height", value=number)
+
+
+@pytest.mark.parametrize("value", [math.nan, -math.inf, "1", 10**400])
+def test_a_gauge_that_is_set_to_no_finite_number_is_left_out(
+    registry: MetricRegistry, value: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others are reported, and the next value is; the log says which gauge it was, once."""
+    gauge, name = registry.gauge(f"set.to.{value!s:.5}"), f"set.to.{value!s:.5}"
+    registry.counter("c").inc()
+    gauge.set(value)
+    assert registry.snapshot() == registry.snapshot() == [record.Counter(name="c", count=1)]
+    assert caplog.text.count(f"'{name}' is left out") == 1
+    gauge.set(2.5)
+    assert record.Gauge(name=name, value=2.5) in registry.snapshot()
 
 
 def test_a_gauge_that_needs_the_registry_does_not_deadlock(registry: MetricRegistry) -> None:

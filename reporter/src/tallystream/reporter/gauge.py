@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+from math import isfinite
 from typing import TYPE_CHECKING, ClassVar
 
 from tallystream.reporter import record
 from tallystream.reporter._cached import Cached
+from tallystream.reporter._quiet import OncePerKind
 from tallystream.reporter.metric import Metric
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+_log = logging.getLogger("tallystream.reporter.gauges")
+_log.addFilter(OncePerKind())
 
 
 class Gauge(Metric):
@@ -21,12 +27,13 @@ class Gauge(Metric):
     """
 
     kind: ClassVar[str] = "gauge"
-    __slots__ = ("_value", "function")
+    __slots__ = ("_computed", "_value", "function")
 
     def __init__(self, name: str, tags: Mapping[str, str], function: Callable[[], float | None] | None = None) -> None:
         super().__init__(name, tags)
         self.function = function
         self._value: float | None = None
+        self._computed: float | None = None  # what the function said last to a snapshot
 
     def set(self, value: float) -> None:
         """Set the value.
@@ -48,8 +55,35 @@ class Gauge(Metric):
         value = self.value
         return None if value is None else record.Gauge(name=self.name, tags=self.tags, value=value)
 
+    def get_ready(self) -> None:
+        """Ask the function. It is the application's code: it runs before the capture, whose lock it could wait for."""
+        if self.function is None:
+            return
+        value = None
+        try:
+            value = self.function()
+        except Exception:  # noqa: BLE001 - whatever it is, the gauge's neighbours must be reported
+            _log.exception("gauge %r is left out of this snapshot: its function failed", self.name)
+        self._computed = value  # in one step: another reporter's snapshot may be at its capture
+
+    def capture(self, *, views: bool = True) -> float | None:  # noqa: ARG002 - matters to distributions
+        """Hold the present value; where there is a function, what it said last."""
+        return self._value if self.function is None else self._computed
+
+    def captured(self, held: float | None) -> record.Gauge | None:
+        """Return the value that was held in the record's form, None where there was none, or no finite number."""
+        if held is None:
+            return None
+        try:
+            if isfinite(held):
+                return record.Gauge(name=self.name, tags=self.tags, value=held)
+        except Exception:  # noqa: BLE001 - a value of any type, whose neighbours must be reported
+            _log.debug("the failure in full", exc_info=True)
+        _log.warning("gauge %r is left out of this snapshot: %.100r is no finite number", self.name, held)
+        return None
+
     def start_anew(self) -> None:
         """Unset the value, which is the parent's; a function stays, and is asked anew."""
-        self._value = None
+        self._value = self._computed = None
         if isinstance(self.function, Cached):
             self.function.start_anew()

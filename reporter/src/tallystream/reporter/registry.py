@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import contextmanager
-from math import isfinite
 from threading import Lock, RLock
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from tallystream.reporter._forks import Step, after_fork_in_child
 from tallystream.reporter._names import check_name, check_tags
-from tallystream.reporter._quiet import OncePerKind
 from tallystream.reporter._sources import FAILED, JoinedSource
 from tallystream.reporter._turns import in_turns, let_others_run
 from tallystream.reporter.clock import SYSTEM_CLOCK, Clock
 from tallystream.reporter.errors import ConfigError, TallystreamError
 from tallystream.reporter.factory import M, Metrics
-from tallystream.reporter.gauge import Gauge
 from tallystream.reporter.sampling import DEFAULT_SAMPLING, Sampling
 
 if TYPE_CHECKING:
@@ -27,9 +23,6 @@ if TYPE_CHECKING:
     from tallystream.reporter.metric import Metric
     from tallystream.reporter.scheduled import ScheduledReporter
     from tallystream.reporter.source import Source
-
-_log = logging.getLogger("tallystream.reporter.gauges")
-_log.addFilter(OncePerKind())
 
 _AHEAD = {"gauge", "meter", "timer"}
 """The kinds that have something to do before a capture."""
@@ -115,22 +108,13 @@ class MetricRegistry(Metrics):
         """
         bridged = self._read_sources()
         metrics = self.metrics()
-        # Functions of gauges are the application's code: they run before the lock, which they could wait for.
-        computed: dict[Metric, record.Gauge | None] = {}
         for metric in in_turns([metric for metric in metrics if metric.kind in _AHEAD]):
-            if isinstance(metric, Gauge):
-                computed[metric] = _ask(metric)
-            else:
-                metric.get_ready()
-        others = [metric for metric in metrics if metric not in computed]
+            metric.get_ready()
         let_others_run()
         with self._lock:  # in one turn, however many they are
-            held = [metric.capture(views=views) for metric in others]
+            held = [metric.capture(views=views) for metric in metrics]
         let_others_run()
-        rest = iter(held)
-        found = [
-            computed[metric] if metric in computed else metric.captured(next(rest)) for metric in in_turns(metrics)
-        ]
+        found = [metric.captured(each) for metric, each in in_turns(zip(metrics, held, strict=True))]
         return [value for value in found if value is not None] + bridged
 
     def _read_sources(self) -> list[record.Metric]:
@@ -169,17 +153,6 @@ class MetricRegistry(Metrics):
                 metric = self._metrics[key] = make(name, tags)
             assert isinstance(metric, kind)
             return metric
-
-
-def _ask(gauge: Gauge) -> record.Gauge | None:
-    try:
-        value = gauge.read()
-        if value is None or isfinite(value.value):
-            return value
-        _log.warning("gauge %r is left out of this snapshot: %s is no finite number", gauge.name, value.value)
-    except Exception:  # noqa: BLE001 - the application's function; its neighbours must be reported
-        _log.exception("gauge %r is left out of this snapshot: its function failed", gauge.name)
-    return None
 
 
 _registries: WeakSet[MetricRegistry] = WeakSet()
