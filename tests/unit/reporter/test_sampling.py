@@ -120,6 +120,7 @@ LARGE = st.lists(st.tuples(st.floats(0, 500), st.integers(0, 120), st.booleans()
 def test_decaying_sample_has_the_highest_priorities(paced: list[tuple[float, int, bool]], size: int, seed: int) -> None:
     """Read seldom or often, after few values or many, over hours: what stays is what the formula's priorities say."""
     reservoir, draw = DecayingReservoir(0.0, size, 0.015, random=Random(seed).random), Random(seed).random
+    assert reservoir.view(0.0) is None  # what comes before the first look is test_unread.py's
     now, everything = 0.0, list[tuple[float, float]]()
     for pause, number, look in paced:
         now += pause
@@ -152,9 +153,10 @@ def test_equal_priorities_are_two_values() -> None:
         assert sorted(reservoir.sample()) == [(value, 1.0) for value in range(number)]
 
 
-def test_samples_that_nobody_reads_take_no_memory() -> None:
-    """Values wait for a look at the sample, a few hundred of them at most."""
+def test_samples_that_nobody_reads_again_take_no_memory() -> None:
+    """Values wait for another look at the sample, a few hundred of them at most."""
     reservoir = DecayingReservoir(0.0, 10)
+    assert reservoir.view(0.0) is None
     for _ in range(100):
         reservoir.update([1.0] * 20, 0.0)
         assert sum(len(values) for _, values in reservoir._waiting) < 300

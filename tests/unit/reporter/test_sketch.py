@@ -9,6 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tallystream.reporter._bins import BINS_PER_E
 from tallystream.reporter.sketch import MAX_BINS, GrowingSketch, Sketch
 
 SHARES = [0.0, 0.01, 0.5, 0.75, 0.95, 0.98, 0.99, 0.999, 1.0]
@@ -45,7 +46,7 @@ def test_merged_quantiles_are_within_one_percent(instances: list[list[float]]) -
 def test_a_text_that_is_patched_is_the_one_that_is_made(batches: list[list[float]], times: int) -> None:
     """Encoded again and again while it grows, by bins, by counts that get longer, it is what a new sketch encodes."""
     growing, plain = GrowingSketch(), Sketch()
-    for batch in batches:
+    for batch in filter(None, batches):
         growing.add(times * batch)
         plain.add(times * batch)
         assert growing.encode() == plain.encode() == growing.encode()
@@ -56,23 +57,36 @@ def test_a_text_that_is_patched_is_the_one_that_is_made(batches: list[list[float
 def test_a_text_takes_new_bins_between_others(batches: list[list[float]]) -> None:
     """Bins that are new, inside and outside, few and more than a byte can count, also when others are collapsed."""
     growing, plain = GrowingSketch(), Sketch()
-    for batch in batches:
+    for batch in filter(None, batches):
         growing.add(batch)
         plain.add(batch)
         assert growing.encode() == plain.encode()
-    assert state(growing) == state(plain)
+    assert state(growing.copy()) == state(plain)
 
 
-def test_a_text_that_is_not_asked_for_again_takes_no_memory() -> None:
-    """What has changed since the last text is not remembered for ever, and the next text is right all the same."""
+def inside(index: int) -> float:
+    """Return a value of this bin."""
+    return math.exp((index - 0.5) / BINS_PER_E)
+
+
+@pytest.mark.parametrize(
+    "bins",
+    [
+        [*range(20), -1, -1, -20, -21],
+        [5, 5 + MAX_BINS - 1, 5 + MAX_BINS, 5 + MAX_BINS + 7, 4],
+        [5, 5 - MAX_BINS + 1, 5 - MAX_BINS, 6],
+        [0, 200, 400, 100, 99, 101, -200, 600, *[300] * 130],
+        [0, 20_000],
+    ],
+)
+def test_one_value_after_another_finds_its_bin(bins: list[int]) -> None:
+    """Below the lowest, above the highest, far off, close by, at the bounds of what is kept: as in a plain sketch."""
     growing, plain = GrowingSketch(), Sketch()
-    for _ in range(100):
-        for sketch in (growing, plain):
-            sketch.add([1.0, 2.0, 3.0] * 20)
-        if not growing._changed:
-            growing.encode()
-    assert len(growing._changed) <= MAX_BINS
-    assert growing.encode() == plain.encode()
+    for index in bins:
+        growing.add([inside(index)])
+        plain.add([inside(index)])
+        assert growing.encode() == plain.encode()
+        assert state(growing.copy()) == state(plain)
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=200), st.integers(0, 200))

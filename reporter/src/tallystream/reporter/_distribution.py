@@ -57,9 +57,16 @@ class Distribution:
 
     def fields(self, now: float, *, views: bool) -> dict[str, Any]:
         """Return what the record has of it, by the record's names; with `views` what the sample says as well."""
-        sketch = self._sketch.encode()
-        fields = {"count": self.count, "sum": self._sum, "min": self._min, "max": self._max, "sketch": sketch}
-        return fields | self._view_fields(now) if views else fields
+        fields = {
+            "count": self.count,
+            "sum": self._sum,
+            "min": self._min,
+            "max": self._max,
+            "sketch": self._sketch.encode(),
+        }
+        if views:
+            fields |= self._view_fields(now)
+        return fields
 
     def _view_fields(self, now: float) -> dict[str, Any]:
         count, known = self._known

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 MOMENT = 1e-5
 """Seconds; the operating system makes about 70 microseconds of it."""
 
-TURN = 3e-4
+TURN = 4e-4
 """Seconds of work after which others get their turn."""
 
 _T = TypeVar("_T")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from bisect import bisect_left
 from heapq import heapify, heappush, heapreplace
-from itertools import count
 from math import exp
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tallystream.reporter._moments import Moments
+from tallystream.reporter._unread import Unread
 from tallystream.reporter.reservoir import View, weighted_view
 
 if TYPE_CHECKING:
@@ -22,12 +22,10 @@ RESCALE_BEYOND = 54.0
 """The exponent of a weight beyond which the landmark moves, far from overflow: an hour of the default's decay."""
 
 TOGETHER = 256
-"""Values that wait for a sample which nobody reads."""
+"""Values that wait for the next look at the sample."""
 
 MANY = 64
 """Values that come at once, beyond which the sample is sorted when it is read, not kept in order."""
-
-_rooms = count()
 
 
 class _Kept(msgspec.Struct, order=True, gc=False):
@@ -57,7 +55,7 @@ class DecayingReservoir:
 
     __slots__ = (
         *("_alpha", "_heap", "_landmark", "_least", "_loose", "_moments", "_random"),
-        *("_room", "_size", "_stale", "_values", "_waiting", "_weights"),
+        *("_room", "_size", "_stale", "_unread", "_values", "_waiting", "_weights"),
     )
 
     def __init__(
@@ -65,9 +63,9 @@ class DecayingReservoir:
     ) -> None:
         self._size, self._alpha, self._landmark = size, alpha, now
         self._random = random
+        self._unread: Unread | None = Unread(size, random)  # all there is, until somebody looks
         self._waiting: list[tuple[float, Sequence[float]]] = []  # (when they were seen, values)
-        # How many wait until they are worked in. Samples that fill up together are not worked in together.
-        self._room = next(_rooms) * 97 % TOGETHER + 1
+        self._room = TOGETHER  # for how many more may wait
         self._heap: list[_Kept] = []
         self._loose = False  # whether it is in no order, and may have more than `size`
         self._least = 0.0  # what a priority must exceed to stay, or less
@@ -79,6 +77,9 @@ class DecayingReservoir:
 
     def update(self, values: Sequence[float], now: float) -> None:
         """Take values that were seen at `now`, monotonic seconds. They are worked in when it is read, or many wait."""
+        if self._unread is not None:
+            self._unread.take(values, self._weight(now))
+            return
         self._waiting.append((now, values))
         self._room -= len(values)
         if self._room <= 0:
@@ -98,15 +99,24 @@ class DecayingReservoir:
             self._order()
         return weighted_view(self._values, self._weights, self._moments) if self._values else None
 
+    def _weight(self, now: float) -> float:
+        exponent = self._alpha * (now - self._landmark)
+        if exponent >= RESCALE_BEYOND:
+            self._rescale(now)
+            exponent = 0.0
+        return exp(exponent)
+
     def _work_in(self) -> None:
+        if self._unread is not None:
+            self._heap = [_Kept(*drawn) for drawn in self._unread.drawn()]
+            self._loose = self._stale = True
+            self._unread = None
         waiting, self._waiting, self._room = self._waiting, [], TOGETHER
         many = sum(len(values) for _, values in waiting) > MANY
         if not many:
             self._tighten()
         for now, values in waiting:
-            if self._alpha * (now - self._landmark) >= RESCALE_BEYOND:
-                self._rescale(now)
-            weight = exp(self._alpha * (now - self._landmark))
+            weight = self._weight(now)
             if many:
                 self._append(values, weight)
             else:
@@ -153,6 +163,8 @@ class DecayingReservoir:
     def _rescale(self, now: float) -> None:
         factor = exp(-self._alpha * (now - self._landmark))
         self._landmark, self._least = now, 0.0
+        if self._unread is not None:
+            self._unread.rescale(factor)
         self._heap = [
             _Kept(kept.priority * factor, kept.value, kept.weight * factor)
             for kept in self._heap

@@ -5,6 +5,8 @@ from __future__ import annotations
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import msgspec
+
 from tallystream.reporter import record
 from tallystream.reporter._distribution import Distribution
 from tallystream.reporter._numbers import LARGEST, as_number
@@ -23,17 +25,16 @@ BUFFER = 256
 """Values taken in before they are worked in together: an update then costs one append."""
 
 
-class Held:
+class Held(msgspec.Struct, gc=False):
     """The values of one moment, for a snapshot: what was worked in, and so many that wait; `record` is of them.
 
     `views` says whether that is to have the view of the sample.
     """
 
-    __slots__ = ("now", "record", "views", "waiting")
-
-    def __init__(self, waiting: int, now: float, *, views: bool) -> None:
-        self.waiting, self.now, self.views = waiting, now, views
-        self.record: record.Histogram | None = None
+    waiting: int
+    now: float
+    views: bool
+    record: record.Histogram | None = None
 
 
 class Histogram(Metric):
@@ -106,7 +107,7 @@ class Histogram(Metric):
             waiting = len(self._buffer)
             if not waiting and views in self._last:
                 return self._last[views]
-            held = self._held = Held(waiting, self._clock.monotonic(), views=views)
+            held = self._held = Held(waiting, self._clock.monotonic(), views)
         return held
 
     def captured(self, held: record.Histogram | Held) -> record.Histogram:
@@ -140,7 +141,7 @@ class Histogram(Metric):
 
     def _finish(self, held: Held) -> record.Histogram:
         self._held = None
-        self._take(held.waiting)
+        self._take(held.waiting, held.now)
         held.record = self._record(held.now, views=held.views)
         return held.record
 
@@ -153,12 +154,12 @@ class Histogram(Metric):
     def _work_in(self) -> None:
         if self._held is not None:  # a snapshot's values come first, and by themselves
             self._finish(self._held)
-        self._take(len(self._buffer))
+        self._take(len(self._buffer), self._clock.monotonic())
 
-    def _take(self, size: int) -> None:
+    def _take(self, size: int, now: float) -> None:
         # A slice and its deletion are one step each, and others only append: no value is lost or taken twice.
         if size:
             taken = self._buffer[:size]
             del self._buffer[:size]
             self._last.clear()
-            self._distribution.take(taken, self._clock.monotonic())
+            self._distribution.take(taken, now)

@@ -11,29 +11,21 @@ Its text, for the record, is `_sketch_text.py`'s.
 
 from __future__ import annotations
 
-from itertools import repeat
 from math import ceil, exp, log
-from operator import mul
 from typing import TYPE_CHECKING, Self
 
-from tallystream.reporter._sketch_text import PatchedText, from_text, to_text
+from tallystream.reporter._bins import BINS_PER_E, GAMMA, MAX_BINS, RELATIVE_ERROR, Bins, collapse
+from tallystream.reporter._growing_bins import GrowingBins
+from tallystream.reporter._sketch_text import from_text, text_of, to_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-RELATIVE_ERROR = 0.01
-GAMMA = (1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR)
-MAX_BINS = 2048
-"""Bins of each sign."""
-
-Bins = dict[int, int]
-"""How many values are in each bin, by the bin's number."""
+__all__ = ["GAMMA", "MAX_BINS", "RELATIVE_ERROR", "Bins", "GrowingSketch", "Sketch"]
 
 _LOG_GAMMA = log(GAMMA)
-_BINS_PER_E = 1 / _LOG_GAMMA
 _MIDDLE = log(2 / (GAMMA + 1))
 _LARGEST_LOG = 709.78
-_FAR = 1 << 20  # beyond every bin
 
 
 class Sketch:
@@ -55,16 +47,13 @@ class Sketch:
         """Take finite values."""
         positive, negative = self.positive, self.negative
         for value in values:
-            if value > 0:
-                index = ceil(log(value) * _BINS_PER_E)
-                positive[index] = positive.get(index, 0) + 1
-            elif value:
-                index = ceil(log(-value) * _BINS_PER_E)
-                negative[index] = negative.get(index, 0) + 1
+            if value:
+                bins, index = (positive if value > 0 else negative), ceil(log(abs(value)) * BINS_PER_E)
+                bins[index] = bins.get(index, 0) + 1
             else:
                 self.zeros += 1
-        _collapse(positive)
-        _collapse(negative)
+        collapse(positive)
+        collapse(negative)
 
     def merge(self, other: Sketch) -> None:
         """Take everything that another sketch stands for."""
@@ -129,7 +118,7 @@ class Sketch:
         Raises:
             ValueError: it is not one, or has more or other bins than a sketch can have.
         """
-        zeros, positive, negative = from_text(text, MAX_BINS)
+        zeros, positive, negative = from_text(text)
         return cls(positive, negative, zeros)
 
 
@@ -137,18 +126,10 @@ def _value(index: int) -> float:
     return exp(min(index * _LOG_GAMMA + _MIDDLE, _LARGEST_LOG))
 
 
-def _collapse(bins: Bins) -> None:
-    if len(bins) > MAX_BINS or (bins and max(bins) - min(bins) >= MAX_BINS):
-        floor = max(bins) - MAX_BINS + 1
-        low = [index for index in bins if index < floor]
-        if low:
-            bins[floor] = bins.get(floor, 0) + sum(bins.pop(index) for index in low)
-
-
 def _merge(bins: Bins, others: Bins) -> None:
     for index, count in others.items():
         bins[index] = bins.get(index, 0) + count
-    _collapse(bins)
+    collapse(bins)
 
 
 def _subtract(bins: Bins, earlier: Bins) -> None:
@@ -163,48 +144,27 @@ def _subtract(bins: Bins, earlier: Bins) -> None:
         del bins[index]
 
 
-class GrowingSketch(Sketch):
-    """A sketch that values are only added to, and whose text is asked for again and again: it is patched, not made."""
+class GrowingSketch:
+    """A sketch that values are only added to, and whose text is asked for again and again. Not locked."""
 
-    __slots__ = ("_changed", "_highest", "_lowest", "_text")
+    __slots__ = ("_negative", "_positive", "_zeros")
 
     def __init__(self) -> None:
-        super().__init__()
-        self._text: PatchedText | None = None
-        self._changed: list[int] = []
-        self._lowest, self._highest = _FAR, -_FAR  # what the positive bins lie between
+        self._zeros = 0
+        self._positive, self._negative = GrowingBins(), GrowingBins()
 
     def add(self, values: Iterable[float]) -> None:
         """Take finite values."""
-        values = list(values)
-        try:
-            indices = list(map(ceil, map(mul, map(log, values), repeat(_BINS_PER_E))))
-        except ValueError:  # zero and below have no logarithm
-            super().add(values)
-            self._lowest, self._highest = min(self.positive, default=_FAR), max(self.positive, default=-_FAR)
-            self._text = None
-            return
-        positive = self.positive
-        size = len(positive)
-        for index in indices:
-            try:
-                positive[index] += 1
-            except KeyError:
-                positive[index] = 1
-        if self._text is not None:
-            self._changed += indices
-            if len(self._changed) > MAX_BINS:  # nobody asks for the text
-                self._text, self._changed = None, []
-        if len(positive) != size:
-            self._lowest, self._highest = min(self._lowest, *indices), max(self._highest, *indices)
-            if self._highest - self._lowest >= MAX_BINS:
-                _collapse(positive)
-                self._lowest = self._highest - MAX_BINS + 1
-                self._text = None
+        others = self._positive.add(values)
+        if others:
+            negative = [-value for value in others if value]
+            self._zeros += len(others) - len(negative)
+            self._negative.add(negative)
+
+    def copy(self) -> Sketch:
+        """Return what it is now."""
+        return Sketch(self._positive.bins(), self._negative.bins(), self._zeros)
 
     def encode(self) -> str:
         """Return it as base64."""
-        if self._text is None or not self._text.patch(self._changed, self.positive):
-            self._text = PatchedText(self.zeros, self.positive, self.negative)
-        self._changed = []
-        return self._text.base64()
+        return text_of(self._zeros, self._positive.encode(), self._negative.encode())

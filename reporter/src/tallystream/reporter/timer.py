@@ -155,6 +155,6 @@ class Timer(Histogram):
         rates = self._meter.rates_at(now)._asdict()
         return record.Timer(name=self.name, tags=self.tags, **self._distribution.fields(now, views=views), **rates)
 
-    def _take(self, size: int) -> None:
-        super()._take(size)
+    def _take(self, size: int, now: float) -> None:
+        super()._take(size, now)
         self._meter.took(size)
