@@ -7,6 +7,11 @@ import sys
 import threading
 import time
 
+import without_msgspec
+
+if "--without-msgspec" in sys.argv:
+    without_msgspec.install()
+
 from tallystream.reporter import MetricRegistry
 
 THREADS, EACH = 8, 1_000_000

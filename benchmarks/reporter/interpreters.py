@@ -19,6 +19,10 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 SOURCE = ROOT / "reporter" / "src"
 WANTED = ["3.11", "3.12", "3.13", "3.13t", "3.14", "3.14t"]
+WHICH = """
+import sys, sysconfig
+print("%d.%d" % sys.version_info[:2] + "t" * bool(sysconfig.get_config_var("Py_GIL_DISABLED")))
+"""
 MODULES = {  # what is imported, and what is installed for it
     "tallystream": ("tallystream.reporter", "msgspec"),
     "msgspec": ("msgspec", "msgspec"),
@@ -40,14 +44,16 @@ def found() -> dict[str, str]:
         own = sys.executable if wanted == f"3.{sys.version_info.minor}" else None
         places = [own, shutil.which(name), *sorted(str(p) for root in roots for p in root.glob(f"*/bin/{name}"))]
         for path in places:
-            if path and _works(path):
+            if path and _is(path, wanted):
                 paths[wanted] = path
                 break
     return paths
 
 
-def _works(path: str) -> bool:
-    return subprocess.run([path, "-c", ""], check=False, capture_output=True).returncode == 0
+def _is(path: str, wanted: str) -> bool:
+    # An interpreter without GIL calls itself python3.13 as well.
+    done = subprocess.run([path, "-c", WHICH], check=False, capture_output=True, text=True)
+    return done.stdout.strip() == wanted
 
 
 def _environment(**more: str) -> dict[str, str]:
@@ -60,18 +66,30 @@ def alone(path: str, packages: list[str], folder: str) -> str:
     uv, python = str(Path(sys.executable).with_name("uv")), f"{folder}/bin/python"
     subprocess.run([uv, "venv", "-q", "--python", path, folder], env=_environment(), check=True)
     wanted = [f"{package}=={version(package)}" for package in packages]
-    subprocess.run([uv, "pip", "install", "-q", "--python", python, *wanted], env=_environment(), check=True)
+    if wanted:
+        install = [uv, "pip", "install", "-q", "--python", python, *wanted]
+        subprocess.run(install, env=_environment(), check=True, capture_output=True)
     return python
 
 
 def exactness(path: str) -> dict[str, Any]:
-    """Run `exactness.py` with this interpreter, in an environment that has msgspec and nothing else."""
+    """Run `exactness.py` with this interpreter, in an environment that has msgspec and nothing else.
+
+    Where msgspec can't be installed the counter is tried all the same, and `version` says so.
+    """
     with TemporaryDirectory() as folder:
-        command = [alone(path, ["msgspec"], folder), str(HERE / "exactness.py")]
-        done = subprocess.run(command, env=_environment(), check=False, capture_output=True, text=True)
+        command, without = [str(HERE / "exactness.py")], ""
+        try:
+            python = alone(path, ["msgspec"], folder)
+        except subprocess.CalledProcessError:
+            python = alone(path, [], f"{folder}/empty")
+            command.append("--without-msgspec")
+            without = f" (its counter alone: msgspec {version('msgspec')} can't be installed)"
+        done = subprocess.run([python, *command], env=_environment(), check=False, capture_output=True, text=True)
     if done.returncode:
         return {"error": re.sub(r"\s+", " ", done.stderr).strip()[-200:]}
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    found = dict(json.loads(done.stdout.splitlines()[-1]))
+    return found | {"version": found["version"] + without}
 
 
 def import_ms(rounds: int) -> dict[str, float]:

@@ -14,6 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tallystream.reporter import KafkaReporter, MetricRegistry, _turns
+from tallystream.reporter.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +31,7 @@ MIXES = {
 }
 
 GOAL_MS = 3
+INTERVAL, PAST, NEW_VALUES = 10, 360, 20
 
 
 class Cost(NamedTuple):
@@ -74,6 +76,27 @@ def touch(metrics: list[Any], draw: Random, values: int, *, still: bool) -> None
                 metric.update(draw.lognormvariate(-3, 1))
 
 
+class Application:
+    """One that has run for an hour: samples are full, and thinned out every few minutes.
+
+    Every INTERVAL seconds each of its metrics was updated, each histogram by NEW_VALUES, and all were read; the `still`
+    ones have stopped.
+    """
+
+    def __init__(self, mix: dict[str, int]) -> None:
+        self.clock = ManualClock()
+        self.registry = MetricRegistry("bench", clock=self.clock)
+        self._draw, self._metrics = Random(1), fill(self.registry, mix)
+        for _ in range(PAST):
+            self.work(still=True)
+            self.registry.snapshot(views=False)
+
+    def work(self, *, still: bool = False) -> None:
+        """Let an interval pass, and update everything."""
+        self.clock.advance(INTERVAL)
+        touch(self._metrics, self._draw, NEW_VALUES, still=still)
+
+
 def _hand_over(reporter: KafkaReporter) -> Cost:
     begin, began = time.perf_counter(), time.thread_time()
     assert reporter._hand_over(final=False)
@@ -84,18 +107,19 @@ def _hand_over(reporter: KafkaReporter) -> Cost:
 
 
 def report_cost(mix: dict[str, int], rounds: int) -> Cost:
-    """Return the medians of taking a snapshot, encoding it and handing it to the producer."""
-    registry, draw = MetricRegistry("bench"), Random(1)
-    metrics = fill(registry, mix)
-    touch(metrics, draw, 2000, still=True)
-    reporter = make_reporter(registry, LIVE)
+    """Return the means of taking a snapshot, encoding it and handing it to the producer.
+
+    Not medians: what is put off, to be done for many reports at once, is part of the cost.
+    """
+    app = Application(mix)
+    reporter = make_reporter(app.registry, LIVE)
     assert reporter.report_now(60)
     costs = []
     for _ in range(rounds):
-        touch(metrics, draw, 20, still=False)
+        app.work()
         costs.append(_hand_over(reporter))
     reporter.stop()
-    return Cost(*(statistics.median(each) for each in zip(*costs, strict=True)))
+    return Cost(*(statistics.fmean(each) for each in zip(*costs, strict=True)))
 
 
 def peers_cost(rounds: int) -> dict[str, float]:
@@ -142,10 +166,8 @@ def longest_turn(mix: dict[str, int], rounds: int) -> tuple[float, float]:
 
     Unlike a wait it does not depend on what else the machine does.
     """
-    registry, draw = MetricRegistry("bench"), Random(1)
-    metrics = fill(registry, mix)
-    touch(metrics, draw, 2000, still=True)
-    reporter = make_reporter(registry, LIVE)
+    app = Application(mix)
+    reporter = make_reporter(app.registry, LIVE)
     assert reporter.report_now(60)
     turns: list[float] = []
     began = 0.0
@@ -160,7 +182,7 @@ def longest_turn(mix: dict[str, int], rounds: int) -> tuple[float, float]:
     original, _turns.sleep = _turns.sleep, sleep
     try:
         for _ in range(rounds):
-            touch(metrics, draw, 20, still=False)
+            app.work()
             turns.clear()
             began = time.thread_time()
             assert reporter._hand_over(final=False)
@@ -176,11 +198,9 @@ def longest_turn(mix: dict[str, int], rounds: int) -> tuple[float, float]:
 
 def longest_waits(mix: dict[str, int], rounds: int) -> Feel:
     """Return how long `counter.inc()` waited at worst in a thread that does nothing else, while another reports."""
-    registry, draw = MetricRegistry("bench"), Random(1)
-    metrics = fill(registry, mix)
-    touch(metrics, draw, 2000, still=True)
-    counter = registry.counter("busy")
-    reporter = make_reporter(registry, LIVE)
+    app = Application(mix)
+    counter = app.registry.counter("busy")
+    reporter = make_reporter(app.registry, LIVE)
     assert reporter.report_now(60)
     worst, stopping = [0.0], threading.Event()
 
@@ -199,7 +219,7 @@ def longest_waits(mix: dict[str, int], rounds: int) -> Feel:
     for number in range(2 * rounds):
         reports = bool(number % 2)
         if reports:
-            touch(metrics, draw, 20, still=False)
+            app.work()
         time.sleep(0.02)
         worst[0] = 0.0
         if reports:
