@@ -51,10 +51,13 @@ def run_batch(table: Table, records: Sequence[Record], *, now_ms: int, expired: 
 
 
 def _next_timer(table: Table, now_ms: int) -> Timer | None:
+    state = table.state
+    bound_ms = table.no_silence_before_ms()
+    if bound_ms is None or 0 < state.timer_ms <= max(bound_ms, now_ms + 1):
+        return None
     at_ms = table.next_silence_ms()
     if at_ms is None:
         return None
-    state = table.state
     wanted = max(at_ms, now_ms + 1)
     if 0 < state.timer_ms <= wanted:
         return None

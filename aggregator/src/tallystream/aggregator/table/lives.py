@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tallystream.aggregator.table.census import Census
 from tallystream.aggregator.table.outputs import Event
 from tallystream.aggregator.table.partials import Partials
 from tallystream.aggregator.table.published import Published, life_key, life_row
@@ -36,6 +37,7 @@ class Lives:
         self.partials = Partials(state)
         self.events: list[Event] = []
         self.dirty: set[str] = set()
+        self.census = Census(state, self._retires_ms)
         self._retire_after_ms = retire_after_ms
         self._numbers = {metric: number for number, metric in enumerate(state.metrics)}
         self._changed: dict[int, tuple[Life, set[int]]] = {}
@@ -44,6 +46,11 @@ class Lives:
     def __iter__(self) -> Iterator[Life]:
         for lives in self.state.lives.values():
             yield from lives
+
+    def mark(self, instance: str) -> None:
+        """Take that an instance's lives are changing: whoever changes one says so first."""
+        self.dirty.add(instance)
+        self.census.mark(instance)
 
     def of(self, instance: str) -> list[Life]:
         """Return the lives of an instance, oldest first."""
@@ -66,7 +73,7 @@ class Lives:
 
     def remove(self, life: Life) -> None:
         """Take a life out of the table, with its rows."""
-        self.dirty.add(life.instance)
+        self.mark(life.instance)
         left = [other for other in self.of(life.instance) if other is not life]
         if left:
             self.state.lives[life.instance] = left
@@ -80,9 +87,12 @@ class Lives:
 
     def retire_all(self) -> None:
         """Retire every life whose time has come by the clock of its partition."""
+        if not self.census.some_may_retire():
+            return
         clocks = self.state.clocks
         for life in [life for life in self if self._has_retired(life, clocks.get(life.partition, 0))]:
             self._leave(life)
+        self.census.look()
 
     def known(self, metric_id: MetricId) -> int:
         """Return the number of a metric, -1 for one that has none."""
@@ -141,8 +151,12 @@ class Lives:
             self.event("limit", life, record, clock, limit)
 
     def _has_retired(self, life: Life, clock: int) -> bool:
+        retires_ms = self._retires_ms(life)
+        return retires_ms is not None and clock >= retires_ms
+
+    def _retires_ms(self, life: Life) -> int | None:
         # Rows of the short form end only by a tombstone: without a life there is no telling a late one from a new one.
-        return life.life != SHORT_FORM_LIFE and clock >= life.keep_ms + self._retire_after_ms
+        return None if life.life == SHORT_FORM_LIFE else life.keep_ms + self._retire_after_ms
 
     def _leave(self, life: Life) -> None:
         self.partials.touch(life, life.rows)

@@ -21,6 +21,7 @@ import msgspec
 from tallystream.aggregator.table.kinds import STORED, Value, Values
 
 if TYPE_CHECKING:
+    from tallystream.aggregator.table.census import Census
     from tallystream.aggregator.table.retired import Base
     from tallystream.aggregator.table.state import Life, MetricId, Row, State
 
@@ -242,10 +243,8 @@ def fold_rows(shard: int, fold: int, lives: list[Life]) -> list[Published]:
     ]
 
 
-def shard_row(state: State) -> Published:
-    """Return the record that says how far the shard is."""
-    lives = [life for known in state.lives.values() for life in known]
-    living = [life for life in lives if life.living]
+def shard_row(state: State, census: Census) -> Published:
+    """Return the record that says how far the shard is, and how many lives it has."""
     row = ShardRow(
         shard=state.shard,
         shards=state.shards,
@@ -257,10 +256,10 @@ def shard_row(state: State) -> Published:
         records=state.records,
         dead=state.dead,
         retired=state.retired,
-        lives=len(lives),
-        living=len(living),
-        instances=len({life.instance for life in living}),
-        rows=sum(len(life.rows) for life in lives),
+        lives=census.lives,
+        living=census.living,
+        instances=census.instances,
+        rows=census.rows,
         metrics=len(state.metrics),
         timer_ms=state.timer_ms,
     )

@@ -41,7 +41,7 @@ class Rows:
             # An application whose clock is ahead is kept by its own time, so that its first record can't come twice.
             keep = max(clock, ulid_ms(snapshot.life))
             life = self._lives.add(Life(instance, snapshot.app, snapshot.life, "", clock, 0, keep), record, clock)
-        self._lives.dirty.add(instance)
+        self._lives.mark(instance)
         life.keep_ms = max(life.keep_ms, clock)
         if _includes(life, snapshot.part, record):
             return []
@@ -102,7 +102,7 @@ class Rows:
             return []
         if life is None:
             life = self._lives.add(Life(instance, DEFAULT_APP, SHORT_FORM_LIFE, "", clock, 0, clock), record, clock)
-        self._lives.dirty.add(instance)
+        self._lives.mark(instance)
         _heard(life, record, clock, self._settings.short_form_every_ms)
         self._lives.change(life, 0, record)
         life.keep_ms = max(life.keep_ms, clock)
@@ -139,7 +139,7 @@ class Rows:
 
         What has retired is in the base by now, and stays there.
         """
-        self._lives.dirty.add(instance)
+        self._lives.mark(instance)
         for life in list(self._lives.of(instance)):
             every = set(life.parts) or {0}
             parts = {part for part in every if not _includes(life, part, record)}

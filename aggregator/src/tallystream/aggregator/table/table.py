@@ -101,20 +101,34 @@ class Table:
         With `now_ms`, the batch's processing time, a clock is taken to have gone on since it was last seen to move.
         Touches no count: only gauges, rates and the numbers of lives depend on it (rule 5).
         """
-        state, partitions = self.state, self.state.clocks
-        ahead = {one: 0 if now_ms is None else max(0, now_ms - self._seen_ms(one)) for one in partitions}
+        state, census = self.state, self._lives.census
+        clocks = {
+            one: clock if now_ms is None else clock + max(0, now_ms - self._seen_ms(one))
+            for one, clock in state.clocks.items()
+        }
+        if all(clocks[partition] < due for partition, due in census.silent_ms().items()):
+            return
         for life in self._lives:
-            if life.living and state.clocks[life.partition] + ahead[life.partition] >= life.deadline_ms:
+            if life.living and clocks[life.partition] >= life.deadline_ms:
                 self._lives.partials.touch(life, life.rows)
-                self._lives.dirty.add(life.instance)
+                self._lives.mark(life.instance)
                 life.living = False
                 # The moment of falling silent, not of noticing it: a batch that runs twice writes the same point.
                 state.out_ms = max(state.out_ms, life.deadline_ms)
+        census.look()
 
     def next_silence_ms(self) -> int | None:
         """Return the processing time of the next life's deadline, None when no life is living."""
-        ahead = {one: self._seen_ms(one) - clock for one, clock in self.state.clocks.items()}
-        return min((life.deadline_ms + ahead[life.partition] for life in self._lives if life.living), default=None)
+        self._lives.census.look()
+        return self.no_silence_before_ms()
+
+    def no_silence_before_ms(self) -> int | None:
+        """Return a processing time that the next life's deadline does not precede, None when no life is living.
+
+        It is told without a look at all lives.
+        """
+        clocks, due = self.state.clocks, self._lives.census.silent_ms()
+        return min((at + self._seen_ms(one) - clocks[one] for one, at in due.items()), default=None)
 
     def _seen_ms(self, partition: str) -> int:
         return self.state.seen.get(partition, self.state.seen_ms)
@@ -195,7 +209,8 @@ class Table:
             return []
         self._advanced, self._moved = [], False
         # Last: what it says is included has been written before it.
-        return [*rows.values(), shard_row(self.state)]
+        self._lives.census.settle()
+        return [*rows.values(), shard_row(self.state, self._lives.census)]
 
     def said(self, numbers: Iterable[int]) -> list[ShardSum]:
         """Return what this shard has of these metrics, for those who combine it with the others'."""
