@@ -14,7 +14,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from support.application import assert_exact
+from support.application import Application, assert_exact
 from support.kafka import run
 from tallystream.aggregator.topics import Topics, create_topics
 from tallystream.compose.servers._process import free_port
@@ -78,12 +78,14 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         yield Secured(broker, f"127.0.0.1:{port}", options)
 
 
-def aggregate(secured: Secured, prefix: str, folder: Path, password: str) -> subprocess.CompletedProcess[str]:
+def aggregate(
+    secured: Secured, prefix: str, folder: Path, password: str, *more: str
+) -> subprocess.CompletedProcess[str]:
     """Sum what is there over the secured listener, the password in the environment."""
     given = [part for name, value in secured.options.items() for part in ("--kafka", f"{name}={value}")]
     return run(
         *("--log-level", "debug", "aggregate", "--bootstrap-servers", secured.servers, "--topic-prefix", prefix),
-        *("--checkpoint", str(folder / "checkpoint"), "--catch-up", "--no-own-metrics", *given),
+        *("--checkpoint", str(folder / "checkpoint"), "--catch-up", "--no-own-metrics", *given, *more),
         env={"TALLYSTREAM_KAFKA_SASL_PASSWORD": password},
     )
 
@@ -114,6 +116,18 @@ def test_reporter_and_aggregator_over_tls_and_scram(secured: Secured, topic_pref
     assert done.returncode == 0, done.stderr
     wanted = assert_exact(secured.broker, topics)
     assert wanted["orders", "records.processed", "counter", ()]["count"] == 4711
+    assert_secret(PASSWORD, done, tmp_path, secured.broker.log.parent)
+
+
+def test_a_backlog_over_tls_and_scram(secured: Secured, topic_prefix: str, tmp_path: Path) -> None:
+    """The backlog's plan, which has readers of its own, gets in as well; Spark's account of it shows no password."""
+    topics = Topics(topic_prefix)
+    create_topics(AdminClient({"bootstrap.servers": secured.broker.bootstrap_servers}), topics)
+    Application(secured.broker.bootstrap_servers, topics.metrics, seed=5).publish(500)
+    done = aggregate(secured, topic_prefix, tmp_path, PASSWORD, "--max-records", "100")
+    assert done.returncode == 0, done.stderr
+    assert "backlog" in done.stderr
+    assert_exact(secured.broker, topics)
     assert_secret(PASSWORD, done, tmp_path, secured.broker.log.parent)
 
 

@@ -99,7 +99,7 @@ def run(settings: AggregateSettings) -> int:
         stack.callback(writing.close)
         log.info("aggregating into %s, epoch %d, %d records behind", topics.agg, writing.epoch, choice.behind)
 
-        alarm = Alarm(health.due_ms, writing.wake)
+        alarm = Alarm(health.due_ms, writing.wake_while_it_goes_on)
 
         def after_batch() -> None:
             alarm.look()
@@ -110,7 +110,7 @@ def run(settings: AggregateSettings) -> int:
         def changing(query: StreamingQuery) -> None:
             listener.changing.add(str(query.runId))
             try:
-                writing.wake()
+                writing.wake_while_it_goes_on()
             except KafkaException as error:
                 log.warning("silence is looked for at the next record: %s", error)
 
