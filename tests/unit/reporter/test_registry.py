@@ -6,12 +6,18 @@ import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+import numpy as np
 import pytest
 from aiokafka import ConsumerRecord
 
 from tallystream.reporter import ConfigError, ConsumerProgress, MetricRegistry, MetricTypeError, record
+from tallystream.reporter.source import Reading
 from tallystream.reporter.testing import (
     InMemoryReporter,
     ManualClock,
@@ -163,6 +169,56 @@ def test_a_gauge_that_is_set_to_no_finite_number_is_left_out(
     assert caplog.text.count(f"'{name}' is left out") == 1
     gauge.set(2.5)
     assert record.Gauge(name=name, value=2.5) in registry.snapshot()
+
+
+NUMBERS: dict[str, tuple[Any, float]] = {
+    "numpy.float64": (np.float64(1.5), 1.5),
+    "numpy.float32": (np.float32(1.5), 1.5),
+    "numpy.int64": (np.int64(3), 3),
+    "Fraction": (Fraction(3, 2), 1.5),
+    "Decimal": (Decimal("1.5"), 1.5),
+    "bool": (True, 1),
+    "IntEnum": (HTTPStatus.OK, 200),
+}
+
+
+@pytest.mark.parametrize(("given", "wanted"), NUMBERS.values(), ids=NUMBERS)
+def test_numbers_of_other_libraries_are_reported_as_numbers(
+    registry: MetricRegistry, given: Any, wanted: float
+) -> None:
+    """Whatever a metric is given that is a number, the record has an int or a float; so no metric keeps others away."""
+    registry.gauge("set").set(given)
+    registry.gauge("asked", lambda: given)
+    registry.updown("moved").inc(given)
+    registry.histogram("taken").update(given)
+    registry.timer("timed").update(given)
+    registry.add_source(Given([record.Gauge(name="read", value=given), record.UpDown(name="read.too", value=given)]))
+    if wanted == int(wanted):
+        registry.counter("counted").inc(given)
+        registry.position("orders", 0).cover(0, given)
+    snapshot = registry.snapshot()
+    read = msgspec.json.decode(msgspec.json.encode(snapshot))
+    assert len(read) >= 8
+    for metric in read:
+        for field in {"value", "min", "max", "sum", "position"} & metric.keys():
+            assert metric[field] == wanted
+            assert type(metric[field]) in (int, float)
+    gauge = registry.gauge("set").read()
+    assert gauge is not None
+    assert type(gauge.value) in (int, float)
+
+
+class Given:
+    """A source that has these metrics."""
+
+    kind = "given"
+
+    def __init__(self, metrics: list[record.Metric]) -> None:
+        self._metrics = metrics
+
+    def read(self) -> list[Reading]:
+        """Return them."""
+        return [Reading(metric) for metric in self._metrics]
 
 
 def test_a_gauge_that_needs_the_registry_does_not_deadlock(registry: MetricRegistry) -> None:

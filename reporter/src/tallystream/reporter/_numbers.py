@@ -1,17 +1,25 @@
-"""What a histogram or timer takes: finite numbers."""
+"""Numbers as the record has them, whatever the application has them as."""
 
 from __future__ import annotations
 
 import sys
 from math import fsum
+from operator import index
 
 LARGEST = sys.float_info.max
 
 
 def as_number(value: float) -> float:
-    """Return whole numbers as they are, and what only behaves like a number (Decimal, numpy's) as a float.
+    """Return a whole number as an int, any other real one as a float: also numpy's, Decimal, Fraction, bool.
+
+    The encoder of records knows no others, and one of them would keep all metrics from being reported.
 
     Raises:
         TypeError: it is no real number.
     """
-    return value if isinstance(value, int) else fsum((value,))  # float() would take text too
+    if value.__class__ is float or value.__class__ is int:
+        return value
+    try:
+        return int(index(value))  # type: ignore[arg-type]  # what has no __index__ is no whole number
+    except TypeError:
+        return fsum((value,))  # float() would take text too

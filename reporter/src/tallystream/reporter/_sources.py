@@ -14,6 +14,7 @@ from tallystream.reporter import record
 from tallystream.reporter._forks import before_fork
 from tallystream.reporter._growing import Growing
 from tallystream.reporter._names import check_name, check_tags
+from tallystream.reporter._numbers import as_number
 from tallystream.reporter._quiet import OncePerKind
 from tallystream.reporter._since import identity_of
 from tallystream.reporter.errors import TallystreamError
@@ -30,6 +31,7 @@ FAILED = "tallystream.reporter.source.failed"
 WAIT_IN_CHILD = 5.0
 """Seconds that the child of a fork waits for a source at most: a lock may have been held when it was forked off."""
 
+_NUMBERS = ("count", "value", "sum", "min", "max")
 _log = logging.getLogger("tallystream.reporter.sources")
 _log.addFilter(OncePerKind())
 
@@ -107,7 +109,9 @@ class JoinedSource:
 
     def _checked(self, metric: record.Metric, taken: Container[str], seen: set[record.Identity]) -> record.Metric:
         name = check_name("the name of a metric", self._prefix + metric.name)
-        metric = msgspec.structs.replace(metric, name=name, tags=check_tags(name, {**self._tags, **metric.tags}))
+        numbers = {field: as_number(n) for field in _NUMBERS if (n := getattr(metric, field, None)) is not None}
+        tags = check_tags(name, {**self._tags, **metric.tags})
+        metric = msgspec.structs.replace(metric, name=name, tags=tags, **numbers)
         if name in taken:
             raise TallystreamError("the registry has a metric of this name; give add_source a prefix")
         if identity_of(metric) in seen:

@@ -41,7 +41,7 @@ class Drawn(NamedTuple):
 
 
 class Unread:
-    """Values among which the `size` highest priorities are, but for a chance of about one in a thousand million.
+    """Values among which the `size` highest priorities are, but for a chance of one in ten million, or much less.
 
     Args:
         size: how many values the sample will have.

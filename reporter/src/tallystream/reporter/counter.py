@@ -7,6 +7,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, ClassVar
 
 from tallystream.reporter import record
+from tallystream.reporter._numbers import as_number
 from tallystream.reporter._ticks import new_ticks, number_in, ticked
 from tallystream.reporter.metric import Metric
 
@@ -122,7 +123,12 @@ class UpDown(Metric):
         self.start_anew()
 
     def inc(self, n: float = 1) -> None:
-        """Add `n`, of either sign."""
+        """Add `n`, of either sign.
+
+        Raises:
+            TypeError: `n` is no real number.
+        """
+        n = as_number(n)
         with self._lock:
             self._value += n
 

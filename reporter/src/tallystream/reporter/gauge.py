@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tallystream.reporter import record
 from tallystream.reporter._cached import Cached
+from tallystream.reporter._numbers import as_number
 from tallystream.reporter._quiet import OncePerKind
 from tallystream.reporter.metric import Metric
 
@@ -53,7 +54,7 @@ class Gauge(Metric):
     def read(self) -> record.Gauge | None:
         """Return the value in the record's form, None before it is first set."""
         value = self.value
-        return None if value is None else record.Gauge(name=self.name, tags=self.tags, value=value)
+        return None if value is None else record.Gauge(name=self.name, tags=self.tags, value=as_number(value))
 
     def get_ready(self) -> None:
         """Ask the function. It is the application's code: it runs before the capture, whose lock it could wait for."""
@@ -75,8 +76,9 @@ class Gauge(Metric):
         if held is None:
             return None
         try:
-            if isfinite(held):
-                return record.Gauge(name=self.name, tags=self.tags, value=held)
+            value = as_number(held)
+            if isfinite(value):
+                return record.Gauge(name=self.name, tags=self.tags, value=value)
         except Exception:  # noqa: BLE001 - a value of any type, whose neighbours must be reported
             _log.debug("the failure in full", exc_info=True)
         _log.warning("gauge %r is left out of this snapshot: %.100r is no finite number", self.name, held)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import index
 from threading import Lock
 from typing import TYPE_CHECKING, ClassVar
 
@@ -33,7 +34,9 @@ class Position(Metric):
 
         Raises:
             ValueError: not 0 <= start <= position.
+            TypeError: they are no whole numbers.
         """
+        start, position = index(start), index(position)
         if not 0 <= start <= position:
             raise ValueError(f"{self!r} can't cover the offsets from {start} to {position}; use 0 <= start <= position")
         with self._lock:
