@@ -211,7 +211,8 @@ def longest_waits(mix: dict[str, int], rounds: int) -> Feel:
             for _ in range(1000):
                 counter.inc()
                 now = clock()
-                worst[-1] = max(worst[-1], now - last)
+                window = len(worst) - 1  # the same one is read and written, should the next one begin between
+                worst[window] = max(worst[window], now - last)
                 last = now
 
     thread = threading.Thread(target=work)
@@ -227,9 +228,9 @@ def longest_waits(mix: dict[str, int], rounds: int) -> Feel:
             _hand_over(reporter)
         else:
             time.sleep(0.02)
-        window = len(worst) - 1
+        mine = len(worst) - 1
         worst.append(0.0)
-        windows[reports].append(worst[window] * 1000)
+        windows[reports].append(worst[mine] * 1000)
     stopping.set()
     thread.join()
     reporter.stop()
