@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import msgspec
-from reports import INTERVAL, NEW_VALUES, PAST, touch
+from reports import INTERVAL, NEW_VALUES, PAST, WAITING, touch
 
 from tallystream.reporter import MetricRegistry
 from tallystream.reporter.testing import ManualClock
@@ -48,11 +48,11 @@ def microseconds(rounds: int) -> dict[str, float]:
             counter.inc()
             made = time_of("a counter: read", counter.read)
             time_of("a counter: encode", encode, made)
-            values = [draw.lognormvariate(-3, 1) for _ in range(NEW_VALUES)]
+            values = [draw.lognormvariate(-3, 1) for _ in range(WAITING)]
             now, inside = clock.monotonic(), histogram._distribution
-            time_of(f"a histogram: work {NEW_VALUES} values in", inside.take, values, now)
+            time_of(f"a histogram: work {WAITING} values in", inside.take, values, now)
             time_of("a histogram: the sketch's text", inside._sketch.encode)
             time_of("a histogram: encode", encode, histogram._record(now, views=False))
             other._distribution.take(values, now)
-            time_of(f"what Kafka's report is spared: {NEW_VALUES} values into the sample, and its view", other.view)
+            time_of(f"what Kafka's report is spared: {WAITING} values into the sample, and its view", other.view)
     return {what: statistics.fmean(times) for what, times in taken.items()}

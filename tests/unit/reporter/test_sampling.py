@@ -22,6 +22,7 @@ from tallystream.reporter import (
     Uniform,
 )
 from tallystream.reporter.decaying import DecayingReservoir
+from tallystream.reporter.histogram import BUFFER
 from tallystream.reporter.reservoir import QUANTILES, plain_view, view
 from tallystream.reporter.testing import ManualClock
 from tallystream.reporter.windows import SlidingTimeWindowReservoir, SlidingWindowReservoir, UniformReservoir
@@ -249,7 +250,7 @@ def test_buffered_values_of_a_time_window_are_bounded() -> None:
     histogram = MetricRegistry("a", clock=ManualClock(), sampling=SlidingTimeWindow(60, size=100)).histogram("h")
     for number in range(10_000):
         histogram.update(number)
-    assert len(histogram._buffer) < 256
+    assert len(histogram._buffer) < BUFFER
     assert histogram.count == 10_000
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tallystream.reporter._bins import BINS_PER_E
+from tallystream.reporter._bins import BINS_PER_2
 from tallystream.reporter.sketch import MAX_BINS, GrowingSketch, Sketch
 
 SHARES = [0.0, 0.01, 0.5, 0.75, 0.95, 0.98, 0.99, 0.999, 1.0]
@@ -66,7 +66,7 @@ def test_a_text_takes_new_bins_between_others(batches: list[list[float]]) -> Non
 
 def inside(index: int) -> float:
     """Return a value of this bin."""
-    return math.exp((index - 0.5) / BINS_PER_E)
+    return 2.0 ** ((index - 0.5) / BINS_PER_2)
 
 
 @pytest.mark.parametrize(

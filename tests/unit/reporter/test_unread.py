@@ -27,6 +27,9 @@ PACES = {
     "steadily, for ten minutes": [(second, 6) for second in range(0, 600, 12)],
     "a crowd, then single ones": [(0.0, 290), *((30.0 + second, 1) for second in range(30))],
     "an hour and more, with a pause": [(minute * 60.0, 6) for minute in (*range(20), *range(60, 90))],
+    "twenty minutes, and the first values after an hour": [
+        (minute * 60.0, 6) for minute in (*range(20), *range(60, 64))
+    ],
 }
 
 
@@ -69,13 +72,17 @@ def test_every_value_has_the_chance_that_priorities_would_give_it(pace: list[tup
 @example(43, [(0.0, 400), (80.0, 93), (0.0, 31)], 1)  # as many as are wanted outweigh all others
 @given(st.integers(1, 60), st.lists(st.tuples(st.floats(0, 50), st.integers(0, 300)), max_size=20), st.integers())
 def test_enough_are_kept_and_not_many_more(size: int, pace: list[tuple[float, int]], seed: int) -> None:
-    """However many values come, and however their weights grow: never fewer than are needed, never without end."""
+    """However many values come, and however their weights grow: never fewer than are needed, never without end.
+
+    Nor does anything else grow: no weight is kept of which there is no value.
+    """
     unread, number, exponent = Unread(size, Random(seed).random), 0, 0.0
     for pause, more_values in pace:
         exponent = min(exponent + pause, 700.0)
         unread.take([float(number + at) for at in range(more_values)], math.exp(exponent))
         number += more_values
         assert min(size, number) <= len(unread) <= 3 * (size + 6 * math.sqrt(size) + 11)
+        assert all(unread._sizes)
     drawn = list(unread.drawn())
     assert len({one.value for one in drawn}) == len(unread)
     assert all(one.priority >= one.weight for one in drawn)
@@ -106,7 +113,7 @@ def test_what_outweighs_all_others_stays_for_certain(heavy: int) -> None:
     for seed in range(200):
         unread = Unread(SIZE, Random(seed).random)
         unread.take([1.0] * 150, 1.0)
-        while len(unread) < 97 - heavy:
+        while len(unread) < 117 - heavy:
             unread.take([1e3], 1e3)
         unread.take([1e18] * heavy, 1e18)
         assert SIZE <= len(unread) < 80

@@ -6,7 +6,7 @@ zigzag) and its count; all numbers as LEB128.
 
 from __future__ import annotations
 
-from math import log
+from math import log2
 from operator import sub
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 RELATIVE_ERROR = 0.01
 GAMMA = (1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR)
-BINS_PER_E = 1 / log(GAMMA)
+BINS_PER_2 = 1 / log2(GAMMA)
 MAX_BINS = 2048
 """Bins of each sign."""
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from math import fsum
-from typing import TYPE_CHECKING, Any
+from math import fsum, inf
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from tallystream.reporter import record
 from tallystream.reporter.sketch import GrowingSketch, Sketch
 from tallystream.reporter.windows import SlidingTimeWindowReservoir
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tallystream.reporter.reservoir import Reservoir, View
+
+H = TypeVar("H", bound=record.Histogram)
 
 
 class Distribution:
@@ -20,31 +21,31 @@ class Distribution:
     `is_timed` says that the sample has to know when a value came: each comes as (monotonic seconds, value).
     """
 
-    __slots__ = ("_known", "_max", "_min", "_reservoir", "_sketch", "_sum", "count", "is_timed")
+    __slots__ = ("_known", "_max", "_min", "_reservoir", "_sketch", "_sum", "_timed", "count", "is_timed")
 
     def __init__(self, reservoir: Reservoir) -> None:
         self.count = 0
-        self.is_timed = isinstance(reservoir, SlidingTimeWindowReservoir)
         self._reservoir = reservoir
+        self._timed = reservoir if isinstance(reservoir, SlidingTimeWindowReservoir) else None
+        self.is_timed = self._timed is not None
         self._sum: float = 0.0
-        self._min: float | None = None
-        self._max: float | None = None
+        self._min, self._max = inf, -inf
         self._sketch = GrowingSketch()
         self._known: tuple[int, dict[str, Any]] = (0, {})  # (as of which count, the view)
 
-    def take(self, values: Sequence[Any], now: float) -> None:
+    def take(self, values: list[Any], now: float) -> None:
         """Take values, not none, seen at `now`; or pairs, each of which says when."""
-        reservoir = self._reservoir
-        if isinstance(reservoir, SlidingTimeWindowReservoir):
-            reservoir.take(values)
-            values = [value for _, value in values]
+        if self._timed is None:
+            self._reservoir.update(values, now)
         else:
-            reservoir.update(values, now)
+            self._timed.take(values)
+            values = [value for _, value in values]
         self.count += len(values)
         self._sum += fsum(values)
-        least, greatest = min(values), max(values)
-        self._min = least if self._min is None or least < self._min else self._min
-        self._max = greatest if self._max is None or greatest > self._max else self._max
+        if (least := min(values)) < self._min:
+            self._min = least
+        if (greatest := max(values)) > self._max:
+            self._max = greatest
         self._sketch.add(values)
 
     def view(self, now: float) -> View | None:
@@ -55,20 +56,20 @@ class Distribution:
         """Return a copy of the sketch."""
         return self._sketch.copy()
 
-    def fields(self, now: float, *, views: bool) -> dict[str, Any]:
-        """Return what the record has of it, by the record's names; with `views` what the sample says as well."""
-        fields = {
-            "count": self.count,
-            "sum": self._sum,
-            "min": self._min,
-            "max": self._max,
-            "sketch": self._sketch.encode(),
-        }
-        if views:
-            fields |= self._view_fields(now)
-        return fields
+    def record(self, kind: type[H], name: str, tags: dict[str, str]) -> H:
+        """Return the record of what merges over instances."""
+        return kind(
+            name=name,
+            tags=tags,
+            count=self.count,
+            sum=self._sum,
+            min=self._min if self.count else None,
+            max=self._max if self.count else None,
+            sketch=self._sketch.encode(),
+        )
 
-    def _view_fields(self, now: float) -> dict[str, Any]:
+    def view_fields(self, now: float) -> dict[str, Any]:
+        """Return what the sample says at `now`, by the record's names."""
         count, known = self._known
         if count != self.count or self.is_timed:
             recent = self._reservoir.view(now)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from array import array
-from math import ceil, log
+from math import ceil, log2
 from typing import TYPE_CHECKING
 
-from tallystream.reporter._bins import BINS_PER_E, MAX_BINS, Bins, collapse, number, put_counts, zigzag
+from tallystream.reporter._bins import BINS_PER_2, MAX_BINS, Bins, collapse, number, put_counts, zigzag
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,7 +34,7 @@ class GrowingBins:
         others: list[float] = []
         for value in values:
             try:
-                at = ceil(log(value) * BINS_PER_E) - lowest
+                at = ceil(log2(value) * BINS_PER_2) - lowest
                 place = places[at]
                 count = text[place] + 1
             except IndexError:  # above the highest bin, or between two: nowhere is far before the text

@@ -2,34 +2,79 @@
 
 from __future__ import annotations
 
+from threading import local
 from time import perf_counter, sleep
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-MOMENT = 1e-5
-"""Seconds; the operating system makes about 70 microseconds of it."""
 
-TURN = 4e-4
-"""Seconds of work after which others get their turn."""
+class Pace(NamedTuple):
+    """How many seconds of work are a turn, and for how many the GIL is given up after it."""
+
+    turn: float
+    moment: float
+
+
+ALONE = Pace(5e-4, 1e-5)
+"""Where nobody else needs the GIL for long. The operating system makes 70 to 100 microseconds of the moment."""
+
+CROWDED = Pace(3.5e-4, 3e-4)
+"""Where another thread is at work all the time.
+
+It has to wake up, mostly on another processor, before this thread is back: that takes 50 microseconds as a rule, but
+more than twice that one time in a hundred. Given up and taken back before, the GIL changes nothing.
+"""
+
+KEPT_WAITING = 1e-3
+"""Seconds beyond the moment after which it was others who kept this thread waiting, not the operating system."""
 
 _T = TypeVar("_T")
 
 
-def let_others_run() -> None:
-    """Give up the GIL for a moment. Python itself takes it away after 5 ms only, which an update would wait.
+class _Turn(local):
+    """This thread's: when it ends, at which pace turns go, and whether others were seen in the course of them."""
 
-    The moment is long enough for a waiting thread to wake up: given up and taken back at once, it changes nothing.
+    end = 0.0
+    pace = CROWDED
+    seen = True
+
+
+_turn = _Turn()
+
+
+def begin_turns() -> None:
+    """Begin with the first turn of a piece of work, at the pace that the last one showed to be right."""
+    _turn.pace = CROWDED if _turn.seen else ALONE
+    _turn.seen = False
+    _turn.end = perf_counter() + _turn.pace.turn
+
+
+def let_others_run() -> None:
+    """Give up the GIL for a moment, and begin a turn. Python itself takes it away after 5 ms only.
+
+    So long has this thread to wait for it, too, where another one does not give it up by itself: that is a crowd.
     """
-    sleep(MOMENT)
+    given_up = perf_counter()
+    sleep(_turn.pace.moment)
+    now = perf_counter()
+    if now - given_up > _turn.pace.moment + KEPT_WAITING:
+        _turn.pace, _turn.seen = CROWDED, True
+    _turn.end = now + _turn.pace.turn
+
+
+def ensure_time(seconds: float) -> None:
+    """Let others run, if less than so much of the turn is left: for what can't be interrupted."""
+    if perf_counter() + seconds > _turn.end:
+        let_others_run()
 
 
 def in_turns(items: Iterable[_T]) -> Iterator[_T]:
-    """Return the items, and let other threads run whenever the work on them has taken a turn."""
-    end = perf_counter() + TURN
+    """Return the items, and let other threads run whenever the work of this thread has taken a turn."""
+    end = _turn.end
     for item in items:
         yield item
         if perf_counter() > end:
             let_others_run()
-            end = perf_counter() + TURN
+            end = _turn.end

@@ -14,16 +14,18 @@ subset sums", Journal of the ACM 2007.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
-from itertools import compress, count, repeat
+from bisect import bisect_left, bisect_right
+from itertools import accumulate, chain, count, repeat
 from math import ceil, sqrt
 from operator import mul
 from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+from tallystream.reporter._chances import FEW, Chooser, few_of
 
-MOST = 2.5
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+MOST = 3
 """How many times as many values there are, when they are thinned out, as are to be left."""
 
 GOLDEN = (sqrt(5) - 1) / 2
@@ -48,7 +50,10 @@ class Unread:
         random: gives numbers in [0, 1).
     """
 
-    __slots__ = ("_random", "_room", "_target", "_threshold", "_values", "_weights")
+    __slots__ = (
+        *("_chooser", "_count", "_random", "_room", "_sizes"),
+        *("_target", "_threshold", "_values", "_weights"),
+    )
 
     def __init__(self, size: int, random: Callable[[], float]) -> None:
         self._random = random
@@ -57,57 +62,88 @@ class Unread:
         # Samples that fill up together are not thinned out together, but evenly spread over the time that each takes.
         self._room = self._target + 1 + int(next(_numbers) * GOLDEN % 1 * (MOST - 1) * self._target)
         self._threshold = 0.0
-        self._values, self._weights = array("d"), array("d")
+        self._chooser = Chooser(random)
+        self._count = 0
+        self._values = array("d")  # the oldest first; behind `_count` of them is room for more
+        # What came together has one weight: each of these, in rising order, is that of so many values.
+        self._weights, self._sizes = array("d"), array("i")
 
     def __len__(self) -> int:
-        return len(self._values)
+        return self._count
 
-    def take(self, values: Sequence[float], weight: float) -> None:
+    def take(self, values: list[float], weight: float) -> None:
         """Take values that all have this weight, which is not below those of the values before."""
         if weight < self._threshold:
-            chance, draw = weight / self._threshold, self._random
-            values = [value for value in values if draw() < chance]
-        self._values += array("d", values)
-        self._weights += array("d", [weight]) * len(values)
-        if len(self._values) >= self._room:
+            values = self._chooser.some_of(values, weight / self._threshold)
+        if not values:  # as a rule, where they come fast
+            return
+        begin, size = self._count, len(values)
+        self._count = end = begin + size
+        if end > len(self._values):  # an array grows by a sixteenth only, and is copied each time
+            more = max(end, min(2 * begin, self._room)) - len(self._values)
+            self._values.frombytes(bytes(more * self._values.itemsize))
+        self._values[begin:end] = array("d", values)
+        self._weights.append(weight)
+        self._sizes.append(size)
+        if end >= self._room:
             self._thin_out()
             self._room = int(MOST * self._target)
 
     def rescale(self, factor: float) -> None:
         """Multiply all weights; what has none left is gone."""
-        weights = array("d", map(mul, self._weights, repeat(factor)))
-        self._values = array("d", compress(self._values, weights))
-        self._weights = array("d", filter(None, weights))
+        self._weights = array("d", map(mul, self._weights, repeat(factor)))
+        gone = bisect_right(self._weights, 0.0)
+        without = sum(self._sizes[:gone])
+        self._count -= without
+        del self._weights[:gone], self._sizes[:gone], self._values[:without]
         self._threshold *= factor
 
     def drawn(self) -> Iterator[Drawn]:
         """Yield all of them, the oldest first."""
         threshold, draw = self._threshold, self._random
-        for value, weight in zip(self._values, self._weights, strict=True):
+        weights = chain.from_iterable(map(repeat, self._weights, self._sizes))
+        for value, weight in zip(self._values[: self._count], weights, strict=True):
             yield Drawn(max(weight, threshold) / (1.0 - draw()), value, weight)
 
     def _thin_out(self) -> None:
-        values, weights, draw, old = self._values, self._weights, self._random, self._threshold
-        below = bisect_left(weights, old)  # their chance is that of the threshold
-        new, heavy = self._next_threshold(below)
-        share = old / new
-        stays = [draw() < share for _ in range(below)]
-        stays += [draw() * new < weight for weight in weights[below:heavy]]
-        self._values = array("d", compress(values, stays)) + values[heavy:]
-        self._weights = array("d", compress(weights, stays)) + weights[heavy:]
+        values, weights, sizes = self._values, self._weights, self._sizes
+        draw, old = self._random, self._threshold
+        new, heavy = self._next_threshold()
+        ends = list(accumulate(sizes[:heavy], initial=0))  # how many values are before each weight
+        seldom = bisect_left(weights, FEW * new, 0, heavy) if old < FEW * new else 0
+
+        def weight_of(at: int) -> float:
+            return weights[bisect_right(ends, at) - 1]
+
+        few = few_of(ends[seldom], lambda at: max(weight_of(at), old) / new, draw)
+        others = list(chain.from_iterable(map(repeat, weights[seldom:heavy], sizes[seldom:heavy])))
+        some = [at for at, weight in enumerate(others) if draw() * new < max(weight, old)]
+
+        left = [values[at] for at in few] + [values[ends[seldom] + at] for at in some]
+        self._values = array("d", left) + values[ends[heavy] : self._count]
+        self._weights = array("d", [*map(weight_of, few), *[others[at] for at in some]]) + weights[heavy:]
+        self._sizes = array("i", [1]) * len(left) + sizes[heavy:]
+        self._count = len(self._values)
         self._threshold = new
 
-    def _next_threshold(self, below: int) -> tuple[float, int]:
-        """Return the one at which as many stay as are wanted, probably, and from which place on all stay for certain.
+    def _next_threshold(self) -> tuple[float, int]:
+        """Return the one at which as many stay as are wanted, probably, and from which weight on all stay for certain.
 
-        Those are not more than are wanted, each as heavy as the threshold or heavier.
+        Those are not more than are wanted, each as heavy as the threshold or heavier: of a later place this is true as
+        well, of an earlier one it is not.
         """
-        weights, left = self._weights, below * self._threshold
-        heavy = len(weights)
-        while wanted := self._target - (len(weights) - heavy):
-            end = heavy
-            new = (left + sum(weights[below:end])) / wanted
-            heavy = bisect_left(weights, new, below, end)
-            if heavy == end:
-                return new, heavy
-        return weights[heavy], heavy  # rounding made them as many as are wanted
+        weights, sizes = self._weights, self._sizes
+        heavy, end = bisect_left(weights, self._threshold), len(weights)
+        lighter = sum(sizes[:heavy])  # how many values are before `heavy`, and what they weigh
+        before = lighter * self._threshold
+        wanted = self._target - self._count
+        while heavy < end:
+            middle = (heavy + end) // 2
+            number = lighter + sum(sizes[heavy:middle])
+            more = before + sum(map(mul, weights[heavy:middle], sizes[heavy:middle]))
+            if weights[middle] * (wanted + number) >= more:
+                end = middle
+            else:
+                heavy, lighter = middle + 1, number + sizes[middle]
+                before = more + weights[middle] * sizes[middle]
+        return before / (wanted + lighter), heavy

@@ -75,7 +75,7 @@ class DecayingReservoir:
         self._moments = Moments()
         self._stale = False
 
-    def update(self, values: Sequence[float], now: float) -> None:
+    def update(self, values: list[float], now: float) -> None:
         """Take values that were seen at `now`, monotonic seconds. They are worked in when it is read, or many wait."""
         if self._unread is not None:
             self._unread.take(values, self._weight(now))

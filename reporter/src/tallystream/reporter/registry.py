@@ -10,7 +10,7 @@ from weakref import WeakSet
 from tallystream.reporter._forks import Step, after_fork_in_child
 from tallystream.reporter._names import check_name, check_tags
 from tallystream.reporter._sources import FAILED, JoinedSource
-from tallystream.reporter._turns import in_turns, let_others_run
+from tallystream.reporter._turns import begin_turns, ensure_time, in_turns
 from tallystream.reporter.clock import SYSTEM_CLOCK, Clock
 from tallystream.reporter.errors import ConfigError, TallystreamError
 from tallystream.reporter.factory import M, Metrics
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 _AHEAD = {"gauge", "meter", "timer"}
 """The kinds that have something to do before a capture."""
+
+CAPTURE = 3e-7
+"""Seconds that the capture of a metric takes, about."""
 
 
 class MetricTypeError(TallystreamError, TypeError):
@@ -52,6 +55,7 @@ class MetricRegistry(Metrics):
         self.clock, self.sampling = clock, sampling
         self.reporter: ScheduledReporter | None = None  # set by tallystream.reporter.report()
         self._metrics: dict[tuple[str, tuple[tuple[str, str], ...]], Metric] = {}
+        self._ahead: list[Metric] = []  # those that have something to do before a capture
         self._kinds: dict[str, str] = {}
         self._groups: dict[record.Identity, record.Identity] = {}
         self._sources: list[JoinedSource] = []
@@ -106,14 +110,14 @@ class MetricRegistry(Metrics):
         What was set within one `together()` is in it as a whole or not at all. Counts are those of the whole process.
         Without `views` histograms and timers have what merges over instances, and not what their samples say.
         """
+        begin_turns()
         bridged = self._read_sources()
         metrics = self.metrics()
-        for metric in in_turns([metric for metric in metrics if metric.kind in _AHEAD]):
+        for metric in in_turns(self._ahead.copy()):
             metric.get_ready()
-        let_others_run()
+        ensure_time(CAPTURE * len(metrics))
         with self._lock:  # in one turn, however many they are
             held = [metric.capture(views=views) for metric in metrics]
-        let_others_run()
         found = [metric.captured(each) for metric, each in in_turns(zip(metrics, held, strict=True))]
         return [value for value in found if value is not None] + bridged
 
@@ -151,6 +155,8 @@ class MetricRegistry(Metrics):
             metric = self._metrics.get(key)
             if metric is None:
                 metric = self._metrics[key] = make(name, tags)
+                if kind.kind in _AHEAD:
+                    self._ahead.append(metric)
             assert isinstance(metric, kind)
             return metric
 

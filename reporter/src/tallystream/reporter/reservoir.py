@@ -36,7 +36,7 @@ class View(NamedTuple):
 class Reservoir(Protocol):
     """A sample. Not locked: its owner does that."""
 
-    def update(self, values: Sequence[float], now: float) -> None:
+    def update(self, values: list[float], now: float) -> None:
         """Take values that were seen at `now`, monotonic seconds."""
 
     def view(self, now: float) -> View | None:

@@ -11,10 +11,10 @@ Its text, for the record, is `_sketch_text.py`'s.
 
 from __future__ import annotations
 
-from math import ceil, exp, log
+from math import ceil, exp, log, log2
 from typing import TYPE_CHECKING, Self
 
-from tallystream.reporter._bins import BINS_PER_E, GAMMA, MAX_BINS, RELATIVE_ERROR, Bins, collapse
+from tallystream.reporter._bins import BINS_PER_2, GAMMA, MAX_BINS, RELATIVE_ERROR, Bins, collapse
 from tallystream.reporter._growing_bins import GrowingBins
 from tallystream.reporter._sketch_text import from_text, text_of, to_text
 
@@ -48,7 +48,7 @@ class Sketch:
         positive, negative = self.positive, self.negative
         for value in values:
             if value:
-                bins, index = (positive if value > 0 else negative), ceil(log(abs(value)) * BINS_PER_E)
+                bins, index = (positive if value > 0 else negative), ceil(log2(abs(value)) * BINS_PER_2)
                 bins[index] = bins.get(index, 0) + 1
             else:
                 self.zeros += 1

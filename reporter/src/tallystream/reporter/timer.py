@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar, overload
 
+import msgspec
+
 from tallystream.reporter import record
 from tallystream.reporter._numbers import LARGEST, as_number
 from tallystream.reporter.histogram import Held, Histogram
@@ -152,8 +154,9 @@ class Timer(Histogram):
         self._meter.start_anew()
 
     def _record(self, now: float, *, views: bool) -> record.Timer:
-        rates = self._meter.rates_at(now)._asdict()
-        return record.Timer(name=self.name, tags=self.tags, **self._distribution.fields(now, views=views), **rates)
+        made = self._distribution.record(record.Timer, self.name, self.tags)
+        made.mean_rate, made.m1_rate, made.m5_rate, made.m15_rate = self._meter.rates_at(now)
+        return msgspec.structs.replace(made, **self._distribution.view_fields(now)) if views else made
 
     def _take(self, size: int, now: float) -> None:
         super()._take(size, now)
