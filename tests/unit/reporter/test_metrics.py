@@ -23,12 +23,11 @@ from tallystream.reporter import (
     Sampling,
     SlidingTimeWindow,
     _ticks,
-    histogram,
     record,
 )
 from tallystream.reporter.counter import BUFFER
 from tallystream.reporter.decaying import DecayingReservoir
-from tallystream.reporter.histogram import MOST_WAITING, Held
+from tallystream.reporter.histogram import Held
 from tallystream.reporter.reservoir import view
 from tallystream.reporter.sketch import Sketch
 from tallystream.reporter.testing import ManualClock
@@ -417,39 +416,6 @@ def test_a_histogram_that_did_not_change_is_not_read_again(registry: MetricRegis
     again = histogram.capture()
     assert isinstance(again, Held)
     assert histogram.captured(again) != first
-
-
-@pytest.mark.parametrize("kind", ["histogram", "timer"])
-def test_before_the_first_value_there_is_no_least_and_no_greatest(registry: MetricRegistry, kind: str) -> None:
-    """The record of a distribution without values has a count of zero, and neither min nor max."""
-    read = getattr(registry, kind)("d").read()
-    assert (read.count, read.sum, read.min, read.max) == (0, 0.0, None, None)
-
-
-@pytest.mark.parametrize("kind", ["histogram", "timer"])
-def test_an_update_waits_for_another_only_where_much_waits(registry: MetricRegistry, kind: str) -> None:
-    """While a thread works values in, the others leave theirs in the buffer, up to a bound: memory is bounded."""
-
-    class Taken:
-        """A lock that another thread has, until somebody waits for it."""
-
-        def __init__(self) -> None:
-            self.asked: list[bool] = []
-
-        def acquire(self, blocking: bool = True) -> bool:
-            self.asked.append(blocking)
-            return blocking
-
-        def release(self) -> None:
-            pass
-
-    metric = getattr(registry, kind)("d")
-    metric._lock = lock = Taken()
-    for _ in range(MOST_WAITING):
-        assert True not in lock.asked
-        metric.update(1.0)
-    assert lock.asked == [False] * (MOST_WAITING - histogram.BUFFER) + [True]
-    assert not metric._buffer
 
 
 def test_timer_takes_coroutines_to_their_end(registry: MetricRegistry, clock: ManualClock) -> None:

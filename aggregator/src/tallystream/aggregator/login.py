@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PATIENCE_S = 20.0
+_log = logging.getLogger(__name__)
 _REFUSED = {KafkaError._AUTHENTICATION, KafkaError._SSL}  # noqa: SLF001 (its names)
 
 
@@ -29,12 +31,17 @@ def log_in(kafka: Mapping[str, str], *, timeout: float = PATIENCE_S) -> None:
         KafkaException: there was no answer in time.
     """
     refused: list[KafkaError] = []
+    told: set[int] = set()
 
     def on_error(error: KafkaError) -> None:
         if error.code() in _REFUSED:
             refused.append(error)
+        elif error.code() not in told:
+            told.add(error.code())
+            _log.warning("%s", error.str())
 
-    options: dict[str, Any] = {**kafka, "error_cb": on_error}
+    # What librdkafka would write to stderr comes from a thread of its own, maybe after the sentence that counts.
+    options: dict[str, Any] = {"log_level": 0, **kafka, "error_cb": on_error}
     admin = AdminClient(options)
     began = time.monotonic()
     while True:

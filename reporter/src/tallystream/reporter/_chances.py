@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-FEW = 0.25
+FEW = 0.1
 """The chance from which on a draw for each takes less time."""
 
 

@@ -6,6 +6,7 @@ from math import fsum, inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tallystream.reporter import record
+from tallystream.reporter._numbers import LARGEST
 from tallystream.reporter.sketch import GrowingSketch, Sketch
 from tallystream.reporter.windows import SlidingTimeWindowReservoir
 
@@ -41,7 +42,11 @@ class Distribution:
             self._timed.take(values)
             values = [value for _, value in values]
         self.count += len(values)
-        self._sum += fsum(values)
+        try:
+            total = self._sum + fsum(values)
+        except OverflowError:  # on the way, if not in the end
+            total = inf
+        self._sum = total if -LARGEST <= total <= LARGEST else _largest_sum(self._sum, values)
         if (least := min(values)) < self._min:
             self._min = least
         if (greatest := max(values)) > self._max:
@@ -76,3 +81,9 @@ class Distribution:
             known = recent._asdict() if recent else {}
             self._known = (self.count, known)
         return known
+
+
+def _largest_sum(total: float, values: list[float]) -> float:
+    """Return `total` and the values; the largest number of its sign, where that is beyond all numbers."""
+    total = fsum(value * 2.0**-64 for value in (total, *values)) * 2.0**64
+    return min(max(total, -LARGEST), LARGEST)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from itertools import accumulate, chain, count, repeat
+from itertools import chain, compress, count, repeat
 from math import ceil, sqrt
 from operator import mul
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,7 +25,7 @@ from tallystream.reporter._chances import FEW, Chooser, few_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-MOST = 3
+MOST = 2
 """How many times as many values there are, when they are thinned out, as are to be left."""
 
 GOLDEN = (sqrt(5) - 1) / 2
@@ -65,7 +65,7 @@ class Unread:
         self._chooser = Chooser(random)
         self._count = 0
         self._values = array("d")  # the oldest first; behind `_count` of them is room for more
-        # What came together has one weight: each of these, in rising order, is that of so many values.
+        # In rising order. Those of the last takes, as many as there are sizes, are each that of so many values.
         self._weights, self._sizes = array("d"), array("i")
 
     def __len__(self) -> int:
@@ -91,59 +91,57 @@ class Unread:
 
     def rescale(self, factor: float) -> None:
         """Multiply all weights; what has none left is gone."""
-        self._weights = array("d", map(mul, self._weights, repeat(factor)))
+        self._weights = array("d", map(mul, self._spread(), repeat(factor)))
         gone = bisect_right(self._weights, 0.0)
-        without = sum(self._sizes[:gone])
-        self._count -= without
-        del self._weights[:gone], self._sizes[:gone], self._values[:without]
+        del self._weights[:gone], self._values[:gone]
+        self._count -= gone
         self._threshold *= factor
 
     def drawn(self) -> Iterator[Drawn]:
         """Yield all of them, the oldest first."""
         threshold, draw = self._threshold, self._random
-        weights = chain.from_iterable(map(repeat, self._weights, self._sizes))
-        for value, weight in zip(self._values[: self._count], weights, strict=True):
+        for value, weight in zip(self._values[: self._count], self._spread(), strict=True):
             yield Drawn(max(weight, threshold) / (1.0 - draw()), value, weight)
 
+    def _spread(self) -> array[float]:
+        """Give each value a weight of its own, and return these."""
+        alone = len(self._weights) - len(self._sizes)
+        self._weights[alone:] = array("d", chain.from_iterable(map(repeat, self._weights[alone:], self._sizes)))
+        del self._sizes[:]
+        return self._weights
+
     def _thin_out(self) -> None:
-        values, weights, sizes = self._values, self._weights, self._sizes
-        draw, old = self._random, self._threshold
+        weights, draw, old = self._spread(), self._random, self._threshold
         new, heavy = self._next_threshold()
-        ends = list(accumulate(sizes[:heavy], initial=0))  # how many values are before each weight
-        seldom = bisect_left(weights, FEW * new, 0, heavy) if old < FEW * new else 0
+        share = old / new  # the chance of those that are lighter than the old threshold
+        seldom = bisect_left(weights, FEW * new, 0, heavy) if share < FEW else 0
+        few = few_of(seldom, lambda at: max(weights[at], old) / new, draw)
+        light = max(bisect_left(weights, old), seldom)
+        stays = [draw() < share for _ in range(light - seldom)]
+        stays += [draw() * new < weight for weight in weights[light:heavy]]
 
-        def weight_of(at: int) -> float:
-            return weights[bisect_right(ends, at) - 1]
+        def left(column: array[float]) -> array[float]:
+            some = [column[at] for at in few]
+            some += compress(column[seldom:heavy], stays)
+            return array("d", some) + column[heavy : self._count]
 
-        few = few_of(ends[seldom], lambda at: max(weight_of(at), old) / new, draw)
-        others = list(chain.from_iterable(map(repeat, weights[seldom:heavy], sizes[seldom:heavy])))
-        some = [at for at, weight in enumerate(others) if draw() * new < max(weight, old)]
-
-        left = [values[at] for at in few] + [values[ends[seldom] + at] for at in some]
-        self._values = array("d", left) + values[ends[heavy] : self._count]
-        self._weights = array("d", [*map(weight_of, few), *[others[at] for at in some]]) + weights[heavy:]
-        self._sizes = array("i", [1]) * len(left) + sizes[heavy:]
+        self._values, self._weights, self._threshold = left(self._values), left(weights), new
         self._count = len(self._values)
-        self._threshold = new
 
     def _next_threshold(self) -> tuple[float, int]:
-        """Return the one at which as many stay as are wanted, probably, and from which weight on all stay for certain.
+        """Return the one at which as many stay as are wanted, probably, and from which place on all stay for certain.
 
         Those are not more than are wanted, each as heavy as the threshold or heavier: of a later place this is true as
         well, of an earlier one it is not.
         """
-        weights, sizes = self._weights, self._sizes
-        heavy, end = bisect_left(weights, self._threshold), len(weights)
-        lighter = sum(sizes[:heavy])  # how many values are before `heavy`, and what they weigh
-        before = lighter * self._threshold
-        wanted = self._target - self._count
+        weights, end = self._weights, self._count
+        wanted, heavy = self._target - end, bisect_left(weights, self._threshold)
+        before = heavy * self._threshold  # what those before `heavy` weigh
         while heavy < end:
             middle = (heavy + end) // 2
-            number = lighter + sum(sizes[heavy:middle])
-            more = before + sum(map(mul, weights[heavy:middle], sizes[heavy:middle]))
-            if weights[middle] * (wanted + number) >= more:
+            more = before + sum(weights[heavy:middle])
+            if weights[middle] * (wanted + middle) >= more:
                 end = middle
             else:
-                heavy, lighter = middle + 1, number + sizes[middle]
-                before = more + weights[middle] * sizes[middle]
-        return before / (wanted + lighter), heavy
+                heavy, before = middle + 1, more + weights[middle]
+        return before / (wanted + heavy), heavy

@@ -27,8 +27,11 @@ BUFFER = 16
 Twice as many would save an update a sixth of its time; but what waits is the report's to work in, of all histograms.
 """
 
+AT_ONCE = 2 * BUFFER
+"""The most that an update works in: of what waits longer, each one more than it brings."""
+
 MOST_WAITING = 2048
-"""Values in the buffer from which on an update waits for whoever is working some in."""
+"""Values in the buffer from which on an update waits for who is working some in, and does a snapshot's work."""
 
 
 class Held(msgspec.Struct, gc=False):
@@ -138,10 +141,15 @@ class Histogram(Metric):
             self._make_room()
 
     def _make_room(self) -> None:
-        # Who finds the lock taken leaves the work to the next one, but not without end: memory is bounded.
-        if self._lock.acquire(len(self._buffer) >= MOST_WAITING):
+        # While a snapshot holds values, and while another thread works some in, they are left to the updates that come
+        # after, but not without end: memory is bounded.
+        many = len(self._buffer) >= MOST_WAITING
+        if (self._held is None or many) and self._lock.acquire(many):
             try:
-                self._work_in()
+                if self._held is None:
+                    self._take(AT_ONCE, self._clock.monotonic())
+                else:
+                    self._finish(self._held)
             finally:
                 self._lock.release()
 
@@ -164,10 +172,11 @@ class Histogram(Metric):
             self._finish(self._held)
         self._take(len(self._buffer), self._clock.monotonic())
 
-    def _take(self, size: int, now: float) -> None:
+    def _take(self, most: int, now: float) -> int:
         # A slice and its deletion are one step each, and others only append: no value is lost or taken twice.
-        if size:
-            taken = self._buffer[:size]
-            del self._buffer[:size]
+        taken = self._buffer[:most]
+        if taken:
+            del self._buffer[: len(taken)]
             self._last.clear()
             self._distribution.take(taken, now)
+        return len(taken)

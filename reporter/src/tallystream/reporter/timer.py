@@ -158,6 +158,7 @@ class Timer(Histogram):
         made.mean_rate, made.m1_rate, made.m5_rate, made.m15_rate = self._meter.rates_at(now)
         return msgspec.structs.replace(made, **self._distribution.view_fields(now)) if views else made
 
-    def _take(self, size: int, now: float) -> None:
-        super()._take(size, now)
-        self._meter.took(size)
+    def _take(self, most: int, now: float) -> int:
+        taken = super()._take(most, now)
+        self._meter.took(taken)
+        return taken
