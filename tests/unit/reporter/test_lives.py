@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter as Counts
 from typing import TYPE_CHECKING
 
 import pytest
@@ -305,3 +306,21 @@ def test_later_lives_publish_what_came_after() -> None:
     lives.failed(second, never_sent=True)
     [third] = lives.prepare([Histogram(name="h", count=3, sum=7.0, min=1.0, max=4.0), position], clock.now())
     assert third.snapshot.metrics == [Histogram(name="h", count=1, sum=2.0, min=1.0, max=4.0), position]
+
+
+@pytest.mark.parametrize("between", [["a"], ["b"], ["b", "a"], ["a", "b", "c"], []], ids="".join)
+def test_who_is_missing_for_a_while_is_not_counted_twice(between: list[str]) -> None:
+    """A metric that a source does not tell for some records keeps what was acknowledged, whoever comes and goes."""
+    clock, lives, counts = ManualClock(), Lives("app", 1000), Counts[str]()
+
+    def publish(names: list[str], *, final: bool = False) -> dict[str, int]:
+        for name in names:
+            counts[name] += 10
+        (outgoing,) = lives.prepare([Counter(name=n, count=counts[n]) for n in names], clock.now(), final=final)
+        lives.acknowledged(outgoing, clock.now().wall_ms, clock.now())
+        return {metric.name: metric.count for metric in outgoing.snapshot.metrics if isinstance(metric, Counter)}
+
+    for names in (["a", "b"], ["a", "b"], between, between):
+        publish(names)
+    publish(between, final=True)
+    assert publish(["c", "b", "a"]) == {"a": 10, "b": 10, "c": 10}

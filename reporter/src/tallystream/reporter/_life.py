@@ -16,12 +16,16 @@ class CannotTellError(TallystreamError):
 
 
 class Outgoing(msgspec.Struct, eq=False):
-    """A record on its way: the snapshot, as published, and the values of the whole process that it stands for."""
+    """A record on its way: the snapshot, as published, and the values of the whole process that it stands for.
+
+    `layout` is the same object in all records of a life between which no metric came or went.
+    """
 
     snapshot: Snapshot
     value: bytes
     values: list[Metric]
     at: Instant
+    layout: object
 
 
 class Doubt(msgspec.Struct, frozen=True):

@@ -26,7 +26,8 @@ _encoder = msgspec.json.Encoder()
 class Parts:
     """The parts of one life. A part is filled to half of `max_bytes`, counting in what its metrics may grow to.
 
-    Metrics of one group are in the same part, whatever its size.
+    Metrics of one group are in the same part, whatever its size. `layout` is a new object whenever metrics came or
+    went, or are in another order.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -34,7 +35,7 @@ class Parts:
         self._part_of: dict[record.Identity, int] = {}
         self._groups: dict[Hashable, int] = {}
         self._sizes: list[int] = [0]
-        self._seen: object = None
+        self.layout: object = None
         self._seen_parts: list[int] = []
         self._seen_groups: Mapping[record.Identity, Hashable] = {}
 
@@ -44,9 +45,9 @@ class Parts:
         """Return the metrics by part; a metric that was in a part before is in it again."""
         # Most registries have the metrics of the last time, in the same order: seen in a few steps.
         seen = ([m.name for m in metrics], [m.tags for m in metrics], [m.__class__ for m in metrics])
-        if seen != self._seen or groups != self._seen_groups:
+        if seen != self.layout or groups != self._seen_groups:
             self._seen_parts = [self._part(metric, groups) for metric in in_turns(metrics)]
-            self._seen, self._seen_groups = seen, groups
+            self.layout, self._seen_groups = seen, groups
         if len(self._sizes) == 1:
             return [metrics]
         split: list[list[record.Metric]] = [[] for _ in self._sizes]

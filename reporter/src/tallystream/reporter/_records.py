@@ -50,7 +50,7 @@ def records(life: Life, metrics: list[Metric], groups: Mapping[Identity, Hashabl
             final=final,
             metrics=since(values, life.base),
         )
-        ready.append(Outgoing(snapshot, encode_in_turns(snapshot), values, now))
+        ready.append(Outgoing(snapshot, encode_in_turns(snapshot), values, now, life.split.layout))
     return ready
 
 

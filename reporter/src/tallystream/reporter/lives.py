@@ -134,7 +134,7 @@ class Lives:
         part.acknowledged_seq = outgoing.snapshot.seq
         part.closed = outgoing.snapshot.final
         part.unknown.clear()
-        self._counted.take(outgoing.snapshot.part, outgoing.values)
+        self._counted.take(outgoing.snapshot.part, outgoing.values, outgoing.layout)
 
     def failed(self, outgoing: Outgoing, *, never_sent: bool = False) -> None:
         """Take that no acknowledgement will come; `never_sent` says that the record surely did not reach the broker."""
