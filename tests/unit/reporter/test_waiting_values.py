@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from fractions import Fraction
 from threading import Lock
@@ -10,8 +11,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tallystream.reporter import MetricRegistry
+from tallystream.reporter import MetricRegistry, Sampling, SlidingTimeWindow, SlidingWindow, Uniform
 from tallystream.reporter.histogram import AT_ONCE, BUFFER, MOST_WAITING
+from tallystream.reporter.pyformance_compat._distribution import Distribution
+from tallystream.reporter.sketch import Sketch
 from tallystream.reporter.testing import ManualClock
 
 
@@ -107,3 +110,31 @@ def test_the_sum_is_that_of_all_values(values: list[float], together: int) -> No
         metric.count  # noqa: B018 - works the values in
         total = min(max(total + sum(map(Fraction, values[at : at + together])), -largest), largest)
     assert abs(Fraction(metric.read().sum) - total) <= passed * len(values) / 2**50 + Fraction(1, 2**1070)
+
+
+@pytest.mark.parametrize("sampling", [SlidingWindow(), SlidingTimeWindow(60), Uniform()], ids=repr)
+@pytest.mark.parametrize("large", [1e155, 1e308, sys.float_info.max])
+def test_a_view_of_the_largest_numbers_is_of_numbers(sampling: Sampling, large: float) -> None:
+    """Where squares and sums are beyond all numbers, mean and deviation are right, or the largest number there is."""
+    registry = MetricRegistry("a", clock=ManualClock(), sampling=sampling)
+    histogram, counter = registry.histogram("h"), registry.counter("c")
+    for value in (large, -large, large, large):
+        histogram.update(value)
+    counter.inc()
+    seen = histogram.view()
+    assert seen is not None
+    assert all(math.isfinite(each) for each in seen)
+    assert seen.mean == pytest.approx(large / 2)
+    assert seen.stddev == pytest.approx(large)
+    assert [metric.name for metric in registry.snapshot(views=True)] == ["h", "c"]
+
+
+def test_the_largest_numbers_are_added_up_where_pyformance_was() -> None:
+    """Its face keeps count, sum, least and greatest of all values, too; none is lost where the sum overflows."""
+    distribution = Distribution()
+    for _ in range(300):
+        distribution.add(1e308)
+    distribution.merge(distribution)
+    fields = distribution.fields()
+    assert (fields["count"], fields["sum"], fields["min"]) == (600, sys.float_info.max, 1e308)
+    assert Sketch.decode(fields["sketch"]).count == 600

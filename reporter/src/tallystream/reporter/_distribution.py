@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from math import fsum, inf
+from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tallystream.reporter import record
-from tallystream.reporter._numbers import LARGEST
+from tallystream.reporter._numbers import added
 from tallystream.reporter.sketch import GrowingSketch, Sketch
 from tallystream.reporter.windows import SlidingTimeWindowReservoir
 
@@ -42,11 +42,7 @@ class Distribution:
             self._timed.take(values)
             values = [value for _, value in values]
         self.count += len(values)
-        try:
-            total = self._sum + fsum(values)
-        except OverflowError:  # on the way, if not in the end
-            total = inf
-        self._sum = total if -LARGEST <= total <= LARGEST else _largest_sum(self._sum, values)
+        self._sum = added(self._sum, values)
         if (least := min(values)) < self._min:
             self._min = least
         if (greatest := max(values)) > self._max:
@@ -81,9 +77,3 @@ class Distribution:
             known = recent._asdict() if recent else {}
             self._known = (self.count, known)
         return known
-
-
-def _largest_sum(total: float, values: list[float]) -> float:
-    """Return `total` and the values; the largest number of its sign, where that is beyond all numbers."""
-    total = fsum(value * 2.0**-64 for value in (total, *values)) * 2.0**64
-    return min(max(total, -LARGEST), LARGEST)

@@ -18,7 +18,7 @@ class CannotTellError(TallystreamError):
 class Outgoing(msgspec.Struct, eq=False):
     """A record on its way: the snapshot, as published, and the values of the whole process that it stands for.
 
-    `layout` is the same object in all records of a life between which no metric came or went.
+    Where two records of one part have the same object as `layout`, they are of the same metrics in the same order.
     """
 
     snapshot: Snapshot

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
-from math import fsum
+from math import fsum, inf
 from operator import index
 
 LARGEST = sys.float_info.max
+SMALL = 2.0**-520
+"""Numbers that are multiplied by this can be squared, and many of them added up, without leaving the numbers."""
 
 
 def as_number(value: float) -> float:
@@ -23,3 +25,19 @@ def as_number(value: float) -> float:
         return int(index(value))  # type: ignore[arg-type]  # what has no __index__ is no whole number
     except TypeError:
         return fsum((value,))  # float() would take text too
+
+
+def added(total: float, values: list[float]) -> float:
+    """Return `total` and all values; the largest number of its sign, where that is beyond all numbers."""
+    try:
+        total_now = total + fsum(values)
+    except OverflowError:  # on the way, if not in the end
+        total_now = inf
+    if -LARGEST <= total_now <= LARGEST:
+        return total_now
+    return bounded(fsum(value * SMALL for value in (total, *values)) / SMALL)
+
+
+def bounded(value: float) -> float:
+    """Return the value; the largest number of its sign, where it is infinite."""
+    return min(max(value, -LARGEST), LARGEST)

@@ -9,7 +9,7 @@ import msgspec
 from tallystream.reporter._encoding import encode_in_turns
 from tallystream.reporter._life import Life, Outgoing, Part
 from tallystream.reporter._parts import Parts
-from tallystream.reporter._since import since
+from tallystream.reporter._since import since, with_counts_of
 from tallystream.reporter.record import Snapshot
 
 if TYPE_CHECKING:
@@ -37,8 +37,12 @@ def records(life: Life, metrics: list[Metric], groups: Mapping[Identity, Hashabl
     """Return them; nothing is noted of them yet, but parts that the life did not have before."""
     app, every_ms, now, final = header
     ready = []
-    for number, values in enumerate(life.split.split(metrics, groups)):
+    for number, found in enumerate(life.split.split(metrics, groups)):
         part = life.parts.setdefault(number, Part())
+        # A record of unknown fate may have told the table of a metric that is missing now. With it in this one, what
+        # the table has of it is known, as of all others, as soon as this one is acknowledged.
+        values = with_counts_of(part.unknown[-1].values, found) if part.unknown else found
+        layout = life.split.layout if values is found else object()
         snapshot = Snapshot(
             app=app,
             life=life.id,
@@ -50,7 +54,7 @@ def records(life: Life, metrics: list[Metric], groups: Mapping[Identity, Hashabl
             final=final,
             metrics=since(values, life.base),
         )
-        ready.append(Outgoing(snapshot, encode_in_turns(snapshot), values, now, life.split.layout))
+        ready.append(Outgoing(snapshot, encode_in_turns(snapshot), values, now, layout))
     return ready
 
 

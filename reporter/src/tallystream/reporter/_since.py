@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tallystream.reporter import record
+from tallystream.reporter._turns import in_turns
 from tallystream.reporter.sketch import Sketch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Values = dict[record.Identity, record.Metric]
+_COUNTED = (record.Counter, record.Meter, record.Histogram)
 
 
 def identity_of(metric: record.Metric) -> record.Identity:
@@ -31,7 +33,14 @@ def since(metrics: list[record.Metric], base: Mapping[record.Identity, record.Me
     Gauges, rates and the local view are of this moment, min and max of the whole process, and positions are no counts:
     the table takes the lowest start and the highest position of all lives. They stay as they are.
     """
-    return [_less(metric, base.get(identity_of(metric))) for metric in metrics] if base else metrics
+    return [_less(metric, base.get(identity_of(metric))) for metric in in_turns(metrics)] if base else metrics
+
+
+def with_counts_of(earlier: list[record.Metric], metrics: list[record.Metric]) -> list[record.Metric]:
+    """Return the metrics, and after them the counts that `earlier` has and they have not; the same list, if none."""
+    there = {identity_of(metric) for metric in metrics}
+    missing = [each for each in earlier if isinstance(each, _COUNTED) and identity_of(each) not in there]
+    return [*metrics, *missing] if missing else metrics
 
 
 def until(metrics: list[record.Metric], base: Mapping[record.Identity, record.Metric]) -> list[record.Metric]:

@@ -28,7 +28,7 @@ Twice as many would save an update a sixth of its time; but what waits is the re
 """
 
 AT_ONCE = 2 * BUFFER
-"""The most that an update works in: of what waits longer, each one more than it brings."""
+"""The most that an update works in of what piled up: more than it brings. A timer's that sees a tick works in all."""
 
 MOST_WAITING = 2048
 """Values in the buffer from which on an update waits for who is working some in, and does a snapshot's work."""

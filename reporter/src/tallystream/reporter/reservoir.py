@@ -12,6 +12,7 @@ from math import fsum, sqrt
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tallystream.reporter._moments import Moments
+from tallystream.reporter._numbers import LARGEST, SMALL, bounded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,15 +77,24 @@ def plain_view(values: Sequence[float]) -> View | None:
         return None
     ordered = sorted(values)
     size = len(ordered)
-    mean = fsum(ordered) / size
-    deviation = sqrt(fsum((value - mean) ** 2 for value in ordered) / (size - 1)) if size > 1 else 0.0
+    try:
+        mean, deviation = _plain_moments(ordered)
+    except OverflowError:
+        mean, deviation = (bounded(each / SMALL) for each in _plain_moments([value * SMALL for value in ordered]))
     found = []
     for share in QUANTILES.values():
         position = share * (size + 1)
         below = int(position)
         if 1 <= below < size:
-            low, high = ordered[below - 1], ordered[below]
-            found.append(low + (position - below) * (high - low))
+            low, high, part = ordered[below - 1], ordered[below], position - below
+            found.append(low + part * (high - low) if high - low <= LARGEST else low * (1 - part) + high * part)
         else:
             found.append(ordered[0] if below < 1 else ordered[-1])
     return View(mean, deviation, *found)
+
+
+def _plain_moments(values: Sequence[float]) -> tuple[float, float]:
+    """Return their mean, and the sample's deviation. Raises OverflowError where the squares are beyond all numbers."""
+    size = len(values)
+    mean = fsum(values) / size
+    return mean, sqrt(fsum((value - mean) ** 2 for value in values) / (size - 1)) if size > 1 else 0.0
