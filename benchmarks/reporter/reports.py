@@ -30,7 +30,7 @@ MIXES = {
     "the same and 100 histograms that did not change": {"counter": 500, "gauge": 200, "meter": 200, "still": 100},
 }
 
-GOAL_MS = 3
+GOAL_MS, GOAL_TURN_MS = 3, 1
 INTERVAL, PAST = 10, 360
 WAITING = histogram.BUFFER - 1
 """The most values of a histogram that a report can find waiting; those before were worked in by the updates."""

@@ -111,7 +111,8 @@ def _reports(rounds: int) -> str:
         cost = reports.report_cost(mix, 2 * rounds)
         median, worst = reports.longest_turn(mix, 2 * rounds)
         verdict = f" (goal {reports.GOAL_MS}: {_verdict(cost.worked <= reports.GOAL_MS)})"
-        lines.append(f"| {what} | {cost.passed:.1f} | {cost.worked:.1f}{verdict} | {median:.2f}, {worst:.2f} |")
+        held = f"{median:.2f}, {worst:.2f} (goal {reports.GOAL_TURN_MS}: {_verdict(worst <= reports.GOAL_TURN_MS)})"
+        lines.append(f"| {what} | {cost.passed:.1f} | {cost.worked:.1f}{verdict} | {held} |")
     for name, taken in reports.peers_cost(rounds).items():
         lines.append(f"| {name}: 1,000 counters as text | {taken:.1f} | | |")
     lines += ["", "| what one metric adds to a report | processor µs |", "|---|---|"]
