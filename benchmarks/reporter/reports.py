@@ -37,9 +37,6 @@ WAITING = histogram.BUFFER - 1
 
 NEW_VALUES = histogram.BUFFER + WAITING
 
-TURNS = 7
-"""About how many turns a report takes where another thread is at work."""
-
 
 class Cost(NamedTuple):
     """One report: milliseconds that passed, and milliseconds of the processor's time."""
@@ -227,14 +224,27 @@ def longest_waits(mix: dict[str, int], rounds: int) -> dict[str, Feel]:
                 worst[window] = max(worst[window], now - last)
                 last = now
 
+    turns = 0
+
+    def sleep(seconds: float) -> None:
+        nonlocal turns
+        turns += 1
+        time.sleep(seconds)
+
+    def report() -> None:
+        nonlocal turns
+        turns = 0
+        _hand_over(reporter)
+
     def take_turns() -> None:
-        for _ in range(TURNS):
+        for _ in range(turns):
             time.sleep(_turns.CROWDED.moment)
 
     thread = threading.Thread(target=work)
     thread.start()
+    original, _turns.sleep = _turns.sleep, sleep
     kinds: dict[str, Callable[[], object]] = {
-        "a report": lambda: _hand_over(reporter),
+        "a report": report,
         "as many turns without any work": take_turns,
         "nobody else": lambda: time.sleep(0.02),
     }
@@ -248,6 +258,7 @@ def longest_waits(mix: dict[str, int], rounds: int) -> dict[str, Feel]:
             mine = len(worst) - 1
             worst.append(0.0)
             windows[kind].append(worst[mine] * 1000)
+    _turns.sleep = original
     stopping.set()
     thread.join()
     reporter.stop()
