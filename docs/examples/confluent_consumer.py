@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer
@@ -30,9 +29,9 @@ def handle(messages: Sequence[Message]) -> None:
 
 def main(servers: str, topic: str, instance: str) -> None:
     """Consume, work, report, commit: in this order."""
-    ended = threading.Event()
+    ended: list[int] = []  # the signals that came; a handler takes no lock
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
+        signal.signal(number, lambda number, _frame: ended.append(number))
 
     registry = MetricRegistry("flights")
     progress = ConsumerProgress(registry, "flights.processed")
@@ -46,7 +45,7 @@ def main(servers: str, topic: str, instance: str) -> None:
     consumer = Consumer({"bootstrap.servers": servers, **group, **habits})
     consumer.subscribe([topic])
     with KafkaReporter(registry, bootstrap_servers=servers, instance=instance, topic=metrics) as reporter:
-        while not ended.is_set():
+        while not ended:
             messages = consumer.consume(500, timeout=0.5)
             good = [message for message in messages if message.error() is None]
             errors.inc(len(messages) - len(good))

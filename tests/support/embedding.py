@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import signal
 import sys
-import threading
 import uuid
 from pathlib import Path
 
 from tallystream.reporter import KafkaReporter, MetricRegistry
+from tallystream.reporter.signals import SignalSafeEvent
 
 
 def main() -> None:
     """Count, report, write the journal; end in order on SIGTERM."""
     bootstrap_servers, topic, instance, journal = sys.argv[1:]
-    ended = threading.Event()
+    ended = SignalSafeEvent()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     registry = MetricRegistry("orders")
     processed = registry.counter("records.processed")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from support.ending import end, with_stacks
 from support.wait import wait_until
 from tallystream.aggregator import sums
 
@@ -126,12 +127,11 @@ def aggregator(
             ),
             stdout=log,
             stderr=log,
+            env=with_stacks(),
         )
     try:
         wait_until(lambda: ready.exists() or process.poll() is not None, timeout, "the aggregator is processing")
         assert process.poll() is None, (folder / "aggregate.log").read_text()
         yield process
     finally:
-        if process.poll() is None:
-            process.terminate()
-            process.wait(timeout)
+        end(process, folder / "aggregate.log", timeout)

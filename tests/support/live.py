@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from support.ending import end, with_stacks
 from support.kafka import aggregator, command
 from support.shipping import shipper
 from support.wait import wait_until
@@ -120,11 +121,11 @@ def _collector(bootstrap_servers: str, prefix: str, folder: Path, spec: str) -> 
             ),
             stdout=output,
             stderr=output,
+            env=with_stacks(),
         )
     try:
         wait_until(lambda: ready.exists() or process.poll() is not None, 60, "the lag is collected")
         yield
     finally:
-        process.terminate()
-        code = process.wait(60)
+        code = end(process, log, 60)
     assert code == 0, log.read_text()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import subprocess
 from contextlib import contextmanager, suppress
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import psutil
 from confluent_kafka import Producer
 
+from support.ending import end, with_stacks
 from support.kafka import command
 from support.stores import NOW_MS, Content, content
 from support.wait import wait_until
@@ -149,20 +149,14 @@ def shipper(
                 *("--checkpoint", str(folder / "checkpoint"), "--ready-file", str(folder / "ready")),
                 *("--store", store.spec, "--org", store.org, "--bucket", store.bucket, *options),
             ),
-            env={**os.environ, "INFLUXDB_TOKEN": store.token},
+            env=with_stacks({"INFLUXDB_TOKEN": store.token}),
             stdout=log,
             stderr=log,
         )
     try:
         yield process
     finally:
-        if process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(timeout)
-            finally:
-                process.kill()
-                process.wait()
+        end(process, folder / "ship.log", timeout)
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:

@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
-import logging
 import signal
-import threading
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Self
+
+from tallystream.reporter.signals import SignalSafeEvent
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import FrameType
 
-log = logging.getLogger(__name__)
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-class StopRequest:
-    """Remembers that SIGTERM or SIGINT came; the second one of a kind has its usual effect again."""
+class StopRequest(SignalSafeEvent):
+    """Set by SIGTERM or SIGINT; the second one of a kind has its usual effect again."""
 
-    def __init__(self) -> None:
-        self.event = threading.Event()
-
-    def install(self) -> None:
+    def install(self) -> Self:
         """Take over both signals; only the main thread may do so."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in SIGNALS:
             signal.signal(number, self._on_signal)
+        return self
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        log.info("%s: finishing the batch", signal.Signals(number).name)
-        self.event.set()
+        # Nothing else, no line in the log either: what was interrupted may be writing one.
+        self.set()
         signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[StopRequest]:
+    """Yield a request that SIGTERM and SIGINT set, inside the block. Only for the main thread."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        yield StopRequest().install()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

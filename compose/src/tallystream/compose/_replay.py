@@ -17,10 +17,9 @@ INTERRUPTED = 130
 
 def replay(settings: ReplaySettings) -> int:
     """Replay, say how many points were written, and return 0; 130 when a signal ended it before the end."""
-    stop = StopRequest()
-    stop.install()
+    stop = StopRequest().install()
     try:
-        done = run(settings, stop.event, lambda sentence: sys.stderr.write(f"{sentence}\n"))
+        done = run(settings, stop, lambda sentence: sys.stderr.write(f"{sentence}\n"))
     except StoppedError:
         sys.stderr.write("stopped: what was written stays, and is written again by the next replay\n")
         return INTERRUPTED

@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from tallystream.reporter.schedule import Schedule
+from tallystream.reporter.signals import SignalSafeEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +39,7 @@ class ReportingThread:
         last: Callable[[float], bool],
     ) -> None:
         self._interval, self._monotonic, self._turn, self._last = interval, monotonic, turn, last
-        self._stopping = threading.Event()
+        self._stopping = SignalSafeEvent()
         self._deadline = 0.0
         self._arrived = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from threading import Event
-
 import pytest
 
 from tallystream.aggregator.ship.patience import FIRST_S, LONGEST_S, StoppedError, pause_s, persist
 from tallystream.aggregator.sinks.base import SinkUnavailableError
 from tallystream.reporter.errors import ConfigError
+from tallystream.reporter.signals import SignalSafeEvent
 
 
-class _Clock(Event):
+class _Clock(SignalSafeEvent):
     """An event that is waited on without waiting: it keeps the pauses, and is set after `stop_after` of them."""
 
     def __init__(self, stop_after: int = 1_000_000) -> None:
@@ -75,7 +74,7 @@ def test_a_stop_ends_the_wait_and_not_the_write() -> None:
     with pytest.raises(StoppedError):
         persist(store.write, _Clock(stop_after=3))
     assert (store.away, store.written) == (2, 0)
-    stopped = Event()
+    stopped = SignalSafeEvent()
     stopped.set()
     there = _Store(away=0)
     assert persist(there.write, stopped) == 0

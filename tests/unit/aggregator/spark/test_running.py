@@ -44,7 +44,7 @@ class Query:
 def stop(query: Query) -> int:
     """Ask for a stop, and return the exit code."""
     request = StopRequest()
-    request.event.set()
+    request.set()
     return run_until_stopped(query, Path("c"), stop=request)  # type: ignore[arg-type]  # what it uses of a query
 
 

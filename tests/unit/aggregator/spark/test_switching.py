@@ -53,7 +53,7 @@ def test_a_query_is_stopped_and_started_again_under_the_other_plan(tmp_path: Pat
     def last() -> dict[str, Any]:
         told.append(len(queries))
         if told.count(2) == 3:
-            stop.event.set()
+            stop.set()
         return progress[min(len(told) - 1, 1)]
 
     choice = Choice(None, MOST, 1_000)

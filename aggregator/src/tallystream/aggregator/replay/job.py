@@ -27,10 +27,10 @@ from tallystream.reporter.errors import ConfigError, TallystreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from threading import Event
 
     from tallystream.aggregator.sinks.base import Point, Sink
     from tallystream.aggregator.sinks.stores import StoreSettings
+    from tallystream.reporter.signals import SignalSafeEvent
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class Replayed(NamedTuple):
     points: int
 
 
-def run(settings: ReplaySettings, stop: Event, say: Callable[[str], object]) -> Replayed:
+def run(settings: ReplaySettings, stop: SignalSafeEvent, say: Callable[[str], object]) -> Replayed:
     """Write the period's points in order and return how many they were.
 
     Delivery: at least once; a point that is there already is overwritten by itself. A store that is away is waited for.
@@ -89,7 +89,7 @@ def run(settings: ReplaySettings, stop: Event, say: Callable[[str], object]) -> 
         sink.close()
 
 
-def _write(rows: Iterator[sums.Sum], sink: Sink, stop: Event, say: Callable[[str], object]) -> int:
+def _write(rows: Iterator[sums.Sum], sink: Sink, stop: SignalSafeEvent, say: Callable[[str], object]) -> int:
     written = 0
     persist(sink.setup, stop)
     while points := [point(row) for row in islice(rows, CHUNK)]:

@@ -154,8 +154,7 @@ def run(settings: FollowSettings, sink: PrometheusSink, *, clock: Clock = SYSTEM
         ConfigError: a setting can't be used, or the address can't be listened on.
         TallystreamError: the broker can't be reached, or refuses.
     """
-    stop = StopRequest()
-    stop.install()
+    stop = StopRequest().install()
     topics = Topics(settings.topic_prefix)
     kafka: dict[str, Any] = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
     group = settings.topic_prefix + settings.group
@@ -174,7 +173,7 @@ def run(settings: FollowSettings, sink: PrometheusSink, *, clock: Clock = SYSTEM
             health.status.run()
             place = Place(consumer, topics.agg, 0, committer)
             follower = Follower(place, sink, health, Freshness(settings.patience_s), clock=clock)
-            while not stop.event.is_set():
+            while not stop.is_set():
                 follower.step()
                 if follower.shown and settings.ready_file is not None:
                     settings.ready_file.touch()

@@ -10,7 +10,8 @@ from tallystream.aggregator.sinks.base import SinkUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from threading import Event
+
+    from tallystream.reporter.signals import SignalSafeEvent
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ def pause_s(attempt: int, random_: Callable[[], float] = random.random) -> float
     return float(longest / 2 + random_() * longest / 2)
 
 
-def persist(write: Callable[[], None], stop: Event, *, random_: Callable[[], float] = random.random) -> int:
+def persist(write: Callable[[], None], stop: SignalSafeEvent, *, random_: Callable[[], float] = random.random) -> int:
     """Call `write` until it does not raise SinkUnavailableError, and return how many times it did.
 
     Raises:

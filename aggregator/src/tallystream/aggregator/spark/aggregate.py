@@ -56,8 +56,7 @@ def run(settings: AggregateSettings) -> int:
         LoginError: the broker refuses the user or the certificate.
         TallystreamError: the query failed, or the broker can't be reached.
     """
-    stop = StopRequest()
-    stop.install()
+    stop = StopRequest().install()
     topics = Topics(settings.topic_prefix)
     kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
     source_options(settings.bootstrap_servers, settings.kafka)  # an option that only one client knows is said at once
@@ -87,7 +86,7 @@ def run(settings: AggregateSettings) -> int:
             listener = HealthListener(health)
             session.streams.addListener(listener)
             health.status.stand_by()
-            if not lease.wait(standby=settings.standby, stopped=stop.event.is_set):
+            if not lease.wait(standby=settings.standby, stopped=stop.is_set):
                 return 0
             writing = Writing(settings, topics, kafka, lease)
             choice = _choice(settings, topics, kafka, writing.begin)
@@ -105,7 +104,7 @@ def run(settings: AggregateSettings) -> int:
             alarm.look()
             # Not Spark's trigger availableNow: with timers in the plan it never ends (Spark 4.2).
             if writing.after_batch():
-                stop.event.set()
+                stop.set()
 
         def changing(query: StreamingQuery) -> None:
             listener.changing.add(str(query.runId))

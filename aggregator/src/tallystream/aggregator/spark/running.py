@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger(__name__)
 
 POLL_S = 0.1
 FINISH_S = 60.0
@@ -40,9 +43,9 @@ def run_until_stopped(
         TallystreamError: the query failed; the message says of what.
     """
     stop = stop or StopRequest()
-    if not stop.event.is_set():
+    if not stop.is_set():
         stop.install()  # again: making a session gave SIGINT to PySpark's own handler
-    while query.isActive and not stop.event.wait(POLL_S):
+    while query.isActive and not stop.wait(POLL_S):
         if ready is not None and query.lastProgress is not None:
             ready.touch()
             ready = None
@@ -51,6 +54,7 @@ def run_until_stopped(
         if until():
             break
     if query.isActive:
+        log.info("stopping when the batch is finished")
         _finish(query)
     if after_batch is not None:
         after_batch()

@@ -134,7 +134,7 @@ class Shipper:
                 raise
             self._health.status.waiting_for = None
 
-        persist(write, self.stop.event)
+        persist(write, self.stop)
         log.debug("batch %d: %d points", number, len(points))
         self._health.figures.add("tallystream.ship.points", len(points))
         self._count("rejected", self._sink.rejected)
@@ -162,8 +162,7 @@ def run(settings: ShipSettings) -> int:
         ConfigError: a setting can't be used, or the store refuses it.
         TallystreamError: the query failed, or the broker can't be reached.
     """
-    stop = StopRequest()
-    stop.install()
+    stop = StopRequest().install()
     topics = Topics(settings.topic_prefix)
     source_options(settings.bootstrap_servers, settings.kafka)  # an option that only one client knows is said at once
     with ExitStack() as stack:

@@ -62,7 +62,7 @@ def run_plans(
         code = run_until_stopped(
             query, checkpoint, ready=ready, stop=stop, after_batch=after_batch, until=watch.changes
         )
-        if not watch.changed or stop.event.is_set():
+        if not watch.changed or stop.is_set():
             return code
         log.info("changing to plan %s: %d records behind", choice.now, watch.behind)
 

@@ -9,9 +9,7 @@ is always in the sums; one that was reported and not committed is processed agai
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
+from tallystream.aggregator.stopping import StopRequest
 from tallystream.compose.demo import flights
 from tallystream.compose.demo.journal import JournalWriter, Line, Span
 from tallystream.reporter import ConsumerProgress, KafkaReporter, MetricRegistry
@@ -40,7 +39,7 @@ class FlightsApp:
         self._decode = msgspec.json.Decoder(flights.Flight).decode
         self._number = 0
         self._uncommitted: dict[int, int] = {}
-        self.stop = threading.Event()
+        self.stop = StopRequest()
 
         # What an application does to be counted: a registry, its metrics, a reporter.
         self._registry = MetricRegistry(APP)
@@ -189,8 +188,7 @@ def main() -> int:
     options = parser().parse_args()
     with JournalWriter(options.journal) as journal:
         app = FlightsApp(options, journal)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: app.stop.set())
+        app.stop.install()
         app.run()
     return 0
 

@@ -6,18 +6,19 @@ python -m tallystream.compose.demo.feed --bootstrap-servers HOST:PORT --rate 200
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException
 
+from tallystream.aggregator.stopping import StopRequest
 from tallystream.compose.demo import flights
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from tallystream.reporter.signals import SignalSafeEvent
 
 STEP_S = 0.5
 
@@ -26,7 +27,7 @@ def feed(
     bootstrap_servers: str,
     rate: float,
     events: Sequence[flights.Event],
-    stop: threading.Event,
+    stop: SignalSafeEvent,
     ready: Path | None = None,
 ) -> int:
     """Send `rate` events a second, from the first again after the last, until `stop` is set; return how many.
@@ -75,9 +76,7 @@ def _rate(text: str) -> float:
 def main() -> int:
     """Send until SIGTERM or SIGINT, then return 0."""
     options = parser().parse_args()
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop = StopRequest().install()
     sent = feed(options.bootstrap_servers, options.rate, flights.read_events(), stop, options.ready_file)
     sys.stderr.write(f"feed: {sent:,} flights are sent\n")
     return 0

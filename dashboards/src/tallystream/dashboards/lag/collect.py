@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 from tallystream.aggregator.lease import GROUP as LEASE
 from tallystream.aggregator.sinks.base import SinkUnavailableError
 from tallystream.aggregator.sinks.stores import StoreSettings, open_reader, open_store
+from tallystream.aggregator.stopping import stop_on_signals
 from tallystream.aggregator.topics import Topics
 from tallystream.dashboards.lag._ask import Asker, StoppedError
 from tallystream.dashboards.lag._collector import Collector
@@ -23,19 +24,18 @@ from tallystream.dashboards.lag._patterns import Patterns
 from tallystream.dashboards.lag._probe import Prober
 from tallystream.dashboards.lag._schedule import next_round
 from tallystream.dashboards.lag._serve import Served, serve
-from tallystream.dashboards.lag._stop import stop_on_signals
 from tallystream.dashboards.lag._thin import Thinner
 from tallystream.dashboards.lag._watch import Watch
 from tallystream.dashboards.lag.verdict import Rules
 from tallystream.reporter.errors import ConfigError
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Mapping
     from pathlib import Path
 
     from tallystream.aggregator.sinks.base import PointReader
     from tallystream.aggregator.sinks.stores import Store
+    from tallystream.aggregator.stopping import StopRequest
 
 __all__ = ["CollectSettings", "run"]
 
@@ -155,7 +155,7 @@ def _close(sink: Store) -> None:
         log.warning("the store was away at the end: %s", error)
 
 
-def _loop(collector: Collector, settings: CollectSettings, stop: threading.Event, served: Served) -> None:
+def _loop(collector: Collector, settings: CollectSettings, stop: StopRequest, served: Served) -> None:
     ready, due = settings.ready_file, time.monotonic()
     while not stop.is_set():
         try:

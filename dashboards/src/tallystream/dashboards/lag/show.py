@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from tallystream.aggregator.sinks.base import SinkUnavailableError
 from tallystream.aggregator.sinks.stores import StoreSettings, open_reader
+from tallystream.aggregator.stopping import stop_on_signals
 from tallystream.dashboards import units
-from tallystream.dashboards.lag._stop import stop_on_signals
 from tallystream.dashboards.lag.evaluate import THINNED_MS
 from tallystream.dashboards.lag.reading import last_round_ms, read_group, read_groups, read_judged
 from tallystream.dashboards.lag.verdict import HELD_MS, Rules, Verdict
