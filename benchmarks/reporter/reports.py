@@ -10,15 +10,17 @@ import statistics
 import threading
 import time
 import warnings
+from contextlib import contextmanager
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from tallystream.reporter import KafkaReporter, MetricRegistry, _turns, histogram
 from tallystream.reporter.testing import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from tallystream.reporter import Counter
     from tallystream.reporter.metric import Metric
 
 LIVE: dict[str, Any] = {"bootstrap_servers": "in-process", "options": {"test.mock.num.brokers": 1}}
@@ -106,9 +108,13 @@ def _hand_over(reporter: KafkaReporter) -> Cost:
     begin, began = time.perf_counter(), time.thread_time()
     assert reporter._hand_over(final=False)
     cost = Cost((time.perf_counter() - begin) * 1000, (time.thread_time() - began) * 1000)
+    _wait_for_broker(reporter)
+    return cost
+
+
+def _wait_for_broker(reporter: KafkaReporter) -> None:
     while reporter._lives.under_way:
         reporter._link.poll(0.1)
-    return cost
 
 
 def report_cost(mix: dict[str, int], rounds: int) -> Cost:
@@ -166,6 +172,26 @@ def peers_cost(rounds: int) -> dict[str, float]:
     return {name: statistics.median(times) for name, times in taken.items()}
 
 
+@contextmanager
+def turns_of_this_thread() -> Iterator[list[float]]:
+    """Yield the turns that this thread takes in the block, all of them at its end: processor milliseconds of each."""
+    turns: list[float] = []
+    began = time.thread_time()
+
+    def sleep(seconds: float) -> None:
+        nonlocal began
+        turns.append((time.thread_time() - began) * 1000)
+        time.sleep(seconds)
+        began = time.thread_time()
+
+    original, _turns.sleep = _turns.sleep, sleep
+    try:
+        yield turns
+        turns.append((time.thread_time() - began) * 1000)
+    finally:
+        _turns.sleep = original
+
+
 def longest_turn(mix: dict[str, int], rounds: int) -> tuple[float, float]:
     """Return for how long the reporter's thread kept the GIL at worst in a report: processor ms, median and worst.
 
@@ -174,31 +200,52 @@ def longest_turn(mix: dict[str, int], rounds: int) -> tuple[float, float]:
     app = Application(mix)
     reporter = make_reporter(app.registry, LIVE)
     assert reporter.report_now(60)
-    turns: list[float] = []
-    began = 0.0
-
-    def sleep(seconds: float) -> None:
-        nonlocal began
-        turns.append((time.thread_time() - began) * 1000)
-        time.sleep(seconds)
-        began = time.thread_time()
-
     longest = []
-    original, _turns.sleep = _turns.sleep, sleep
-    try:
-        for _ in range(rounds):
-            app.work()
-            turns.clear()
-            began = time.thread_time()
+    for _ in range(rounds):
+        app.work()
+        with turns_of_this_thread() as turns:
             assert reporter._hand_over(final=False)
-            turns.append((time.thread_time() - began) * 1000)
-            longest.append(max(turns))
-            while reporter._lives.under_way:
-                reporter._link.poll(0.1)
-    finally:
-        _turns.sleep = original
+        longest.append(max(turns))
+        _wait_for_broker(reporter)
     reporter.stop()
     return statistics.median(longest), max(longest)
+
+
+class Busy:
+    """A thread that does nothing but `counter.inc()`, and how long that took at worst, in ms, in each window of time.
+
+    Each window has a place of its own, which nobody sets back while the thread measures.
+    """
+
+    def __init__(self, counter: Counter) -> None:
+        self._inc, self._worst, self._ended = counter.inc, [0.0], False
+        self._thread = threading.Thread(target=self._work)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended = True
+        self._thread.join()
+
+    def worst_during(self, act: Callable[[], object]) -> float:
+        """Return the longest wait from the beginning of `act` to its end."""
+        window = len(self._worst)
+        self._worst.append(0.0)
+        act()
+        self._worst.append(0.0)
+        return self._worst[window] * 1000
+
+    def _work(self) -> None:
+        clock, inc, worst, last = time.perf_counter, self._inc, self._worst, time.perf_counter()
+        while not self._ended:
+            for _ in range(1000):
+                inc()
+                now = clock()
+                window = len(worst) - 1  # the same one is read and written, should the next one begin between
+                worst[window] = max(worst[window], now - last)
+                last = now
 
 
 def longest_waits(mix: dict[str, int], rounds: int) -> dict[str, Feel]:
@@ -208,59 +255,32 @@ def longest_waits(mix: dict[str, int], rounds: int) -> dict[str, Feel]:
     system's, which has to wake a thread each time. And while nobody else does anything.
     """
     app = Application(mix)
-    counter = app.registry.counter("busy")
     reporter = make_reporter(app.registry, LIVE)
     assert reporter.report_now(60)
-    # A window of its own for each report, and for the time before it, which nobody sets back while the thread measures.
-    worst, stopping = [0.0], threading.Event()
-
-    def work() -> None:
-        clock, last = time.perf_counter, time.perf_counter()
-        while not stopping.is_set():
-            for _ in range(1000):
-                counter.inc()
-                now = clock()
-                window = len(worst) - 1  # the same one is read and written, should the next one begin between
-                worst[window] = max(worst[window], now - last)
-                last = now
-
-    turns = 0
-
-    def sleep(seconds: float) -> None:
-        nonlocal turns
-        turns += 1
-        time.sleep(seconds)
+    times = 0
 
     def report() -> None:
-        nonlocal turns
-        turns = 0
-        _hand_over(reporter)
+        nonlocal times
+        with turns_of_this_thread() as turns:
+            _hand_over(reporter)
+        times = len(turns) - 1  # after the last one none follows
 
     def take_turns() -> None:
-        for _ in range(turns):
+        for _ in range(times):
             time.sleep(_turns.CROWDED.moment)
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    original, _turns.sleep = _turns.sleep, sleep
     kinds: dict[str, Callable[[], object]] = {
         "a report": report,
         "as many turns without any work": take_turns,
         "nobody else": lambda: time.sleep(0.02),
     }
     windows: dict[str, list[float]] = {kind: [] for kind in kinds}
-    for _ in range(rounds):
-        app.work()
-        for kind, act in kinds.items():
-            time.sleep(0.02)
-            worst.append(0.0)
-            act()
-            mine = len(worst) - 1
-            worst.append(0.0)
-            windows[kind].append(worst[mine] * 1000)
-    _turns.sleep = original
-    stopping.set()
-    thread.join()
+    with Busy(app.registry.counter("busy")) as busy:
+        for _ in range(rounds):
+            app.work()
+            for kind, act in kinds.items():
+                time.sleep(0.02)
+                windows[kind].append(busy.worst_during(act))
     reporter.stop()
     return {
         kind: Feel(statistics.median(found), sorted(found)[len(found) * 95 // 100], max(found))

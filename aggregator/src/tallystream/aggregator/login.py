@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PATIENCE_S = 20.0
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 _REFUSED = {KafkaError._AUTHENTICATION, KafkaError._SSL}  # noqa: SLF001 (its names)
 
 
@@ -38,7 +38,7 @@ def log_in(kafka: Mapping[str, str], *, timeout: float = PATIENCE_S) -> None:
             refused.append(error)
         elif error.code() not in told:
             told.add(error.code())
-            _log.warning("%s", error.str())
+            log.warning("%s", error.str())
 
     # What librdkafka would write to stderr comes from a thread of its own, maybe after the sentence that counts.
     options: dict[str, Any] = {"log_level": 0, **kafka, "error_cb": on_error}

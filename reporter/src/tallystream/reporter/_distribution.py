@@ -6,14 +6,14 @@ from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tallystream.reporter import record
-from tallystream.reporter._numbers import added
+from tallystream.reporter._numbers import saturating_sum
 from tallystream.reporter.sketch import GrowingSketch, Sketch
 from tallystream.reporter.windows import SlidingTimeWindowReservoir
 
 if TYPE_CHECKING:
     from tallystream.reporter.reservoir import Reservoir, View
 
-H = TypeVar("H", bound=record.Histogram)
+_H = TypeVar("_H", bound=record.Histogram)
 
 
 class Distribution:
@@ -22,13 +22,12 @@ class Distribution:
     `is_timed` says that the sample has to know when a value came: each comes as (monotonic seconds, value).
     """
 
-    __slots__ = ("_known", "_max", "_min", "_reservoir", "_sketch", "_sum", "_timed", "count", "is_timed")
+    __slots__ = ("_known", "_max", "_min", "_reservoir", "_sketch", "_sum", "count", "is_timed")
 
     def __init__(self, reservoir: Reservoir) -> None:
         self.count = 0
         self._reservoir = reservoir
-        self._timed = reservoir if isinstance(reservoir, SlidingTimeWindowReservoir) else None
-        self.is_timed = self._timed is not None
+        self.is_timed = isinstance(reservoir, SlidingTimeWindowReservoir)
         self._sum: float = 0.0
         self._min, self._max = inf, -inf
         self._sketch = GrowingSketch()
@@ -36,13 +35,13 @@ class Distribution:
 
     def take(self, values: list[Any], now: float) -> None:
         """Take values, not none, seen at `now`; or pairs, each of which says when."""
-        if self._timed is None:
-            self._reservoir.update(values, now)
-        else:
-            self._timed.take(values)
+        if isinstance(self._reservoir, SlidingTimeWindowReservoir):
+            self._reservoir.take(values)
             values = [value for _, value in values]
+        else:
+            self._reservoir.update(values, now)
         self.count += len(values)
-        self._sum = added(self._sum, values)
+        self._sum = saturating_sum(self._sum, values)
         if (least := min(values)) < self._min:
             self._min = least
         if (greatest := max(values)) > self._max:
@@ -57,7 +56,7 @@ class Distribution:
         """Return a copy of the sketch."""
         return self._sketch.copy()
 
-    def record(self, kind: type[H], name: str, tags: dict[str, str]) -> H:
+    def record(self, kind: type[_H], name: str, tags: dict[str, str]) -> _H:
         """Return the record of what merges over instances."""
         return kind(
             name=name,

@@ -27,7 +27,7 @@ def as_number(value: float) -> float:
         return fsum((value,))  # float() would take text too
 
 
-def added(total: float, values: list[float]) -> float:
+def saturating_sum(total: float, values: list[float]) -> float:
     """Return `total` and all values; the largest number of its sign, where that is beyond all numbers."""
     try:
         total_now = total + fsum(values)
@@ -35,9 +35,9 @@ def added(total: float, values: list[float]) -> float:
         total_now = inf
     if -LARGEST <= total_now <= LARGEST:
         return total_now
-    return bounded(fsum(value * SMALL for value in (total, *values)) / SMALL)
+    return saturated(fsum(value * SMALL for value in (total, *values)) / SMALL)
 
 
-def bounded(value: float) -> float:
+def saturated(value: float) -> float:
     """Return the value; the largest number of its sign, where it is infinite."""
     return min(max(value, -LARGEST), LARGEST)

@@ -38,7 +38,7 @@ class _Turn(local):
 
     end = 0.0
     pace = CROWDED
-    seen = True
+    crowded = True
 
 
 _turn = _Turn()
@@ -46,8 +46,8 @@ _turn = _Turn()
 
 def begin_turns() -> None:
     """Begin with the first turn of a piece of work, at the pace that the last one showed to be right."""
-    _turn.pace = CROWDED if _turn.seen else ALONE
-    _turn.seen = False
+    _turn.pace = CROWDED if _turn.crowded else ALONE
+    _turn.crowded = False
     _turn.end = perf_counter() + _turn.pace.turn
 
 
@@ -60,7 +60,7 @@ def let_others_run() -> None:
     sleep(_turn.pace.moment)
     now = perf_counter()
     if now - given_up > _turn.pace.moment + KEPT_WAITING:
-        _turn.pace, _turn.seen = CROWDED, True
+        _turn.pace, _turn.crowded = CROWDED, True
     _turn.end = now + _turn.pace.turn
 
 

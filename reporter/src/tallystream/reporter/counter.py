@@ -91,7 +91,7 @@ class Counter(Metric):
 
     def captured(self, held: HeldCount) -> record.Counter:
         """Return the count that was held in the record's form."""
-        count = number_in(held) if held.__class__ is str else count_of(held)
+        count = count_of(held)
         last = self._last
         if last is None or last.count != count:  # most counters of most snapshots have not moved
             last = self._last = record.Counter(name=self.name, tags=self.tags, count=count)

@@ -69,7 +69,7 @@ class Histogram(Metric):
 
         Raises:
             ValueError: it is NaN or infinite, which would spoil the sum for good.
-        TypeError: it is no real number.
+            TypeError: it is no real number.
         """
         if value.__class__ is not float:
             value = as_number(value)

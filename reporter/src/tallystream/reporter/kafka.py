@@ -10,7 +10,6 @@ from tallystream.reporter._link import Link
 from tallystream.reporter._names import check_instance
 from tallystream.reporter._producing import append_ms, make_producer, producer_options
 from tallystream.reporter._read_back import read_back
-from tallystream.reporter._turns import ensure_time
 from tallystream.reporter.lives import Lives
 from tallystream.reporter.scheduled import ScheduledReporter
 from tallystream.reporter.selection import Selection
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
     from tallystream.reporter._reportable import Reportable
     from tallystream.reporter.record import Snapshot
     from tallystream.reporter.registry import MetricRegistry
-
-SPLIT = 1e-7
-"""Seconds that it takes to see which part of a registry a metric is in."""
 
 _log = logging.getLogger("tallystream.reporter")
 
@@ -139,7 +135,6 @@ class KafkaReporter(ScheduledReporter):
             self._open()
         registry, begin = self.registry, self._monotonic()
         metrics = self._selection.apply(registry.snapshot(views=self._own_views))
-        ensure_time(SPLIT * len(metrics))
         ready = self._lives.prepare(metrics, registry.clock.now(), final=final, groups=registry.groups())
         for outgoing in ready:
             self._produce(outgoing)

@@ -12,7 +12,7 @@ from math import fsum, sqrt
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tallystream.reporter._moments import Moments
-from tallystream.reporter._numbers import LARGEST, SMALL, bounded
+from tallystream.reporter._numbers import LARGEST, SMALL, saturated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,7 +80,7 @@ def plain_view(values: Sequence[float]) -> View | None:
     try:
         mean, deviation = _plain_moments(ordered)
     except OverflowError:
-        mean, deviation = (bounded(each / SMALL) for each in _plain_moments([value * SMALL for value in ordered]))
+        mean, deviation = (saturated(each / SMALL) for each in _plain_moments([value * SMALL for value in ordered]))
     found = []
     for share in QUANTILES.values():
         position = share * (size + 1)
