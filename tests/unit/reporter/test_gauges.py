@@ -11,16 +11,6 @@ from tallystream.reporter import ConfigError, MetricRegistry, derived, ratio, re
 from tallystream.reporter.testing import ManualClock, assert_not_reported, find
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def registry(clock: ManualClock) -> MetricRegistry:
-    return MetricRegistry("app", clock=clock)
-
-
 def test_a_cached_gauge_asks_once_in_its_time(registry: MetricRegistry, clock: ManualClock) -> None:
     """However often it is read or reported, the function is called when the seconds are over, not before."""
     calls = []

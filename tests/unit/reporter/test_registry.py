@@ -20,7 +20,6 @@ from tallystream.reporter import ConfigError, ConsumerProgress, MetricRegistry, 
 from tallystream.reporter.source import Reading
 from tallystream.reporter.testing import (
     InMemoryReporter,
-    ManualClock,
     assert_count,
     assert_not_reported,
     find,
@@ -28,11 +27,6 @@ from tallystream.reporter.testing import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-
-@pytest.fixture
-def registry() -> MetricRegistry:
-    return MetricRegistry("app", clock=ManualClock())
 
 
 def test_one_object_for_a_name_and_its_tags(registry: MetricRegistry) -> None:

@@ -46,11 +46,6 @@ class Fixed:
             yield Reading(metric, self.began)
 
 
-@pytest.fixture
-def registry() -> MetricRegistry:
-    return MetricRegistry("app", clock=ManualClock())
-
-
 def failed(registry: MetricRegistry) -> int:
     """Return how often something of the source could not be reported."""
     return registry.counter(FAILED, tags={"source": "fixed"}).count

@@ -18,11 +18,6 @@ from tallystream.reporter.sketch import Sketch
 from tallystream.reporter.testing import ManualClock
 
 
-@pytest.fixture
-def registry() -> MetricRegistry:
-    return MetricRegistry("a", clock=ManualClock())
-
-
 @pytest.mark.parametrize("kind", ["histogram", "timer"])
 def test_before_the_first_value_there_is_no_least_and_no_greatest(registry: MetricRegistry, kind: str) -> None:
     """The record of a distribution without values has a count of zero, and neither min nor max."""
