@@ -6,12 +6,10 @@ zigzag) and its count; all numbers as LEB128.
 
 from __future__ import annotations
 
+import re
+from itertools import accumulate
 from math import log2
 from operator import sub
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 RELATIVE_ERROR = 0.01
 GAMMA = (1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR)
@@ -21,6 +19,8 @@ MAX_BINS = 2048
 
 _MAX_INDEX = 1 << 16  # beyond every float: log(5e-324) and log(1.8e308) are 37225 and 35489 bins away from 0
 _MAX_COUNT = (1 << 63) - 1
+_LONG = re.compile(rb"[\x80-\xff]+[\x00-\x7f]?")
+"""A number of several bytes, or what there is of it."""
 
 Bins = dict[int, int]
 """How many values are in each bin, by the bin's number."""
@@ -64,31 +64,29 @@ def put_counts(out: bytearray, bins: Bins, indices: list[int]) -> list[int]:
     return places
 
 
-def take_bins(numbers: Iterator[int]) -> Bins:
-    """Return the bins that these numbers begin with.
+def take_bins(numbers: list[int], begin: int) -> tuple[Bins, int]:
+    """Return the bins that begin at this place of the numbers, and the place after them.
 
     Raises:
-        ValueError: a sketch can't have such bins.
-        StopIteration: they end too early.
+        ValueError: a sketch can't have such bins, or the numbers end too early.
     """
-    size = next(numbers)
+    size = numbers[begin] if begin < len(numbers) else 0
+    end = begin + 1 + 2 * size
     if size > MAX_BINS:
         raise ValueError(f"the sketch has {size} bins of a sign, {MAX_BINS} at most are taken")
-    bins: Bins = {}
-    index = 0
-    for position in range(size):
-        step = next(numbers)
-        if position:
-            index += step
-        else:
-            index = step >> 1 if not step & 1 else -(step + 1 >> 1)
-        count = next(numbers)
-        if not count or abs(index) > _MAX_INDEX or index in bins:
-            raise ValueError("a bin of the sketch is empty, double or out of range")
-        bins[index] = count
-    if bins and max(bins) - min(bins) >= MAX_BINS:
+    if end > len(numbers):
+        raise ValueError("the sketch is cut off")
+    if not size:
+        return {}, end
+    first, *steps = numbers[begin + 1 : end : 2]
+    first = first >> 1 if not first & 1 else -(first + 1 >> 1)
+    indices, counts = list(accumulate(steps, initial=first)), numbers[begin + 2 : end : 2]
+    last = indices[-1]
+    if 0 in counts or 0 in steps or first < -_MAX_INDEX or last > _MAX_INDEX:
+        raise ValueError("a bin of the sketch is empty, double or out of range")
+    if last - first >= MAX_BINS:
         raise ValueError("the bins of the sketch lie too far apart")
-    return bins
+    return dict(zip(indices, counts, strict=True)), end
 
 
 def number(value: int) -> bytes:
@@ -103,25 +101,32 @@ def number(value: int) -> bytes:
     return bytes(out)
 
 
-def numbers_in(data: bytes) -> Iterator[int]:
-    """Yield the numbers of these bytes.
+def numbers_in(data: bytes) -> list[int]:
+    """Return the numbers of these bytes.
 
     Raises:
         ValueError: one is cut off, or leaves 64 bits.
     """
-    value = shift = 0
-    for byte in data:
-        value |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            if value > _MAX_COUNT:
-                raise ValueError("a number in the sketch leaves 64 bits")
-            yield value
-            value = shift = 0
-        elif shift > 63:
-            raise ValueError("a number in the sketch leaves 64 bits")
-    if shift:
+    numbers: list[int] = []
+    begin = 0
+    for long in _LONG.finditer(data):  # all others are a byte each
+        start, end = long.span()
+        numbers += data[begin:start]
+        numbers.append(_number_of(data[start:end]))
+        begin = end
+    numbers += data[begin:]
+    return numbers
+
+
+def _number_of(data: bytes) -> int:
+    if data[-1] > 127:
         raise ValueError("the sketch is cut off")
+    if len(data) == 2:
+        return data[0] & 127 | data[1] << 7
+    value = sum((byte & 127) << 7 * at for at, byte in enumerate(data))
+    if value > _MAX_COUNT:
+        raise ValueError("a number in the sketch leaves 64 bits")
+    return value
 
 
 def zigzag(value: int) -> int:

@@ -37,11 +37,8 @@ def from_text(text: str) -> tuple[int, Bins, Bins]:
     if data[:1] != _VERSION:
         raise ValueError(f"not a sketch of version {_VERSION[0]}")
     numbers = numbers_in(data[1:])
-    try:
-        zeros = next(numbers)
-        positive, negative = take_bins(numbers), take_bins(numbers)
-    except StopIteration:
-        raise ValueError("the sketch is cut off") from None
-    if next(numbers, None) is not None:
+    positive, begin = take_bins(numbers, 1)
+    negative, end = take_bins(numbers, begin)
+    if end < len(numbers):
         raise ValueError("the sketch has bytes after its end")
-    return zeros, positive, negative
+    return numbers[0], positive, negative

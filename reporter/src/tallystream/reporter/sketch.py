@@ -67,11 +67,10 @@ class Sketch:
         Raises:
             ValueError: the other is no earlier state of this one.
         """
-        self.zeros -= earlier.zeros
-        if self.zeros < 0:
+        if self.zeros < earlier.zeros:
             raise ValueError("a sketch can't be taken from one that does not contain it")
-        _subtract(self.positive, earlier.positive)
-        _subtract(self.negative, earlier.negative)
+        positive, negative = _less(self.positive, earlier.positive), _less(self.negative, earlier.negative)
+        self.zeros, self.positive, self.negative = self.zeros - earlier.zeros, positive, negative
 
     def copy(self) -> Sketch:
         """Return an independent copy."""
@@ -132,16 +131,17 @@ def _merge(bins: Bins, others: Bins) -> None:
     collapse(bins)
 
 
-def _subtract(bins: Bins, earlier: Bins) -> None:
+def _less(bins: Bins, earlier: Bins) -> Bins:
     floor = max(bins, default=0) - MAX_BINS + 1
-    for index, count in earlier.items():
-        at = max(index, floor)
-        left = bins.get(at, 0) - count
-        if left < 0:
-            raise ValueError("a sketch can't be taken from one that does not contain it")
-        bins[at] = left
-    for index in [index for index, count in bins.items() if not count]:
-        del bins[index]
+    if earlier and min(earlier) < floor:  # they have been collapsed since
+        low = sum(count for index, count in earlier.items() if index <= floor)
+        earlier = {floor: low} | {index: count for index, count in earlier.items() if index > floor}
+    before = earlier.get
+    left = {index: rest for index, count in bins.items() if (rest := count - before(index, 0))}
+    # What `earlier` has in other bins is missing in the sum.
+    if min(left.values(), default=0) < 0 or sum(left.values()) != sum(bins.values()) - sum(earlier.values()):
+        raise ValueError("a sketch can't be taken from one that does not contain it")
+    return left
 
 
 class GrowingSketch:
