@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tallystream.reporter._bins import BINS_PER_2
-from tallystream.reporter.sketch import MAX_BINS, GrowingSketch, Sketch
+from tallystream.reporter.sketch import MAX_BINS, Bins, GrowingSketch, Sketch
 
 SHARES = [0.0, 0.01, 0.5, 0.75, 0.95, 0.98, 0.99, 0.999, 1.0]
 # Magnitudes within the 17 powers of ten that the bins of one sign span.
@@ -117,6 +117,17 @@ def test_encoding_is_exact(values: list[float]) -> None:
     assert state(Sketch.decode(sketch.encode())) == state(sketch)
 
 
+_counts = st.dictionaries(st.integers(-1000, 1000), st.integers(0, 62).flatmap(lambda n: st.integers(1, 2 << n)))
+
+
+@given(_counts, _counts, st.integers(0, 1 << 62))
+def test_encoding_is_exact_for_counts_of_any_length(positive: Bins, negative: Bins, zeros: int) -> None:
+    """Counts that take one byte, and those that take up to nine, are all there, each in its bin."""
+    counts = [{i: min(n, (1 << 63) - 1) for i, n in bins.items()} for bins in (positive, negative)]
+    sketch = Sketch(*counts, zeros)
+    assert state(Sketch.decode(sketch.encode())) == state(sketch)
+
+
 def test_the_size_is_bounded_and_the_large_values_keep_their_precision() -> None:
     """Values over 600 powers of ten need no more than the bins of one sign, and the highest quantiles stay good."""
     values = [10.0**power for power in range(-300, 301)] * 7
@@ -163,11 +174,13 @@ def test_text_that_is_no_base64_is_refused() -> None:
 
 
 def test_misuse_is_refused() -> None:
-    """Quantiles of nothing, shares beyond 1, and taking away what was never in it."""
+    """Quantiles of nothing, shares beyond 1, and taking away what was never in it, which changes nothing."""
     with pytest.raises(ValueError, match="empty sketch"):
         Sketch().quantiles([0.5])
     with pytest.raises(ValueError, match="from 0 to 1"):
         sketch_of([1.0]).quantiles([1.5])
-    for values in ([0.0], [1.0], [-1.0]):
+    for values in ([0.0], [7.0, 1.0], [7.0, 7.0], [-1.0], [7.0, -1.0], [7.0, 0.0]):
+        sketch = sketch_of([7.0, 8.0])
         with pytest.raises(ValueError, match="does not contain"):
-            sketch_of([7.0]).subtract(sketch_of(values))
+            sketch.subtract(sketch_of(values))
+        assert state(sketch) == state(sketch_of([7.0, 8.0]))
