@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,7 @@ from tallystream.reporter import (
     MetricRegistry,
     Sampling,
     SlidingTimeWindow,
+    _turns,
     record,
 )
 from tallystream.reporter.sketch import Sketch
@@ -87,6 +89,75 @@ def test_counters_and_meters_are_of_the_moment_of_their_capture(registry: Metric
     assert (found.count, found.mean_rate, found.m1_rate) == (6, 3, 0)
     assert (counter.read().count, meter.read().count) == (50, 106)
     assert meter.read().m1_rate > 0
+
+
+def test_many_are_captured_as_each_is(registry: MetricRegistry, clock: ManualClock) -> None:
+    """The snapshot has what each metric says by itself, of all kinds and however they were counted, type by type."""
+    clock.advance(1)
+    for number in range(3):
+        registry.counter("c", tags={"n": str(number)}).inc(number)
+        registry.updown("u", tags={"n": str(number)}).inc(number)
+        registry.gauge("g", tags={"n": str(number)}).set(number)
+        registry.gauge("f", lambda: 7, tags={"n": str(number)})
+        registry.meter("m", tags={"n": str(number)}).mark(number)
+        registry.position("t", number).cover(number, 9)
+        for value in range(20 * number):
+            registry.histogram("h", tags={"n": str(number)}).update(value)
+            registry.timer("s", tags={"n": str(number)}).update(value)
+    clock.advance(6)
+    registry.counter("c", tags={"n": "0"}).inc()
+    found = registry.snapshot()
+    assert sorted(found, key=repr) == sorted((metric.read() for metric in registry.metrics()), key=repr)
+    kinds = [metric.type for metric in found]
+    assert len(found) == 22
+    assert [kind for kind, before in zip(kinds, ["", *kinds], strict=False) if kind != before] == list(
+        dict.fromkeys(kinds)
+    )
+
+
+def test_first_amounts_are_in_the_next_snapshot_whenever_they_come(registry: MetricRegistry) -> None:
+    """Counters that count by ones, and take an amount while snapshots are taken, never fall, and are exact."""
+    counters = [registry.counter("c", tags={"n": str(number)}) for number in range(300)]
+    counted: dict[int, int] = {}
+
+    def count() -> None:
+        for number, counter in enumerate(counters):
+            counter.inc()
+            counter.inc(number)
+            counted[number] = 1 + number
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    while thread.is_alive():
+        least = dict(counted)
+        found = registry.snapshot()
+        assert all(isinstance(metric, record.Counter) for metric in found)
+        counts = {int(metric.tags["n"]): metric.count for metric in found if isinstance(metric, record.Counter)}
+        assert all(counts[number] >= value for number, value in least.items())
+    assert [counter.count for counter in counters] == [1 + number for number in range(300)]
+
+
+def test_a_sample_is_thinned_out_in_a_turn_of_its_own(
+    registry: MetricRegistry, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A snapshot lets others run before it takes the values in with which a sample is full, and not otherwise."""
+    pauses: list[float] = []
+    monkeypatch.setattr(_turns, "sleep", pauses.append)
+    monkeypatch.setattr(_turns, "perf_counter", lambda: 0.0)
+    monkeypatch.setattr(_turns, "ALONE", _turns.CROWDED)
+    histogram = registry.histogram("h")
+    thinned = 0
+    for _ in range(1000):
+        clock.advance(1)
+        for value in range(15):
+            histogram.update(value)
+        pauses.clear()
+        kept = len(histogram._distribution._reservoir._unread)  # type: ignore[attr-defined]
+        registry.snapshot(views=False)
+        thin = len(histogram._distribution._reservoir._unread) < kept  # type: ignore[attr-defined]
+        assert len(pauses) == thin
+        thinned += thin
+    assert 5 < thinned < 100
 
 
 @pytest.mark.parametrize("sampling", [ExponentiallyDecaying(), SlidingTimeWindow(60)], ids=repr)

@@ -48,6 +48,10 @@ class Distribution:
             self._max = greatest
         self._sketch.add(values)
 
+    def has_room(self, size: int) -> bool:
+        """Tell whether so many values more are taken in the time that they take, with none for the sample at large."""
+        return self._reservoir.has_room(size)
+
     def view(self, now: float) -> View | None:
         """Return what the sample says at `now`, None before the first value."""
         return self._reservoir.view(now)

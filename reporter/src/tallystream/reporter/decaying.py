@@ -85,6 +85,10 @@ class DecayingReservoir:
         if self._room <= 0:
             self._work_in()
 
+    def has_room(self, size: int) -> bool:
+        """Tell whether so many values more are taken in without work on those that are there."""
+        return self._room > size if self._unread is None else self._unread.has_room(size)
+
     def sample(self) -> list[tuple[float, float]]:
         """Return the sampled values with their weights, in no order."""
         self._work_in()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from math import isfinite
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from tallystream.reporter import record
 from tallystream.reporter._cached import Cached
@@ -13,7 +13,7 @@ from tallystream.reporter._quiet import OncePerKind
 from tallystream.reporter.metric import Metric
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 _log = logging.getLogger("tallystream.reporter.gauges")
 _log.addFilter(OncePerKind())
@@ -70,6 +70,11 @@ class Gauge(Metric):
     def capture(self, *, views: bool = True) -> float | None:  # noqa: ARG002 - matters to distributions
         """Hold the present value; where there is a function, what it said last."""
         return self._value if self.function is None else self._computed
+
+    @classmethod
+    def capture_all(cls, metrics: Sequence[Self], now: float, *, views: bool) -> list[float | None]:  # noqa: ARG003
+        """Hold the present values."""
+        return [each._value if each.function is None else each._computed for each in metrics]  # noqa: SLF001 - its own
 
     def captured(self, held: float | None) -> record.Gauge | None:
         """Return the value that was held in the record's form, None where there was none, or no finite number."""

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from threading import Lock
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import msgspec
 
 from tallystream.reporter import record
 from tallystream.reporter._distribution import Distribution
 from tallystream.reporter._numbers import LARGEST, as_number
+from tallystream.reporter._turns import ensure_time
 from tallystream.reporter.metric import Metric
 from tallystream.reporter.sampling import DEFAULT_SAMPLING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tallystream.reporter.clock import Clock
     from tallystream.reporter.reservoir import View
@@ -32,6 +33,9 @@ AT_ONCE = 2 * BUFFER
 
 MOST_WAITING = 2048
 """Values in the buffer from which on an update waits for who is working some in, and does a snapshot's work."""
+
+THIN_OUT = 4e-4
+"""Seconds that it takes to thin a sample out, where nothing of it is in the processor's caches."""
 
 
 class Held(msgspec.Struct, gc=False):
@@ -110,19 +114,19 @@ class Histogram(Metric):
 
     def capture(self, *, views: bool = True) -> record.Histogram | Held:
         """Hold the present values: they are worked in and encoded later, before those that come after them."""
-        with self._lock:
-            if self._held is not None:
-                self._finish(self._held)
-            waiting = len(self._buffer)
-            if not waiting and views in self._last:
-                return self._last[views]
-            held = self._held = Held(waiting, self._clock.monotonic(), views)
-        return held
+        return self._hold(self._clock.monotonic(), views)
+
+    @classmethod
+    def capture_all(cls, metrics: Sequence[Self], now: float, *, views: bool) -> list[record.Histogram | Held]:
+        """Hold the present values of all."""
+        return [each._hold(now, views) for each in metrics]  # noqa: SLF001 - its own
 
     def captured(self, held: record.Histogram | Held) -> record.Histogram:
         """Return what was held in the record's form."""
         if not isinstance(held, Held):
             return held
+        if not self._distribution.has_room(held.waiting):
+            ensure_time(THIN_OUT)
         with self._lock:
             return held.record or self._finish(held)
 
@@ -133,6 +137,16 @@ class Histogram(Metric):
         self._distribution = Distribution(self.sampling.new(self._clock.monotonic()))
         self._held = None
         self._last = {}
+
+    def _hold(self, now: float, views: bool) -> record.Histogram | Held:
+        with self._lock:
+            if self._held is not None:
+                self._finish(self._held)
+            waiting = len(self._buffer)
+            if not waiting and views in self._last:
+                return self._last[views]
+            held = self._held = Held(waiting, now, views)
+            return held
 
     def _put(self, value: float, now: float) -> None:
         buffer = self._buffer

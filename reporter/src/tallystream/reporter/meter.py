@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from operator import index
 from threading import Lock
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 from tallystream.reporter import record
 from tallystream.reporter.counter import Counter, HeldCount, count_of
@@ -12,7 +12,7 @@ from tallystream.reporter.ewma import Averages
 from tallystream.reporter.metric import Metric
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tallystream.reporter.clock import Clock
 
@@ -93,6 +93,13 @@ class Meter(Metric):
         if now >= self.due:
             self.rates()
         return now, self._latest, self._counter.capture()
+
+    @classmethod
+    def capture_all(cls, metrics: Sequence[Self], now: float, *, views: bool) -> list[HeldMeter]:
+        """Hold the present counts, and the rates as they last ticked."""
+        counters = [each._counter for each in metrics]  # noqa: SLF001 - its own
+        counts = Counter.capture_all(counters, now, views=views)
+        return [(now, each._latest, count) for each, count in zip(metrics, counts, strict=True)]  # noqa: SLF001
 
     def captured(self, held: HeldMeter) -> record.Meter:
         """Return what was held in the record's form."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from itertools import chain
 from threading import Lock, RLock
 from typing import TYPE_CHECKING
 from weakref import WeakSet
@@ -55,6 +56,7 @@ class MetricRegistry(Metrics):
         self.clock, self.sampling = clock, sampling
         self.reporter: ScheduledReporter | None = None  # set by tallystream.reporter.report()
         self._metrics: dict[tuple[str, tuple[tuple[str, str], ...]], Metric] = {}
+        self._by_class: dict[type[Metric], list[Metric]] = {}
         self._ahead: list[Metric] = []  # those that have something to do before a capture
         self._kinds: dict[str, str] = {}
         self._groups: dict[record.Identity, record.Identity] = {}
@@ -112,13 +114,16 @@ class MetricRegistry(Metrics):
         """
         begin_turns()
         bridged = self._read_sources()
-        metrics = self.metrics()
+        with self._making:
+            classes = [(each, metrics.copy()) for each, metrics in self._by_class.items()]
         for metric in in_turns(self._ahead.copy()):
             metric.get_ready()
-        ensure_time(CAPTURE * len(metrics))
+        ensure_time(CAPTURE * sum(len(metrics) for _, metrics in classes))
         with self._lock:  # in one turn, however many they are
-            held = [metric.capture(views=views) for metric in metrics]
-        found = [metric.captured(each) for metric, each in in_turns(zip(metrics, held, strict=True))]
+            now = self.clock.monotonic()
+            held = [each.capture_all(metrics, now, views=views) for each, metrics in classes]
+        pairs = (zip(metrics, values, strict=True) for (_, metrics), values in zip(classes, held, strict=True))
+        found = [metric.captured(each) for metric, each in in_turns(chain.from_iterable(pairs))]
         return [value for value in found if value is not None] + bridged
 
     def _read_sources(self) -> list[record.Metric]:
@@ -155,6 +160,7 @@ class MetricRegistry(Metrics):
             metric = self._metrics.get(key)
             if metric is None:
                 metric = self._metrics[key] = make(name, tags)
+                self._by_class.setdefault(metric.__class__, []).append(metric)
                 if kind.kind in _AHEAD:
                     self._ahead.append(metric)
             assert isinstance(metric, kind)
