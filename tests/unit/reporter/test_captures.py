@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import itertools
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +15,7 @@ from tallystream.reporter import (
     _turns,
     record,
 )
+from tallystream.reporter.reservoir import View
 from tallystream.reporter.sketch import Sketch
 
 if TYPE_CHECKING:
@@ -115,36 +116,62 @@ def test_many_are_captured_as_each_is(registry: MetricRegistry, clock: ManualClo
     )
 
 
-def test_first_amounts_are_in_the_next_snapshot_whenever_they_come(registry: MetricRegistry) -> None:
-    """Counters that count by ones, and take an amount while snapshots are taken, never fall, and are exact."""
-    counters = [registry.counter("c", tags={"n": str(number)}) for number in range(300)]
-    counted: dict[int, int] = {}
+def test_a_first_amount_is_in_every_snapshot_after_it(registry: MetricRegistry) -> None:
+    """A counter that counted by ones takes an amount: whoever takes a snapshot as soon as it is there finds it."""
+    counter = registry.counter("c")
+    seen: list[record.Metric] = []
 
-    def count() -> None:
-        for number, counter in enumerate(counters):
-            counter.inc()
-            counter.inc(number)
-            counted[number] = 1 + number
+    class Amounts(list[int]):
+        def append(self, amount: int) -> None:
+            super().append(amount)
+            seen.extend(registry.snapshot())
 
-    thread = threading.Thread(target=count)
-    thread.start()
-    while thread.is_alive():
-        least = dict(counted)
-        found = registry.snapshot()
-        assert all(isinstance(metric, record.Counter) for metric in found)
-        counts = {int(metric.tags["n"]): metric.count for metric in found if isinstance(metric, record.Counter)}
-        assert all(counts[number] >= value for number, value in least.items())
-    assert [counter.count for counter in counters] == [1 + number for number in range(300)]
+    counter._amounts = Amounts()
+    counter.inc()
+    assert registry.snapshot() == [record.Counter(name="c", count=1)]
+    counter.inc(5)
+    assert seen == registry.snapshot() == [record.Counter(name="c", count=6)]
+
+
+def test_a_reservoir_needs_no_more_than_to_take_and_to_show(clock: ManualClock) -> None:
+    """A sampling of the application's own, of which nothing is known but the protocol, is reported as others are."""
+
+    class Last:
+        def __init__(self) -> None:
+            self.value = 0.0
+
+        def update(self, values: list[float], now: float) -> None:
+            self.value = values[-1] + 0 * now
+
+        def view(self, now: float) -> View:
+            return View(*[self.value + 0 * now] * len(View._fields))
+
+    class Latest(Sampling):
+        def new(self, now: float) -> Last:  # noqa: ARG002
+            return Last()
+
+    registry = MetricRegistry("app", clock=clock, sampling=Latest())
+    registry.histogram("h").update(3)
+    registry.histogram("h").update(2)
+    (found,) = registry.snapshot()
+    assert isinstance(found, record.Histogram)
+    assert (found.count, found.max, found.p50) == (2, 3, 2)
 
 
 def test_a_sample_is_thinned_out_in_a_turn_of_its_own(
     registry: MetricRegistry, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A snapshot lets others run before it takes the values in with which a sample is full, and not otherwise."""
+    """A snapshot lets others run before it takes the values in with which a sample is full, and not otherwise.
+
+    Each look at the clock takes a microsecond: by then the turn is no new one, and far from its end.
+    """
     pauses: list[float] = []
+    looks = itertools.count()
     monkeypatch.setattr(_turns, "sleep", pauses.append)
-    monkeypatch.setattr(_turns, "perf_counter", lambda: 0.0)
+    monkeypatch.setattr(_turns, "perf_counter", lambda: next(looks) * 1e-6)
     monkeypatch.setattr(_turns, "ALONE", _turns.CROWDED)
+    for number in range(60):
+        registry.counter("c", tags={"n": str(number)})
     histogram = registry.histogram("h")
     thinned = 0
     for _ in range(1000):

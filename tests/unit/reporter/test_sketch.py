@@ -159,6 +159,9 @@ def test_a_thousand_latencies_are_small() -> None:
         b"\x01\0\x02\x00\x01\xff\x7f\x01\x00",
         b"\x01\0\x01\xff\xff\x7f\x01\x00",
         b"\x01\0\0\0\x80",
+        b"\x01" + b"\x80" * 10 + b"\0\0\0",
+        b"\x01" + b"\x80" * 100_000 + b"\0\0\0",
+        b"\x01" + b"\xff" * 100_000,
     ],
 )
 def test_what_is_no_sketch_is_refused(data: bytes) -> None:

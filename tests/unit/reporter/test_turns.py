@@ -107,3 +107,15 @@ def test_each_thread_has_its_own_turns(machine: Machine) -> None:
     other.join()
     ensure_time(0.0)
     assert len(machine.pauses) == 1
+
+
+def test_what_takes_longer_than_a_turn_has_one_of_its_own(machine: Machine) -> None:
+    """Two such things in a row have one pause between them, and what is short goes on in the turn that was begun."""
+    begin_turns()
+    seen: list[object] = []
+    for item in in_turns("aBcDEf"):
+        if item.isupper():
+            ensure_time(2 * CROWDED.turn)
+        seen += [len(machine.pauses), item]
+        machine.now += CROWDED.turn * (1.2 if item.isupper() else 0.3)
+    assert seen == [0, "a", 1, "B", 2, "c", 3, "D", 4, "E", 5, "f"]

@@ -19,8 +19,8 @@ MAX_BINS = 2048
 
 _MAX_INDEX = 1 << 16  # beyond every float: log(5e-324) and log(1.8e308) are 37225 and 35489 bins away from 0
 _MAX_COUNT = (1 << 63) - 1
-_LONG = re.compile(rb"[\x80-\xff]+[\x00-\x7f]?")
-"""A number of several bytes, or what there is of it."""
+_LONG = re.compile(rb"[\x80-\xff]{1,9}[\x00-\x7f]?")
+"""A number of several bytes; without its last one, if it is cut off or too long for 64 bits."""
 
 Bins = dict[int, int]
 """How many values are in each bin, by the bin's number."""
@@ -120,7 +120,7 @@ def numbers_in(data: bytes) -> list[int]:
 
 def _number_of(data: bytes) -> int:
     if data[-1] > 127:
-        raise ValueError("the sketch is cut off")
+        raise ValueError("a number in the sketch is cut off, or leaves 64 bits")
     if len(data) == 2:
         return data[0] & 127 | data[1] << 7
     value = sum((byte & 127) << 7 * at for at, byte in enumerate(data))

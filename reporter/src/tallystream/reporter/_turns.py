@@ -30,6 +30,9 @@ more than twice that one time in a hundred. Given up and taken back before, the 
 KEPT_WAITING = 1e-3
 """Seconds beyond the moment after which it was others who kept this thread waiting, not the operating system."""
 
+HARDLY = 0.9
+"""How much of a turn is left, at least, when it has hardly begun."""
+
 _T = TypeVar("_T")
 
 
@@ -65,8 +68,11 @@ def let_others_run() -> None:
 
 
 def ensure_time(seconds: float) -> None:
-    """Let others run, if less than so much of the turn is left: for what can't be interrupted."""
-    if perf_counter() + seconds > _turn.end:
+    """Let others run, if less than so much of the turn is left: for what can't be interrupted.
+
+    What takes longer than a turn has one that has hardly begun.
+    """
+    if perf_counter() + min(seconds, HARDLY * _turn.pace.turn) > _turn.end:
         let_others_run()
 
 
@@ -75,6 +81,7 @@ def in_turns(items: Iterable[_T]) -> Iterator[_T]:
     end = _turn.end
     for item in items:
         yield item
-        if perf_counter() > end:
-            let_others_run()
+        if (now := perf_counter()) > end:
+            if now > _turn.end:  # unless another one has begun meanwhile
+                let_others_run()
             end = _turn.end

@@ -60,8 +60,8 @@ class Counter(Metric):
             n = index(n)
         if n < 0:
             raise ValueError(f"the counter {self.name!r} can't grow by {n}; use registry.updown for what may fall")
-        self._only_ticks = False  # before the amount is there: who looks at the ticks alone misses none
         amounts = self._amounts
+        self._only_ticks = False  # before the amount is there: who looks at the ticks alone misses none
         amounts.append(n)
         # Whoever holds the lock adds them up as well, so there is nothing to wait for.
         if len(amounts) >= BUFFER and self._lock.acquire(blocking=False):
@@ -91,7 +91,7 @@ class Counter(Metric):
         return (total, repr(self._ticks)) if total else repr(self._ticks)
 
     @classmethod
-    def capture_all(cls, metrics: Sequence[Self], now: float, *, views: bool) -> list[HeldCount]:  # noqa: ARG003
+    def capture_all(cls, metrics: Sequence[Self], *, views: bool) -> list[HeldCount]:  # noqa: ARG003
         """Hold the present counts."""
         return [repr(each._ticks) if each._only_ticks else each.capture() for each in metrics]  # noqa: SLF001 - its own
 

@@ -87,7 +87,8 @@ class DecayingReservoir:
 
     def has_room(self, size: int) -> bool:
         """Tell whether so many values more are taken in without work on those that are there."""
-        return self._room > size if self._unread is None else self._unread.has_room(size)
+        unread = self._unread  # looked at once: this is asked without its owner's lock, as an estimate
+        return self._room > size if unread is None else unread.has_room(size)
 
     def sample(self) -> list[tuple[float, float]]:
         """Return the sampled values with their weights, in no order."""

@@ -72,7 +72,7 @@ class Gauge(Metric):
         return self._value if self.function is None else self._computed
 
     @classmethod
-    def capture_all(cls, metrics: Sequence[Self], now: float, *, views: bool) -> list[float | None]:  # noqa: ARG003
+    def capture_all(cls, metrics: Sequence[Self], *, views: bool) -> list[float | None]:  # noqa: ARG003
         """Hold the present values."""
         return [each._value if each.function is None else each._computed for each in metrics]  # noqa: SLF001 - its own
 

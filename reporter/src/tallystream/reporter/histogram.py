@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from threading import Lock
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -15,7 +15,7 @@ from tallystream.reporter.metric import Metric
 from tallystream.reporter.sampling import DEFAULT_SAMPLING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from tallystream.reporter.clock import Clock
     from tallystream.reporter.reservoir import View
@@ -114,12 +114,15 @@ class Histogram(Metric):
 
     def capture(self, *, views: bool = True) -> record.Histogram | Held:
         """Hold the present values: they are worked in and encoded later, before those that come after them."""
-        return self._hold(self._clock.monotonic(), views)
-
-    @classmethod
-    def capture_all(cls, metrics: Sequence[Self], now: float, *, views: bool) -> list[record.Histogram | Held]:
-        """Hold the present values of all."""
-        return [each._hold(now, views) for each in metrics]  # noqa: SLF001 - its own
+        with self._lock:
+            if self._held is not None:
+                self._finish(self._held)
+            waiting = len(self._buffer)
+            if not waiting and views in self._last:
+                return self._last[views]
+            # Told here, not before, the time is not before that of values which another thread worked in just now.
+            held = self._held = Held(waiting, self._clock.monotonic(), views)
+            return held
 
     def captured(self, held: record.Histogram | Held) -> record.Histogram:
         """Return what was held in the record's form."""
@@ -137,16 +140,6 @@ class Histogram(Metric):
         self._distribution = Distribution(self.sampling.new(self._clock.monotonic()))
         self._held = None
         self._last = {}
-
-    def _hold(self, now: float, views: bool) -> record.Histogram | Held:
-        with self._lock:
-            if self._held is not None:
-                self._finish(self._held)
-            waiting = len(self._buffer)
-            if not waiting and views in self._last:
-                return self._last[views]
-            held = self._held = Held(waiting, now, views)
-            return held
 
     def _put(self, value: float, now: float) -> None:
         buffer = self._buffer

@@ -95,10 +95,11 @@ class Meter(Metric):
         return now, self._latest, self._counter.capture()
 
     @classmethod
-    def capture_all(cls, metrics: Sequence[Self], now: float, *, views: bool) -> list[HeldMeter]:
+    def capture_all(cls, metrics: Sequence[Self], *, views: bool) -> list[HeldMeter]:
         """Hold the present counts, and the rates as they last ticked."""
+        now = metrics[0]._monotonic()  # noqa: SLF001 - its own
         counters = [each._counter for each in metrics]  # noqa: SLF001 - its own
-        counts = Counter.capture_all(counters, now, views=views)
+        counts = Counter.capture_all(counters, views=views)
         return [(now, each._latest, count) for each, count in zip(metrics, counts, strict=True)]  # noqa: SLF001
 
     def captured(self, held: HeldMeter) -> record.Meter:

@@ -45,8 +45,8 @@ class Metric(ABC):
         return self.read()
 
     @classmethod
-    def capture_all(cls, metrics: Sequence[Self], now: float, *, views: bool) -> list[Any]:  # noqa: ARG003 - as above
-        """Hold the present values of these metrics of this class, each as `capture` does; `now`: monotonic seconds.
+    def capture_all(cls, metrics: Sequence[Self], *, views: bool) -> list[Any]:
+        """Hold the present values of these metrics of this class, one at least, each as `capture` does.
 
         No update can come between, so this has to be quick: each was told to `get_ready` a moment ago, and objects that
         need not be looked at are not, for few of them are in the processor's caches.

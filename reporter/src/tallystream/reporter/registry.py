@@ -107,7 +107,7 @@ class MetricRegistry(Metrics):
             return list(self._metrics.values())
 
     def snapshot(self, *, views: bool = True) -> list[record.Metric]:
-        """Return the value of every metric that has one, in the record's form.
+        """Return the value of every metric that has one, in the record's form, type by type.
 
         What was set within one `together()` is in it as a whole or not at all. Counts are those of the whole process.
         Without `views` histograms and timers have what merges over instances, and not what their samples say.
@@ -120,8 +120,7 @@ class MetricRegistry(Metrics):
             metric.get_ready()
         ensure_time(CAPTURE * sum(len(metrics) for _, metrics in classes))
         with self._lock:  # in one turn, however many they are
-            now = self.clock.monotonic()
-            held = [each.capture_all(metrics, now, views=views) for each, metrics in classes]
+            held = [each.capture_all(metrics, views=views) for each, metrics in classes]
         pairs = (zip(metrics, values, strict=True) for (_, metrics), values in zip(classes, held, strict=True))
         found = [metric.captured(each) for metric, each in in_turns(chain.from_iterable(pairs))]
         return [value for value in found if value is not None] + bridged

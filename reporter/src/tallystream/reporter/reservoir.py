@@ -40,9 +40,6 @@ class Reservoir(Protocol):
     def update(self, values: list[float], now: float) -> None:
         """Take values that were seen at `now`, monotonic seconds."""
 
-    def has_room(self, size: int) -> bool:
-        """Tell whether so many values more are taken in without work on those that are there."""
-
     def view(self, now: float) -> View | None:
         """Return what the sample says at `now`, None where it is empty."""
 

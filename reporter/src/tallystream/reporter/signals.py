@@ -10,7 +10,8 @@ class SignalSafeEvent:
 
     Python runs handlers in the main thread, between any two of its steps. Where they interrupt that thread in
     `threading.Event.wait`, which holds the event's lock for some of its steps, `set` waits for that lock for ever: the
-    process never ends. A queue's `put` is made for that (Python's documentation of `queue.SimpleQueue`: reentrant).
+    process never ends. A queue's `put` is made for that (Python's documentation of `queue.SimpleQueue`: reentrant; so
+    CPython's is).
     """
 
     def __init__(self) -> None:

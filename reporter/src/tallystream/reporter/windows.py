@@ -31,10 +31,6 @@ class SlidingWindowReservoir:
         """Return what is kept, oldest first."""
         return list(self._values)
 
-    def has_room(self, size: int) -> bool:  # noqa: ARG002 - there always is
-        """Tell that so many values more can be taken in without work on those that are there."""
-        return True
-
     def view(self, now: float) -> View | None:  # noqa: ARG002 - as above
         """Return what the sample says."""
         return plain_view(self.values())
@@ -66,10 +62,6 @@ class SlidingTimeWindowReservoir:
         while kept and kept[0][0] < oldest:
             kept.popleft()
         return [value for seen, value in kept if seen >= oldest]
-
-    def has_room(self, size: int) -> bool:  # noqa: ARG002 - there always is
-        """Tell that so many values more can be taken in without work on those that are there."""
-        return True
 
     def view(self, now: float) -> View | None:
         """Return what the sample says at `now`."""
@@ -109,10 +101,6 @@ class UniformReservoir:
     def values(self) -> list[float]:
         """Return what is kept."""
         return list(self._values)
-
-    def has_room(self, size: int) -> bool:  # noqa: ARG002 - there always is
-        """Tell that so many values more can be taken in without work on those that are there."""
-        return True
 
     def view(self, now: float) -> View | None:  # noqa: ARG002 - as above
         """Return what the sample says."""

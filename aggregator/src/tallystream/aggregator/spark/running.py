@@ -54,7 +54,8 @@ def run_until_stopped(
         if until():
             break
     if query.isActive:
-        log.info("stopping when the batch is finished")
+        if stop.is_set():
+            log.info("stopping when the batch is finished")
         _finish(query)
     if after_batch is not None:
         after_batch()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from threading import Event, Lock, Thread, current_thread
+from threading import Lock, Thread, current_thread
 from typing import TYPE_CHECKING, Any
 
 from tallystream.reporter.errors import ConfigError
 from tallystream.reporter.pyformance_compat._clock import WALL, Clock
 from tallystream.reporter.pyformance_compat._global import global_registry
 from tallystream.reporter.schedule import Schedule
+from tallystream.reporter.signals import SignalSafeEvent
 
 if TYPE_CHECKING:
     from tallystream.reporter.pyformance_compat._metrics_registry import MetricsRegistry
@@ -45,7 +46,7 @@ class Reporter:
         self.reporting_interval = reporting_interval
         self.clock = WALL if clock is None else clock
         self.failures = 0
-        self._stopped = Event()
+        self._stopped = SignalSafeEvent()
         self._starting = Lock()
         self.create_thread()
 
