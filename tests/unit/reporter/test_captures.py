@@ -140,11 +140,11 @@ def test_a_reservoir_needs_no_more_than_to_take_and_to_show(clock: ManualClock) 
         def __init__(self) -> None:
             self.value = 0.0
 
-        def update(self, values: list[float], now: float) -> None:
-            self.value = values[-1] + 0 * now
+        def update(self, values: list[float], now: float) -> None:  # noqa: ARG002
+            self.value = values[-1]
 
-        def view(self, now: float) -> View:
-            return View(*[self.value + 0 * now] * len(View._fields))
+        def view(self, now: float) -> View:  # noqa: ARG002
+            return View(*[self.value] * len(View._fields))
 
     class Latest(Sampling):
         def new(self, now: float) -> Last:  # noqa: ARG002

@@ -6,17 +6,15 @@ import subprocess
 import sys
 from threading import Thread
 
-import pytest
-
 from tallystream.reporter.signals import SignalSafeEvent
 
 INTERRUPTED_EVERYWHERE = """
-import signal, sys, threading
+import signal, sys
 from tallystream.reporter.signals import SignalSafeEvent
 
 def interrupted(step):
     # Waits, is interrupted before the given step of it, and tells whether there is such a step.
-    event, steps, waited = {event}(), 0, False
+    event, steps, waited = SignalSafeEvent(), 0, False
     signal.signal(signal.SIGTERM, lambda *_: event.set())
 
     def trace(frame, what, argument):
@@ -27,7 +25,6 @@ def interrupted(step):
             signal.raise_signal(signal.SIGTERM)
         return trace
 
-    print("waits", flush=True)
     sys.settrace(trace)
     event.wait(0.001)
     waited = True
@@ -43,24 +40,16 @@ print(step)
 """
 
 
-def interrupted(event: str, timeout: float) -> str:
-    """Interrupt a wait before every single step of it, in a process of its own; return what that printed."""
-    script = INTERRUPTED_EVERYWHERE.replace("{event}", event)
-    run = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True, timeout=timeout)
-    return run.stdout + run.stderr
-
-
 def test_a_handler_may_set_it_whatever_it_interrupts() -> None:
     """A signal before any one step of a wait sets the event, and the wait goes on to its end.
 
-    With `threading.Event` the same process waits for itself for ever.
+    With `threading.Event` the process would wait for itself for ever.
     """
-    waits = interrupted("SignalSafeEvent", 60).split()
-    assert waits == [*["waits"] * int(waits[-1]), waits[-1]]
-    assert int(waits[-1]) > 20
-    with pytest.raises(subprocess.TimeoutExpired) as hung:
-        interrupted("threading.Event", 5)
-    assert (hung.value.stdout or b"").count(b"waits") > 5
+    run = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_EVERYWHERE], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert run.returncode == 0, run.stderr
+    assert int(run.stdout) > 20
 
 
 def test_all_who_wait_are_woken() -> None:

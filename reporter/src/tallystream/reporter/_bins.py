@@ -121,7 +121,7 @@ def numbers_in(data: bytes) -> list[int]:
 def _number_of(data: bytes) -> int:
     if data[-1] > 127:
         raise ValueError("a number in the sketch is cut off, or leaves 64 bits")
-    if len(data) == 2:
+    if len(data) == 2:  # most of those that are no single byte
         return data[0] & 127 | data[1] << 7
     value = sum((byte & 127) << 7 * at for at, byte in enumerate(data))
     if value > _MAX_COUNT:

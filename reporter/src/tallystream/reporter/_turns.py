@@ -30,8 +30,8 @@ more than twice that one time in a hundred. Given up and taken back before, the 
 KEPT_WAITING = 1e-3
 """Seconds beyond the moment after which it was others who kept this thread waiting, not the operating system."""
 
-HARDLY = 0.9
-"""How much of a turn is left, at least, when it has hardly begun."""
+FRESH = 0.9
+"""The share of a turn that is left of one that has hardly begun, at least."""
 
 _T = TypeVar("_T")
 
@@ -72,7 +72,7 @@ def ensure_time(seconds: float) -> None:
 
     What takes longer than a turn has one that has hardly begun.
     """
-    if perf_counter() + min(seconds, HARDLY * _turn.pace.turn) > _turn.end:
+    if perf_counter() + min(seconds, FRESH * _turn.pace.turn) > _turn.end:
         let_others_run()
 
 

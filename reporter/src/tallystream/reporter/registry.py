@@ -57,7 +57,6 @@ class MetricRegistry(Metrics):
         self.reporter: ScheduledReporter | None = None  # set by tallystream.reporter.report()
         self._metrics: dict[tuple[str, tuple[tuple[str, str], ...]], Metric] = {}
         self._by_class: dict[type[Metric], list[Metric]] = {}
-        self._ahead: list[Metric] = []  # those that have something to do before a capture
         self._kinds: dict[str, str] = {}
         self._groups: dict[record.Identity, record.Identity] = {}
         self._sources: list[JoinedSource] = []
@@ -116,7 +115,8 @@ class MetricRegistry(Metrics):
         bridged = self._read_sources()
         with self._making:
             classes = [(each, metrics.copy()) for each, metrics in self._by_class.items()]
-        for metric in in_turns(self._ahead.copy()):
+        ahead = chain.from_iterable(metrics for each, metrics in classes if each.kind in _AHEAD)
+        for metric in in_turns(ahead):
             metric.get_ready()
         ensure_time(CAPTURE * sum(len(metrics) for _, metrics in classes))
         with self._lock:  # in one turn, however many they are
@@ -160,8 +160,6 @@ class MetricRegistry(Metrics):
             if metric is None:
                 metric = self._metrics[key] = make(name, tags)
                 self._by_class.setdefault(metric.__class__, []).append(metric)
-                if kind.kind in _AHEAD:
-                    self._ahead.append(metric)
             assert isinstance(metric, kind)
             return metric
 

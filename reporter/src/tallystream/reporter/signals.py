@@ -10,8 +10,8 @@ class SignalSafeEvent:
 
     Python runs handlers in the main thread, between any two of its steps. Where they interrupt that thread in
     `threading.Event.wait`, which holds the event's lock for some of its steps, `set` waits for that lock for ever: the
-    process never ends. A queue's `put` is made for that (Python's documentation of `queue.SimpleQueue`: reentrant; so
-    CPython's is).
+    process never ends. A queue's `put` is reentrant on CPython, and made for that (Python's documentation of
+    `queue.SimpleQueue`).
     """
 
     def __init__(self) -> None:
