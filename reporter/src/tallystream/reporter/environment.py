@@ -30,7 +30,7 @@ def report(
     topic: str | None = None,
     options: Mapping[str, Any] | None = None,
     registry: MetricRegistry | Reportable | None = None,
-    environment: Mapping[str, str] = os.environ,
+    environment: Mapping[str, str] | None = None,
 ) -> MetricRegistry:
     """Return a registry that a started `KafkaReporter` reports, a new one or the given one, which is then named `app`.
 
@@ -39,11 +39,13 @@ def report(
     What is not given comes from the environment: TALLYSTREAM_BOOTSTRAP_SERVERS (else localhost:9092),
     TALLYSTREAM_INSTANCE (else the host's name), TALLYSTREAM_INTERVAL in seconds (else 1), TALLYSTREAM_TOPIC (else
     TALLYSTREAM_TOPIC_PREFIX and `metrics`), and TALLYSTREAM_KAFKA_* for librdkafka's options, each in upper case with _
-    for a point; `options` go before these.
+    for a point; `options` go before these. `environment` replaces the process's own.
 
     Raises:
         ConfigError: something can't be used; the message names the argument or the variable, and never a secret.
     """
+    if environment is None:  # no default argument: `help()` would print every variable, with its secrets
+        environment = os.environ
     reported = MetricRegistry(app) if registry is None else registry_of(registry)
     reported.app = check_name("app", app)
     prefix = environment.get(PREFIX + "TOPIC_PREFIX", "")
@@ -59,7 +61,7 @@ def report(
     return reported
 
 
-def kafka_options(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+def kafka_options(environment: Mapping[str, str]) -> dict[str, str]:
     """Return librdkafka's options as TALLYSTREAM_KAFKA_* variables have them."""
     return {
         name.removeprefix(KAFKA_PREFIX).lower().replace("_", "."): value

@@ -56,19 +56,20 @@ class StoreSettings:
         retention_days: float = 30.0,
         ca_file: str | None = None,
         prefix: str = "",
-        env: Mapping[str, str] = os.environ,
+        env: Mapping[str, str] | None = None,
     ) -> Self:
         """Return what `spec` names: `local:PATH`, `influxdb:URL`, or `influxdb` with the URL in INFLUXDB_URL.
 
         Or `graphite:HOST:PORT`, or `prometheus:HOST:PORT`, where the host is 127.0.0.1 if there is none.
 
-        What InfluxDB needs and is not given is taken from `env`: INFLUXDB_TOKEN (or the file that INFLUXDB_TOKEN_FILE
-        names), INFLUXDB_ORG, INFLUXDB_BUCKET (default "tallystream"), INFLUXDB_CA_FILE. `retention_days` is for the
-        local store; 0 keeps all.
+        What InfluxDB needs and is not given is taken from `env`, by default the process's environment: INFLUXDB_TOKEN
+        (or the file that INFLUXDB_TOKEN_FILE names), INFLUXDB_ORG, INFLUXDB_BUCKET (default "tallystream"),
+        INFLUXDB_CA_FILE. `retention_days` is for the local store; 0 keeps all.
 
         Raises:
             ConfigError: the form is unknown, or something that InfluxDB needs is missing.
         """
+        env = os.environ if env is None else env
         kind, _, where = spec.partition(":")
         if not 0 <= retention_days < math.inf:
             raise ConfigError("--retention-days", retention_days, "give a number of days, 0 to keep everything")

@@ -57,6 +57,9 @@ class BacklogOptions(msgspec.Struct, frozen=True):
     shards: int
     go_on: bool
 
+    def __repr__(self) -> str:
+        return f"<BacklogOptions of {self.checkpoint!r}>"  # Kafka's options may hold a password
+
 
 class BacklogSource(DataSource):
     """A stream with the columns of `tallystream.aggregator.spark.packing.SCHEMA`."""

@@ -47,6 +47,9 @@ class Reading(NamedTuple):
     patience_s: float = 60.0
     go_on: bool = False
 
+    def __repr__(self) -> str:
+        return f"<Reading as group {self.group!r}>"  # the options may hold a password
+
 
 def read_range(reading: Reading, wanted: Range) -> Iterator[Chunk]:
     """Yield the records of a range in offset order, some at a time, none of them empty.

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 ENV = "TALLYSTREAM_PAGE_PASSWORD"
 
 
-def from_environment(env: Mapping[str, str] = os.environ) -> str:
+def from_environment(env: Mapping[str, str] | None = None) -> str:
     """Return the password that the environment, or the file that it names, asks for; empty: none.
 
     Raises:
         ConfigError: the file can't be read, or is empty.
     """
+    env = os.environ if env is None else env
     path = env.get(f"{ENV}_FILE", "")
     if not path:
         return env.get(ENV, "")

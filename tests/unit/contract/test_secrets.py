@@ -1,0 +1,91 @@
+"""No secret in what Python shows of the four distributions: signatures, which `help()` prints, and representations."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+from typing import TYPE_CHECKING, Any
+
+import tallystream.aggregator
+import tallystream.compose
+import tallystream.dashboards
+import tallystream.reporter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import ModuleType
+
+    import pytest
+
+SECRET = "hush-hush-4711"
+SECRET_FIELDS = {"kafka", "options", "password", "token"}
+PROGRAM = "tallystream.dashboards.page.app"  # Streamlit runs it
+MISSING = {"hosted_graphite_reporter", "newrelic_reporter", "opentsdb_reporter"}  # pyformance's that raise ImportError
+NO_SECRETS = {"tallystream.aggregator.table.log.Head"}  # its token names the last entry of a log
+
+
+def modules() -> Iterator[ModuleType]:
+    """Yield every module of the four distributions that can be imported without its program."""
+    for top in (tallystream.reporter, tallystream.aggregator, tallystream.dashboards, tallystream.compose):
+        yield top
+        for found in pkgutil.walk_packages(top.__path__, f"{top.__name__}."):
+            if found.name != PROGRAM and found.name.rpartition(".")[2] not in {"__main__", *MISSING}:
+                yield importlib.import_module(found.name)
+
+
+def shown(module: ModuleType) -> Iterator[Any]:
+    """Yield the functions and classes that a module defines, and what those classes define."""
+    for one in vars(module).values():
+        if getattr(one, "__module__", None) == module.__name__ and (inspect.isclass(one) or callable(one)):
+            yield one
+            if inspect.isclass(one):
+                yield from (getattr(one, name) for name in vars(one) if name != "__class__")
+
+
+def signature(thing: object) -> str:
+    """Return what `inspect.signature` says; nothing where it says nothing."""
+    try:
+        return str(inspect.signature(thing)) if callable(thing) else ""
+    except (TypeError, ValueError):
+        return ""
+
+
+def fields(kind: type) -> list[str]:
+    """Return the names of the fields of a dataclass, a struct or a named tuple, none of any other class."""
+    if dataclasses.is_dataclass(kind):
+        return [field.name for field in dataclasses.fields(kind)]
+    return list(getattr(kind, "__struct_fields__", ()) or getattr(kind, "_fields", ()))
+
+
+def with_secrets(kind: Any, names: list[str]) -> object:
+    """Return an instance of which every field that may hold a secret does."""
+    values = {name: SECRET if name in SECRET_FIELDS else None for name in names}
+    if not dataclasses.is_dataclass(kind):
+        return kind(**values)
+    made = object.__new__(kind)  # its checks have no say here
+    for name, value in values.items():
+        object.__setattr__(made, name, value)
+    return made
+
+
+def test_no_signature_shows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No default argument of any function, method or class holds what the process's environment holds."""
+    monkeypatch.setenv("TALLYSTREAM_KAFKA_SASL_PASSWORD", SECRET)
+    found = {f"{m.__name__}.{one.__qualname__}" for m in modules() for one in shown(m) if SECRET in signature(one)}
+    assert found == set()
+
+
+def test_no_representation_shows_a_secret() -> None:
+    """Settings that carry options of librdkafka, a password or a token leave them out of their representation."""
+    checked, found = 0, set()
+    for module in modules():
+        for kind in shown(module):
+            if inspect.isclass(kind) and SECRET_FIELDS & set(names := fields(kind)):
+                checked += 1
+                name = f"{kind.__module__}.{kind.__qualname__}"
+                if SECRET in repr(with_secrets(kind, names)) and name not in NO_SECRETS:
+                    found.add(name)
+    assert found == set()
+    assert checked > 5
