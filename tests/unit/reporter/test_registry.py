@@ -11,10 +11,12 @@ from fractions import Fraction
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+import confluent_kafka
 import msgspec
 import numpy as np
 import pytest
 from aiokafka import ConsumerRecord
+from confluent_kafka import KafkaError
 
 from tallystream.reporter import ConfigError, ConsumerProgress, MetricRegistry, MetricTypeError, record
 from tallystream.reporter.source import Reading
@@ -284,6 +286,22 @@ def test_consumer_progress_takes_records_with_attributes(registry: MetricRegistr
     assert progress.processed(records) == 2
     tags = {"topic": "t", "partition": "3"}
     assert find(registry, "c.position", tags=tags) == record.Position(name="c.position", tags=tags, start=7, position=9)
+
+
+def test_consumer_progress_skips_messages_that_carry_an_error(registry: MetricRegistry) -> None:
+    """What `consume()` returns beside records is neither counted nor an offset processed; it raises nothing."""
+    progress = ConsumerProgress(registry, "c")
+    end = confluent_kafka.Message(topic="t", partition=0, offset=6, error=KafkaError(KafkaError._PARTITION_EOF))
+    unknown = confluent_kafka.Message(topic="u", error=KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    nowhere = confluent_kafka.Message(error=KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    read = confluent_kafka.Message(topic="t", partition=0, offset=5)
+    assert progress.processed([nowhere, read, unknown, end]) == 1
+    assert progress.processed([nowhere]) == 0
+    name, tags = "c.position", {"topic": "t", "partition": "0"}
+    assert registry.snapshot() == [
+        record.Counter(name="c", tags={}, count=1),
+        record.Position(name=name, tags=tags, start=5, position=6),
+    ]
 
 
 def test_consumer_progress_refuses_a_message_without_offset(registry: MetricRegistry) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ConsumedMessage(Protocol):
-    """The three methods of `confluent_kafka.Message` that are needed."""
+    """The three methods of `confluent_kafka.Message` that are needed; `error()` is called where there is one."""
 
     def topic(self) -> str | None:
         """Return the topic's name."""
@@ -61,15 +61,18 @@ class ConsumerProgress:
     def processed(self, messages: Iterable[ConsumedMessage | ConsumedRecord]) -> int:
         """Count messages that were processed, move the positions past them, and return how many there were.
 
-        They are confluent-kafka's messages, or records of aiokafka or kafka-python. Call it when the work on them is
-        done, and before their offsets are committed.
+        They are confluent-kafka's messages, or records of aiokafka or kafka-python. Messages that carry an error, which
+        `consume()` returns among the others, are skipped. Call it when the work on the others is done, and before
+        their offsets are committed.
 
         Raises:
-            ValueError: a message has no topic, partition or offset: it did not come from a consumer.
+            ValueError: a message without an error has no topic, partition or offset: it did not come from a consumer.
         """
         count = 0
         spans: dict[tuple[str, int], tuple[int, int]] = {}
         for message in messages:
+            if _told(getattr(message, "error", None)) is not None:
+                continue
             topic, partition, offset = _told(message.topic), _told(message.partition), _told(message.offset)
             if topic is None or partition is None or offset is None or offset < 0:
                 raise ValueError(f"a message of topic {topic!r}, partition {partition!r} has the offset {offset!r}")
