@@ -154,6 +154,17 @@ def test_a_consumer_loop(system: System, example: str) -> None:
     assert system.covered("flights.processed.position") == 4 * RECORDS
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_pool_of_processes(system: System, method: str) -> None:
+    """Two thousand short tasks in four children, which are gone long before a report is due: each is counted."""
+    system.environment["TALLYSTREAM_INTERVAL"] = "3600"
+    process = system.start(sys.executable, EXAMPLES / "process_pool.py", system.servers, "2000", method)
+    assert process.wait(120) == 0, system.log.read_text()
+    assert str(sum(number * number for number in range(2000))) in system.log.read_text()
+    assert system.count("tasks.done") == 2000
+    assert system.lives() == 4
+
+
 def listens(port: int) -> bool:
     """Tell whether a server takes connections there; what is asked of it waits until a worker is ready."""
     try:

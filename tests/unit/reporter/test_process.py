@@ -5,6 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def run(program: str) -> str:
@@ -176,3 +182,43 @@ def test_a_signal_may_end_a_reporter_whatever_it_interrupts() -> None:
     lines = out.splitlines()
     assert lines[:2] == ["False", "goes on"]
     assert set(lines[2:]) == {"[1]"}
+
+
+POOL = """
+    import multiprocessing, os, sys
+    from tallystream.reporter import MetricRegistry
+    from tallystream.reporter._simple import SimpleReporter
+    class Appending(SimpleReporter):
+        kind = "appending"
+        def _write(self, metrics, ts_ms):
+            with open(sys.argv[3], "a") as file:
+                return file.write(f"{os.getpid()} {metrics[0].count}\\n")
+    registry = MetricRegistry("orders")
+    tasks = registry.counter("tasks")
+    reporter = Appending(registry, interval=3600, own_metrics=False)
+    if sys.argv[2] == "module":
+        reporter.start()
+    def start():
+        reporter.start()
+    def work(number):
+        tasks.inc()
+    if __name__ == "__main__":
+        begin = start if sys.argv[2] == "initializer" else None
+        with multiprocessing.get_context(sys.argv[1]).Pool(2, initializer=begin) as pool:
+            pool.map(work, range(200), chunksize=1)
+            pool.close()
+            pool.join()
+"""
+
+
+@pytest.mark.parametrize("made", ["module", "initializer"])
+@pytest.mark.parametrize("method", ["fork", "forkserver"])  # "spawn": tests/integration/test_examples.py
+def test_the_children_of_a_pool_report_all_when_it_is_closed_and_joined(method: str, made: str, tmp_path: Path) -> None:
+    """Short tasks, whatever the start method and wherever the reporter starts: `close()` and `join()` lose none."""
+    script, reports = tmp_path / "pool.py", tmp_path / "reports"
+    script.write_text(textwrap.dedent(POOL))
+    command = [sys.executable, script, method, made, reports]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    newest = dict(line.split() for line in reports.read_text().splitlines())
+    assert sum(map(int, newest.values())) == 200

@@ -1,4 +1,4 @@
-"""Reporters over a fork: at rest before it, and, in the child, a life of their own to its very end."""
+"""Reporters in other processes: at rest before a fork, with a life of their own in a child, and a last report."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Follower(Protocol):
     def before_fork(self) -> Iterable[Callable[[], None]]:
         """Come to rest; what is returned ends that in the parent."""
 
-    def after_fork_in_child(self) -> bool:
-        """Begin anew, and return whether there is something to end."""
+    def after_fork_in_child(self) -> None:
+        """Start again, with the counts of this process alone."""
 
     def stop(self) -> bool:
         """Make the last report."""
@@ -29,8 +29,9 @@ _followers: WeakSet[Follower] = WeakSet()
 
 
 def follow(reporter: Follower) -> None:
-    """Let the reporter take part in every fork."""
+    """Let the reporter take part in every fork, and stop at the end of a child of multiprocessing."""
     _followers.add(reporter)
+    _stop_with_multiprocessing(reporter)
 
 
 def _before() -> list[Callable[[], None]]:
@@ -39,15 +40,24 @@ def _before() -> list[Callable[[], None]]:
 
 def _in_child() -> None:
     for reporter in list(_followers):
-        if reporter.after_fork_in_child():
-            _end_with_multiprocessing(reporter)
+        reporter.after_fork_in_child()
+        _stop_with_multiprocessing(reporter)
 
 
-def _end_with_multiprocessing(reporter: Follower) -> None:
-    # The child of a `multiprocessing` fork ends without atexit before Python 3.14.
+def _stop_with_multiprocessing(reporter: Follower) -> None:
+    # Before Python 3.14 a child that multiprocessing forks, or its fork server does, runs no atexit functions. It runs
+    # multiprocessing's finalizers, but first clears those that were made before its own code runs, as by the import of
+    # the main module; then it calls what was registered for after the fork.
     util = sys.modules.get("multiprocessing.util")
-    if util is not None:  # the child forgets its parent's finalizers first, and calls this afterwards
-        util.register_after_fork(reporter, lambda it: util.Finalize(None, it.stop, exitpriority=1))
+    if util is None:
+        return
+
+    def stop_at_exit(it: Follower) -> None:
+        util.Finalize(None, it.stop, exitpriority=1)
+
+    util.register_after_fork(reporter, stop_at_exit)
+    if sys.modules["multiprocessing.process"].parent_process() is not None:
+        stop_at_exit(reporter)
 
 
 before_fork(_before)

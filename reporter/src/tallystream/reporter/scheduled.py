@@ -184,8 +184,8 @@ class ScheduledReporter(Reports):
         self._rest()
         return (self._reporting.release,)
 
-    def after_fork_in_child(self) -> bool:
-        """Begin anew in the child of a fork, if it had begun; return whether it had."""
+    def after_fork_in_child(self) -> None:
+        """Start again in the child of a fork, if it had started."""
         running, self._thread = self._thread is not None, None
         self._opened = False
         self.failures, self.last_error = 0, None
@@ -193,4 +193,3 @@ class ScheduledReporter(Reports):
         self._leave_to_parent()
         if running:
             self._start_thread()
-        return running
