@@ -21,6 +21,9 @@ _log = logging.getLogger("tallystream.reporter")
 class Link:
     """Makes the producer when it is needed, and lets go of it. Used by one thread at a time.
 
+    `broken` says that the producer must be replaced, `all_down` that no broker takes connections, and `error` why the
+    last connection failed.
+
     Args:
         options: librdkafka's.
         make: makes the producer of options and a function that is told of errors.
@@ -31,6 +34,8 @@ class Link:
     ) -> None:
         self.options = options
         self.broken = False
+        self.all_down = False
+        self.error = ""
         self._make = make
         self._producers: list[Producer] = []  # one or none; the list is what others may hold
         self._settled = False
@@ -54,6 +59,8 @@ class Link:
 
         def on_delivery(error: KafkaError | None, message: Message) -> None:
             self._settled = error is None
+            if error is None:
+                self.all_down, self.error = False, ""
             self.broken = self.broken or (error is not None and error.fatal())
             landed(error, message)
 
@@ -71,7 +78,7 @@ class Link:
         is not waited for.
         """
         producers, self._producers = self._producers, []
-        self.broken = self._settled = False
+        self._forget()
         if producers and is_waiting():
             producers[0].purge(blocking=False)
             end = monotonic() + PATIENCE
@@ -89,15 +96,28 @@ class Link:
         """
         return self.is_open and not self._settled
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether the last record arrived, and no connection has failed since."""
+        return self.is_open and self._settled
+
     def leave_to_parent(self) -> None:
         """Forget the producer without a touch: in a forked child its end would wait for threads only the parent has."""
         for producer in self._producers:
             _keep(producer)
         self._producers = []
-        self.broken = self._settled = False
+        self._forget()
+
+    def _forget(self) -> None:
+        self.broken = self.all_down = self._settled = False
+        self.error = ""
 
     def _on_error(self, error: KafkaError) -> None:
         self._settled = False
+        if error.code() == error._ALL_BROKERS_DOWN:  # noqa: SLF001 - confluent-kafka's public name for it
+            self.all_down = True
+        else:
+            self.error = error.str()
         self.broken = self.broken or error.fatal()
         _log.log(logging.ERROR if error.fatal() else logging.DEBUG, "librdkafka: %s", error.str())
 

@@ -29,8 +29,8 @@ DEFAULTS: dict[str, str | int | bool] = {
 }
 _OTHER_NAMES = {"request.required.acks": "acks", "delivery.timeout.ms": "message.timeout.ms"}
 
-_log = logging.getLogger("tallystream.reporter.librdkafka")
-_log.addFilter(OncePerKind())
+librdkafka_log = logging.getLogger("tallystream.reporter.librdkafka")
+librdkafka_log.addFilter(OncePerKind())
 
 
 def producer_options(bootstrap_servers: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def make_producer(options: Mapping[str, Any], on_error: Callable[[KafkaError], N
     import confluent_kafka
 
     try:
-        return confluent_kafka.Producer({**options, "error_cb": on_error}, logger=_log)
+        return confluent_kafka.Producer({**options, "error_cb": on_error}, logger=librdkafka_log)
     except (confluent_kafka.KafkaException, TypeError, ValueError) as error:
         reason = error.args[0].str() if isinstance(error, confluent_kafka.KafkaException) else str(error)
         raise ConfigError("options", sorted(options), f"librdkafka says: {reason.rstrip('.')}") from None

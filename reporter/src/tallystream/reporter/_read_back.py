@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from tallystream.reporter._life import CannotTellError, Doubt
+from tallystream.reporter._producing import librdkafka_log
 from tallystream.reporter.errors import TallystreamError
 from tallystream.reporter.lives import HOUR_MS, RETIRE_MS
 from tallystream.reporter.record import Snapshot, decode
@@ -63,9 +64,8 @@ def read_back(
     from confluent_kafka import KafkaError, KafkaException
 
     plain = {name: value for name, value in options.items() if name not in _PRODUCERS_OWN}
-    consumer = confluent_kafka.Consumer(
-        {**plain, "group.id": "tallystream-read-back", "enable.auto.commit": False, "enable.partition.eof": True}
-    )
+    habits = {"group.id": "tallystream-read-back", "enable.auto.commit": False, "enable.partition.eof": True}
+    consumer = confluent_kafka.Consumer({**plain, **habits}, logger=librdkafka_log)
     try:
         return newest_taken(_records(consumer, topic, doubt.not_before_ms - HOUR_MS, timeout), instance, doubt)
     except KafkaException as error:

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from tallystream.reporter.record import Snapshot
     from tallystream.reporter.registry import MetricRegistry
 
+SILENCE = 10.0
+"""Seconds, or else three intervals, without an acknowledgement after which a warning says so."""
+
+LAST_TRY = 1.0
+"""Seconds that the last report takes at most where no broker has taken a connection since the start."""
+
 _log = logging.getLogger("tallystream.reporter")
 
 
@@ -32,7 +38,8 @@ class KafkaReporter(ScheduledReporter):
 
     Delivery: what was acknowledged is counted once, whatever is killed, restarted or sent again; a snapshot replaces
     the one before it, so at most one record is under way and the newest values are what goes out next. A broker that is
-    down neither blocks nor fails an update, and takes no memory. Increments that a killed process had not published are
+    down neither blocks nor fails an update, and takes no memory: a warning says that nothing arrives, and `connected`
+    is False. Increments that a killed process had not published are
     lost, one interval's at most: `report_now()` before a commit closes that gap.
 
     Args:
@@ -79,10 +86,16 @@ class KafkaReporter(ScheduledReporter):
         self._servers = bootstrap_servers
         self._account: _accounts.Account | None = None
         self._lives = Lives(self.registry.app, 1000)
-        self._owed = self._closing = False
+        self._owed = self._closing = self._silent = False
+        self._waiting_since: float | None = None  # when the first record was sent that nothing has arrived after
 
     def __repr__(self) -> str:
         return f"<KafkaReporter of {self.registry.app!r} as {self.instance!r} to {self.topic!r}>"
+
+    @property
+    def connected(self) -> bool:
+        """Whether the last record arrived, and no connection has failed since, as of the last report."""
+        return self._link.is_connected and not self._silent
 
     def _open(self) -> None:
         if self._account is None:
@@ -93,12 +106,12 @@ class KafkaReporter(ScheduledReporter):
         self._link.open()
 
     def _report(self) -> bool:
-        self._link.poll(0)
+        self._poll(0)
         self._owed = True
         return self._hand_over_if_free()
 
     def _attend(self) -> bool:
-        self._link.poll(0)
+        self._poll(0)
         return self._hand_over_if_free()
 
     def _hand_over_if_free(self) -> bool:
@@ -108,24 +121,35 @@ class KafkaReporter(ScheduledReporter):
         return self._owed or bool(self._lives.under_way)
 
     def _report_and_wait(self, timeout: float, *, final: bool) -> bool:
-        deadline = self.registry.clock.monotonic() + timeout
+        begin = self._monotonic()
+
+        def left() -> float:
+            hopeless = final and not self.sent and (self._link.all_down or self._silent)
+            return begin + (min(timeout, LAST_TRY) if hopeless else timeout) - self._monotonic()
+
         self._owed = False
         while True:
-            self._wait_until_free(deadline)
+            self._wait_until_free(left)
             handed = self._hand_over(final=final)
-            self._wait_until_free(deadline)
+            self._wait_until_free(left)
             if handed and all(self._lives.has(outgoing) for outgoing in handed):
                 return True
             # A life that the table refuses is followed by a new one at once; any other failure is the caller's to know.
             if not handed or self._lives.under_way or not self._lives.refused:
                 return False
 
-    def _wait_until_free(self, deadline: float) -> None:
-        while self._lives.under_way:
-            left = deadline - self.registry.clock.monotonic()
-            if left <= 0:
-                return
-            self._link.poll(min(left, 0.1))
+    def _wait_until_free(self, left: Callable[[], float]) -> None:
+        while self._lives.under_way and (seconds := left()) > 0:
+            self._poll(min(seconds, 0.1))
+
+    def _poll(self, seconds: float) -> None:
+        self._link.poll(seconds)
+        limit = max(SILENCE, 3 * self.interval)
+        if self._waiting_since is None or self._silent or self._monotonic() - self._waiting_since < limit:
+            return
+        self._silent = True
+        what = f"no metrics have arrived at {self._servers} for {limit:g} s"
+        self._error(what, self._link.error or "the broker does not answer", logging.WARNING)
 
     def _hand_over(self, *, final: bool) -> list[Outgoing]:
         if self._lives.under_way:
@@ -144,6 +168,8 @@ class KafkaReporter(ScheduledReporter):
 
     def _produce(self, outgoing: Outgoing) -> None:
         key, value = self.instance.encode(), outgoing.value
+        if self._waiting_since is None:
+            self._waiting_since = self._monotonic()
         try:
             self._link.produce(self.topic, key, value, lambda *landed: self._on_delivery(outgoing, *landed))
         except Exception as error:  # noqa: BLE001 - whatever it is, the record was not taken; the next report comes
@@ -154,6 +180,10 @@ class KafkaReporter(ScheduledReporter):
     def _on_delivery(self, outgoing: Outgoing, error: KafkaError | None, message: Message) -> None:
         if error is None:
             self.sent += 1
+            self._waiting_since = None
+            if self._silent:
+                self._silent = False
+                _log.info("metrics arrive at %s again", self._servers)
             if self._own:
                 self._own.sent.inc()
                 self._own.bytes.inc(len(outgoing.value))
@@ -173,6 +203,7 @@ class KafkaReporter(ScheduledReporter):
 
     def _close(self) -> None:
         self._close_link()
+        self._silent, self._waiting_since = False, None
         if self._account is not None:
             self._account.release()
             self._account = None
@@ -196,4 +227,5 @@ class KafkaReporter(ScheduledReporter):
         self._account = None
         self._lives = Lives(self.registry.app, 1000)
         self.sent = 0
-        self._owed = False
+        self._owed = self._silent = False
+        self._waiting_since = None

@@ -110,12 +110,12 @@ class ScheduledReporter(Reports):
     ) -> None:
         self.stop()
 
-    def _error(self, what: str, error: object) -> None:
+    def _error(self, what: str, error: object, level: int = logging.ERROR) -> None:
         self.failures += 1
         self.last_error = f"{what}: {error}"
         if self._own:
             self._own.fail()
-        _log.error("%s", self.last_error)
+        _log.log(level, "%s", self.last_error)
 
     def _ready(self) -> None:
         self._open()
