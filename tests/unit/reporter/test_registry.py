@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from http import HTTPStatus
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
@@ -18,6 +19,7 @@ import pytest
 from aiokafka import ConsumerRecord
 from confluent_kafka import KafkaError
 
+import tallystream.reporter
 from tallystream.reporter import ConfigError, ConsumerProgress, MetricRegistry, MetricTypeError, record
 from tallystream.reporter.source import Reading
 from tallystream.reporter.testing import (
@@ -153,7 +155,7 @@ def test_a_gauge_that_is_set_together_with_a_counter_is_not_separated_from_it(re
         assert values["height"] == record.Gauge(name="height", value=number)
 
 
-@pytest.mark.parametrize("value", [math.nan, -math.inf, "1", 10**400])
+@pytest.mark.parametrize("value", [math.nan, -math.inf, 10**400])
 def test_a_gauge_that_is_set_to_no_finite_number_is_left_out(
     registry: MetricRegistry, value: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -202,6 +204,93 @@ def test_numbers_of_other_libraries_are_reported_as_numbers(
     gauge = registry.gauge("set").read()
     assert gauge is not None
     assert type(gauge.value) in (int, float)
+
+
+@pytest.mark.parametrize("text", ["a", "1", b"1", [1], None, 1j])
+def test_what_is_no_number_is_refused_at_once(registry: MetricRegistry, text: Any) -> None:
+    """Every metric that takes numbers says so in one sentence, and keeps what it had."""
+    gauge = registry.gauge("g")
+    gauge.set(3)
+    updates = [gauge.set, registry.updown("u").inc, registry.histogram("h").update, registry.timer("t").update]
+    before = registry.snapshot()
+    for update in updates:
+        with pytest.raises(TypeError, match=r"^.+ is no number: give an int, a float, or another real number\.$"):
+            update(text)
+    assert registry.snapshot() == before
+    assert gauge.value == 3
+
+
+def test_tags_by_position(registry: MetricRegistry) -> None:
+    """Tags may follow the name without `tags=`; in the place of a gauge's function they are refused."""
+    tags = {"topic": "orders"}
+    assert registry.counter("c", tags) is registry.counter("c", tags=tags)
+    assert registry.updown("u", tags) is registry.updown("u", tags=tags)
+    assert registry.meter("m", tags) is registry.meter("m", tags=tags)
+    assert registry.histogram("h", tags) is registry.histogram("h", tags=tags)
+    assert registry.timer("t", tags) is registry.timer("t", tags=tags)
+    assert registry.position("orders", 0, tags) is registry.position("orders", 0, tags=tags)
+    assert registry.child("a", tags).counter("c").tags == tags
+    assert ConsumerProgress(registry, "seen", tags).counter.tags == tags
+    with pytest.raises(
+        ConfigError, match=r"^function of 'g': {'topic': 'orders'} can't be used; .*tags={'topic': "
+    ) as caught:
+        registry.gauge("g", tags)  # type: ignore[arg-type]
+    assert caught.value.field == "function of 'g'"
+    assert [metric.name for metric in registry.metrics() if metric.kind == "gauge"] == []
+
+
+@pytest.mark.parametrize("wrong", ["orders", ["topic", "orders"], 5])
+def test_tags_that_are_no_mapping_are_one_sentence(registry: MetricRegistry, wrong: Any) -> None:
+    """Whatever is asked for tags, it names the metric and shows how tags look."""
+    asked = [registry.counter, registry.gauge, registry.child("x").timer, registry.child]
+    for ask in asked:
+        with pytest.raises(ConfigError, match=r"^tags of '(x\.)?c': .* can't be used; give a mapping, such as {"):
+            ask("c", tags=wrong)
+    with pytest.raises(ConfigError, match=r"^tags of 'consumer\.position'"):
+        registry.position("t", 0, tags=wrong)
+    assert registry.metrics() == []
+
+
+def test_representations_say_what_it_is(registry: MetricRegistry) -> None:
+    """A registry, its children, a consumer's progress and reporters name themselves."""
+    registry.counter("c").inc()
+    assert repr(registry) == "<MetricRegistry 'app' with 1 metric>"
+    registry.counter("d").inc()
+    assert repr(registry) == "<MetricRegistry 'app' with 2 metrics>"
+    child = registry.child("http", {"a": "b"})
+    assert repr(child) == "<Child 'http' tags={'a': 'b'} of <MetricRegistry 'app' with 2 metrics>>"
+    assert repr(ConsumerProgress(child, "seen")) == "<ConsumerProgress 'http.seen', tags={'a': 'b'}>"
+    assert repr(InMemoryReporter(registry)) == "<InMemoryReporter of 'app'>"
+
+
+def test_dir_has_what_applications_use(registry: MetricRegistry) -> None:
+    """What only snapshots and forks call is not offered by completion."""
+    common = {"identity", "kind", "name", "read", "tags"}
+    wanted = {
+        registry.counter("c"): {"count", "inc"},
+        registry.updown("u"): {"dec", "inc", "value"},
+        registry.gauge("g"): {"function", "set", "value"},
+        registry.meter("m"): {"count", "mark", "rates"},
+        registry.histogram("h"): {"count", "sampling", "sketch", "update", "view"},
+        registry.timer("t"): {"count", "rates", "sampling", "sketch", "time", "update", "view"},
+        registry.position("t", 0): {"cover", "position", "start"},
+    }
+    for metric, names in wanted.items():
+        assert {name for name in dir(metric) if not name.startswith("_")} == common | names
+
+
+def test_the_version_is_the_distribution_s() -> None:
+    """`__version__` is what the package's metadata say."""
+    assert tallystream.reporter.__version__ == version("tallystream-reporter")
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = tallystream.reporter.nothing  # type: ignore[attr-defined]
+
+
+def test_a_registry_without_a_reporter_says_how_to_get_one(registry: MetricRegistry) -> None:
+    """`registry.reporter` is the reporter that `report()` started; before, the error names that function."""
+    with pytest.raises(AttributeError, match=r"^the registry 'app' has no reporter; .*report\('app', registry="):
+        _ = registry.reporter
+    assert not hasattr(registry, "reporter")
 
 
 class Given:
@@ -318,8 +407,16 @@ def test_the_testing_helpers_tell_what_they_found(registry: MetricRegistry) -> N
     assert_count(registry, "c", 3, tags={"a": "b"})
     assert_not_reported(registry, "c")
     assert find(registry, "c") is None
-    with pytest.raises(AssertionError, match=r"no metric 'd' with the tags {}; there are \['c'\]"):
+    registry.counter("c", tags={"a": "x"})
+    registry.counter("e").inc()
+    with pytest.raises(AssertionError, match=r"^no metric 'd' with the tags {}; there are 'c' and 'e'$"):
         assert_count(registry, "d", 1)
+    with pytest.raises(AssertionError, match=r"^no metric 'c' with the tags {}; it has {'a': 'b'} and {'a': 'x'}$"):
+        assert_count(registry, "c", 1)
+    with pytest.raises(AssertionError, match=r"^no metric 'e' with the tags {'a': 'b'}; it has {}$"):
+        assert_count(registry, "e", 1, {"a": "b"})
+    with pytest.raises(AssertionError, match=r"^no metric 'c' with the tags {}; there are none$"):
+        assert_count(MetricRegistry("empty"), "c", 1)
     with pytest.raises(AssertionError, match="'c' counted 3, not 4"):
         assert_count(registry, "c", 4, tags={"a": "b"})
     with pytest.raises(AssertionError, match="'c' is reported"):

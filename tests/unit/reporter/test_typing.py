@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 RIGHT = """
 import asyncio
+import tallystream.reporter
 from typing_extensions import reveal_type
 from tallystream.reporter import (
     ConsumerProgress, KafkaReporter, MetricRegistry, SlidingTimeWindow, Uniform, derived, ratio, report,
@@ -55,7 +56,12 @@ reveal_type(reporter.start())  # KafkaReporter
 reveal_type(reporter.report_now(timeout=1))  # bool
 with InMemoryReporter(registry) as memory:
     reveal_type(memory)  # InMemoryReporter
-reveal_type(report("orders"))  # MetricRegistry
+reporting = report("orders")
+reveal_type(reporting)  # MetricRegistry
+reveal_type(reporting.reporter.report_now())  # bool
+reveal_type(reporting.reporter.connected)  # bool
+reveal_type(registry.counter("c", {"topic": "orders"}))  # Counter
+reveal_type(tallystream.reporter.__version__)  # str
 """
 
 WRONG = """
@@ -65,7 +71,9 @@ registry.counter("c").inc(1.5)  # arg-type
 registry.counter("c").dec()  # attr-defined
 registry.gauge("g", lambda: "text")  # arg-type, return-value
 registry.histogram("h", sampling=60)  # arg-type
-registry.counter("c", {"topic": "orders"})  # call-arg
+registry.counter("c", "orders")  # arg-type
+registry.gauge("g", {"topic": "orders"})  # arg-type
+tallystream.reporter.nothing  # attr-defined
 KafkaReporter(registry)  # call-arg
 
 @registry.timer("t")

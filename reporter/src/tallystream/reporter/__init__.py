@@ -11,6 +11,8 @@ Importing it imports no Kafka client: that happens when a `KafkaReporter` begins
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tallystream.reporter.console import ConsoleReporter, LoggingReporter
 from tallystream.reporter.counter import Counter, UpDown
 from tallystream.reporter.environment import report
@@ -57,3 +59,14 @@ __all__ = [
     "ratio",
     "report",
 ]
+
+if TYPE_CHECKING:
+    __version__: str
+else:
+
+    def __getattr__(name: str) -> str:
+        if name != "__version__":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib.metadata import version  # slow to import, and seldom needed
+
+        return version("tallystream-reporter")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from tallystream.reporter.errors import ConfigError
 from tallystream.reporter.record import MAX_NAME, MAX_TAG_NAME, MAX_TAG_VALUE, MAX_TAGS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MAX_INSTANCE_BYTES = 1024
 
@@ -22,12 +19,23 @@ def check_name(field: str, name: object) -> str:
     return _text(field, name, 1, MAX_NAME)
 
 
+def require_mapping(metric: str, tags: object) -> None:
+    """Take tags as they were given.
+
+    Raises:
+        ConfigError: they are no mapping.
+    """
+    if tags is not None and not isinstance(tags, Mapping):
+        raise ConfigError(f"tags of {metric!r}", tags, 'give a mapping, such as {"topic": "orders"}')
+
+
 def check_tags(metric: str, tags: Mapping[str, str] | None) -> dict[str, str]:
     """Return a copy of the tags, sorted by name.
 
     Raises:
-        ConfigError: there are more than 32, or one is no text or too long.
+        ConfigError: they are no mapping, there are more than 32, or one is no text or too long.
     """
+    require_mapping(metric, tags)
     if not tags:
         return {}
     if len(tags) > MAX_TAGS:

@@ -24,7 +24,11 @@ def as_number(value: float) -> float:
     try:
         return int(index(value))  # type: ignore[arg-type]  # what has no __index__ is no whole number
     except TypeError:
+        pass
+    try:
         return fsum((value,))  # float() would take text too
+    except TypeError:
+        raise TypeError(f"{value!r:.100} is no number: give an int, a float, or another real number.") from None
 
 
 def saturating_sum(total: float, values: list[float]) -> float:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from tallystream.reporter._cached import Cached
-from tallystream.reporter._names import check_name, check_tags
+from tallystream.reporter._names import check_name, check_tags, require_mapping
 from tallystream.reporter.counter import Counter, UpDown
 from tallystream.reporter.errors import ConfigError
 from tallystream.reporter.gauge import Gauge
@@ -17,7 +18,7 @@ from tallystream.reporter.position import Position
 from tallystream.reporter.timer import Timer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from tallystream.reporter.clock import Clock
@@ -61,11 +62,11 @@ class Metrics(ABC):
         What belongs to one another must not be torn apart when a large registry is split over records.
         """
 
-    def counter(self, name: str, *, tags: Mapping[str, str] | None = None) -> Counter:
+    def counter(self, name: str, tags: Mapping[str, str] | None = None) -> Counter:
         """Return the counter of this name and tags. Raises ConfigError, MetricTypeError, as all of its like do."""
         return self.get(Counter, name, tags, Counter)
 
-    def updown(self, name: str, *, tags: Mapping[str, str] | None = None) -> UpDown:
+    def updown(self, name: str, tags: Mapping[str, str] | None = None) -> UpDown:
         """Return the up-down counter of this name and tags."""
         return self.get(UpDown, name, tags, UpDown)
 
@@ -81,6 +82,8 @@ class Metrics(ABC):
 
         With `cached_for` the function is called once in so many seconds at most.
         """
+        if isinstance(function, Mapping):
+            raise ConfigError(f"function of {name!r}", function, f"give tags by name: tags={function!r}")
         gauge = self.get(Gauge, name, tags, Gauge)
         if function is not None:
             gauge.function = function if cached_for is None else Cached(function, cached_for, self.clock)
@@ -88,30 +91,31 @@ class Metrics(ABC):
             raise ConfigError("cached_for", cached_for, "give a function with it: a gauge that is set needs no cache")
         return gauge
 
-    def meter(self, name: str, *, tags: Mapping[str, str] | None = None) -> Meter:
+    def meter(self, name: str, tags: Mapping[str, str] | None = None) -> Meter:
         """Return the meter of this name and tags."""
         return self.get(Meter, name, tags, lambda n, t: Meter(n, t, self.clock))
 
     def histogram(
-        self, name: str, *, sampling: Sampling | None = None, tags: Mapping[str, str] | None = None
+        self, name: str, tags: Mapping[str, str] | None = None, *, sampling: Sampling | None = None
     ) -> Histogram:
         """Return the histogram of this name and tags; `sampling` chooses its sample, else the registry does."""
         made = self.get(Histogram, name, tags, lambda n, t: Histogram(n, t, self.clock, sampling or self.sampling))
         return _sampled(made, sampling)
 
-    def timer(self, name: str, *, sampling: Sampling | None = None, tags: Mapping[str, str] | None = None) -> Timer:
+    def timer(self, name: str, tags: Mapping[str, str] | None = None, *, sampling: Sampling | None = None) -> Timer:
         """Return the timer of this name and tags; `sampling` chooses its sample, else the registry does."""
         made = self.get(Timer, name, tags, lambda n, t: Timer(n, t, self.clock, sampling or self.sampling))
         return _sampled(made, sampling)
 
     def position(
-        self, topic: str, partition: int, *, name: str = POSITION_NAME, tags: Mapping[str, str] | None = None
+        self, topic: str, partition: int, tags: Mapping[str, str] | None = None, *, name: str = POSITION_NAME
     ) -> Position:
         """Return the position in this topic and partition, which become the tags `topic` and `partition`."""
+        require_mapping(name, tags)
         tags = {**(tags or {}), "topic": topic, "partition": str(partition)}
         return self.get(Position, name, tags, Position)
 
-    def child(self, prefix: str = "", *, tags: Mapping[str, str] | None = None) -> Child:
+    def child(self, prefix: str = "", tags: Mapping[str, str] | None = None) -> Child:
         """Return a view of this registry: what is asked of it has `prefix` and a point before its name, and `tags`."""
         return Child(self, prefix, tags)
 
@@ -131,6 +135,10 @@ class Child(Metrics):
         self._prefix = check_name("prefix", prefix) + "." if prefix else ""
         self._tags = check_tags(prefix, tags)
 
+    def __repr__(self) -> str:
+        tags = f" tags={self._tags!r}" if self._tags else ""
+        return f"<Child {self._prefix.removesuffix('.')!r}{tags} of {self._parent!r}>"
+
     def get(
         self,
         kind: type[M],
@@ -140,6 +148,7 @@ class Child(Metrics):
     ) -> M:
         """Return the metric of the registry, with prefix and tags."""
         name = self._prefix + check_name("the name of a metric", name)
+        require_mapping(name, tags)
         return self._parent.get(kind, name, {**self._tags, **(tags or {})}, make)
 
     def together(self) -> AbstractContextManager[None]:

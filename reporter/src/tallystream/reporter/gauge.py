@@ -40,11 +40,11 @@ class Gauge(Metric):
         """Set the value.
 
         Raises:
-            TypeError: the gauge has a function, which gives its value.
+            TypeError: it is no real number, or the gauge has a function, which gives its value.
         """
         if self.function is not None:
             raise TypeError(f"the gauge {self.name!r} is computed by a function; it can't be set")
-        self._value = value
+        self._value = as_number(value)
 
     @property
     def value(self) -> float | None:

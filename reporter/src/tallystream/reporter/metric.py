@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from tallystream.reporter import record
 
 
+_FOR_SNAPSHOTS_AND_FORKS = {"capture", "capture_all", "captured", "get_ready", "start_anew"}
+_BETWEEN_METRICS = {"clock", "due", "monotonic", "rates_at", "take", "took"}
+_NOT_OFFERED = _FOR_SNAPSHOTS_AND_FORKS | _BETWEEN_METRICS
+
+
 class Metric(ABC):
     """A metric of a registry, which makes it: `registry.counter(name)` and its like. Safe to use from any thread."""
 
@@ -61,6 +66,9 @@ class Metric(ABC):
     @abstractmethod
     def start_anew(self) -> None:
         """Forget everything counted so far, and make new locks: for the child of a fork, before it has threads."""
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in _NOT_OFFERED]
 
     def __repr__(self) -> str:
         tags = f", tags={self.tags!r}" if self.tags else ""

@@ -51,12 +51,15 @@ class ConsumerProgress:
         tags: the counter's tags; the positions have them too, beside topic and partition.
     """
 
-    def __init__(self, registry: Metrics, counter_name: str, *, tags: Mapping[str, str] | None = None) -> None:
+    def __init__(self, registry: Metrics, counter_name: str, tags: Mapping[str, str] | None = None) -> None:
         self._registry = registry
+        self.counter = registry.counter(counter_name, tags=tags)
         self._tags = dict(tags or {})
         self._position_name = f"{counter_name}.position"
         self._positions: dict[tuple[str, int], Position] = {}
-        self.counter = registry.counter(counter_name, tags=tags)
+
+    def __repr__(self) -> str:
+        return repr(self.counter).replace("Counter", type(self).__name__, 1)
 
     def processed(self, messages: Iterable[ConsumedMessage | ConsumedRecord]) -> int:
         """Count messages that were processed, move the positions past them, and return how many there were.

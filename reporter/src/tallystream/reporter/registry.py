@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from tallystream.reporter import record
+    from tallystream.reporter.kafka import KafkaReporter
     from tallystream.reporter.metric import Metric
-    from tallystream.reporter.scheduled import ScheduledReporter
     from tallystream.reporter.source import Source
 
 _AHEAD = {"gauge", "meter", "timer"}
@@ -54,7 +54,7 @@ class MetricRegistry(Metrics):
     def __init__(self, app: str, *, clock: Clock = SYSTEM_CLOCK, sampling: Sampling = DEFAULT_SAMPLING) -> None:
         self.app = check_name("app", app)
         self.clock, self.sampling = clock, sampling
-        self.reporter: ScheduledReporter | None = None  # set by tallystream.reporter.report()
+        self._reporter: KafkaReporter | None = None
         self._metrics: dict[tuple[str, tuple[tuple[str, str], ...]], Metric] = {}
         self._by_class: dict[type[Metric], list[Metric]] = {}
         self._kinds: dict[str, str] = {}
@@ -63,6 +63,26 @@ class MetricRegistry(Metrics):
         self._making = Lock()
         self._lock = RLock()
         _registries.add(self)
+
+    def __repr__(self) -> str:
+        number = len(self._metrics)
+        return f"<{type(self).__name__} {self.app!r} with {number} metric{'' if number == 1 else 's'}>"
+
+    @property
+    def reporter(self) -> KafkaReporter:
+        """The reporter that `tallystream.reporter.report()` started.
+
+        Raises:
+            AttributeError: it has not been called for this registry.
+        """
+        if self._reporter is None:
+            remedy = f"tallystream.reporter.report({self.app!r}, registry=…) starts one"
+            raise AttributeError(f"the registry {self.app!r} has no reporter; {remedy}")
+        return self._reporter
+
+    @reporter.setter
+    def reporter(self, reporter: KafkaReporter) -> None:
+        self._reporter = reporter
 
     @contextmanager
     def together(self) -> Iterator[None]:

@@ -110,6 +110,9 @@ class ScheduledReporter(Reports):
     ) -> None:
         self.stop()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.registry.app!r}>"
+
     def _error(self, what: str, error: object, level: int = logging.ERROR) -> None:
         self.failures += 1
         self.last_error = f"{what}: {error}"

@@ -60,24 +60,27 @@ class InMemoryReporter(SimpleReporter):
         return 0
 
 
-def find(registry: MetricRegistry, name: str, *, tags: Mapping[str, str] | None = None) -> Metric | None:
+def find(registry: MetricRegistry, name: str, tags: Mapping[str, str] | None = None) -> Metric | None:
     """Return the metric's present value in the record's form, None if there is none of this name and tags."""
     wanted = dict(tags or {})
     return next((m for m in registry.snapshot() if m.name == name and m.tags == wanted), None)
 
 
-def assert_count(registry: MetricRegistry, name: str, count: int, *, tags: Mapping[str, str] | None = None) -> None:
+def assert_count(registry: MetricRegistry, name: str, count: int, tags: Mapping[str, str] | None = None) -> None:
     """Assert that a counter, meter, histogram or timer counted `count`; the message names what was found instead."""
     found = find(registry, name, tags=tags)
     if found is None:
-        known = sorted({metric.name for metric in registry.snapshot()})
-        raise AssertionError(f"no metric {name!r} with the tags {dict(tags or {})}; there are {known}")
+        metrics = registry.snapshot()
+        names = " and ".join(sorted({repr(metric.name) for metric in metrics})) or "none"
+        others = " and ".join(sorted(str(metric.tags) for metric in metrics if metric.name == name))
+        there = f"it has {others}" if others else f"there are {names}"
+        raise AssertionError(f"no metric {name!r} with the tags {dict(tags or {})}; {there}")
     actual = getattr(found, "count", None)
     if actual != count:
         raise AssertionError(f"{name!r} counted {actual}, not {count}: {found}")
 
 
-def assert_not_reported(registry: MetricRegistry, name: str, *, tags: Mapping[str, str] | None = None) -> None:
+def assert_not_reported(registry: MetricRegistry, name: str, tags: Mapping[str, str] | None = None) -> None:
     """Assert that there is no metric of this name and tags, or that it has no value."""
     found = find(registry, name, tags=tags)
     if found is not None:
