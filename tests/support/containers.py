@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -63,9 +64,8 @@ class Service:
             one.mkdir(parents=True)
         self.log = folder / "log"
         self.patience_s = _seconds(service["stop_grace_period"])
-        # /tmp/ first: the places here may be below it.
         ports = {port: str(free_port()) for port in PORTS}
-        self._here = {"/tmp/": f"{memory}/", DATA: str(data), **ports, **here.addresses}
+        self._here = {**here.addresses, "/tmp/": f"{memory}/", DATA: str(data), **ports}
         python = here.pythons[images.image_of(dict(service)) or ""]
         programs = {"tallystream": [str(python.with_name("tallystream"))], "python": [str(python)], "test": ["test"]}
         first, *rest = (self._translated(word) for word in images.command(dict(service)))
@@ -94,9 +94,7 @@ class Service:
         return f"{self.name}:\n{tail(self.log, 30)}"
 
     def _translated(self, text: str) -> str:
-        for there, here in self._here.items():
-            text = text.replace(there, here)
-        return text
+        return translated(text, self._here)
 
     def _clean_environment(self, given: Mapping[str, str]) -> dict[str, str | None]:
         """Return the container's environment and nothing of this process's, its paths as they are here."""
@@ -145,6 +143,15 @@ class Kafka:
         """End it at once: what it holds is nobody's."""
         self.process.kill()
         self.process.wait()
+
+
+def translated(text: str, here: Mapping[str, str]) -> str:
+    """Return `text` with what `here` names replaced, all at once.
+
+    A number is replaced only where it stands by itself: a random secret may contain the digits of a port.
+    """
+    found = (rf"\b{there}\b" if there.isdigit() else re.escape(there) for there in here)
+    return re.sub("|".join(found), lambda match: here[match[0]], text)
 
 
 def own_python() -> Path:
