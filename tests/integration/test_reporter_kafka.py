@@ -106,15 +106,19 @@ def test_a_broker_that_is_away_neither_blocks_nor_loses(tmp_path: Path) -> None:
         with reporter:
             processed.inc()
             assert reporter.report_now(timeout=60)
+            assert reporter.connected
             broker.kill()
             sent = reporter.sent
             for _ in range(1000):
                 processed.inc()
             assert not reporter.report_now(timeout=1)
+            assert not reporter.connected
             processed.inc()
             broker.start()
-            wait_until(lambda: reporter.sent >= sent + 3, 60, "the newest snapshots arrived")
-            assert reporter.failures == 0
+            wait_until(lambda: reporter.sent >= sent + 3 and reporter.connected, 60, "the newest snapshots arrived")
+            # Where the broker took ten seconds to come back, the one warning about that, and no other failure.
+            assert (reporter.last_error or "no metrics have arrived").startswith("no metrics have arrived")
+            assert reporter.failures <= 1
         snapshots = [snapshot for _, _, snapshot in read_all(broker.bootstrap_servers, "metrics")]
     assert len({snapshot.life for snapshot in snapshots}) == 1
     assert sum_of_lives(snapshots, "c") == processed.count == 1002

@@ -5,12 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-if TYPE_CHECKING:
-    from pathlib import Path
+HERE = Path(__file__).parent
 
 
 def run(program: str) -> str:
@@ -222,3 +221,12 @@ def test_the_children_of_a_pool_report_all_when_it_is_closed_and_joined(method: 
     assert (done.returncode, done.stderr) == (0, "")
     newest = dict(line.split() for line in reports.read_text().splitlines())
     assert sum(map(int, newest.values())) == 200
+
+
+def test_these_tests_print_nothing_after_pytest_s_last_line() -> None:
+    """A reporter that a test leaves open makes its last report at that test's end, not at the interpreter's."""
+    leaves_one_open = f"{HERE / 'test_kafka_reporter.py'}::test_the_reporters_own_metrics_are_in_its_registry"
+    command = [sys.executable, "-m", "pytest", "-q", "--rootdir", str(HERE.parents[2]), leaves_one_open]
+    done = subprocess.run(command, cwd=HERE.parents[2], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.splitlines()[-1].startswith("1 passed")
+    assert done.stderr == ""
