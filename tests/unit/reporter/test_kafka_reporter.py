@@ -313,8 +313,10 @@ def test_whether_it_is_connected() -> None:
 
 
 @pytest.mark.parametrize(("reached", "waited"), [(False, 1), (True, 5)])
-def test_the_end_waits_less_for_a_broker_that_was_never_reached(*, reached: bool, waited: float) -> None:
-    """`stop()` gives up after a second where every connection failed; a broker that was there may come back."""
+def test_the_end_waits_less_for_a_broker_that_was_never_reached(
+    caplog: pytest.LogCaptureFixture, *, reached: bool, waited: float
+) -> None:
+    """`stop()` gives up after a second, and says so, where every connection failed; another broker may come back."""
     bench = Bench()
     if reached:
         assert bench.reporter.report_now()
@@ -327,6 +329,8 @@ def test_the_end_waits_less_for_a_broker_that_was_never_reached(*, reached: bool
     bench.reporter._report()
     assert not bench.reporter.stop()
     assert bench.clock.monotonic() - begin == pytest.approx(waited)
+    said = "nothing of this process was reported: no metrics have arrived at b:9092: Connection refused"
+    assert (said in caplog.messages) is not reached
 
 
 def test_the_end_waits_for_a_first_connection() -> None:

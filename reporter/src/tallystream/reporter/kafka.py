@@ -30,6 +30,8 @@ SILENCE = 10.0
 LAST_TRY = 1.0
 """Seconds that the last report takes at most where no broker has taken a connection since the start."""
 
+NO_ANSWER = "the broker does not answer"
+
 _log = logging.getLogger("tallystream.reporter")
 
 
@@ -124,8 +126,8 @@ class KafkaReporter(ScheduledReporter):
         begin = self._monotonic()
 
         def left() -> float:
-            hopeless = final and not self.sent and (self._link.all_down or self._silent)
-            return begin + (min(timeout, LAST_TRY) if hopeless else timeout) - self._monotonic()
+            limit = min(timeout, LAST_TRY) if final and self._was_never_reached else timeout
+            return begin + limit - self._monotonic()
 
         self._owed = False
         while True:
@@ -136,7 +138,15 @@ class KafkaReporter(ScheduledReporter):
                 return True
             # A life that the table refuses is followed by a new one at once; any other failure is the caller's to know.
             if not handed or self._lives.under_way or not self._lives.refused:
-                return False
+                break
+        if final and self._was_never_reached:
+            what = "nothing of this process was reported: no metrics have arrived at %s: %s"
+            _log.warning(what, self._servers, self._link.error or NO_ANSWER)
+        return False
+
+    @property
+    def _was_never_reached(self) -> bool:
+        return not self.sent and (self._link.all_down or self._silent)
 
     def _wait_until_free(self, left: Callable[[], float]) -> None:
         while self._lives.under_way and (seconds := left()) > 0:
@@ -149,7 +159,7 @@ class KafkaReporter(ScheduledReporter):
             return
         self._silent = True
         what = f"no metrics have arrived at {self._servers} for {limit:g} s"
-        self._error(what, self._link.error or "the broker does not answer", logging.WARNING)
+        self._error(what, self._link.error or NO_ANSWER, logging.WARNING)
 
     def _hand_over(self, *, final: bool) -> list[Outgoing]:
         if self._lives.under_way:
