@@ -8,16 +8,17 @@ import inspect
 import pkgutil
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 import tallystream.aggregator
 import tallystream.compose
 import tallystream.dashboards
 import tallystream.reporter
+from tallystream.reporter import ConfigError, InfluxReporter, MetricRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
-
-    import pytest
 
 SECRET = "hush-hush-4711"
 SECRET_FIELDS = {"kafka", "options", "password", "token"}
@@ -75,6 +76,13 @@ def test_no_signature_shows_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("TALLYSTREAM_KAFKA_SASL_PASSWORD", SECRET)
     found = {f"{m.__name__}.{one.__qualname__}" for m in modules() for one in shown(m) if SECRET in signature(one)}
     assert found == set()
+
+
+def test_an_address_that_can_not_be_used_is_shown_without_its_password() -> None:
+    """The sentence about InfluxDB's URL leaves out the user and the password that are in it."""
+    with pytest.raises(ConfigError, match="'h:8086' can't be used; give http://host:port") as caught:
+        InfluxReporter(MetricRegistry("a"), instance="i", url=f"u:{SECRET}@h:8086", token="t", org="o", bucket="b")
+    assert SECRET not in str(caught.value)
 
 
 def test_no_representation_shows_a_secret() -> None:

@@ -50,7 +50,7 @@ class InfluxReporter(SimpleReporter):
 
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError("url", url, "give http://host:port or https://host:port")
+            raise ConfigError("url", url.rpartition("@")[2], "give http://host:port or https://host:port")
         self._connect = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         self._where, self._timeout = parts.netloc.rpartition("@")[2], timeout
         query = urlencode({"org": org, "bucket": bucket, "precision": "ms"})
