@@ -185,6 +185,7 @@ def test_a_signal_may_end_a_reporter_whatever_it_interrupts() -> None:
 
 POOL = """
     import multiprocessing, os, sys
+    from concurrent.futures import ProcessPoolExecutor
     from tallystream.reporter import MetricRegistry
     from tallystream.reporter._simple import SimpleReporter
     class Appending(SimpleReporter):
@@ -202,18 +203,23 @@ POOL = """
     def work(number):
         tasks.inc()
     if __name__ == "__main__":
-        begin = start if sys.argv[2] == "initializer" else None
-        with multiprocessing.get_context(sys.argv[1]).Pool(2, initializer=begin) as pool:
-            pool.map(work, range(200), chunksize=1)
-            pool.close()
-            pool.join()
+        context = multiprocessing.get_context(sys.argv[1])
+        begin = None if sys.argv[2] == "module" else start
+        if sys.argv[2] == "executor":
+            with ProcessPoolExecutor(2, mp_context=context, initializer=begin) as executor:
+                list(executor.map(work, range(200)))
+        else:
+            with context.Pool(2, initializer=begin) as pool:
+                pool.map(work, range(200), chunksize=1)
+                pool.close()
+                pool.join()
 """
 
 
-@pytest.mark.parametrize("made", ["module", "initializer"])
+@pytest.mark.parametrize("made", ["module", "initializer", "executor"])
 @pytest.mark.parametrize("method", ["fork", "forkserver"])  # "spawn": tests/integration/test_examples.py
-def test_the_children_of_a_pool_report_all_when_it_is_closed_and_joined(method: str, made: str, tmp_path: Path) -> None:
-    """Short tasks, whatever the start method and wherever the reporter starts: `close()` and `join()` lose none."""
+def test_the_children_of_a_pool_that_end_by_themselves_report_all(method: str, made: str, tmp_path: Path) -> None:
+    """Short tasks, whatever the start method and wherever the reporter starts; an executor's end loses none either."""
     script, reports = tmp_path / "pool.py", tmp_path / "reports"
     script.write_text(textwrap.dedent(POOL))
     command = [sys.executable, script, method, made, reports]
