@@ -89,7 +89,7 @@ class KafkaReporter(ScheduledReporter):
         self._account: _accounts.Account | None = None
         self._lives = Lives(self.registry.app, 1000)
         self._owed = self._closing = self._silent = False
-        self._waiting_since: float | None = None  # when the first record was sent that nothing has arrived after
+        self._waiting_since: float | None = None  # when the first report was due that nothing has arrived after
 
     def __repr__(self) -> str:
         return f"<KafkaReporter of {self.registry.app!r} as {self.instance!r} to {self.topic!r}>"
@@ -108,6 +108,7 @@ class KafkaReporter(ScheduledReporter):
         self._link.open()
 
     def _report(self) -> bool:
+        self._expect_arrival()
         self._poll(0)
         self._owed = True
         return self._hand_over_if_free()
@@ -130,6 +131,7 @@ class KafkaReporter(ScheduledReporter):
             return begin + limit - self._monotonic()
 
         self._owed = False
+        self._expect_arrival()
         while True:
             self._wait_until_free(left)
             handed = self._hand_over(final=final)
@@ -151,6 +153,10 @@ class KafkaReporter(ScheduledReporter):
     def _wait_until_free(self, left: Callable[[], float]) -> None:
         while self._lives.under_way and (seconds := left()) > 0:
             self._poll(min(seconds, 0.1))
+
+    def _expect_arrival(self) -> None:
+        if self._waiting_since is None:
+            self._waiting_since = self._monotonic()
 
     def _poll(self, seconds: float) -> None:
         self._link.poll(seconds)
@@ -178,8 +184,6 @@ class KafkaReporter(ScheduledReporter):
 
     def _produce(self, outgoing: Outgoing) -> None:
         key, value = self.instance.encode(), outgoing.value
-        if self._waiting_since is None:
-            self._waiting_since = self._monotonic()
         try:
             self._link.produce(self.topic, key, value, lambda *landed: self._on_delivery(outgoing, *landed))
         except Exception as error:  # noqa: BLE001 - whatever it is, the record was not taken; the next report comes
