@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.undecodable import UNDECODABLE
 from tallystream.aggregator.layout import Layout, layout_of, layout_path, require_layout, write_layout
 from tallystream.aggregator.seed import seed_path
 from tallystream.reporter.errors import ConfigError, TallystreamError
@@ -50,11 +51,12 @@ def test_a_checkpoint_that_is_gone_leaves_no_layout_behind(tmp_path: Path) -> No
     assert layout_of(tmp_path / "lost", 2, None) == Layout(2, 2)
 
 
-def test_a_file_that_is_damaged_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damaged", UNDECODABLE.values(), ids=UNDECODABLE)
+def test_a_file_that_is_damaged_is_refused(tmp_path: Path, damaged: bytes) -> None:
     """It names the file; a table is never read in another cut than its own."""
     write_layout(tmp_path / "a", Layout(2, 2))
     (tmp_path / "a" / "offsets").mkdir(parents=True)
-    layout_path(tmp_path / "a").write_bytes(b"{")
+    layout_path(tmp_path / "a").write_bytes(damaged)
     with pytest.raises(TallystreamError, match=r"a\.layout can't be read"):
         layout_of(tmp_path / "a", None, None)
 

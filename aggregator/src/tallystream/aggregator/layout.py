@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tallystream.aggregator.seed import seed_path
+from tallystream.reporter.decoding import json_decoder
 from tallystream.reporter.errors import ConfigError, TallystreamError
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ class Layout(msgspec.Struct, frozen=True):
 
     shards: int = 1
     partitions: int = 1
+
+
+_decode = json_decoder(Layout)
 
 
 def require_layout(shards: int | None, partitions: int | None, *, option: str) -> None:
@@ -63,7 +67,7 @@ def layout_of(checkpoint: Path, shards: int | None, partitions: int | None) -> L
     begun = (checkpoint / "offsets").exists()
     if path.exists() and (begun or seed_path(checkpoint).exists()):
         try:
-            known = msgspec.json.decode(path.read_bytes(), type=Layout)
+            known = _decode(path.read_bytes())
         except (OSError, msgspec.DecodeError) as error:
             raise TallystreamError(f"layout: {path} can't be read ({error}); restore it.") from error
     elif begun:

@@ -7,6 +7,7 @@ It changes nothing but the seed's file: the aggregator that is started with the 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -105,12 +106,16 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
 
 
 def _read_table(topics: Topics, kafka: Mapping[str, str], say: Callable[[str], object]) -> Standing:
-    standing = Standing()
-    for number, record in enumerate(read_topic(topics.table, kafka), 1):
+    records = read_topic(topics.table, kafka)
+    first = list(islice(records, 1))  # where the topic ends is known now: the ledger has the epoch of every record
+    standing = Standing(ledger.highest_epoch(ledger.read_rows(topics.ledger, kafka)))
+    for number, record in enumerate(chain(first, records), 1):
         if record.key is not None:
             standing.take(record.key, record.value)
         if number % TOLD_EVERY == 0:
             say(f"{number:,} records of {topics.table} read")
+    if standing.refused:
+        say(f"{standing.refused:,} records of {topics.table} are left out: no aggregator has taken their epoch")
     return standing
 
 
@@ -131,7 +136,7 @@ def _finished(topics: Topics, kafka: Mapping[str, str]) -> Offsets:
 
     Before there is one: where the table began, which includes all that lies before, or nothing of it for good.
     """
-    rows = [ledger.decode(value) for value in ledger.read_tail(topics.ledger, kafka)]
+    rows = ledger.read_rows(topics.ledger, kafka)
     mine = [row for row in rows if row.query == ledger.QUERY]
     begun = max((number for number, row in enumerate(mine) if row.kind == "opened" and row.start), default=0)
     batches = [row for row in mine[begun:] if row.kind == "batch"]

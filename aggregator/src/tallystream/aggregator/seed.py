@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tallystream.reporter.decoding import msgpack_decoder
 from tallystream.reporter.errors import TallystreamError
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ class Seed(msgspec.Struct, array_like=True):
     offsets: dict[str, dict[str, int]]
     epoch: int
     combined: list[list[bytes]] = []
+
+
+_decode = msgpack_decoder(Seed)
 
 
 def seed_path(checkpoint: Path) -> Path:
@@ -53,6 +57,6 @@ def read_seed(path: Path) -> Seed:
         TallystreamError: it can't be read.
     """
     try:
-        return msgspec.msgpack.decode(path.read_bytes(), type=Seed)
+        return _decode(path.read_bytes())
     except (OSError, msgspec.DecodeError) as error:
         raise TallystreamError(f"seed: {path} can't be read ({error}); run tallystream rebuild again.") from error

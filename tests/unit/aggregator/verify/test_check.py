@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from support.undecodable import UNDECODABLE
 from tallystream.aggregator.verify.check import Check, Difference, Outcome
 from tallystream.aggregator.verify.compare import unequal, unequal_between
 from tallystream.aggregator.verify.published import Sums, letter_of, parse
@@ -185,6 +186,34 @@ def test_of_several_rows_the_highest_epoch_and_batch_holds() -> None:
     assert [row.fields["count"] for row in sums.to_compare()] == [203]
 
 
+def test_an_epoch_that_the_ledger_does_not_have_hides_no_sum() -> None:
+    """The true writer's newest row is compared, and the other is told of, whichever comes first."""
+    sums = Sums(bound=2)
+    for epoch, count in ((2**62, 9), (1, 1), (2, 2), (2**62, 8)):
+        value = {"ts": 0, "count": count, "epoch": epoch, "offsets": {"metrics": {"0": 5}}}
+        sums.take(KEY, json.dumps(value).encode())
+    assert [row.fields["count"] for row in sums.to_compare()] == [2]
+    assert [row.fields["count"] for row in sums.beyond.values()] == [8]
+
+
+HOSTILE = [
+    *UNDECODABLE.values(),
+    b'{"ts":Infinity}',
+    b'{"ts":0,"epoch":1e999}',
+    b'{"ts":0,"offsets":{"metrics":{"0":Infinity}}}',
+    b'{"ts":0,"offsets":[]}',
+]
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_what_is_no_sum_is_counted_and_passed_over(value: bytes) -> None:
+    """As a value, and as a key."""
+    sums = Sums()
+    sums.take(KEY, value)
+    sums.take(value, b'{"ts":0}')
+    assert (sums.unreadable, sums.newest) == (2, {})
+
+
 def test_a_sum_over_several_topics_is_compared_where_all_of_them_were() -> None:
     """Its offsets are by topic and partition, and so is what it must lie within."""
     row = parse(KEY, b'{"ts":0,"offsets":{"metrics":{"0":4},"metrics-mail":{"1":9}}}')
@@ -203,7 +232,7 @@ def test_a_period_keeps_all_that_was_published_in_it() -> None:
     assert (len(sums.later), sums.unreadable) == (1, 1)
 
 
-@pytest.mark.parametrize("value", [None, b"", b"[]"])
+@pytest.mark.parametrize("value", [None, b"[]", b'{"topic":"m","partition":0,"offset":1e999}', *UNDECODABLE.values()])
 def test_what_is_no_letter_is_none(value: bytes | None) -> None:
     """Rows of metrics-dead that say nothing about a record."""
     assert letter_of(value) is None

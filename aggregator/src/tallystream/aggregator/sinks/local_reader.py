@@ -8,14 +8,15 @@ import msgspec
 
 from tallystream.aggregator.sinks._sqlite import connect, has_tables, said
 from tallystream.aggregator.sinks.base import Field, Series
+from tallystream.reporter.decoding import json_decoder
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-_fields = msgspec.json.Decoder(dict[str, Field])
-_tags = msgspec.json.Decoder(dict[str, str])
+_decode_fields = json_decoder(dict[str, Field])
+_decode_tags = json_decoder(dict[str, str])
 
 _SERIES = "SELECT id, tags FROM series WHERE measurement = ?"
 _WINDOW = "SELECT ts, fields FROM points WHERE series = ? AND ts >= ? AND ts < ? ORDER BY ts"
@@ -62,7 +63,7 @@ class LocalReader:
         sieve = [msgspec.json.encode({key: value}).decode()[1:-1] for key, value in (tags or {}).items()]
         query = _SERIES + " AND instr(tags, ?)" * len(sieve)
         for number, text in self._rows(query, (measurement, *sieve)):
-            own = _tags.decode(text)
+            own = _decode_tags(text)
             if tags and not tags.items() <= own.items():
                 continue
             series = {name: Series(measurement, own, name) for name in sorted(set(fields))}
@@ -95,11 +96,11 @@ class LocalReader:
 
 
 def _has_field(values: str, name: str) -> bool:
-    return name in _fields.decode(values)
+    return name in _decode_fields(values)
 
 
 def _add(series: Mapping[str, Series], ts_ms: int, values: str) -> None:
-    decoded = _fields.decode(values)
+    decoded = _decode_fields(values)
     for name, one in series.items():
         if name in decoded:
             one.times_ms.append(ts_ms)

@@ -103,5 +103,5 @@ def seed_of(settings: AggregateSettings) -> Path | None:
 
 
 def _has_begun(topics: Topics, kafka: Mapping[str, str]) -> bool:
-    rows = (ledger.decode(value) for value in ledger.read_tail(topics.ledger, kafka))
+    rows = ledger.read_rows(topics.ledger, kafka)
     return any(row.kind == "batch" and row.query == ledger.QUERY for row in rows)
