@@ -6,8 +6,9 @@ import logging
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Producer
 
+from tallystream.aggregator.delivering import Outgoing, deliver
 from tallystream.aggregator.reading import read_topic
 from tallystream.reporter.decoding import json_decoder
 
@@ -120,14 +121,5 @@ class LedgerWriter:
         Raises:
             KafkaException: the broker did not take one of them in time.
         """
-        failures: list[KafkaException] = []
-
-        def delivered(error: object, _message: object) -> None:
-            if error is not None:
-                failures.append(KafkaException(error))
-
-        for row in rows:
-            self._producer.produce(self._topic, key=key(row), value=encode(row), on_delivery=delivered)
-        self._producer.flush(self._timeout + 1)
-        if failures:
-            raise failures[0]
+        records = (Outgoing(self._topic, key(row), encode(row)) for row in rows)
+        deliver(self._producer, records, timeout=self._timeout)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from tallystream.aggregator.delivering import Outgoing, deliver
 from tallystream.aggregator.watermarks import watermarks
 from tallystream.reporter.errors import TallystreamError
 
@@ -120,17 +121,8 @@ class Watch:
         return {key: value for key, (_, value) in newest.items() if last[key] != value}
 
     def _append(self, records: Mapping[bytes, bytes | None]) -> None:
-        failures: list[KafkaException] = []
-
-        def delivered(error: object, _message: object) -> None:
-            if error is not None:
-                failures.append(KafkaException(error))
-
-        for key, value in records.items():
-            self._producer.produce(self._topic, key=key, value=value, on_delivery=delivered)
-        self._producer.flush(self._timeout + 1)
-        if failures:
-            raise failures[0]
+        outgoing = (Outgoing(self._topic, key, value) for key, value in records.items())
+        deliver(self._producer, outgoing, timeout=self._timeout)
 
     def _end(self) -> int:
         return watermarks(self._consumer, TopicPartition(self._topic, 0), timeout=self._timeout)[1]

@@ -177,7 +177,9 @@ def test_quantiles_are_equal_to_nine_digits_and_counts_to_the_last() -> None:
     assert unequal({"count": 2**60}, {"count": 2**60 + 1})
 
 
-@pytest.mark.parametrize("published", [[], {}, "1", True, 10**400, float("inf"), float("nan")], ids=str)
+@pytest.mark.parametrize(
+    "published", [[], {}, "1", True, 10**400, float("inf"), float("nan")], ids=lambda value: str(value)[:5]
+)
 @pytest.mark.parametrize("field", ["p99", "count", "min"])
 def test_what_is_no_number_that_the_table_publishes_is_a_difference(field: str, published: object) -> None:
     """A row of `metrics-agg` that says so was tampered with: it is told of, and stops nothing."""
