@@ -26,7 +26,7 @@ def test_a_table_that_has_begun_keeps_its_layout(tmp_path: Path) -> None:
     """No option is needed at the next start, another number is refused with the remedy; so is another for a seed."""
     begun, seeded = tmp_path / "begun", tmp_path / "seeded"
     for checkpoint in (begun, seeded):
-        layout_of(checkpoint, 4, 2)
+        write_layout(checkpoint, layout_of(checkpoint, 4, 2))
     (begun / "offsets").mkdir(parents=True)
     seed_path(seeded).touch()
     for checkpoint in (begun, seeded):
@@ -35,6 +35,19 @@ def test_a_table_that_has_begun_keeps_its_layout(tmp_path: Path) -> None:
             layout_of(checkpoint, 8, None)
         with pytest.raises(ConfigError, match=r"--state-partitions.*1.*has 2"):
             layout_of(checkpoint, None, 1)
+
+
+def test_to_ask_for_a_layout_writes_nothing(tmp_path: Path) -> None:
+    """An aggregator that stands by with other options leaves the file of the one that has the lease as it is."""
+    checkpoint = tmp_path / "a"
+    write_layout(checkpoint, layout_of(checkpoint, 4, 2))
+    written = layout_path(checkpoint).read_bytes()
+    assert layout_of(checkpoint, 8, None) == Layout(8, 8)  # until the table has begun, it may be the first to write
+    assert layout_path(checkpoint).read_bytes() == written
+    (checkpoint / "offsets").mkdir(parents=True)
+    assert layout_of(checkpoint, None, None) == Layout(4, 2)
+    with pytest.raises(ConfigError, match=r"--shards.*8.*has 4"):
+        layout_of(checkpoint, 8, None)
 
 
 def test_a_checkpoint_from_before_there_were_shards_has_one(tmp_path: Path) -> None:
@@ -47,7 +60,7 @@ def test_a_checkpoint_from_before_there_were_shards_has_one(tmp_path: Path) -> N
 
 def test_a_checkpoint_that_is_gone_leaves_no_layout_behind(tmp_path: Path) -> None:
     """Where neither a table nor a seed is, what was there before decides nothing."""
-    layout_of(tmp_path / "lost", 4, None)
+    write_layout(tmp_path / "lost", layout_of(tmp_path / "lost", 4, None))
     assert layout_of(tmp_path / "lost", 2, None) == Layout(2, 2)
 
 

@@ -48,7 +48,7 @@ def layout_path(checkpoint: Path) -> Path:
 
 
 def write_layout(checkpoint: Path, layout: Layout) -> None:
-    """Write the file, whole or not at all."""
+    """Write the file, whole or not at all. The caller has the lease, or the checkpoint is not in use."""
     path = layout_path(checkpoint)
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(path.name + ".new")
@@ -57,7 +57,9 @@ def write_layout(checkpoint: Path, layout: Layout) -> None:
 
 
 def layout_of(checkpoint: Path, shards: int | None, partitions: int | None) -> Layout:
-    """Return the layout of a checkpoint: the one that it has, or, for a new one, what was asked for, which it has then.
+    """Return the layout of a checkpoint: the one that it has, or, for a new one, what was asked for.
+
+    Nothing is written: only the aggregator that has the lease may do that (`write_layout`).
 
     Raises:
         ConfigError: something else than it has is asked for.
@@ -75,7 +77,6 @@ def layout_of(checkpoint: Path, shards: int | None, partitions: int | None) -> L
     else:
         asked = shards or 1
         known = Layout(asked, partitions or asked)
-        write_layout(checkpoint, known)
     for option, given, has in (
         ("--shards", shards, known.shards),
         ("--state-partitions", partitions, known.partitions),
