@@ -8,7 +8,7 @@ import pytest
 
 from support.undecodable import UNDECODABLE
 from tallystream.aggregator.layout import Layout, layout_of, layout_path, require_layout, write_layout
-from tallystream.aggregator.seed import seed_path
+from tallystream.aggregator.seed import Seed, seed_path, write_seed
 from tallystream.reporter.errors import ConfigError, TallystreamError
 
 if TYPE_CHECKING:
@@ -30,11 +30,34 @@ def test_a_table_that_has_begun_keeps_its_layout(tmp_path: Path) -> None:
     (begun / "offsets").mkdir(parents=True)
     seed_path(seeded).touch()
     for checkpoint in (begun, seeded):
-        assert layout_of(checkpoint, None, None) == layout_of(checkpoint, 4, 2) == Layout(4, 2)
+        wanted = Layout(4, 2, seeded=checkpoint == seeded)
+        assert layout_of(checkpoint, None, None) == layout_of(checkpoint, 4, 2) == wanted
         with pytest.raises(ConfigError, match=r"--shards.*8.*has 4: leave the option out, or run tallystream rebuild"):
             layout_of(checkpoint, 8, None)
         with pytest.raises(ConfigError, match=r"--state-partitions.*1.*has 2"):
             layout_of(checkpoint, None, 1)
+
+
+def test_a_table_that_began_with_a_seed_goes_on_only_with_it(tmp_path: Path) -> None:
+    """A shard that has had no record yet would begin empty, and its sums would be replaced by less."""
+    checkpoint = tmp_path / "a"
+    write_seed(seed_path(checkpoint), Seed([b"", b""], {}, 1))
+    write_layout(checkpoint, Layout(2, 2))  # as a rebuild does
+    write_layout(checkpoint, layout_of(checkpoint, None, None))  # as the first start does
+    (checkpoint / "offsets").mkdir(parents=True)
+    assert layout_of(checkpoint, 2, 2).shards == 2
+    seed_path(checkpoint).unlink()
+    with pytest.raises(ConfigError, match=r"--checkpoint.*a\.seed.* is gone.*restore"):
+        layout_of(checkpoint, None, None)
+
+
+def test_a_seed_that_went_before_the_table_began_decides_nothing(tmp_path: Path) -> None:
+    """Nor does that of a checkpoint that is gone: a new table may begin there."""
+    checkpoint = tmp_path / "a"
+    write_seed(seed_path(checkpoint), Seed([b"", b""], {}, 1))
+    write_layout(checkpoint, layout_of(checkpoint, 2, 2))
+    seed_path(checkpoint).unlink()
+    assert layout_of(checkpoint, None, None) == Layout()
 
 
 def test_to_ask_for_a_layout_writes_nothing(tmp_path: Path) -> None:

@@ -20,10 +20,11 @@ MOST_SHARDS = 1024
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """The number of shards, and of Spark's partitions that they are spread over."""
+    """The number of shards, and of Spark's partitions that they are spread over; `seeded`: the table needs its seed."""
 
     shards: int = 1
     partitions: int = 1
+    seeded: bool = False
 
 
 _decode = json_decoder(Layout)
@@ -62,12 +63,12 @@ def layout_of(checkpoint: Path, shards: int | None, partitions: int | None) -> L
     Nothing is written: only the aggregator that has the lease may do that (`write_layout`).
 
     Raises:
-        ConfigError: something else than it has is asked for.
+        ConfigError: something else than it has is asked for, or the seed with which its table began is gone.
         TallystreamError: the file can't be read.
     """
-    path = layout_path(checkpoint)
-    begun = (checkpoint / "offsets").exists()
-    if path.exists() and (begun or seed_path(checkpoint).exists()):
+    path, seed = layout_path(checkpoint), seed_path(checkpoint)
+    begun, has_seed = (checkpoint / "offsets").exists(), seed.exists()
+    if path.exists() and (begun or has_seed):
         try:
             known = _decode(path.read_bytes())
         except (OSError, msgspec.DecodeError) as error:
@@ -77,6 +78,13 @@ def layout_of(checkpoint: Path, shards: int | None, partitions: int | None) -> L
     else:
         asked = shards or 1
         known = Layout(asked, partitions or asked)
+    if known.seeded and not has_seed:
+        raise ConfigError(
+            "--checkpoint",
+            str(checkpoint),
+            f"its table began with {seed}, which is gone, and a shard that has had no record would begin empty: "
+            "restore the file, or move the checkpoint away and run tallystream rebuild",
+        )
     for option, given, has in (
         ("--shards", shards, known.shards),
         ("--state-partitions", partitions, known.partitions),
@@ -85,4 +93,4 @@ def layout_of(checkpoint: Path, shards: int | None, partitions: int | None) -> L
             raise ConfigError(
                 option, given, f"{checkpoint} has {has}: leave the option out, or run tallystream rebuild with it"
             )
-    return known
+    return msgspec.structs.replace(known, seeded=has_seed)

@@ -69,6 +69,7 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
     try:
         standing = _read_table(topics, kafka, say)
         finished = _finished(topics, kafka)
+        epoch = ledger.highest_epoch(ledger.read_rows(topics.ledger, kafka)) or standing.epoch
         names = {f"{topic}:{p}": end for topic, ends in finished.items() for p, end in ends.items()}
         rebuilt = restore(standing, _summed(topics, kafka), shards=settings.shards, finished=names)
         # What the table's last batch knew is read on, or all of `metrics`.
@@ -93,13 +94,14 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
     path = seed_path(settings.checkpoint)
     combined = [list(pack_combined(group)) for group in combine(states)] if len(states) > 1 else []
     layout = Layout(len(states), settings.partitions or len(states))
-    write_seed(path, Seed([pack(state) for state in states], offsets, rebuilt.epoch, combined))
+    write_seed(path, Seed([pack(state) for state in states], offsets, epoch, combined))
     write_layout(settings.checkpoint, layout)
     say(f"{lives + leaving} lives, {metrics} metrics, a base of {retired} retired rows; seed {path}")
     say(f"{layout.shards} shards on {layout.partitions} partitions of Spark's state")
     for topic, partitions in offsets.items():
         say(f"{topic} is read on from {partitions}")
     say("sums are published anew by the first batch")
+    say(f"keep {path} as long as the checkpoint")
     say("not given back: events and dead letters that the last, unfinished batch had not written yet")
     say(f"start it with: tallystream aggregate --checkpoint {settings.checkpoint}")
     return 0
