@@ -6,7 +6,7 @@ values that are nested too deep. A reader that catches DecodeError alone is stop
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 T = TypeVar("T")
-D = TypeVar("D", bytes, bytes | str)
 
 
 def json_decoder(kind: type[T]) -> Callable[[bytes | str], T]:
@@ -22,20 +21,21 @@ def json_decoder(kind: type[T]) -> Callable[[bytes | str], T]:
 
     It raises msgspec.DecodeError for every other input; msgspec.ValidationError, a subclass, names the wrong field.
     """
-    decoder = msgspec.json.Decoder(kind)
-    return lambda data: _decode(decoder.decode, data)
+    return _strict(msgspec.json.Decoder(kind))
 
 
 def msgpack_decoder(kind: type[T]) -> Callable[[bytes], T]:
     """Return a function that decodes MessagePack to `kind`; it raises as that of `json_decoder`."""
-    decoder = msgspec.msgpack.Decoder(kind)
-    return lambda data: _decode(decoder.decode, data)
+    return _strict(msgspec.msgpack.Decoder(kind))
 
 
-def _decode(decode: Callable[[D], T], data: D) -> T:
-    try:
-        return decode(data)
-    except UnicodeError as error:
-        raise msgspec.DecodeError(f"it is not UTF-8: {error}") from error
-    except RecursionError as error:
-        raise msgspec.DecodeError("it is nested too deep") from error
+def _strict(decoder: Any) -> Callable[[Any], Any]:
+    def decode(data: Any) -> Any:
+        try:
+            return decoder.decode(data)
+        except UnicodeError as error:
+            raise msgspec.DecodeError(f"it is not UTF-8: {error}") from error
+        except RecursionError as error:
+            raise msgspec.DecodeError("it is nested too deep") from error
+
+    return decode
