@@ -91,7 +91,8 @@ class Watch:
                 len(stale),
             )
             seen = self._at
-            while wrong := self._wrong(stale, bound):
+            forged = {key for key, epoch in read if epoch > bound}
+            while wrong := self._wrong(stale, forged, bound):
                 self._append(wrong)
             self._at = seen  # others may have been written since
         return len(stale)
@@ -103,22 +104,38 @@ class Watch:
         except TallystreamError as error:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, str(error))) from error  # noqa: SLF001
 
-    def _wrong(self, keys: set[bytes], bound: int) -> dict[bytes, bytes | None]:
+    def _wrong(self, keys: set[bytes], forged: set[bytes], bound: int) -> dict[bytes, bytes | None]:
         """Return the newest record of each of the keys of which it is not the last.
 
-        A deletion is final: a key that was deleted never comes back (tallystream.aggregator.table.published).
+        Of `forged` keys, which no replaced writer wrote, the newest may lie before the place at which we began. It is
+        appended under our epoch: under its own it would count as that of a replaced writer.
+        """
+        last: dict[bytes, bytes | None] = {}
+        newest = self._newest(keys, self._begin, self._epoch, bound, last)
+        if before := forged - newest.keys():
+            found = self._newest(before, 0, 0, bound, last)
+            newest |= {key: value and _VERSION.sub(b'"epoch":%d}' % self._epoch, value) for key, value in found.items()}
+        return {key: value for key, value in newest.items() if last[key] != value}
+
+    def _newest(
+        self, keys: set[bytes], begin: int, epoch: int, bound: int, last: dict[bytes, bytes | None]
+    ) -> dict[bytes, bytes | None]:
+        """Return the newest record of each of the keys from `begin` on, where the writer's epoch is `epoch`.
+
+        `last` is given the last one of each. A deletion is final: a key that was deleted never comes back
+        (tallystream.aggregator.table.published).
         """
         newest: dict[bytes, tuple[Version, bytes | None]] = {}
-        last: dict[bytes, bytes | None] = {}
-        for key, value in self._read(self._begin):
-            if key not in keys:
-                continue
-            last[key] = value
-            version = (2**63, 0) if value is None else version_of(value) or (0, 0)
-            writers = value is None or self._epoch <= version[0] <= bound
-            if writers and version >= newest.get(key, ((0, 0), None))[0]:
-                newest[key] = (version, value)
-        return {key: value for key, (_, value) in newest.items() if last[key] != value}
+        for key, value in self._read(begin):
+            version = (2**63, 0) if value is None else version_of(value) or (-1, 0)
+            current = value is None or epoch <= version[0] <= bound
+            if current and value is not None:
+                epoch = version[0]
+            if key in keys:
+                last[key] = value
+                if current and version >= newest.get(key, ((0, 0), None))[0]:
+                    newest[key] = (version, value)
+        return {key: value for key, (_, value) in newest.items()}
 
     def _append(self, records: Mapping[bytes, bytes | None]) -> None:
         outgoing = (Outgoing(self._topic, key, value) for key, value in records.items())
