@@ -182,6 +182,20 @@ def test_a_foreign_record_is_refused(bad: bytes) -> None:
         Standing().take(b'["shard",0]', bad)
 
 
+@pytest.mark.parametrize("shard", [b'"x"', b"-1", b"[]", b"1.5", b"9", b"null"])
+def test_a_base_or_fold_of_no_shard_of_the_table_is_refused(shard: bytes) -> None:
+    """It is named by its key, be it read or counted."""
+    found = standing(Topic().snapshot(counter(5)))
+
+    def rebuild() -> None:
+        base = b'{"app":"a","name":"n","type":"counter","fold":1,"lives":1,"values":[1]}'
+        found.take(b'["base",' + shard + b',"a","counter","n",[]]', base)
+        restore(found)
+
+    with pytest.raises(RebuildError, match=r"metrics-table: .*base"):
+        rebuild()
+
+
 def test_a_row_whose_epoch_no_writer_has_taken_changes_nothing() -> None:
     """Neither the newest row of its key, nor which rows count as a replaced writer's."""
     topic = Topic().snapshot(counter(5))

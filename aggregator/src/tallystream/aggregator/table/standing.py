@@ -54,8 +54,10 @@ class Standing:
             return
         try:
             row = _KINDS[str(_decode_key(key)[0])](value)
-        except (msgspec.DecodeError, KeyError, IndexError) as error:
-            raise RebuildError(f"metrics-table: {key!r} is not a record of the table: {error}") from error
+            if isinstance(row, (BaseRow, FoldRow)):
+                shard_in(key)
+        except (msgspec.DecodeError, KeyError, IndexError, ValueError) as error:
+            raise foreign(key, error) from error
         if self._bound is not None and row.epoch > self._bound:
             self.refused += 1
             return
@@ -71,5 +73,20 @@ class Standing:
 
 
 def shard_in(key: bytes) -> int:
-    """Return the shard in the key of a base or a fold."""
-    return int(str(_decode_key(key)[1]))
+    """Return the shard in the key of a base or a fold.
+
+    Raises:
+        ValueError: it is no number of a shard.
+    """
+    shard = _decode_key(key)[1]
+    if not isinstance(shard, int) or shard < 0:
+        raise ValueError(f"{shard!r} is no shard")
+    return shard
+
+
+def foreign(key: bytes, why: object) -> RebuildError:
+    """Return the error for a record that no table has written."""
+    return RebuildError(
+        f"metrics-table: {key[:200]!r} is not a record of the table ({why}); if no aggregator wrote it, delete it by a "
+        "record with its key and no value."
+    )
