@@ -10,6 +10,7 @@ from confluent_kafka import Producer
 
 from support.kafka import read_topic
 from tallystream.aggregator import ledger, sums
+from tallystream.aggregator.epochs import Epochs
 from tallystream.aggregator.lease import Lease, LeaseError
 from tallystream.aggregator.mend import Watch, version_of
 
@@ -80,7 +81,10 @@ def row(count: int, *, epoch: int, batch: int, name: str = "n") -> bytes:
 
 
 def test_what_a_replaced_writer_appends_is_followed_by_the_newest_again(broker: KafkaBroker, topics: Topics) -> None:
-    """The last record of each key is the newest: ours again where a lower epoch came after, a deletion again too."""
+    """The last record of each key is the newest: ours again where a lower epoch came after, a deletion again too.
+
+    So it is where a record has an epoch that no writer has taken.
+    """
     kafka = {"bootstrap.servers": broker.bootstrap_servers}
     producer = Producer(kafka)
 
@@ -90,12 +94,14 @@ def test_what_a_replaced_writer_appends_is_followed_by_the_newest_again(broker: 
         assert producer.flush(30) == 0
 
     append((b"before", row(1, epoch=1, batch=7)))
-    watch = Watch(topics.agg, kafka, epoch=2)
+    watch = Watch(topics.agg, kafka, Epochs(lambda: 2), epoch=2)
     assert watch.look() == 0
     append((b"a", row(5, epoch=2, batch=8)), (b"b", row(6, epoch=2, batch=8)), (b"c", row(7, epoch=2, batch=8)))
     append((b"a", row(9, epoch=2, batch=9)), (b"c", None))
     assert watch.look() == 0
     append((b"a", row(5, epoch=1, batch=8)), (b"c", row(7, epoch=1, batch=8)), (b"b", row(8, epoch=2, batch=10)))
+    assert watch.look() == 2
+    append((b"a", row(1, epoch=2**62, batch=0)), (b"c", row(1, epoch=2**62, batch=0)))
     assert watch.look() == 2
     assert watch.look() == 0
     last = {read.key: read.value for read in read_topic(broker.bootstrap_servers, topics.agg)}

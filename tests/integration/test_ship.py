@@ -60,8 +60,9 @@ def test_every_sum_is_its_point_through_kills_and_a_takeover(
     """Killed with SIGKILL in the middle, and between write and commit, the shipper goes on to the same points.
 
     With the checkpoint of a shipper that knew sums alone, events and rows are shipped from their beginning.
-    What a stale aggregator writes after the new one is left out, what is no sum is passed over, what the store never
-    takes is a dead letter, SIGTERM ends it with exit code 0, and the group's committed offset is the end of the topic.
+    What a stale aggregator writes after the new one is left out, and so is a sum of an epoch that the ledger does not
+    have; what is no sum is passed over, and what the store never takes is a dead letter. SIGTERM ends it with exit
+    code 0, and the group's committed offset is the end of the topic.
     """
     wanted = Sums(broker.bootstrap_servers, topics.agg)
     wanted.publish(3_000)
@@ -73,6 +74,7 @@ def test_every_sum_is_its_point_through_kills_and_a_takeover(
     wanted.epoch = 2  # another aggregator takes over; the old one has not noticed
     wanted.publish(500)
     wanted.publish(50, epoch=1)
+    wanted.publish_forged(topics)
     wanted.publish_noise()
     wanted.publish_refused()
     wanted.publish(500)

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from support.lag import Rounds, found, group
+from tallystream.aggregator.epochs import Epochs
 from tallystream.aggregator.health import Health, HealthSettings
 from tallystream.aggregator.ship.translating import Shipped, Translator, is_sum
 from tallystream.aggregator.table import Record, State, Table
@@ -79,7 +80,7 @@ class System:
         self._clock = ManualClock(start_ms)
         self._table, self._offset, self._batch = Table(State()), 0, 0
         self._topics = Topics("")
-        self._translator = Translator(self._topics, folder / f"checkpoint-{trouble}")
+        self._translator = Translator(self._topics, folder / f"checkpoint-{trouble}", Epochs(lambda: None))
         self._expose = expose or (lambda _: "")
         self._health = {name: Health(name, HealthSettings(None), clock=self._clock) for name in ("aggregate", "ship")}
         for health in self._health.values():

@@ -14,8 +14,10 @@ from confluent_kafka import Producer
 from support.ending import end, with_stacks
 from support.kafka import command
 from support.stores import NOW_MS, Content, content
+from support.undecodable import UNDECODABLE
 from support.wait import wait_until
 from tallystream.aggregator import sums
+from tallystream.aggregator.ledger import QUERY, LedgerRow, LedgerWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +45,7 @@ class Sums:
 
     def __init__(self, bootstrap_servers: str, topic: str, *, padding: int = 0) -> None:
         self._producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 5})
+        self._servers = bootstrap_servers
         self._padding = b" " * padding
         self._topic = topic
         self._random = random.Random(11)
@@ -80,9 +83,15 @@ class Sums:
                 self.points[name].setdefault(series, {})[ts_ms] = fields
         assert self._producer.flush(60) == 0
 
+    def publish_forged(self, topics: Topics) -> None:
+        """Have the current epoch in the ledger, and publish a sum of one that no aggregator has taken."""
+        writer = LedgerWriter(topics.ledger, {"bootstrap.servers": self._servers})
+        writer.write([LedgerRow(kind="opened", query=QUERY, epoch=self.epoch, ts=NOW_MS)])
+        self.publish(1, epoch=2**62)
+
     def publish_noise(self) -> None:
         """Publish what is no sum: the shipper must go on."""
-        for value in (b"", b"{", b'{"v":1}', b"\xff", None):
+        for value in (*UNDECODABLE.values(), b'{"v":1}', None):
             self._send(b"noise", value)
         assert self._producer.flush(60) == 0
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.undecodable import UNDECODABLE
 from tallystream.aggregator.layout import Layout, layout_of, layout_path, require_layout, write_layout
-from tallystream.aggregator.seed import seed_path
+from tallystream.aggregator.seed import Seed, seed_path, write_seed
 from tallystream.reporter.errors import ConfigError, TallystreamError
 
 if TYPE_CHECKING:
@@ -25,15 +26,51 @@ def test_a_table_that_has_begun_keeps_its_layout(tmp_path: Path) -> None:
     """No option is needed at the next start, another number is refused with the remedy; so is another for a seed."""
     begun, seeded = tmp_path / "begun", tmp_path / "seeded"
     for checkpoint in (begun, seeded):
-        layout_of(checkpoint, 4, 2)
+        write_layout(checkpoint, layout_of(checkpoint, 4, 2))
     (begun / "offsets").mkdir(parents=True)
     seed_path(seeded).touch()
     for checkpoint in (begun, seeded):
-        assert layout_of(checkpoint, None, None) == layout_of(checkpoint, 4, 2) == Layout(4, 2)
+        wanted = Layout(4, 2, seeded=checkpoint == seeded)
+        assert layout_of(checkpoint, None, None) == layout_of(checkpoint, 4, 2) == wanted
         with pytest.raises(ConfigError, match=r"--shards.*8.*has 4: leave the option out, or run tallystream rebuild"):
             layout_of(checkpoint, 8, None)
         with pytest.raises(ConfigError, match=r"--state-partitions.*1.*has 2"):
             layout_of(checkpoint, None, 1)
+
+
+def test_a_table_that_began_with_a_seed_goes_on_only_with_it(tmp_path: Path) -> None:
+    """A shard that has had no record yet would begin empty, and its sums would be replaced by less."""
+    checkpoint = tmp_path / "a"
+    write_seed(seed_path(checkpoint), Seed([b"", b""], {}, 1))
+    write_layout(checkpoint, Layout(2, 2))  # as a rebuild does
+    write_layout(checkpoint, layout_of(checkpoint, None, None))  # as the first start does
+    (checkpoint / "offsets").mkdir(parents=True)
+    assert layout_of(checkpoint, 2, 2).shards == 2
+    seed_path(checkpoint).unlink()
+    with pytest.raises(ConfigError, match=r"--checkpoint.*a\.seed.* is gone.*restore"):
+        layout_of(checkpoint, None, None)
+
+
+def test_a_seed_that_went_before_the_table_began_decides_nothing(tmp_path: Path) -> None:
+    """Nor does that of a checkpoint that is gone: a new table may begin there."""
+    checkpoint = tmp_path / "a"
+    write_seed(seed_path(checkpoint), Seed([b"", b""], {}, 1))
+    write_layout(checkpoint, layout_of(checkpoint, 2, 2))
+    seed_path(checkpoint).unlink()
+    assert layout_of(checkpoint, None, None) == Layout()
+
+
+def test_to_ask_for_a_layout_writes_nothing(tmp_path: Path) -> None:
+    """An aggregator that stands by with other options leaves the file of the one that has the lease as it is."""
+    checkpoint = tmp_path / "a"
+    write_layout(checkpoint, layout_of(checkpoint, 4, 2))
+    written = layout_path(checkpoint).read_bytes()
+    assert layout_of(checkpoint, 8, None) == Layout(8, 8)  # until the table has begun, it may be the first to write
+    assert layout_path(checkpoint).read_bytes() == written
+    (checkpoint / "offsets").mkdir(parents=True)
+    assert layout_of(checkpoint, None, None) == Layout(4, 2)
+    with pytest.raises(ConfigError, match=r"--shards.*8.*has 4"):
+        layout_of(checkpoint, 8, None)
 
 
 def test_a_checkpoint_from_before_there_were_shards_has_one(tmp_path: Path) -> None:
@@ -46,15 +83,16 @@ def test_a_checkpoint_from_before_there_were_shards_has_one(tmp_path: Path) -> N
 
 def test_a_checkpoint_that_is_gone_leaves_no_layout_behind(tmp_path: Path) -> None:
     """Where neither a table nor a seed is, what was there before decides nothing."""
-    layout_of(tmp_path / "lost", 4, None)
+    write_layout(tmp_path / "lost", layout_of(tmp_path / "lost", 4, None))
     assert layout_of(tmp_path / "lost", 2, None) == Layout(2, 2)
 
 
-def test_a_file_that_is_damaged_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damaged", UNDECODABLE.values(), ids=UNDECODABLE)
+def test_a_file_that_is_damaged_is_refused(tmp_path: Path, damaged: bytes) -> None:
     """It names the file; a table is never read in another cut than its own."""
     write_layout(tmp_path / "a", Layout(2, 2))
     (tmp_path / "a" / "offsets").mkdir(parents=True)
-    layout_path(tmp_path / "a").write_bytes(b"{")
+    layout_path(tmp_path / "a").write_bytes(damaged)
     with pytest.raises(TallystreamError, match=r"a\.layout can't be read"):
         layout_of(tmp_path / "a", None, None)
 

@@ -34,7 +34,12 @@ def test_offsets_are_by_topic_and_partition() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "yesterday", "{", '{"metrics":3}', "xledger:2026-11-20T10:00", "ledger:", "Latest"]
+    "text",
+    [
+        *("", "yesterday", "{", '{"metrics":3}', "xledger:2026-11-20T10:00", "ledger:", "Latest"),
+        *('{"\udcff":{}}', '{"x":' + "[" * 100_000),
+    ],
+    ids=lambda text: text[:20].encode("ascii", "backslashreplace").decode(),
 )
 def test_anything_else_is_one_sentence_with_the_forms(text: str) -> None:
     """The sentence names the option and shows what it takes."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tallystream.aggregator.seed import seed_path
+from tallystream.reporter.decoding import json_decoder
 from tallystream.reporter.errors import ConfigError, TallystreamError
 
 if TYPE_CHECKING:
@@ -19,10 +20,14 @@ MOST_SHARDS = 1024
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """The number of shards, and of Spark's partitions that they are spread over."""
+    """The number of shards, and of Spark's partitions that they are spread over; `seeded`: the table needs its seed."""
 
     shards: int = 1
     partitions: int = 1
+    seeded: bool = False
+
+
+_decode = json_decoder(Layout)
 
 
 def require_layout(shards: int | None, partitions: int | None, *, option: str) -> None:
@@ -44,7 +49,7 @@ def layout_path(checkpoint: Path) -> Path:
 
 
 def write_layout(checkpoint: Path, layout: Layout) -> None:
-    """Write the file, whole or not at all."""
+    """Write the file, whole or not at all. The caller has the lease, or the checkpoint is not in use."""
     path = layout_path(checkpoint)
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(path.name + ".new")
@@ -53,17 +58,19 @@ def write_layout(checkpoint: Path, layout: Layout) -> None:
 
 
 def layout_of(checkpoint: Path, shards: int | None, partitions: int | None) -> Layout:
-    """Return the layout of a checkpoint: the one that it has, or, for a new one, what was asked for, which it has then.
+    """Return the layout of a checkpoint: the one that it has, or, for a new one, what was asked for.
+
+    Nothing is written: only the aggregator that has the lease may do that (`write_layout`).
 
     Raises:
-        ConfigError: something else than it has is asked for.
+        ConfigError: something else than it has is asked for, or the seed with which its table began is gone.
         TallystreamError: the file can't be read.
     """
-    path = layout_path(checkpoint)
-    begun = (checkpoint / "offsets").exists()
-    if path.exists() and (begun or seed_path(checkpoint).exists()):
+    path, seed = layout_path(checkpoint), seed_path(checkpoint)
+    begun, has_seed = (checkpoint / "offsets").exists(), seed.exists()
+    if path.exists() and (begun or has_seed):
         try:
-            known = msgspec.json.decode(path.read_bytes(), type=Layout)
+            known = _decode(path.read_bytes())
         except (OSError, msgspec.DecodeError) as error:
             raise TallystreamError(f"layout: {path} can't be read ({error}); restore it.") from error
     elif begun:
@@ -71,7 +78,13 @@ def layout_of(checkpoint: Path, shards: int | None, partitions: int | None) -> L
     else:
         asked = shards or 1
         known = Layout(asked, partitions or asked)
-        write_layout(checkpoint, known)
+    if known.seeded and not has_seed:
+        raise ConfigError(
+            "--checkpoint",
+            str(checkpoint),
+            f"its table began with {seed}, which is gone, and a shard that has had no record would begin empty: "
+            "restore the file, or move the checkpoint away and run tallystream rebuild",
+        )
     for option, given, has in (
         ("--shards", shards, known.shards),
         ("--state-partitions", partitions, known.partitions),
@@ -80,4 +93,4 @@ def layout_of(checkpoint: Path, shards: int | None, partitions: int | None) -> L
             raise ConfigError(
                 option, given, f"{checkpoint} has {has}: leave the option out, or run tallystream rebuild with it"
             )
-    return known
+    return msgspec.structs.replace(known, seeded=has_seed)

@@ -113,9 +113,7 @@ class Lease:
             return
         self._looked = self._clock()
         try:
-            highest = max(
-                (ledger.decode(v).epoch for v in ledger.read_tail(self._ledger, self._kafka, timeout=5)), default=0
-            )
+            highest = ledger.highest_epoch(ledger.read_rows(self._ledger, self._kafka, timeout=5)) or 0
         except (KafkaException, TallystreamError) as error:
             log.warning("the lease is lost and the ledger can't be read (%s): going on, nobody else can write", error)
             return

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Producer
 
+from tallystream.aggregator.delivering import Outgoing, deliver
 from tallystream.aggregator.reading import read_topic
+from tallystream.reporter.decoding import json_decoder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+
+log = logging.getLogger(__name__)
 
 QUERY = "aggregate"
 """The name of the aggregator's query in the ledger."""
@@ -42,7 +47,7 @@ class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(LedgerRow)
+_decode = json_decoder(LedgerRow)
 
 
 def key(row: LedgerRow) -> bytes:
@@ -61,7 +66,18 @@ def decode(value: bytes) -> LedgerRow:
     Raises:
         msgspec.DecodeError: it is not a row of the ledger.
     """
-    return _decoder.decode(value)
+    return _decode(value)
+
+
+def rows(values: Iterable[bytes | None]) -> Iterator[LedgerRow]:
+    """Yield the rows in `values`; what is not a row of the ledger is left out with a warning."""
+    for value in values:
+        try:
+            row = decode(value or b"")
+        except msgspec.DecodeError as error:
+            log.warning("a record of the ledger is not a row and is left out: %s", error)
+        else:
+            yield row
 
 
 def read_tail(topic: str, kafka: Mapping[str, str], *, rows: int = TAIL, timeout: float = 30.0) -> list[bytes]:
@@ -75,6 +91,20 @@ def read_tail(topic: str, kafka: Mapping[str, str], *, rows: int = TAIL, timeout
     """
     read = read_topic(topic, kafka, last=rows, timeout=timeout)
     return [record.value for record in read if record.value is not None]
+
+
+def read_rows(topic: str, kafka: Mapping[str, str], *, last: int = TAIL, timeout: float = 30.0) -> list[LedgerRow]:
+    """Return the rows among the last `last` offsets of the ledger, oldest first; it raises as `read_tail`."""
+    return list(rows(read_tail(topic, kafka, rows=last, timeout=timeout)))
+
+
+def highest_epoch(found: Iterable[LedgerRow]) -> int | None:
+    """Return the highest epoch that a writer has taken, None where there is no row.
+
+    A writer's first row is in the ledger before its first sum is in `metrics-agg`: a record with a higher epoch is no
+    writer's.
+    """
+    return max((row.epoch for row in found if row.query == QUERY), default=None)
 
 
 class LedgerWriter:
@@ -91,14 +121,5 @@ class LedgerWriter:
         Raises:
             KafkaException: the broker did not take one of them in time.
         """
-        failures: list[KafkaException] = []
-
-        def delivered(error: object, _message: object) -> None:
-            if error is not None:
-                failures.append(KafkaException(error))
-
-        for row in rows:
-            self._producer.produce(self._topic, key=key(row), value=encode(row), on_delivery=delivered)
-        self._producer.flush(self._timeout + 1)
-        if failures:
-            raise failures[0]
+        records = (Outgoing(self._topic, key(row), encode(row)) for row in rows)
+        deliver(self._producer, records, timeout=self._timeout)

@@ -7,6 +7,7 @@ It changes nothing but the seed's file: the aggregator that is started with the 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -68,6 +69,7 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
     try:
         standing = _read_table(topics, kafka, say)
         finished = _finished(topics, kafka)
+        epoch = ledger.highest_epoch(ledger.read_rows(topics.ledger, kafka)) or standing.epoch
         names = {f"{topic}:{p}": end for topic, ends in finished.items() for p, end in ends.items()}
         rebuilt = restore(standing, _summed(topics, kafka), shards=settings.shards, finished=names)
         # What the table's last batch knew is read on, or all of `metrics`.
@@ -92,25 +94,30 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
     path = seed_path(settings.checkpoint)
     combined = [list(pack_combined(group)) for group in combine(states)] if len(states) > 1 else []
     layout = Layout(len(states), settings.partitions or len(states))
-    write_seed(path, Seed([pack(state) for state in states], offsets, rebuilt.epoch, combined))
+    write_seed(path, Seed([pack(state) for state in states], offsets, epoch, combined))
     write_layout(settings.checkpoint, layout)
     say(f"{lives + leaving} lives, {metrics} metrics, a base of {retired} retired rows; seed {path}")
     say(f"{layout.shards} shards on {layout.partitions} partitions of Spark's state")
     for topic, partitions in offsets.items():
         say(f"{topic} is read on from {partitions}")
     say("sums are published anew by the first batch")
+    say(f"keep {path} as long as the checkpoint")
     say("not given back: events and dead letters that the last, unfinished batch had not written yet")
     say(f"start it with: tallystream aggregate --checkpoint {settings.checkpoint}")
     return 0
 
 
 def _read_table(topics: Topics, kafka: Mapping[str, str], say: Callable[[str], object]) -> Standing:
-    standing = Standing()
-    for number, record in enumerate(read_topic(topics.table, kafka), 1):
+    records = read_topic(topics.table, kafka)
+    first = list(islice(records, 1))  # where the topic ends is known now: the ledger has the epoch of every record
+    standing = Standing(ledger.highest_epoch(ledger.read_rows(topics.ledger, kafka)))
+    for number, record in enumerate(chain(first, records), 1):
         if record.key is not None:
             standing.take(record.key, record.value)
         if number % TOLD_EVERY == 0:
             say(f"{number:,} records of {topics.table} read")
+    if standing.refused:
+        say(f"{standing.refused:,} records of {topics.table} are left out: no aggregator has taken their epoch")
     return standing
 
 
@@ -131,7 +138,7 @@ def _finished(topics: Topics, kafka: Mapping[str, str]) -> Offsets:
 
     Before there is one: where the table began, which includes all that lies before, or nothing of it for good.
     """
-    rows = [ledger.decode(value) for value in ledger.read_tail(topics.ledger, kafka)]
+    rows = ledger.read_rows(topics.ledger, kafka)
     mine = [row for row in rows if row.query == ledger.QUERY]
     begun = max((number for number, row in enumerate(mine) if row.kind == "opened" and row.start), default=0)
     batches = [row for row in mine[begun:] if row.kind == "batch"]

@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 from tallystream.aggregator import ledger
 from tallystream.aggregator.selection import Offsets
 from tallystream.aggregator.watermarks import at_times, watermarks
+from tallystream.reporter.decoding import json_decoder
 from tallystream.reporter.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ REMEDY = (
     "give earliest, latest, group, a time in UTC as in 2026-11-20T10:00, ledger:2026-11-20T10:00, or offsets as in "
     '{"metrics":{"0":123}}'
 )
+_decode_offsets = json_decoder(Offsets)
+
 Place = tuple[str, int]
 """(topic, partition)"""
 
@@ -48,7 +51,7 @@ def parse_start(text: str) -> Start:
         return text  # type: ignore[return-value]  # the three literals
     if text.startswith("{"):
         try:
-            return msgspec.json.decode(text, type=Offsets)
+            return _decode_offsets(text)
         except msgspec.DecodeError as error:
             raise ConfigError(OPTION, text, REMEDY) from error
     kind, _, when = text.rpartition("ledger:")
@@ -123,7 +126,7 @@ def _flat(offsets: Offsets) -> dict[Place, int]:
 
 
 def _from_ledger(start: At, ledger_topic: str, kafka: Mapping[str, str]) -> Offsets:
-    rows = [ledger.decode(value) for value in ledger.read_tail(ledger_topic, kafka, rows=2**62)]
+    rows = ledger.read_rows(ledger_topic, kafka, last=2**62)
     ends = [row.end for row in rows if row.kind == "batch" and row.query == ledger.QUERY and row.ts <= start.ts_ms]
     return ends[-1] if ends else {}
 

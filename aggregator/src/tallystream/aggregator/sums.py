@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tallystream.reporter.decoding import json_decoder
+
 if TYPE_CHECKING:
     from tallystream.reporter.record import Identity
 
@@ -56,7 +58,7 @@ class Sum(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Sum)
+_decode = json_decoder(Sum)
 
 
 def key(app: str, identity: Identity) -> bytes:
@@ -76,4 +78,4 @@ def decode(value: bytes) -> Sum:
     Raises:
         msgspec.DecodeError: it is not a row of `metrics-agg` (msgspec.ValidationError, a subclass, names the field).
     """
-    return _decoder.decode(value)
+    return _decode(value)

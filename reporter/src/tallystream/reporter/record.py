@@ -12,6 +12,8 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
+from tallystream.reporter.decoding import json_decoder
+
 VERSION = 1
 MAX_COUNT = 2**63 - 1
 MIN_EVERY_MS, MAX_EVERY_MS = 10, 3_600_000
@@ -155,7 +157,7 @@ def identity(name: str, type_: str, tags: dict[str, str]) -> Identity:
 
 
 _encoder = msgspec.json.Encoder()
-_snapshot_decoder = msgspec.json.Decoder(Snapshot)
+_decode = json_decoder(Snapshot)
 
 
 def encode(snapshot: Snapshot) -> bytes:
@@ -171,7 +173,7 @@ def decode(value: bytes) -> Snapshot:
     """Return the snapshot in `value`, which must be good as a whole.
 
     Raises:
-        msgspec.ValidationError: a field is missing, of another type or out of its bounds; the message names it.
-        msgspec.DecodeError: the value is not JSON in UTF-8.
+        msgspec.DecodeError: the value is not JSON in UTF-8, or it is nested too deep; its subclass
+            msgspec.ValidationError: a field is missing, of another type or out of its bounds. The message names it.
     """
-    return _snapshot_decoder.decode(value)
+    return _decode(value)

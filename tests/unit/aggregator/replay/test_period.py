@@ -31,7 +31,7 @@ def test_a_period_has_the_batches_that_were_processed_in_it() -> None:
 
 
 def test_rows_between_the_first_and_the_last_batch_are_chosen() -> None:
-    """Those of batches that read nothing too, over a takeover, but none of a writer that was replaced."""
-    rows = [row(1, 1), row(1, 2), row(1, 3), row(2, 3), row(1, 4), row(2, 4), row(2, 5)]
-    found = [(one.epoch, one.batch) for one in chosen(rows, Period((1, 2), (2, 4), 2))]
+    """Those of batches that read nothing too, over a takeover, but none of a writer that was replaced, or never was."""
+    rows = [row(1, 1), row(1, 2), row(2**62, 2), row(1, 3), row(2, 3), row(1, 4), row(2, 4), row(2, 5)]
+    found = [(one.epoch, one.batch) for one in chosen(rows, Period((1, 2), (2, 4), 2), 2)]
     assert found == [(1, 2), (1, 3), (2, 3), (2, 4)]

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
+from support.undecodable import UNDECODABLE
 from tallystream.aggregator import sums
+from tallystream.aggregator.epochs import Epochs
 from tallystream.aggregator.reading import Read
 from tallystream.aggregator.ship.newest import Freshness, Newest
+from tallystream.reporter.errors import TallystreamError
 
 
 def record(offset: int, name: str, count: int, *, epoch: int = 1) -> Read:
@@ -15,7 +20,7 @@ def record(offset: int, name: str, count: int, *, epoch: int = 1) -> Read:
 
 def test_of_each_key_the_last_row_is_a_point() -> None:
     """Of a chunk, in the order of offsets; the next chunk has its own."""
-    newest = Newest()
+    newest = Newest(Epochs(lambda: None))
     points = newest.points([record(0, "a", 1), record(1, "b", 5), record(2, "a", 2)])
     assert {point.measurement: point.fields["count"] for point in points} == {"a": 2, "b": 5}
     assert [point.fields["count"] for point in newest.points([record(3, "a", 3)])] == [3]
@@ -23,19 +28,47 @@ def test_of_each_key_the_last_row_is_a_point() -> None:
 
 def test_a_replaced_writer_is_left_out_for_good() -> None:
     """A row of a lower epoch than one before it, in this chunk or an earlier one, of any key."""
-    newest = Newest()
+    newest = Newest(Epochs(lambda: None))
     points = newest.points([record(0, "a", 1), record(1, "b", 5, epoch=2), record(2, "a", 99)])
     assert {point.measurement: point.fields["count"] for point in points} == {"a": 1, "b": 5}
     assert newest.points([record(3, "c", 99)]) == []
     assert newest.dropped == 2
 
 
-def test_what_is_no_sum_is_counted_and_passed_over() -> None:
-    """Neither an empty value nor half a JSON stops the others."""
-    newest = Newest()
-    points = newest.points([Read(b"k", None, 0), Read(b"k", b"{", 1), record(2, "a", 7)])
+@pytest.mark.parametrize("value", [None, *UNDECODABLE.values()], ids=["none", *UNDECODABLE])
+def test_what_is_no_sum_is_counted_and_passed_over(value: bytes | None) -> None:
+    """No value stops the others."""
+    newest = Newest(Epochs(lambda: None))
+    points = newest.points([Read(b"k", value, 0), record(2, "a", 7)])
     assert [point.fields["count"] for point in points] == [7]
-    assert newest.unreadable == 2
+    assert newest.unreadable == 1
+
+
+def test_an_epoch_that_the_ledger_does_not_have_hides_no_sum() -> None:
+    """A row of 2^62 is not shown, and the true writer's rows after it are, in this chunk and the next."""
+    newest = Newest(Epochs(lambda: 1))
+    points = newest.points([record(0, "a", 99, epoch=2**62), record(1, "a", 1)])
+    assert [point.fields["count"] for point in points] == [1]
+    assert [point.fields["count"] for point in newest.points([record(2, "a", 2)])] == [2]
+    assert newest.dropped == 1
+
+
+def test_while_the_ledger_cannot_be_read_nothing_is_taken() -> None:
+    """The same records are given again when it can, and counted once."""
+    answers: list[int] = []
+
+    def ask() -> int:
+        if not answers:
+            raise TallystreamError("the ledger can't be read")
+        return answers[0]
+
+    newest = Newest(Epochs(ask))
+    records = [Read(b"k", b"{", 0), record(1, "a", 1)]
+    with pytest.raises(TallystreamError):
+        newest.points(records)
+    answers.append(1)
+    assert [point.fields["count"] for point in newest.points(records)] == [1]
+    assert (newest.unreadable, newest.dropped) == (1, 0)
 
 
 def test_nothing_is_the_newest_before_an_end_was_reached() -> None:

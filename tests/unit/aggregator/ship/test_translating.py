@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.topic import BEGIN_MS, FIRST, Topic, counter
+from support.undecodable import UNDECODABLE
 from tallystream.aggregator import sums
+from tallystream.aggregator.epochs import Epochs
 from tallystream.aggregator.ship.events import MEASUREMENT, event_point
 from tallystream.aggregator.ship.translating import Shipped, Translator, is_sum
 from tallystream.aggregator.table.outputs import Event
@@ -47,7 +49,7 @@ def test_each_topic_has_its_points_in_the_order_of_its_offsets(tmp_path: Path) -
         Shipped(TOPICS.events, 3, b"k", event),
         Shipped(TOPICS.agg, 10, b"k", a_sum(1)),
     ]
-    made = Translator(TOPICS, tmp_path / "c").points(records)
+    made = Translator(TOPICS, tmp_path / "c", Epochs(lambda: None)).points(records)
     assert counts(made) == [("n", 1), ("n", 2), (MEASUREMENT, None), ("instance:n", 4)]
 
 
@@ -56,9 +58,9 @@ def test_a_replaced_writer_is_left_out_of_sums_and_rows_each_by_its_own_topic(tm
     topic = Topic().snapshot(counter(4))
     new = published(topic, 0, epoch=2)
     old = published(topic.snapshot(counter(5), seq=2), 10, epoch=1)
-    translator = Translator(TOPICS, tmp_path / "c")
+    translator = Translator(TOPICS, tmp_path / "c", Epochs(lambda: None))
     assert counts(translator.points([*new, Shipped(TOPICS.agg, 0, b"k", a_sum(1))])) == [("n", 1), ("instance:n", 4)]
-    again = Translator(TOPICS, tmp_path / "c")
+    again = Translator(TOPICS, tmp_path / "c", Epochs(lambda: None))
     assert counts(again.points([*old, Shipped(TOPICS.agg, 1, b"k", a_sum(2))])) == [("n", 2)]
     assert again.dropped == len(old)
 
@@ -68,12 +70,12 @@ def test_a_shard_that_has_a_new_writer_is_enough_to_shut_the_old_one_out(tmp_pat
     topic = Topic().snapshot(counter(4))
     old = published(topic, 10, epoch=1)
     new = [one for one in published(topic, 0, epoch=2) if (one.key or b"").startswith(b'["shard"')]
-    assert Translator(TOPICS, tmp_path / "c").points([*new, *old]) == []
+    assert Translator(TOPICS, tmp_path / "c", Epochs(lambda: None)).points([*new, *old]) == []
 
 
 def test_what_is_not_the_topics_is_passed_over_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A deletion on metrics-table is nothing to speak of; everything else is counted, with its topic and offset."""
-    translator = Translator(TOPICS, tmp_path / "c")
+    translator = Translator(TOPICS, tmp_path / "c", Epochs(lambda: None))
     with caplog.at_level(logging.WARNING):
         made = translator.points(
             [
@@ -89,6 +91,39 @@ def test_what_is_not_the_topics_is_passed_over_and_said(tmp_path: Path, caplog: 
     assert "t-metrics-agg, offset 0 is not a sum and is not shipped" in caplog.text
     assert "t-metrics-events, offset 1 is not an event" in caplog.text
     assert "t-metrics-table, offset 2 is not a row" in caplog.text
+
+
+@pytest.mark.parametrize("value", UNDECODABLE.values(), ids=UNDECODABLE)
+def test_no_value_stops_the_shipper(tmp_path: Path, value: bytes) -> None:
+    """One that can't be decoded is passed over on each topic, and the sum after it is shipped."""
+    translator = Translator(TOPICS, tmp_path / "c", Epochs(lambda: None))
+    made = translator.points(
+        [
+            Shipped(TOPICS.agg, 0, b"k", value),
+            Shipped(TOPICS.events, 1, b"k", value),
+            Shipped(TOPICS.table, 2, b'["life","a","i","l",0]', value),
+            Shipped(TOPICS.table, 3, b'["shard",0]', value),
+            Shipped(TOPICS.agg, 4, b"k", a_sum(1)),
+        ]
+    )
+    assert counts(made) == [("n", 1)]
+    assert translator.unreadable == 4
+
+
+def test_an_epoch_that_no_aggregator_has_taken_is_left_out_of_sums_and_rows(tmp_path: Path) -> None:
+    """Neither a sum nor a row of 2^62 keeps the true writer's from the store."""
+    topic = Topic().snapshot(counter(4))
+    translator = Translator(TOPICS, tmp_path / "c", Epochs(lambda: 1))
+    made = translator.points(
+        [
+            Shipped(TOPICS.agg, 0, b"k", a_sum(9, epoch=2**62)),
+            Shipped(TOPICS.agg, 1, b"k", a_sum(1)),
+            *published(topic, 0, epoch=2**62),
+            *published(topic, 10, epoch=1),
+        ]
+    )
+    assert counts(made) == [("n", 1), ("instance:n", 4)]
+    assert translator.dropped == 1 + len(topic.changes.rows)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from typing import TYPE_CHECKING
 
@@ -136,3 +137,85 @@ def test_a_folder_that_cannot_be_made_is_a_wrong_setting(tmp_path: Path) -> None
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="name a file in a folder of yours"):
         LocalStore(tmp_path / "file" / "deep" / "store.db").setup()
+
+
+DAMAGED = {
+    "malformed": "'{'",
+    "another shape": "'[1]'",
+    "a value that is a list": """'{"count":[1]}'""",
+    "nested too deep": '\'{"x":' + "[" * 20_000 + "'",
+    "not UTF-8": "CAST(x'7BFF7D' AS TEXT)",
+    "no text": "x'00'",
+    "a number": "7",
+}
+"""What may be in a file that was damaged, or edited, as an expression of SQL."""
+
+
+@pytest.mark.parametrize("value", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_point_is_left_out_with_one_warning(
+    tmp_path: Path, value: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its neighbours are read; as the last point before a span, the one before it is."""
+    path = tmp_path / "store.db"
+    _store(path, _point("n", 91), _point("n", 92), _point("n", 93))
+    _execute(path, f"UPDATE points SET fields = {value} WHERE ts = {92 * HOUR_MS}")
+    reader = LocalReader(path)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            (found,) = reader.read("n", ["count"], start_ms=0, end_ms=10**15)
+            assert found.values == [91, 93]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"local store {path}: a point of 'n' at {92 * HOUR_MS} is damaged and is left out, as others may be"
+    ]
+    (found,) = reader.read("n", ["count"], start_ms=93 * HOUR_MS, end_ms=10**15, last_before=True)
+    assert found.values == [91, 93]
+    reader.close()
+
+
+@pytest.mark.parametrize("value", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_series_is_left_out(tmp_path: Path, value: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The others of the measurement are read, and its name is among the measurements."""
+    path = tmp_path / "store.db"
+    _store(path, _point("n", 91), Point("n", {"k": "other"}, {"count": 5}, 92 * HOUR_MS))
+    _execute(path, f"UPDATE series SET tags = {value} WHERE id = 1")
+    reader = LocalReader(path)
+    with caplog.at_level(logging.WARNING):
+        (found,) = reader.read("n", ["count"], start_ms=0, end_ms=10**15)
+    assert (found.tags, found.values) == ({"k": "other"}, [5])
+    assert "the tags of a series of 'n' are damaged" in caplog.text
+    assert reader.measurements() == ["n"]
+    reader.close()
+
+
+@pytest.mark.parametrize("value", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_point_is_written_over(tmp_path: Path, value: str) -> None:
+    """A shipper that writes the point once more is not stopped by what is there: the new fields replace it."""
+    path = tmp_path / "store.db"
+    _store(path, _point("n", 91))
+    _execute(path, f"UPDATE points SET fields = {value}")
+    _store(path, _point("n", 91))
+    assert _hours(path, "n") == [91]
+
+
+def test_a_name_that_is_not_utf8_is_shown_with_replacements(tmp_path: Path) -> None:
+    """The other measurements are listed beside it."""
+    path = tmp_path / "store.db"
+    _store(path, _point("n", 91), _point("other", 92))
+    _execute(path, "UPDATE series SET measurement = CAST(x'6EFF' AS TEXT) WHERE id = 1")
+    reader = LocalReader(path)
+    assert reader.measurements() == ["n\ufffd", "other"]
+    reader.close()
+
+
+def _store(path: Path, *points: Point) -> None:
+    store = LocalStore(path, retention_ms=0)
+    store.setup()
+    store.write(points)
+    store.close()
+
+
+def _execute(path: Path, statement: str) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute(statement)
+    connection.commit()
+    connection.close()

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tallystream.aggregator.layout import Layout, layout_of, write_layout
 from tallystream.aggregator.ledger import LedgerRow, decode, encode, key
-from tallystream.aggregator.spark.aggregate import AggregateSettings
+from tallystream.aggregator.spark.aggregate import AggregateSettings, settle
+from tallystream.aggregator.spark.streams import Streams
+from tallystream.aggregator.topics import Topics
 from tallystream.reporter.errors import ConfigError
 
 
@@ -25,6 +28,45 @@ def test_settings_do_not_show_kafka_options() -> None:
     """A password among the Kafka options is not part of the settings' representation."""
     settings = AggregateSettings("broker:9092", Path("c"), kafka={"sasl.password": "hidden-word"})
     assert "hidden-word" not in repr(settings)
+
+
+class Session:
+    """A Spark session of which only the settings matter."""
+
+    def __init__(self) -> None:
+        self.conf = self
+        self.settings: dict[str, str] = {}
+
+    def set(self, name: str, value: str) -> None:
+        """Take a setting, as Spark's runtime configuration does."""
+        self.settings[name] = value
+
+
+def test_a_standby_goes_on_with_the_layout_of_the_table_that_was_begun_meanwhile(tmp_path: Path) -> None:
+    """It had none to go by when it started, and is refused if it asks for another one; the file stays as it was."""
+    checkpoint, topics, session = tmp_path / "c", Topics(), Session()
+    settings = AggregateSettings("broker:9092", checkpoint)
+    before = layout_of(checkpoint, None, None)
+    streams = Streams(session, settings, topics, shards=before.shards)  # type: ignore[arg-type]
+    write_layout(checkpoint, Layout(4, 2))
+    (checkpoint / "offsets").mkdir(parents=True)
+    layout, other = settle(session, settings, topics, before, streams)  # type: ignore[arg-type]
+    assert (layout, other._shards) == (Layout(4, 2), 4)
+    assert session.settings == {"spark.sql.shuffle.partitions": "2"}
+    assert settle(session, settings, topics, layout, other) == (layout, other)  # type: ignore[arg-type]
+    settings = AggregateSettings("broker:9092", checkpoint, shards=8)
+    with pytest.raises(ConfigError, match=r"--shards.*8.*has 4"):
+        settle(session, settings, topics, Layout(8, 8), streams)  # type: ignore[arg-type]
+    assert layout_of(checkpoint, None, None) == Layout(4, 2)
+
+
+def test_a_new_table_keeps_the_layout_that_was_asked_for(tmp_path: Path) -> None:
+    """The file is written by the aggregator that has the lease."""
+    checkpoint = tmp_path / "c"
+    settings = AggregateSettings("broker:9092", checkpoint, shards=4)
+    settle(Session(), settings, Topics(), Layout(4, 4), None)  # type: ignore[arg-type]
+    (checkpoint / "offsets").mkdir(parents=True)
+    assert layout_of(checkpoint, None, None) == Layout(4, 4)
 
 
 def test_a_ledger_row_survives_its_bytes() -> None:

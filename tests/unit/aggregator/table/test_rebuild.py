@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from support import oracle
 from support.schedules import RETIRE_AFTER_MS, Written, cut, cuts, play, schedules, short_schedules
 from support.topic import DAY_MS, Topic, counter, gauge
+from support.undecodable import UNDECODABLE
 from tallystream.aggregator.table import Record, State, Table, TableSettings, pack, unpack
 from tallystream.aggregator.table.kinds import mean
 from tallystream.aggregator.table.published import LifeId, ShardRow
@@ -172,10 +173,40 @@ def test_without_a_finished_batch_there_is_nothing_to_rebuild_from() -> None:
         restore(Standing())
 
 
-def test_a_foreign_record_is_refused() -> None:
-    """What is not the table's is named by its key."""
-    with pytest.raises(RebuildError, match="no-json"):
-        Standing().take(b"no-json", b"{}")
+@pytest.mark.parametrize("bad", UNDECODABLE.values(), ids=UNDECODABLE)
+def test_a_foreign_record_is_refused(bad: bytes) -> None:
+    """What is not the table's is named by its key, whichever of key and value can't be decoded."""
+    with pytest.raises(RebuildError, match="is not a record of the table"):
+        Standing().take(bad, b"{}")
+    with pytest.raises(RebuildError, match="shard"):
+        Standing().take(b'["shard",0]', bad)
+
+
+@pytest.mark.parametrize("shard", [b'"x"', b"-1", b"[]", b"1.5", b"9", b"null"])
+def test_a_base_or_fold_of_no_shard_of_the_table_is_refused(shard: bytes) -> None:
+    """It is named by its key, be it read or counted."""
+    found = standing(Topic().snapshot(counter(5)))
+
+    def rebuild() -> None:
+        base = b'{"app":"a","name":"n","type":"counter","fold":1,"lives":1,"values":[1]}'
+        found.take(b'["base",' + shard + b',"a","counter","n",[]]', base)
+        restore(found)
+
+    with pytest.raises(RebuildError, match=r"metrics-table: .*base"):
+        rebuild()
+
+
+def test_a_row_whose_epoch_no_writer_has_taken_changes_nothing() -> None:
+    """Neither the newest row of its key, nor which rows count as a replaced writer's."""
+    topic = Topic().snapshot(counter(5))
+    found = Standing(bound=3)
+    rows = list(topic.changes.rows)
+    for row in rows:
+        found.take(row.key, row.value(epoch=2**62, batch=9))
+    assert (found.rows, found.refused) == ({}, len(rows))
+    for row in rows:
+        found.take(row.key, row.value(epoch=3, batch=9))
+    assert (found.epoch, len(found.rows)) == (3, len(rows))
 
 
 def test_a_row_of_a_writer_that_was_replaced_changes_nothing() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tallystream.aggregator.ledger import LedgerRow, encode
-from tallystream.aggregator.verify.books import Books, Limit, rows
+from tallystream.aggregator.ledger import LedgerRow
+from tallystream.aggregator.verify.books import Books, Limit
 
 
 def opened(epoch: int, *, partial: bool = False, start: int | None = None) -> LedgerRow:
@@ -61,8 +61,3 @@ def test_a_rebuilt_table_began_where_the_one_before_it_did() -> None:
     rebuilt = read(opened(1, partial=True, start=7), batch(0, 10), opened(2, start=10), batch(0, 20)).partial
     assert rebuilt is not None
     assert rebuilt.start == {"metrics": {"0": 7}}
-
-
-def test_what_is_no_row_of_the_ledger_is_passed_over() -> None:
-    """A value that can't be read, or none."""
-    assert list(rows([None, b"{", encode(batch(0, 10))])) == [batch(0, 10)]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from support.undecodable import UNDECODABLE
 from tallystream.aggregator.verify.check import Check, Difference, Outcome
 from tallystream.aggregator.verify.compare import unequal, unequal_between
 from tallystream.aggregator.verify.published import Sums, letter_of, parse
@@ -176,6 +177,15 @@ def test_quantiles_are_equal_to_nine_digits_and_counts_to_the_last() -> None:
     assert unequal({"count": 2**60}, {"count": 2**60 + 1})
 
 
+@pytest.mark.parametrize(
+    "published", [[], {}, "1", True, 10**400, float("inf"), float("nan")], ids=lambda value: str(value)[:5]
+)
+@pytest.mark.parametrize("field", ["p99", "count", "min"])
+def test_what_is_no_number_that_the_table_publishes_is_a_difference(field: str, published: object) -> None:
+    """A row of `metrics-agg` that says so was tampered with: it is told of, and stops nothing."""
+    assert unequal({field: published}, {field: 1})
+
+
 def test_of_several_rows_the_highest_epoch_and_batch_holds() -> None:
     """Whatever their order in the topic: a writer that was replaced may come late."""
     sums = Sums()
@@ -183,6 +193,34 @@ def test_of_several_rows_the_highest_epoch_and_batch_holds() -> None:
         value = {"ts": 0, "count": epoch * 100 + batch, "epoch": epoch, "batch": batch}
         sums.take(KEY, json.dumps(value | {"offsets": {"metrics": {"0": 5}}}).encode())
     assert [row.fields["count"] for row in sums.to_compare()] == [203]
+
+
+def test_an_epoch_that_the_ledger_does_not_have_hides_no_sum() -> None:
+    """The true writer's newest row is compared, and the other is told of, whichever comes first."""
+    sums = Sums(bound=2)
+    for epoch, count in ((2**62, 9), (1, 1), (2, 2), (2**62, 8)):
+        value = {"ts": 0, "count": count, "epoch": epoch, "offsets": {"metrics": {"0": 5}}}
+        sums.take(KEY, json.dumps(value).encode())
+    assert [row.fields["count"] for row in sums.to_compare()] == [2]
+    assert [row.fields["count"] for row in sums.beyond.values()] == [8]
+
+
+HOSTILE = [
+    *UNDECODABLE.values(),
+    b'{"ts":Infinity}',
+    b'{"ts":0,"epoch":1e999}',
+    b'{"ts":0,"offsets":{"metrics":{"0":Infinity}}}',
+    b'{"ts":0,"offsets":[]}',
+]
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_what_is_no_sum_is_counted_and_passed_over(value: bytes) -> None:
+    """As a value, and as a key."""
+    sums = Sums()
+    sums.take(KEY, value)
+    sums.take(value, b'{"ts":0}')
+    assert (sums.unreadable, sums.newest) == (2, {})
 
 
 def test_a_sum_over_several_topics_is_compared_where_all_of_them_were() -> None:
@@ -203,7 +241,7 @@ def test_a_period_keeps_all_that_was_published_in_it() -> None:
     assert (len(sums.later), sums.unreadable) == (1, 1)
 
 
-@pytest.mark.parametrize("value", [None, b"", b"[]"])
+@pytest.mark.parametrize("value", [None, b"[]", b'{"topic":"m","partition":0,"offset":1e999}', *UNDECODABLE.values()])
 def test_what_is_no_letter_is_none(value: bytes | None) -> None:
     """Rows of metrics-dead that say nothing about a record."""
     assert letter_of(value) is None

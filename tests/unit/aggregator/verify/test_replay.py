@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from tallystream.aggregator.table.inputs import Unreadable, read_value
 from tallystream.aggregator.verify.lives import Settings
+from tallystream.aggregator.verify.reading import RefusedError, read
 from tallystream.aggregator.verify.replay import Replay
 from tallystream.aggregator.verify.summing import UnpublishedError
 
@@ -246,3 +248,31 @@ def test_beyond_a_limit_the_rest_counts() -> None:
     assert len(records.snapshot(counter(1, "e"), counter(2, "a"), seq=2).refused) == 1
     assert records.sum("a")["count"] == 2
     assert len(records.snapshot(counter(1, "x" * 500), seq=3).refused) == 1
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("text", ['\\"', '"\\', "[]", '""', "]["], ids=repr)
+def test_a_megabyte_of_hostile_text_is_refused_in_time_that_grows_with_its_size(text: str) -> None:
+    """Quotes that nothing closes, brackets, and both; in quadratic time each of these would take more than an hour."""
+    with pytest.raises(RefusedError):
+        read(b"[" * 65 + b'"' + text.encode() * (1_000_000 // len(text)), 100)
+
+
+def test_a_value_nests_as_deep_as_the_table_takes_it_and_no_deeper() -> None:
+    """Brackets within strings don't count, and escaped quotes end no string."""
+
+    def deep(depth: int) -> bytes:
+        inner = b"[" * (depth - 1) + b"]" * (depth - 1)
+        return b'{"name":"[{\\"[","value":1,"x":' + inner + b"}"
+
+    for read_one in (read, read_value):
+        assert not isinstance(_taken(read_one, deep(64)), str)
+        assert isinstance(_taken(read_one, deep(65)), str)
+
+
+def _taken(read_one: Any, value: bytes) -> Any:
+    try:
+        found = read_one(value, 100)
+    except RefusedError as refused:
+        return str(refused)
+    return found.reason if isinstance(found, Unreadable) else found

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import math
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -41,6 +43,14 @@ def test_a_damaged_sketch_is_read_by_both_or_by_none(life: list[float], data: st
     at = data.draw(st.integers(0, len(text) - 1))
     damaged = text[:at] + data.draw(st.sampled_from(["", "A", "B", "/", "=", "ö", text[at:-4]])) + text[at + 1 :]
     assert read(damaged) == read_by_the_reporter(damaged)
+
+
+@pytest.mark.parametrize("length", [1, 9, 10, 11, 30_000])
+def test_a_number_of_any_length_is_read_by_both_or_by_none(length: int) -> None:
+    """Ten bytes hold 64 bits, with leading zeros too; a longer number is refused where it becomes too long."""
+    zero = b"\x80" * (length - 1) + b"\0"
+    text = base64.b64encode(b"\1" + zero + b"\1\2\5\0").decode()
+    assert read(text) == read_by_the_reporter(text) == ({(1, 1): 5} if length <= 10 else None)
 
 
 def read(text: str) -> sketches.Bins | None:

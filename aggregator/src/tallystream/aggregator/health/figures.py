@@ -86,7 +86,7 @@ FIGURES = (
     Figure(
         "tallystream.ship.unreadable", "counter", "Records that this process could not read as what they should be."
     ),
-    Figure("tallystream.ship.stale", "counter", "Records of a replaced writer that this process left out."),
+    Figure("tallystream.ship.stale", "counter", "Records that this process left out: of a replaced or unknown writer."),
     Figure("tallystream.ship.store_away", "gauge", "1 while the store can't be reached and points wait, 0 otherwise."),
 )
 BY_NAME = {figure.name: figure for figure in FIGURES}

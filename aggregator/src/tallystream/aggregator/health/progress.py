@@ -8,9 +8,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from tallystream.aggregator.table.published import ShardRow
+from tallystream.reporter.decoding import json_decoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,7 +24,7 @@ READ = "read"
 
 _TOTALS = {"records": "records", "stale": "stale", "dead_letters": "dead", "retired": "retired"}
 _NOW = ("lives", "living", "instances", "rows", "state_bytes")
-_shard = msgspec.json.Decoder(ShardRow)
+_decode_shard = json_decoder(ShardRow)
 
 
 class Progress:
@@ -76,7 +75,7 @@ class Progress:
                         self._figures.set(name, int(offset), topic=topic, partition=str(partition))
 
     def _table(self, observed: Iterable[str]) -> None:
-        rows = [_shard.decode(text) for text in observed]
+        rows = [_decode_shard(text) for text in observed]
         if not rows:
             return
         self._shards = self._shards | {row.shard: row for row in rows}  # anew: other threads read it

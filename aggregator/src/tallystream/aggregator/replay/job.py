@@ -78,11 +78,12 @@ def run(settings: ReplaySettings, stop: SignalSafeEvent, say: Callable[[str], ob
     kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
     sink = open_sink(settings.store)
     try:
-        rows = (ledger.decode(value) for value in ledger.read_tail(topics.ledger, kafka, rows=2**62))
+        rows = ledger.read_rows(topics.ledger, kafka, last=2**62)
         wanted = period(rows, settings.from_ms, settings.to_ms)
+        highest = ledger.highest_epoch(rows) or 0
         _require_uncompacted(topics, kafka, settings.from_ms)
         say(f"{wanted.batches} batches, from {wanted.first} to {wanted.last} (epoch, batch)")
-        return Replayed(wanted, _write(chosen(_sums(topics, kafka), wanted), sink, stop, say))
+        return Replayed(wanted, _write(chosen(_sums(topics, kafka), wanted, highest), sink, stop, say))
     except KafkaException as error:
         raise TallystreamError(f"broker {settings.bootstrap_servers}: {error.args[0]}") from error
     finally:

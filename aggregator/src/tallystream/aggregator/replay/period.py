@@ -43,15 +43,16 @@ def period(rows: Iterable[LedgerRow], from_ms: int, to_ms: int) -> Period:
     return Period(found[0], found[-1], len(found))
 
 
-def chosen(rows: Iterable[Sum], wanted: Period) -> Iterator[Sum]:
+def chosen(rows: Iterable[Sum], wanted: Period, bound: int) -> Iterator[Sum]:
     """Yield, of the rows of `metrics-agg` in offset order, those that a current writer wrote in the period.
 
     Batches between the first and the last that read nothing, and so have no row in the ledger, are among them: a life
-    may have fallen silent in one. A row whose epoch is below one before it is a replaced writer's: it was not shipped.
+    may have fallen silent in one. A row whose epoch is below one before it is a replaced writer's, and one whose epoch
+    is above `bound`, the highest of the ledger, is no aggregator's: neither was shipped.
     """
     highest = 0
     for row in rows:
-        if row.epoch < highest:
+        if not highest <= row.epoch <= bound:
             continue
         highest = row.epoch
         if wanted.first <= (row.epoch, row.batch) <= wanted.last:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tallystream.aggregator.sinks.base import Field, Point
+from tallystream.reporter.decoding import json_decoder
 
 MEASUREMENT = "tallystream.events"
 
@@ -23,7 +24,7 @@ class EventRow(msgspec.Struct, kw_only=True):
     detail: str = ""
 
 
-_decoder = msgspec.json.Decoder(EventRow)
+_decode = json_decoder(EventRow)
 
 
 def event_point(value: bytes) -> Point:
@@ -34,7 +35,7 @@ def event_point(value: bytes) -> Point:
     Raises:
         msgspec.DecodeError: it is not a row of `metrics-events`.
     """
-    row = _decoder.decode(value)
+    row = _decode(value)
     about = row.instance or row.app
     fields: dict[str, Field] = {"text": f"{row.kind}: {about}" + (f", {row.detail}" if row.detail else "")}
     if row.life:

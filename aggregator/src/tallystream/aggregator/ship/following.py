@@ -7,6 +7,7 @@ The compacted topic has the newest sum of every metric: docs/decisions/0014-late
 from __future__ import annotations
 
 import logging
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from tallystream.aggregator.epochs import epochs_of
 from tallystream.aggregator.health import Health, HealthSettings
 from tallystream.aggregator.reading import Read
 from tallystream.aggregator.ship.newest import Freshness, Newest
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from tallystream.aggregator.sinks.base import Point
     from tallystream.aggregator.sinks.prometheus import PrometheusSink
 
 log = logging.getLogger(__name__)
@@ -73,12 +76,20 @@ class Follower:
     """Reads one partition into the sink, which shows it as long as it is the newest. For one thread."""
 
     def __init__(
-        self, place: Place, sink: PrometheusSink, health: Health, freshness: Freshness, *, clock: Clock
+        self,
+        place: Place,
+        sink: PrometheusSink,
+        health: Health,
+        newest: Newest,
+        freshness: Freshness,
+        *,
+        clock: Clock,
     ) -> None:
         self._place, self._sink, self._health = place, sink, health
         self._freshness, self._clock = freshness, clock
-        self._newest = Newest()
-        self._position = -1
+        self._newest = newest
+        self._waiting: list[Read] = []
+        self._consumed = self._position = -1
         self._asked_s = -ASK_S
         self._counted: dict[str, int] = {}
         self.shown = False
@@ -89,19 +100,7 @@ class Follower:
         Raises:
             KafkaException: the broker refuses for good.
         """
-        records = []
-        for message in self._place.consumer.consume(CHUNK, timeout=CHUNK_S):
-            error = message.error()
-            if error is None:
-                records.append(Read(message.key(), message.value(), message.offset() or 0))
-                self._position = records[-1].offset + 1
-            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 (librdkafka's name for it)
-                self._position = max(self._position, message.offset() or 0)
-            elif error.fatal():
-                raise KafkaException(error)
-            else:
-                log.warning("%s: %s; it is tried again", self._place.topic, error)
-        points = self._newest.points(records)
+        points = self._points()
         self._sink.write(points)
         self._ask()
         self._freshness.reached(self._position)
@@ -115,6 +114,33 @@ class Follower:
         ):
             self._health.figures.add(f"tallystream.ship.{name}", total - self._counted.get(name, 0))
             self._counted[name] = total
+
+    def _points(self) -> list[Point]:
+        """Return the points of the next records; none while the ledger, which has their epochs, can't be read."""
+        if not self._waiting:
+            self._consume()
+        try:
+            points = self._newest.points(self._waiting)
+        except (KafkaException, TallystreamError) as error:
+            log.warning("the ledger can't be read: %s; it is tried again", error)
+            time.sleep(CHUNK_S)
+            return []
+        self._waiting.clear()
+        self._position = self._consumed
+        return points
+
+    def _consume(self) -> None:
+        for message in self._place.consumer.consume(CHUNK, timeout=CHUNK_S):
+            error = message.error()
+            if error is None:
+                self._waiting.append(Read(message.key(), message.value(), message.offset() or 0))
+                self._consumed = self._waiting[-1].offset + 1
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 (librdkafka's name for it)
+                self._consumed = max(self._consumed, message.offset() or 0)
+            elif error.fatal():
+                raise KafkaException(error)
+            else:
+                log.warning("%s: %s; it is tried again", self._place.topic, error)
 
     def _ask(self) -> None:
         now_s = self._clock.monotonic()
@@ -172,7 +198,8 @@ def run(settings: FollowSettings, sink: PrometheusSink, *, clock: Clock = SYSTEM
             health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
             health.status.run()
             place = Place(consumer, topics.agg, 0, committer)
-            follower = Follower(place, sink, health, Freshness(settings.patience_s), clock=clock)
+            newest = Newest(epochs_of(topics.ledger, kafka, timeout=5))
+            follower = Follower(place, sink, health, newest, Freshness(settings.patience_s), clock=clock)
             while not stop.is_set():
                 follower.step()
                 if follower.shown and settings.ready_file is not None:

@@ -13,6 +13,7 @@ from tallystream.aggregator.ship.points import point
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tallystream.aggregator.epochs import Epochs
     from tallystream.aggregator.reading import Read
     from tallystream.aggregator.sinks.base import Point
 
@@ -22,30 +23,39 @@ log = logging.getLogger(__name__)
 class Newest:
     """Makes points of the topic's records, read from its beginning in order: of each chunk the last row of every key.
 
-    A row of a lower epoch than one before it is of a writer that was replaced and is left out; `dropped` counts these,
-    `unreadable` what is no sum.
+    A row of a lower epoch than one before it is of a writer that was replaced, and a row of an epoch that the ledger
+    does not have is no aggregator's: `dropped` counts both, which are left out, and `unreadable` what is no sum.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, epochs: Epochs) -> None:
+        self._epochs = epochs
         self._epoch = 0
         self.dropped = 0
         self.unreadable = 0
 
     def points(self, records: Iterable[Read]) -> list[Point]:
-        """Return the points of the next records."""
-        last: dict[bytes | None, sums.Sum] = {}
+        """Return the points of the next records.
+
+        It raises what `epochs` does where the ledger can't be read; the same records are to be given again then.
+        """
+        rows: list[tuple[bytes | None, sums.Sum]] = []
+        unreadable: list[tuple[int, str]] = []
         for record in records:
             try:
-                row = sums.decode(record.value or b"")
+                rows.append((record.key, sums.decode(record.value or b"")))
             except msgspec.DecodeError as error:
-                self.unreadable += 1
-                log.warning("offset %d of the topic is not a sum and is not shown: %s", record.offset, error)
-                continue
-            if row.epoch < self._epoch:
+                unreadable.append((record.offset, str(error)))
+        bound = self._epochs.bound(row.epoch for _, row in rows)
+        last: dict[bytes | None, sums.Sum] = {}
+        for key, row in rows:
+            if not self._epoch <= row.epoch <= max(bound, self._epoch):
                 self.dropped += 1
                 continue
             self._epoch = row.epoch
-            last[record.key] = row
+            last[key] = row
+        for offset, reason in unreadable:
+            log.warning("offset %d of the topic is not a sum and is not shown: %s", offset, reason)
+        self.unreadable += len(unreadable)
         return [point(row) for row in last.values()]
 
 

@@ -47,7 +47,7 @@ def persist(write: Callable[[], None], stop: SignalSafeEvent, *, random_: Callab
                 log.warning("%s Points wait on Kafka and are written when it is back.", error)
         else:
             if attempt:
-                log.info("the store is back, after %d attempts", attempt + 1)
+                log.info("it is back, after %d attempts", attempt + 1)
             return attempt
         if stop.wait(pause_s(attempt, random_)):
             raise StoppedError

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException, Producer
 
+from tallystream.aggregator.delivering import Outgoing, deliver
 from tallystream.aggregator.sinks.base import SinkUnavailableError
 
 if TYPE_CHECKING:
@@ -45,21 +46,12 @@ class Refused:
         Raises:
             SinkUnavailableError: it did not take one in time; send all of them again later.
         """
-        failures: list[object] = []
-
-        def delivered(error: object, _message: object) -> None:
-            if error is not None:
-                failures.append(error)
-
-        for point, reason in refused:
-            if self._producer is None:
-                self._producer = Producer(self._kafka)
-            key, value = letter(point, reason, self._store)
-            try:
-                self._producer.produce(self._topic, key=key, value=value, on_delivery=delivered)
-            except (BufferError, KafkaException) as error:
-                failures.append(error)
-        if self._producer is not None:
-            left = self._producer.flush(self._timeout + 1)
-            if failures or left:
-                raise SinkUnavailableError(f"{self._topic}: {failures[0] if failures else 'no answer'}.")
+        letters = [Outgoing(self._topic, *letter(point, reason, self._store)) for point, reason in refused]
+        if not letters:
+            return
+        if self._producer is None:
+            self._producer = Producer(self._kafka)
+        try:
+            deliver(self._producer, letters, timeout=self._timeout)
+        except KafkaException as error:
+            raise SinkUnavailableError(f"{self._topic}: {error.args[0]}.") from error

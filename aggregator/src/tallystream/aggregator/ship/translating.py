@@ -14,11 +14,13 @@ from tallystream.aggregator.ship.fence import Fence
 from tallystream.aggregator.ship.points import point
 from tallystream.aggregator.ship.rows import PREFIX, row_points
 from tallystream.aggregator.table.published import LifeRow, ShardRow
+from tallystream.reporter.decoding import json_decoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
+    from tallystream.aggregator.epochs import Epochs
     from tallystream.aggregator.sinks.base import Point
     from tallystream.aggregator.topics import Topics
 
@@ -29,8 +31,8 @@ log = logging.getLogger(__name__)
 LIFE, SHARD = b'["life",', b'["shard",'
 """How the keys begin of those records of `metrics-table` that are looked at: a shard's say who writes."""
 
-_life = msgspec.json.Decoder(LifeRow)
-_shard = msgspec.json.Decoder(ShardRow)
+_decode_life = json_decoder(LifeRow)
+_decode_shard = json_decoder(ShardRow)
 
 
 class Shipped(NamedTuple):
@@ -50,19 +52,20 @@ def is_sum(measurement: str) -> bool:
 class Translator:
     """Translates batches. `unreadable` counts the records that were not what their topic has.
 
-    A record of a writer that was replaced is left out, of sums and of rows; `dropped` counts them. Events need no
-    fence: every aggregator says the same of the same records. `checkpoint` is the shipper's: the fences lie beside it.
+    A record of a writer that was replaced, or of an epoch that no writer has taken, is left out, of sums and of rows;
+    `dropped` counts them. Events need no fence: every aggregator says the same of the same records. `checkpoint` is the
+    shipper's: the fences lie beside it.
     """
 
-    def __init__(self, topics: Topics, checkpoint: Path) -> None:
+    def __init__(self, topics: Topics, checkpoint: Path, epochs: Epochs) -> None:
         self._topics = topics
-        self._sums: Fence[sums.Sum] = Fence(checkpoint.with_name(checkpoint.name + ".epoch"))
-        self._rows: Fence[LifeRow | ShardRow] = Fence(checkpoint.with_name(checkpoint.name + ".rows-epoch"))
+        self._sums: Fence[sums.Sum] = Fence(checkpoint.with_name(checkpoint.name + ".epoch"), epochs)
+        self._rows: Fence[LifeRow | ShardRow] = Fence(checkpoint.with_name(checkpoint.name + ".rows-epoch"), epochs)
         self.unreadable = 0
 
     @property
     def dropped(self) -> int:
-        """How many records of replaced writers were left out."""
+        """How many records were left out because of their epoch."""
         return self._sums.dropped + self._rows.dropped
 
     def points(self, records: Iterable[Shipped]) -> list[Point]:
@@ -91,5 +94,5 @@ class Translator:
 
 
 def _row(record: Shipped) -> LifeRow | ShardRow:
-    decoder = _shard if (record.key or b"").startswith(SHARD) else _life
-    return decoder.decode(record.value or b"")
+    decode = _decode_shard if (record.key or b"").startswith(SHARD) else _decode_life
+    return decode(record.value or b"")

@@ -27,7 +27,11 @@ SWEEP_EVERY_MS = 600_000
 
 _UPSERT = """
 INSERT INTO points (series, ts, fields) VALUES (?, ?, ?)
-ON CONFLICT (series, ts) DO UPDATE SET fields = json_patch(fields, excluded.fields)
+ON CONFLICT (series, ts) DO UPDATE SET fields = CASE
+    WHEN typeof(fields) <> 'text' THEN excluded.fields
+    WHEN json_valid(fields) THEN json_patch(fields, excluded.fields)
+    ELSE excluded.fields
+END
 """
 # Each series' old points lie together: without the first condition every point would be looked at.
 _OLD_POINTS = "DELETE FROM points WHERE series IN (SELECT id FROM series) AND ts < ?"

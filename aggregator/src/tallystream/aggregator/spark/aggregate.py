@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tallystream.aggregator.health import Health
-from tallystream.aggregator.layout import layout_of
+from tallystream.aggregator.layout import Layout, layout_of, write_layout
 from tallystream.aggregator.lease import Lease
 from tallystream.aggregator.login import log_in
 from tallystream.aggregator.spark.beginning import beginning
@@ -34,7 +34,7 @@ from tallystream.reporter.errors import TallystreamError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from tallystream.aggregator.selection import Offsets
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 __all__ = ["GROUP", "AggregateSettings", "run"]
 
 log = logging.getLogger(__name__)
+
+PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 def run(settings: AggregateSettings) -> int:
@@ -76,7 +78,7 @@ def run(settings: AggregateSettings) -> int:
                 master=settings.master,
                 driver_memory=settings.driver_memory,
                 # A partition more than there are shards would only be one more state store to commit.
-                conf={"spark.sql.shuffle.partitions": str(layout.partitions)},
+                conf={PARTITIONS: str(layout.partitions)},
             )
             stack.callback(end_session, session)
             warm(session, layout.partitions)
@@ -88,6 +90,7 @@ def run(settings: AggregateSettings) -> int:
             health.status.stand_by()
             if not lease.wait(standby=settings.standby, stopped=stop.is_set):
                 return 0
+            layout, streams = settle(session, settings, topics, layout, streams)
             writing = Writing(settings, topics, kafka, lease)
             choice = _choice(settings, topics, kafka, writing.begin)
         except KafkaException as error:
@@ -123,6 +126,24 @@ def run(settings: AggregateSettings) -> int:
             changing=changing,
             ready=settings.ready_file,
         )
+
+
+def settle(
+    session: SparkSession, settings: AggregateSettings, topics: Topics, layout: Layout, streams: Streams
+) -> tuple[Layout, Streams]:
+    """Return the layout that the checkpoint has now that we have the lease, and the streams for it; keep the layout.
+
+    `layout` is the one of before: another aggregator may have begun the table with another one since.
+
+    Raises:
+        ConfigError: another layout than it has is asked for.
+    """
+    found = layout_of(settings.checkpoint, settings.shards, settings.state_partitions)
+    write_layout(settings.checkpoint, found)
+    if found == layout:
+        return layout, streams
+    session.conf.set(PARTITIONS, str(found.partitions))
+    return found, Streams(session, settings, topics, shards=found.shards)
 
 
 def _choice(settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str], begin: Offsets) -> Choice:

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream.aggregator import ledger
-from tallystream.aggregator.seed import read_seed, seed_path
+from tallystream.aggregator.seed import Seed, read_seed, seed_path
 from tallystream.aggregator.spark.offsets import last_committed
 from tallystream.aggregator.spark.settings import GROUP
 from tallystream.aggregator.start import parse_start, resolve
@@ -64,7 +64,9 @@ def beginning(settings: AggregateSettings, topics: Topics, kafka: Mapping[str, s
     seeded: Offsets = {}
     if seed is not None:
         log.info("beginning with the table in %s", seed)
-        seeded = read_seed(seed).offsets
+        found = read_seed(seed)
+        _require_current(found, settings, topics, kafka)
+        seeded = found.offsets
         _require_read(seeded, selection, str(seed))
     missing = {
         topic: late
@@ -96,6 +98,19 @@ def _require_read(ends: Offsets, selection: Selection, place: str) -> None:
         )
 
 
+def _require_current(seed: Seed, settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str]) -> None:
+    """Refuse a seed with which a table has begun already whose checkpoint is lost: another rebuild finds more."""
+    later = [row for row in ledger.read_rows(topics.ledger, kafka) if row.query == ledger.QUERY and row.kind == "batch"]
+    # The second condition: the aggregator that has the lease may just have finished the table's first batch.
+    if any(row.epoch > seed.epoch for row in later) and last_committed(settings.checkpoint) is None:
+        raise ConfigError(
+            "--checkpoint",
+            str(settings.checkpoint),
+            f"it has no table, and {seed_path(settings.checkpoint)} is older than the table's last batches: run "
+            f"tallystream rebuild --checkpoint {settings.checkpoint}",
+        )
+
+
 def seed_of(settings: AggregateSettings) -> Path | None:
     """Return the seed that a rebuild left for the checkpoint, None where there is none."""
     path = seed_path(settings.checkpoint)
@@ -103,5 +118,5 @@ def seed_of(settings: AggregateSettings) -> Path | None:
 
 
 def _has_begun(topics: Topics, kafka: Mapping[str, str]) -> bool:
-    rows = (ledger.decode(value) for value in ledger.read_tail(topics.ledger, kafka))
+    rows = ledger.read_rows(topics.ledger, kafka)
     return any(row.kind == "batch" and row.query == ledger.QUERY for row in rows)

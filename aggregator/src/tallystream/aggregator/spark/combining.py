@@ -99,7 +99,5 @@ class CombineProcessor(StatefulProcessor):
 
     def _begin(self, combiner: int) -> Combined:
         if self._seed is not None:
-            groups = read_seed(self._seed).combined
-            if len(groups) == self._shards:
-                return unpack(groups[combiner])
+            return unpack(read_seed(self._seed, shards=self._shards).combined[combiner])
         return Combined()

@@ -160,9 +160,7 @@ class TableProcessor(StatefulProcessor):
 
     def _begin(self, shard: int) -> State:
         if self._seed is not None:
-            packed = read_seed(self._seed).shards
-            if len(packed) == self._shards:
-                return unpack(packed[shard])
+            return unpack(read_seed(self._seed, shards=self._shards).shards[shard])
         return State(shard=shard, shards=self._shards)
 
     def _said(self, batch: Batch, *, anew: bool) -> list[tuple[int, str, bytes | None, bytes | None]]:

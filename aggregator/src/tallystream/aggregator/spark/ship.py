@@ -11,6 +11,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import functions as f
 
+from tallystream.aggregator import ledger
+from tallystream.aggregator.epochs import Epochs
 from tallystream.aggregator.health import Health, HealthSettings
 from tallystream.aggregator.ship.patience import StoppedError, persist
 from tallystream.aggregator.ship.refused import Refused
@@ -175,7 +177,9 @@ def run(settings: ShipSettings) -> int:
         sink = open_sink(settings.store)
         stack.callback(sink.close)
         refused = Refused(topics.dead, kafka, settings.store.spec)
-        shipper = Shipper(sink, Translator(topics, settings.checkpoint), refused, stop=stop, health=health)
+        epochs = Epochs(lambda: _highest_epoch(topics, kafka, stop, health))
+        translator = Translator(topics, settings.checkpoint, epochs)
+        shipper = Shipper(sink, translator, refused, stop=stop, health=health)
         shipper.look()
         health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
         committer = GroupCommitter(settings.bootstrap_servers, settings.topic_prefix + settings.group, settings.kafka)
@@ -188,6 +192,26 @@ def run(settings: ShipSettings) -> int:
         session.streams.addListener(HealthListener(health))
         log.info("shipping %s to %s", ", ".join(read), settings.store.spec)
         return _run(session, settings, topics, shipper, committer)
+
+
+def _highest_epoch(topics: Topics, kafka: Mapping[str, str], stop: StopRequest, health: Health) -> int | None:
+    """Return the highest epoch of the ledger, however long the broker is away.
+
+    Raises:
+        StoppedError: a stop was asked for before.
+    """
+    found: list[ledger.LedgerRow] = []
+
+    def read() -> None:
+        try:
+            found[:] = ledger.read_rows(topics.ledger, kafka, timeout=10)
+        except (KafkaException, TallystreamError) as error:
+            health.status.waiting_for = "the ledger"
+            raise SinkUnavailableError(f"{topics.ledger} can't be read: {error}.") from error
+        health.status.waiting_for = None
+
+    persist(read, stop)
+    return ledger.highest_epoch(found)
 
 
 def _run(

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException, Producer
 
+from tallystream.aggregator.delivering import Outgoing, deliver
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
@@ -61,14 +63,5 @@ def wake(partitions: Iterable[tuple[str, int]], kafka: Mapping[str, str], *, tim
     """
     # Not idempotent: a tombstone sent twice changes nothing, and such a producer first waits half a second for its ID.
     producer = Producer({**kafka, "delivery.timeout.ms": int(timeout * 1000)})
-    failures: list[KafkaException] = []
-
-    def delivered(error: object, _message: object) -> None:
-        if error is not None:
-            failures.append(KafkaException(error))
-
-    for topic, partition in partitions:
-        producer.produce(topic, partition=partition, key=INSTANCE.encode(), value=None, on_delivery=delivered)
-    producer.flush(timeout + 1)
-    if failures:
-        raise failures[0]
+    records = (Outgoing(topic, INSTANCE.encode(), None, partition) for topic, partition in partitions)
+    deliver(producer, records, timeout=timeout)

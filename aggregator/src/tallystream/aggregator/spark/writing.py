@@ -11,6 +11,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tallystream.aggregator import ledger, sums
+from tallystream.aggregator.epochs import epochs_of
 from tallystream.aggregator.mend import Watch
 from tallystream.aggregator.spark.beginning import beginning, seed_of
 from tallystream.aggregator.spark.bookkeeping import Bookkeeper
@@ -58,11 +59,12 @@ class Writing:
             self._identity.note(read)
         else:
             self._identity.check(read)
-        rows = [ledger.decode(value) for value in ledger.read_tail(topics.ledger, kafka)]
+        rows = ledger.read_rows(topics.ledger, kafka)
         self.epoch = _next_epoch(rows, topics, kafka)
         lease.take(self.epoch)
         self._ends = resolve("latest", read, GROUP, topics.ledger, kafka) if settings.catch_up else None
-        self._watches = [Watch(topic, kafka, epoch=self.epoch) for topic in (topics.agg, topics.table)]
+        epochs = epochs_of(topics.ledger, kafka)
+        self._watches = [Watch(topic, kafka, epochs, epoch=self.epoch) for topic in (topics.agg, topics.table)]
         self._looked = time.monotonic()
         writer = ledger.LedgerWriter(topics.ledger, kafka)
         self._read = read
@@ -130,9 +132,10 @@ class Writing:
 
 
 def _next_epoch(rows: Sequence[ledger.LedgerRow], topics: Topics, kafka: Mapping[str, str]) -> int:
-    # The sums say the epoch too, should the ledger have been emptied by retention.
-    said = [row.epoch for row in rows] + [_epoch(value) for value in ledger.read_tail(topics.agg, kafka)]
-    return max(said, default=0) + 1
+    taken = ledger.highest_epoch(rows)
+    if taken is None:  # it may have been emptied by retention: then the sums say it
+        taken = max(map(_epoch, ledger.read_tail(topics.agg, kafka)), default=0)
+    return taken + 1
 
 
 def _last(rows: Sequence[ledger.LedgerRow], checkpoint: Path) -> int:

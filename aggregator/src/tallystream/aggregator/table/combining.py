@@ -10,6 +10,7 @@ import msgspec
 from tallystream.aggregator.table.combined import Combined, Combiner
 from tallystream.aggregator.table.log import Log, Store, read
 from tallystream.aggregator.table.state import STATE_VERSION, MetricId, damaged
+from tallystream.reporter.decoding import msgpack_decoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,7 +28,7 @@ class Entry(msgspec.Struct, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_entries = msgspec.msgpack.Decoder(Entry)
+_decode = msgpack_decoder(Entry)
 
 
 class StoredCombined:
@@ -61,8 +62,8 @@ def unpack(entries: list[bytes]) -> Combined:
     combined = Combined()
     for data in entries:
         try:
-            entry = _entries.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            entry = _decode(data)
+        except msgspec.DecodeError as error:
             raise damaged(error) from error
         combined.published = entry.published
         combined.metrics.update(entry.combiners)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from tallystream.aggregator.table.state import STATE_VERSION, StateVersionError, damaged, version_of
+from tallystream.reporter.decoding import msgpack_decoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -59,7 +60,7 @@ class Head(msgspec.Struct, array_like=True):
     entry_bytes: int = 0
 
 
-_heads = msgspec.msgpack.Decoder(Head)
+_decode_head = msgpack_decoder(Head)
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -111,8 +112,8 @@ def read(store: Store, head: bytes) -> tuple[Log, list[bytes]]:
             f"state: version {version!r} is not {STATE_VERSION}, this aggregator's; use the aggregator that wrote it."
         )
     try:
-        found = _heads.decode(head)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        found = _decode_head(head)
+    except msgspec.DecodeError as error:
         raise damaged(error) from error
     entries = []
     for number in range(found.first, found.last + 1):

@@ -14,7 +14,7 @@ from tallystream.aggregator.table.kinds import STORED
 from tallystream.aggregator.table.published import BaseRow, FoldRow, LifeId, LifeRow, MetricRow, ShardRow
 from tallystream.aggregator.table.retired import Base, is_kept
 from tallystream.aggregator.table.shards import shard_of
-from tallystream.aggregator.table.standing import RebuildError, Standing, shard_in
+from tallystream.aggregator.table.standing import RebuildError, Standing, foreign, shard_in
 from tallystream.aggregator.table.state import Leaving, Life, MetricId, Row, State
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def restore(
 
     Raises:
         RebuildError: no batch was ever finished, so there is nothing to start from; or there would be fewer shards, or
-            more though the last batch is not known to be finished.
+            more though the last batch is not known to be finished; or a record is of no shard of the table.
     """
     known = {row.shard: row for _, row in standing.of_kind(ShardRow)}
     if not known:
@@ -63,6 +63,8 @@ def restore(
     for metric in summed:
         building[0].number(metric)
     for key, base in standing.of_kind(BaseRow):
+        if shard_in(key) >= wanted:
+            raise foreign(key, f"the table has {wanted} shards")
         building[shard_in(key)].base(base)
     folds = _folds(standing, building)
     parts: dict[LifeKey, list[LifeRow]] = defaultdict(list)

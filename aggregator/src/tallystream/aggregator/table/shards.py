@@ -16,6 +16,7 @@ from tallystream.aggregator.table.outputs import Offsets
 from tallystream.aggregator.table.partial import Partial
 from tallystream.aggregator.table.sketches import SKETCHED
 from tallystream.aggregator.table.state import MetricId
+from tallystream.reporter.decoding import msgpack_decoder
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -101,7 +102,7 @@ def shard_sum(shard: int, metric: MetricId, partial: Partial, out_ms: int, offse
     )
 
 
-_decoder = msgspec.msgpack.Decoder(ShardSum)
+_decode = msgpack_decoder(ShardSum)
 
 
 def encode(said: ShardSum) -> bytes:
@@ -115,4 +116,4 @@ def decode(data: bytes) -> ShardSum:
     Raises:
         msgspec.DecodeError: it is no such thing.
     """
-    return _decoder.decode(data)
+    return _decode(data)

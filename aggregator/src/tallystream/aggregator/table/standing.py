@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from tallystream.aggregator.table.published import BaseRow, FoldRow, LifeRow, ShardRow
+from tallystream.reporter.decoding import json_decoder
 from tallystream.reporter.errors import TallystreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 R = TypeVar("R", LifeRow, BaseRow, FoldRow, ShardRow)
 
-_KINDS: dict[str, type[LifeRow | BaseRow | FoldRow | ShardRow]] = {
-    "life": LifeRow,
-    "base": BaseRow,
-    "fold": FoldRow,
-    "shard": ShardRow,
+_KINDS: dict[str, Callable[[bytes], LifeRow | BaseRow | FoldRow | ShardRow]] = {
+    "life": json_decoder(LifeRow),
+    "base": json_decoder(BaseRow),
+    "fold": json_decoder(FoldRow),
+    "shard": json_decoder(ShardRow),
 }
-_keys = msgspec.json.Decoder(list[object])
+_decode_key = json_decoder(list[object])
 
 
 class RebuildError(TallystreamError):
@@ -27,12 +31,15 @@ class RebuildError(TallystreamError):
 class Standing:
     """The newest record of each key, by (epoch, batch): feed it the topic in offset order.
 
-    What a replaced writer appends after the newest, or after a deletion, changes nothing.
+    What a replaced writer appends after the newest, or after a deletion, changes nothing; nor does a record whose epoch
+    is above `bound`, the highest of the ledger: no writer has taken it. `refused` counts these. None bounds nothing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, bound: int | None = None) -> None:
         self.rows: dict[bytes, LifeRow | BaseRow | FoldRow | ShardRow] = {}
         self.epoch = 0
+        self.refused = 0
+        self._bound = bound
         self._deleted: set[bytes] = set()
 
     def take(self, key: bytes, value: bytes | None) -> None:
@@ -46,10 +53,14 @@ class Standing:
             self._deleted.add(key)
             return
         try:
-            kind = _keys.decode(key)[0]
-            row = msgspec.json.decode(value, type=_KINDS[str(kind)])
-        except (msgspec.DecodeError, KeyError, IndexError) as error:
-            raise RebuildError(f"metrics-table: {key!r} is not a record of the table: {error}") from error
+            row = _KINDS[str(_decode_key(key)[0])](value)
+            if isinstance(row, (BaseRow, FoldRow)):
+                shard_in(key)
+        except (msgspec.DecodeError, KeyError, IndexError, ValueError) as error:
+            raise foreign(key, error) from error
+        if self._bound is not None and row.epoch > self._bound:
+            self.refused += 1
+            return
         known = self.rows.get(key)
         replaced = row.epoch < self.epoch and key in self._deleted
         if not replaced and (known is None or (row.epoch, row.batch) >= (known.epoch, known.batch)):
@@ -62,5 +73,20 @@ class Standing:
 
 
 def shard_in(key: bytes) -> int:
-    """Return the shard in the key of a base or a fold."""
-    return int(str(_keys.decode(key)[1]))
+    """Return the shard in the key of a base or a fold.
+
+    Raises:
+        ValueError: it is no number of a shard.
+    """
+    shard = _decode_key(key)[1]
+    if not isinstance(shard, int) or shard < 0:
+        raise ValueError(f"{shard!r} is no shard")
+    return shard
+
+
+def foreign(key: bytes, why: object) -> RebuildError:
+    """Return the error for a record that no table has written."""
+    return RebuildError(
+        f"metrics-table: {key[:200]!r} is not a record of the table ({why}); if no aggregator wrote it, delete it by a "
+        "record with its key and no value."
+    )

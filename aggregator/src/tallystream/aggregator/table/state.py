@@ -6,6 +6,7 @@ import msgspec
 
 from tallystream.aggregator.table.kinds import Values
 from tallystream.aggregator.table.retired import Base
+from tallystream.reporter.decoding import msgpack_decoder
 from tallystream.reporter.errors import TallystreamError
 
 STATE_VERSION = 6
@@ -132,8 +133,8 @@ class StateVersionError(TallystreamError):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(State)
-_versions = msgspec.msgpack.Decoder(_Version)
+_decode = msgpack_decoder(State)
+_decode_version = msgpack_decoder(_Version)
 
 
 def pack(state: State) -> bytes:
@@ -153,8 +154,8 @@ def unpack(data: bytes) -> State:
             f"state: version {version!r} is not {STATE_VERSION}, this aggregator's; use the aggregator that wrote it."
         )
     try:
-        state = _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        state = _decode(data)
+    except msgspec.DecodeError as error:
         raise damaged(error) from error
     state.version = STATE_VERSION
     return state
@@ -167,8 +168,8 @@ def version_of(data: bytes) -> int:
         StateVersionError: it is damaged.
     """
     try:
-        return _versions.decode(data).version
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return _decode_version(data).version
+    except msgspec.DecodeError as error:
         raise damaged(error) from error
 
 

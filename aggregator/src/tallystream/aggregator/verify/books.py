@@ -5,14 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from tallystream.aggregator.ledger import QUERY, decode
+from tallystream.aggregator.ledger import QUERY
 from tallystream.aggregator.verify.published import Ends, flat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from tallystream.aggregator.ledger import LedgerRow
 
 
@@ -69,12 +65,3 @@ class Limit:
         if self.ends is None:
             return ts_ms <= self.ts_ms
         return all(end <= self.ends.get(p, 0) for p, end in ends.items())
-
-
-def rows(values: Iterable[bytes | None]) -> Iterator[LedgerRow]:
-    """Return the rows of the ledger that can be read; what is none of ours is passed over."""
-    for value in values:
-        try:
-            yield decode(value or b"")
-        except msgspec.DecodeError:
-            continue

@@ -64,8 +64,11 @@ def _between(one: Unequal, unnoticed: Mapping[str, Any]) -> bool:
 
 
 def _same(field: str, published: Any, replayed: Any) -> bool:
-    if isinstance(published, (bool, str)):
+    if isinstance(published, bool) or not isinstance(published, (int, float, type(None))):
         return False
     if field in ROUNDED and published is not None and replayed is not None:
-        return math.isclose(published, replayed, rel_tol=1e-9)
+        try:
+            return math.isclose(published, replayed, rel_tol=1e-9)
+        except OverflowError:  # an integer beyond the range of floats
+            return False
     return bool(published == replayed)

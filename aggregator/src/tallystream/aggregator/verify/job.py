@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 import msgspec
 from confluent_kafka import KafkaException
 
-from tallystream.aggregator.ledger import QUERY, read_tail
+from tallystream.aggregator.ledger import QUERY, LedgerRow, highest_epoch, read_rows, rows
 from tallystream.aggregator.topics import Topics
-from tallystream.aggregator.verify import books, topic
+from tallystream.aggregator.verify import topic
 from tallystream.aggregator.verify.books import Books, Limit
-from tallystream.aggregator.verify.check import Check, Outcome
+from tallystream.aggregator.verify.check import Check, Difference, Outcome
 from tallystream.aggregator.verify.lives import Settings
 from tallystream.aggregator.verify.published import Ends, Place, Sums, flat, letter_of
 from tallystream.aggregator.verify.replay import Replay
+from tallystream.reporter.decoding import json_decoder
 from tallystream.reporter.errors import ConfigError, TallystreamError
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 MOMENT = "give a time in UTC as in 2026-11-20T10:00, or ledger:2026-11-20T10:00"
 OFFSETS = 'give the offsets at which the table began, as in {"metrics":{"0":123}}'
+
+_decode_offsets = json_decoder(dict[str, dict[int, int]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +83,18 @@ def _run(settings: VerifySettings, progress: Callable[[int], None]) -> Outcome:
         raise ConfigError("--topic-prefix", settings.topic_prefix, f"there is no topic {', '.join(names)}")
     # The ledger before the sums: of every batch that it has, the sums are there.
     ledger = Books(to=_limit("--to", settings.to, kafka, names), since=_limit("--from", settings.since, kafka, names))
-    for row in books.rows(raw.value for raw in _all(kafka, topics.ledger)):
+    for row in rows(raw.value for raw in _all(kafka, topics.ledger)):
         ledger.take(row)
     begin = _begin(settings, ranges, ledger, kafka, known or set(ranges))
     if settings.to is not None and ledger.end is None:
         raise ConfigError("--to", settings.to, f"{topics.ledger} has no batch that had ended by then")
+    written = topic.bounds(kafka, topics.agg)  # before the ledger is asked: it has the epoch of each of these records
     sums = Sums(
         end=None if settings.to is None else ledger.end,
         begin=None if settings.since is None else ledger.begin or {},
+        bound=highest_epoch(_last_rows(kafka, topics)),
     )
-    for raw in _all(kafka, topics.agg):
+    for raw in topic.whole(kafka, written):
         sums.take(raw.key, raw.value)
     if not sums.newest:
         raise ConfigError("--topic-prefix", settings.topic_prefix, f"{topics.agg} has no sum of that period")
@@ -109,6 +114,10 @@ def _run(settings: VerifySettings, progress: Callable[[int], None]) -> Outcome:
         for reader in readers.values():
             reader.close()
     outcome.unreadable = sums.unreadable
+    outcome.differences += [
+        Difference(row.identity, "epoch", row.written[0], f"none above {sums.bound}", row.ends)
+        for row in sums.beyond.values()
+    ]
     return outcome
 
 
@@ -116,10 +125,14 @@ def _all(kafka: Mapping[str, str], name: str) -> Iterator[Raw]:
     return topic.whole(kafka, topic.bounds(kafka, name))
 
 
+def _last_rows(kafka: Mapping[str, str], topics: Topics) -> list[LedgerRow]:
+    return read_rows(topics.ledger, kafka) if topic.bounds(kafka, topics.ledger) else []
+
+
 def _known(kafka: Mapping[str, str], topics: Topics) -> set[Place]:
     """Return the partitions that the table reads: those that its last batch in the ledger knew."""
     places: set[Place] = set()
-    for row in books.rows(read_tail(topics.ledger, kafka)) if topic.bounds(kafka, topics.ledger) else ():
+    for row in _last_rows(kafka, topics):
         if row.kind == "batch" and row.query == QUERY:
             places = set(flat(row.end))
     return places
@@ -205,6 +218,6 @@ def _offsets(text: str | None) -> dict[str, dict[int, int]]:
     if text is None:
         return {}
     try:
-        return msgspec.json.decode(text, type=dict[str, dict[int, int]])
+        return _decode_offsets(text)
     except msgspec.DecodeError as error:
         raise ConfigError("--began", text, OFFSETS) from error

@@ -18,6 +18,10 @@ Ends = dict[Place, int]
 """partition → the next offset: everything below it is included."""
 
 
+_NO_SUM = (TypeError, KeyError, AttributeError, ValueError, OverflowError, RecursionError)
+"""What reading JSON of any kind raises: OverflowError for an infinite number, RecursionError for a deep one."""
+
+
 def flat(offsets: Mapping[str, Mapping[Any, int]]) -> Ends:
     """Return offsets by topic and partition as offsets by place."""
     return {f"{topic}:{int(p)}": int(offset) for topic, ps in offsets.items() for p, offset in ps.items()}
@@ -51,7 +55,7 @@ def parse(key: bytes | None, value: bytes) -> Published:
         ends = {place: last + 1 for place, last in flat(said.get("offsets", {})).items()}
         written = (int(said.get("epoch", 0)), int(said.get("batch", 0)))
         return Published(identity, said, int(said["ts"]), ends or None, written)
-    except (TypeError, KeyError, AttributeError, ValueError) as error:
+    except _NO_SUM as error:
         raise ValueError(f"no sum: {error!r}") from error
 
 
@@ -60,7 +64,8 @@ class Sums:
     """Gathers rows. Of each metric the newest up to `end` holds; with `begin` every one between the two is kept.
 
     The newest is the one with the highest (epoch, batch). `later` are the metrics that have a row beyond `end`,
-    `unreadable` counts what is no sum.
+    `beyond` has the last row of each metric whose epoch is above `bound`, the highest that the ledger has (None bounds
+    nothing): no aggregator wrote it, and it hides no other. `unreadable` counts what is no sum.
     """
 
     end: Ends | None = None
@@ -69,6 +74,8 @@ class Sums:
     period: list[Published] = field(default_factory=list)
     later: set[Identity] = field(default_factory=set)
     unreadable: int = 0
+    bound: int | None = None
+    beyond: dict[Identity, Published] = field(default_factory=dict)
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
         """Take one record of `metrics-agg`; a null value says nothing."""
@@ -78,6 +85,9 @@ class Sums:
             row = parse(key, value)
         except ValueError:
             self.unreadable += 1
+            return
+        if self.bound is not None and row.written[0] > self.bound:
+            self.beyond[row.identity] = row
             return
         if self.end is not None and not row.within(self.end):
             self.later.add(row.identity)
@@ -98,5 +108,5 @@ def letter_of(value: bytes | None) -> tuple[Place, int] | None:
     try:
         said = json.loads(value or b"")
         return f"{said['topic']}:{int(said['partition'])}", int(said["offset"])
-    except (TypeError, KeyError, ValueError):
+    except _NO_SUM:
         return None

@@ -19,9 +19,9 @@ Identity = tuple[str, str, str, tuple[tuple[str, str], ...]]
 BIGGEST = 2**63 - 1
 DEEPEST = 64
 _ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
-_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_NO_BRACKETS = re.compile(r"[^\[\]{}]+")
-_INNERMOST = re.compile(r"\[\]|\{\}")
+_NO_BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"?+|[^"\[\]{}]++', re.DOTALL)
+"""Strings, also one that is cut off, and all else but brackets. Possessive: a text is gone through once."""
+
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
 """NUL, and halves of a character."""
 
@@ -130,14 +130,11 @@ def _json(value: bytes) -> Any:
 
 
 def _require_shallow(text: str) -> None:
-    """Take the innermost brackets away, level by level: what is left after DEEPEST of them is deeper, or no JSON."""
-    left = _NO_BRACKETS.sub("", _STRINGS.sub("", text))
-    for _ in range(DEEPEST):
-        if not left:
-            return
-        left = _INNERMOST.sub("", left)
-    if left:
-        raise RefusedError("nested too deep, or brackets without others")
+    depth = 0
+    for bracket in _NO_BRACKETS.sub("", text):
+        depth += 1 if bracket in "[{" else -1
+        if depth > DEEPEST:
+            raise RefusedError("nested too deep")
 
 
 def _integer(digits: str) -> int | float:

@@ -61,9 +61,9 @@ def _leb128(data: bytes) -> Iterator[int]:
     for byte in data:
         number |= (byte & 127) << shift
         shift += 7
+        if number > BIGGEST or shift > 70:
+            raise ValueError("a number beyond 64 bits")
         if byte < 128:
-            if number > BIGGEST:
-                raise ValueError("a number beyond 64 bits")
             yield number
             number = shift = 0
     if shift:

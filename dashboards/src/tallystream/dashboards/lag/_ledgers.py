@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-import msgspec
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from tallystream.aggregator import ledger
@@ -66,11 +65,7 @@ class Ledgers:
             log.debug("the ledger's reader did not close in order: %s", error)
 
     def _take(self, value: bytes) -> None:
-        try:
-            row = ledger.decode(value)
-        except msgspec.DecodeError as error:
-            log.warning("a row of the ledger can't be read and is left out: %s", error)
-            return
-        before = self._newest.get(row.query)
-        if row.kind == "batch" and (before is None or row.epoch >= before.epoch):
-            self._newest[row.query] = row
+        for row in ledger.rows([value]):
+            before = self._newest.get(row.query)
+            if row.kind == "batch" and (before is None or row.epoch >= before.epoch):
+                self._newest[row.query] = row

@@ -1,0 +1,44 @@
+"""Which epochs a record can have: none above those that the ledger has.
+
+A writer takes its epoch in the ledger before it writes a sum or a row. A reader that has read a record, and reads the
+ledger after that, finds the record's epoch there, or a higher one. If not, no aggregator wrote the record. Without this
+bound, after one record with an epoch of 2^62 every record of the true writer would count as that of a replaced one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tallystream.aggregator import ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+
+class Epochs:
+    """Remembers the highest epoch of the ledger; `ask` returns it as it is now, None for a ledger without rows.
+
+    A ledger without rows (retention has deleted them) bounds nothing.
+    """
+
+    def __init__(self, ask: Callable[[], int | None]) -> None:
+        self._ask = ask
+        self._known = 0
+
+    def bound(self, epochs: Iterable[int]) -> int:
+        """Return the highest epoch that is a writer's, for records with these epochs that have been read already.
+
+        The ledger is asked only where one of them is higher than it was known to have; what `ask` raises is raised.
+        """
+        highest = max(epochs, default=0)
+        if highest > self._known:
+            found = self._ask()
+            if found is None:
+                return highest
+            self._known = max(self._known, found)
+        return self._known
+
+
+def epochs_of(ledger_topic: str, kafka: Mapping[str, str], *, timeout: float = 10.0) -> Epochs:
+    """Return the epochs of a ledger; `bound` raises what tallystream.aggregator.ledger.read_rows does."""
+    return Epochs(lambda: ledger.highest_epoch(ledger.read_rows(ledger_topic, kafka, timeout=timeout)))

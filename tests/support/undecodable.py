@@ -1,0 +1,12 @@
+"""Bytes that no decoder of a row may take, each of which msgspec refuses with another exception."""
+
+from __future__ import annotations
+
+UNDECODABLE = {
+    "empty": b"",
+    "cut off": b"{",
+    "another shape": b"[1]",
+    "not UTF-8": b'{"\xff":"\xff","app":"\xff","query":"\xff","life":"\xff","clocks":{"\xff":1},"shards":"\xff"}',
+    "nested too deep": b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+}
+"""Description → value. For most rows the last two raise UnicodeDecodeError and RecursionError in msgspec itself."""

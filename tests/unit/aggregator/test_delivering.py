@@ -1,0 +1,127 @@
+"""Records that are appended: they count as written when the broker has acknowledged every one of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from tallystream.aggregator import ledger, mend
+from tallystream.aggregator.epochs import Epochs
+from tallystream.aggregator.ledger import LedgerRow, LedgerWriter
+from tallystream.aggregator.ship import refused
+from tallystream.aggregator.ship.refused import Refused
+from tallystream.aggregator.sinks.base import Point, SinkUnavailableError
+from tallystream.aggregator.spark import wake
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROW = LedgerRow(kind="opened", query=ledger.QUERY, epoch=1, ts=1)
+TIMED_OUT = KafkaError(KafkaError._MSG_TIMED_OUT)
+REFUSED = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+
+
+class Silent:
+    """A producer whose broker says nothing about `left` of the records, and `reports` of each of the others."""
+
+    def __init__(self, _options: object = None, *, left: int = 1, reports: KafkaError | None = None) -> None:
+        self._left, self._reports = left, reports
+        self.produced: list[tuple[Any, ...]] = []
+        self._waiting: list[Callable[[object, object], None]] = []
+        self.full = 0
+
+    def produce(self, topic: str, *, on_delivery: Callable[[object, object], None], **record: Any) -> None:
+        """Take a record, unless the queue is full."""
+        if self.full:
+            raise BufferError("Local: Queue full")
+        self.produced.append((topic, record.get("partition", -1), record["key"], record["value"]))
+        self._waiting.append(on_delivery)
+
+    def poll(self, _timeout: float) -> int:
+        """Make room."""
+        self.full -= 1
+        return 0
+
+    def flush(self, _timeout: float) -> int:
+        """Report what there is to report, and return how many records are still in the queue."""
+        told = len(self._waiting) - self._left
+        for report in self._waiting[: max(0, told)]:
+            report(self._reports, None)
+        return self._left
+
+
+def a_watch() -> mend.Watch:
+    """Return a watch without a consumer: what it appends is all that matters here."""
+    watch = object.__new__(mend.Watch)
+    watch._topic, watch._timeout, watch._producer = "t", 0.1, mend.Producer({})
+    watch._epochs = Epochs(lambda: None)
+    return watch
+
+
+WRITERS = {
+    "ledger": (ledger, lambda: LedgerWriter("t", {}, timeout=0.1).write([ROW])),
+    "mend": (mend, lambda: a_watch()._append({b"k": b"v"})),
+    "wake": (wake, lambda: wake.wake([("t", 3)], {}, timeout=0.1)),
+}
+
+
+@pytest.fixture(params=WRITERS)
+def writer(request: pytest.FixtureRequest) -> tuple[Any, Callable[[], None]]:
+    """Return the module that has the producer, and a write of one record by it."""
+    return WRITERS[request.param]
+
+
+def test_a_record_that_the_broker_has_not_acknowledged_is_not_written(
+    writer: tuple[Any, Callable[[], None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though no delivery report says so: the queue still has it when the time is up."""
+    module, write = writer
+    monkeypatch.setattr(module, "Producer", Silent)
+    with pytest.raises(KafkaException, match="1 of 1 records"):
+        write()
+
+
+def test_a_record_that_the_broker_refuses_is_not_written(
+    writer: tuple[Any, Callable[[], None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its delivery report says why."""
+    module, write = writer
+    monkeypatch.setattr(module, "Producer", lambda options: Silent(options, left=0, reports=REFUSED))
+    with pytest.raises(KafkaException) as raised:
+        write()
+    assert raised.value.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
+
+
+def test_a_full_queue_is_waited_for(writer: tuple[Any, Callable[[], None]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has room again when the broker has taken some of it."""
+    module, write = writer
+    made: list[Silent] = []
+
+    def make(options: object) -> Silent:
+        made.append(Silent(options, left=0))
+        made[-1].full = 2
+        return made[-1]
+
+    monkeypatch.setattr(module, "Producer", make)
+    write()
+    assert len(made[-1].produced) == 1
+
+
+def test_a_tombstone_that_wakes_the_query_goes_to_its_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each partition has a clock of its own."""
+    producer = Silent(left=0)
+    monkeypatch.setattr(wake, "Producer", lambda _options: producer)
+    wake.wake([("t", 0), ("t", 3)], {}, timeout=0.1)
+    assert producer.produced == [("t", p, wake.INSTANCE.encode(), None) for p in (0, 3)]
+
+
+@pytest.mark.parametrize("producer", [Silent(), Silent(left=0, reports=TIMED_OUT)], ids=["silent", "timed out"])
+def test_a_dead_letter_that_is_not_acknowledged_is_sent_again_later(
+    producer: Silent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shipper waits as for its store."""
+    monkeypatch.setattr(refused, "Producer", lambda _options: producer)
+    with pytest.raises(SinkUnavailableError, match="metrics-dead"):
+        Refused("metrics-dead", {}, "local:x", timeout=0.1).send([(Point("n", {}, {"count": 1}, 0), "why")])

@@ -1,0 +1,84 @@
+"""The ledger's rows: read at several places, none of which a record that is no row stops."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from support.undecodable import UNDECODABLE
+from tallystream.aggregator import ledger, rebuild, start
+from tallystream.aggregator.ledger import LedgerRow
+from tallystream.aggregator.reading import Read
+from tallystream.aggregator.spark import beginning, writing
+from tallystream.aggregator.topics import Topics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+END = {"metrics": {"0": 7}}
+OPENED = LedgerRow(kind="opened", query=ledger.QUERY, epoch=3, ts=1)
+BATCH = LedgerRow(kind="batch", query=ledger.QUERY, epoch=3, batch=1, ts=2, end=END)
+
+
+def holding(*values: bytes | None) -> Callable[..., Iterator[Read]]:
+    """Return what stands for reading a topic with these values."""
+    return lambda *_args, **_options: (Read(b"k", value, offset) for offset, value in enumerate(values))
+
+
+def test_a_row_reads_back_and_says_its_version() -> None:
+    """What is written is what is read; `v` is in the JSON."""
+    assert ledger.decode(ledger.encode(BATCH)) == BATCH
+    assert json.loads(ledger.encode(OPENED))["v"] == 1
+
+
+@pytest.mark.parametrize("value", [None, *UNDECODABLE.values()], ids=["none", *UNDECODABLE])
+def test_what_is_no_row_is_left_out_with_a_warning(value: bytes | None, caplog: pytest.LogCaptureFixture) -> None:
+    """The rows around it are read."""
+    with caplog.at_level(logging.WARNING):
+        assert list(ledger.rows([ledger.encode(OPENED), value, ledger.encode(BATCH)])) == [OPENED, BATCH]
+    assert "a record of the ledger is not a row and is left out" in caplog.text
+
+
+@pytest.mark.parametrize("value", UNDECODABLE.values(), ids=UNDECODABLE)
+@pytest.mark.parametrize(
+    ("read", "wanted"),
+    [
+        (lambda: beginning._has_begun(Topics(), {}), True),
+        (lambda: rebuild._finished(Topics(), {}), END),
+        (lambda: start._from_ledger(start.At(2, ledger=True), "metrics-ledger", {}), END),
+    ],
+    ids=["beginning", "rebuild", "start"],
+)
+def test_no_command_is_stopped_by_a_record_that_is_no_row(
+    monkeypatch: pytest.MonkeyPatch, value: bytes, read: Callable[[], Any], wanted: object
+) -> None:
+    """Whoever reads the ledger finds the row after it."""
+    monkeypatch.setattr(ledger, "read_topic", holding(value, ledger.encode(BATCH)))
+    assert read() == wanted
+
+
+def test_the_highest_epoch_is_that_of_the_aggregators_rows() -> None:
+    """Other queries count their own; a ledger without rows says nothing."""
+    other = LedgerRow(kind="batch", query="other", epoch=9, ts=1)
+    assert ledger.highest_epoch([OPENED, other, LedgerRow(kind="opened", query=ledger.QUERY, epoch=2, ts=3)]) == 3
+    assert ledger.highest_epoch([other]) is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "sums", "wanted"),
+    [
+        ([OPENED], [b'{"app":"a","name":"n","type":"counter","ts":1,"epoch":4611686018427387904}'], 4),
+        ([], [b'{"app":"a","name":"n","type":"counter","ts":1,"epoch":5}', *UNDECODABLE.values()], 6),
+        ([], [], 1),
+    ],
+    ids=["a sum of no writer", "an emptied ledger", "nothing yet"],
+)
+def test_the_next_epoch_is_after_the_ledgers(
+    monkeypatch: pytest.MonkeyPatch, rows: list[LedgerRow], sums: list[bytes], wanted: int
+) -> None:
+    """The sums are asked where retention has emptied the ledger, and only there."""
+    monkeypatch.setattr(ledger, "read_topic", holding(*sums))
+    assert writing._next_epoch(rows, Topics(), {}) == wanted

@@ -1,0 +1,73 @@
+"""The file that a rebuild makes: read back as it was written, and never a traceback."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from tallystream.aggregator import ledger
+from tallystream.aggregator.ledger import LedgerRow
+from tallystream.aggregator.reading import Read
+from tallystream.aggregator.seed import Seed, read_seed, write_seed
+from tallystream.aggregator.spark import beginning
+from tallystream.aggregator.spark.settings import AggregateSettings
+from tallystream.aggregator.topics import Topics
+from tallystream.reporter.errors import ConfigError, TallystreamError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_seed_reads_back(tmp_path: Path) -> None:
+    """In a folder that had to be made, and with nothing left beside it."""
+    path, seed = tmp_path / "new" / "checkpoint.seed", Seed([b"state"], {"metrics": {"0": 7}}, 3, [[b"entry"]])
+    write_seed(path, seed)
+    assert read_seed(path) == seed
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_a_seed_of_another_number_of_shards_is_refused(tmp_path: Path) -> None:
+    """A rebuild that was killed between its two files leaves one: no shard begins empty with it."""
+    path = tmp_path / "checkpoint.seed"
+    write_seed(path, Seed([b"0", b"1"], {}, 3, [[b"a"], [b"b"]]))
+    assert [read_seed(path, shards=2).shards[shard] for shard in range(2)] == [b"0", b"1"]
+    with pytest.raises(TallystreamError, match=r"checkpoint\.seed has 2 shards, the table 4"):
+        read_seed(path, shards=4)
+
+
+def test_a_seed_from_before_the_tables_last_batches_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checkpoint that began with it is lost: what the table has done since is on Kafka, and a rebuild finds it."""
+    batch = LedgerRow(kind="batch", query=ledger.QUERY, epoch=4, batch=1, ts=2, end={"metrics": {"0": 7}})
+    monkeypatch.setattr(ledger, "read_topic", lambda *_, **__: iter([Read(b"k", ledger.encode(batch), 0)]))
+    settings = AggregateSettings("broker:9092", tmp_path / "checkpoint")
+    beginning._require_current(Seed([b""], {}, 4), settings, Topics(), {})
+    with pytest.raises(ConfigError, match=r"--checkpoint.*checkpoint\.seed.*older.*run tallystream rebuild"):
+        beginning._require_current(Seed([b""], {}, 3), settings, Topics(), {})
+    (tmp_path / "checkpoint" / "commits").mkdir(parents=True)
+    (tmp_path / "checkpoint" / "offsets").mkdir()
+    (tmp_path / "checkpoint" / "commits" / "0").write_text("v1\n{}")
+    (tmp_path / "checkpoint" / "offsets" / "0").write_text('v1\n{"batchTimestampMs":1}\n{"metrics":{"0":7}}')
+    beginning._require_current(Seed([b""], {}, 3), settings, Topics(), {})  # its first batch has just been finished
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        b"",
+        b"\x93",
+        msgspec.msgpack.encode([[], {b"\xff": {}}, 1]),
+        b"\x94\x90\x81\xa1\xff\x80\x01\x90",
+        b"\x91" * 100_000,
+    ],
+    ids=["empty", "cut off", "another shape", "a topic that is not UTF-8", "nested too deep"],
+)
+def test_a_damaged_seed_is_one_sentence_with_the_remedy(tmp_path: Path, damaged: bytes) -> None:
+    """It names the file."""
+    path = tmp_path / "checkpoint.seed"
+    path.write_bytes(damaged)
+    with pytest.raises(
+        TallystreamError, match=r"checkpoint\.seed can't be read \(.*\); restore it, or run tallystream rebuild"
+    ):
+        read_seed(path)
