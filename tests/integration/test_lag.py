@@ -184,7 +184,7 @@ def test_the_ledger_stands_in_where_nothing_is_committed(
         LedgerWriter(topics.ledger, kafka).write([row])
     ledgers = Ledgers(topics.ledger, kafka, prefix=topic_prefix)
     try:
-        wait_until(lambda: len(ledgers.offsets()) == 2, 60, "the ledger is read")
+        wait_until(lambda: len(ledgers.offsets() or {}) == 2, 60, "the ledger is read")
         asker = Asker(admin, timeout=30, stopping=lambda: False)
         found = asker.ask(Patterns((topic_prefix + "*", "ledger:*")), ledgers.offsets())
     finally:

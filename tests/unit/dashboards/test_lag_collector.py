@@ -26,7 +26,7 @@ from tallystream.dashboards.lag.verdict import Rules
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tallystream.dashboards.lag._ask import Round
+    from tallystream.dashboards.lag._round import Round
 
 
 class Store:
@@ -66,7 +66,7 @@ class Broker:
         self.away = False
         self.end = 9
 
-    def ask(self, _patterns: Patterns, _ledger: object = None) -> Round:
+    def ask(self, _patterns: Patterns, _ledger: object, _known: object) -> Round:
         """Return the round, or raise."""
         if self.away:
             raise BrokerAwayError("connection refused")

@@ -152,3 +152,11 @@ def test_the_groups_reason_names_the_worst_partition() -> None:
     """An operator reads where to look."""
     found = judge_group([("t/0", Judgement(Verdict.OK, "Fine.")), ("t/1", Judgement(Verdict.STOP, "It stands."))])
     assert found.reason == "STOP in t/1 (1 of 2 partitions): It stands."
+
+
+def test_a_gap_hides_no_stop() -> None:
+    """Nobody looked for long: an offset that waits where it waited before has stopped; a new record is no alarm."""
+    now = looks((5, 99), (5, 99))
+    assert verdict([Look(NOW - 900_000, 5, 90), *now]) is Verdict.STOP
+    assert verdict([Look(NOW - 900_000, 5, 5), *now]) is Verdict.OK
+    assert verdict([Look(NOW - 900_000, 4, 90), *now]) is Verdict.OK

@@ -82,7 +82,8 @@ def merge(judged: GroupState | None, evaluated: list[GroupState], *, own_rules: 
     (found,) = evaluated
     if own_rules and not judged.gone:
         told = judged.told_skew_ms
-        return replace(found, members=judged.members, broker_state=judged.broker_state, told_skew_ms=told)
+        members, word = judged.members, judged.broker_state
+        return replace(found, members=members, broker_state=word, told_skew_ms=told, stale=judged.stale)
     return replace(judged, partitions=found.partitions)
 
 

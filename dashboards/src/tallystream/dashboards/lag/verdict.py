@@ -176,12 +176,17 @@ def judge_group(partitions: Sequence[tuple[str, Judgement]]) -> Judgement:
 def _window(looks: Sequence[Look], now_ms: int, rules: Rules) -> list[Look]:
     """Return the looks in the window. What was seen just before it held when it began, and is its first look.
 
-    Looks that say nothing new are not kept, so the first one in the window may come late.
+    Looks that say nothing new are not kept, so the first one in the window may come late. After a gap in which nobody
+    looked, an offset that is where it was, with records waiting then as now, has not moved meanwhile.
     """
     begin = now_ms - round(rules.window_s * 1000)
     inside = [look for look in looks if begin <= look.ts_ms <= now_ms]
     before = next((look for look in reversed(looks) if look.ts_ms < begin), None)
-    if before is not None and (inside[0].ts_ms if inside else now_ms) - before.ts_ms <= HELD_MS:
+    if before is None:
+        return inside
+    held = (inside[0].ts_ms if inside else now_ms) - before.ts_ms <= HELD_MS
+    waited = bool(inside) and inside[0].committed == before.committed and before.lag > rules.allowed_lag
+    if held or waited:
         inside.insert(0, before._replace(ts_ms=begin))
     return inside
 
