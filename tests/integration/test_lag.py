@@ -198,8 +198,8 @@ def test_a_clock_that_is_off_is_shown_as_skew(broker: KafkaBroker, admin: AdminC
     topic, group = topic_prefix + "events", topic_prefix + "billing"
     fill(broker, admin, topic, partitions=1, records=3)
     commit(admin, group, topic, {0: 3})
-    asker = Asker(admin, timeout=30, stopping=lambda: False)
     now, ahead_ms = time.time(), 3_600_000
+    asker = Asker(admin, timeout=30, stopping=lambda: False, clock=lambda: now)
     watch = Watch(asker, Patterns((group,)), Rules(), clock=lambda: now)
     assert watch.look().states[0].skew_ms is None
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})

@@ -34,7 +34,7 @@ class Cluster:
     `fail` names what gets no answer: ("describe", group), ("offsets", group), ("commit", topic, partition),
     ("topic", topic), ("end", topic, partition).
     `unlisted` are groups that the broker which has them leaves out of the listing; `listing_fails`: it says so, too.
-    `on_ends` is called while the ends are on their way.
+    `on_request` is called with "groups" or "ends" while that answer is on its way.
     """
 
     def __init__(self) -> None:
@@ -44,10 +44,11 @@ class Cluster:
         self.fail: set[tuple[object, ...]] = set()
         self.unlisted: set[str] = set()
         self.listing_fails = False
-        self.on_ends: Callable[[], None] = lambda: None
+        self.on_request: Callable[[str], None] = lambda _: None
 
     def list_consumer_groups(self, **_: Any) -> Future[Any]:
         """Answer with the groups, and with an error where one broker did not answer."""
+        self.on_request("groups")
         valid = [SimpleNamespace(group_id=name) for name in self.groups if name not in self.unlisted]
         return _done(SimpleNamespace(valid=valid, errors=[KafkaException(AWAY)] if self.listing_fails else []))
 
@@ -82,7 +83,7 @@ class Cluster:
         """Answer with starts, ends, or the newest timestamps."""
         found = {}
         if _ask.LATEST in wanted.values():
-            self.on_ends()
+            self.on_request("ends")
         for at, spec in wanted.items():
             place = (at.topic, at.partition)
             offset, timestamp = 0, -1

@@ -160,8 +160,8 @@ def test_skew_needs_to_know_when_the_record_came() -> None:
     assert skew(T0 + 60_000, None, T0) == 60_000
     ends = Ends()
     ends.load([T0, T0 + 1000], [5, 10])
-    assert skews({("t", 0): (7, T0 - 30_000), ("t", 1): (7, 0)}, {("t", 0): ends}) == {("t", 0): -30_000}
-    assert skews({("t", 0): (10, T0)}, {("t", 0): ends}) == {}
+    assert skews({("t", 0): (7, T0 - 30_000), ("t", 1): (7, 0)}, {("t", 0): ends}, {}) == {("t", 0): -30_000}
+    assert skews({("t", 0): (10, T0)}, {("t", 0): ends}, {}) == {}
     assert "37 s ahead" in skew_words(37_000)
     assert "37 s behind" in skew_words(-37_000)
 

@@ -49,11 +49,15 @@ class System:
         """Begin a new collector, which remembers what the store has."""
         admin = cast("AdminClient", self.cluster)
         self.recorder = Recorder(RULES)
-        asker = Asker(admin, timeout=5, stopping=lambda: False)
-        self.watch = Watch(asker, Patterns(), RULES, clock=lambda: T0 / 1000 + self.second)
+        asker = Asker(admin, timeout=5, stopping=lambda: False, clock=self.clock)
+        self.watch = Watch(asker, Patterns(), RULES, clock=self.clock)
         reader = LocalReader(self.path)
         self.watch.remember(reader)
         reader.close()
+
+    def clock(self) -> float:
+        """Return the collector's time, epoch seconds."""
+        return T0 / 1000 + self.second
 
     def look(self, rounds: int = 1) -> Watched:
         """Look, a round every five seconds: each record is consumed at once, but those of slow/1 never."""

@@ -39,12 +39,23 @@ class StoppedError(Exception):
 
 
 class Asker:
-    """Asks through `admin`. Each request may take `timeout` seconds; `stopping` is looked at while waiting."""
+    """Asks through `admin`. Each request may take `timeout` seconds; `stopping` is looked at while waiting.
 
-    def __init__(self, admin: AdminClient, *, timeout: float, stopping: Callable[[], bool]) -> None:
+    `clock` returns epoch seconds.
+    """
+
+    def __init__(
+        self,
+        admin: AdminClient,
+        *,
+        timeout: float,
+        stopping: Callable[[], bool],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._admin = admin
         self._timeout = timeout
         self._stopping = stopping
+        self._clock = clock
 
     def ask(
         self,
@@ -83,14 +94,16 @@ class Asker:
         partitions = self._partitions(_topics(described, commits), problems)
         places = [(topic, partition) for topic, ids in partitions.items() for partition in ids or ()]
         start = self._offsets(places, EARLIEST, problems)
+        asked_ms = self._now_ms()
         end = self._offsets(places, LATEST, problems)
+        ts_ms = self._now_ms()
         ends = {place: (start[place], end[place]) for place in places if place in start and place in end}
         groups = [GroupLag(name, (), complete=False) for name in unread]
         for name in commits.keys() - absent:
             answered = name in described or name not in asked
             groups.append(group_lag(name, described.get(name), commits[name], partitions, ends, complete=answered))
         groups.sort(key=lambda one: one.group)
-        return Round(tuple(groups), tuple(sorted(problems)), frozenset(gone), ends)
+        return Round(tuple(groups), tuple(sorted(problems)), frozenset(gone), ends, asked_ms, ts_ms)
 
     def newest(self, places: Iterable[Place]) -> dict[Place, tuple[int, int]]:
         """Return the offset and the timestamp (epoch ms) of the record with the highest timestamp of each partition.
@@ -104,6 +117,9 @@ class Asker:
         answers = self._wait(self._admin.list_offsets(wanted, request_timeout=self._timeout)) if wanted else {}
         found = ((at, info) for at, info in _good(answers, "newest of", set()) if info.offset >= 0)
         return {(at.topic, at.partition): (info.offset, info.timestamp) for at, info in found if info.timestamp > 0}
+
+    def _now_ms(self) -> int:
+        return round(self._clock() * 1000)
 
     def _groups(self, patterns: Patterns, problems: set[str]) -> tuple[set[str], bool]:
         """Return the groups that brokers list, and whether all brokers answered."""

@@ -24,13 +24,16 @@ class Round:
 
     `groups` are all groups that are watched, those that could not be read among them; `gone` are known groups of which
     the broker said that they do not exist. A group is gone only by such an answer, never because it is missing from a
-    listing. `problems` are sentences, sorted. `places` has start and end of every partition that was read.
+    listing. `problems` are sentences, sorted. `places` has start and end of every partition that was read. The ends
+    were asked for at `asked_ms` and answered at `ts_ms` (epoch ms), which is the time of the round.
     """
 
     groups: tuple[GroupLag, ...]
     problems: tuple[str, ...] = ()
     gone: frozenset[str] = frozenset()
     places: Mapping[Place, tuple[int, int]] = field(default_factory=dict)
+    asked_ms: int = 0
+    ts_ms: int = 0
 
 
 DEAD = "Dead"

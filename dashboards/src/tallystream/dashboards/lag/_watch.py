@@ -49,7 +49,10 @@ class Broker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What one look found: every group, worst first, start and end of every partition, and what could not be read."""
+    """What one look found: every group, worst first, start and end of every partition, and what could not be read.
+
+    `ts_ms` is when the ends were answered, `took_s` how long the look took.
+    """
 
     states: tuple[GroupState, ...]
     places: Mapping[Place, tuple[int, int]]
@@ -93,11 +96,11 @@ class Watch:
             StoppedError: a stop was asked for meanwhile.
         """
         began = self._clock()
-        now_ms = round(began * 1000)
         found = self._broker.ask(self._patterns, self._ledger(), self._live.names)
+        now_ms = found.ts_ms
         self._live.observe(found, now_ms)
         if now_ms >= self._skews_due_ms:
-            self._skews = skews(self._broker.newest(found.places), self._live.ends)
+            self._skews = skews(self._broker.newest(found.places), self._live.ends, self._live.asked)
             self._skews_due_ms = now_ms + SKEW_EVERY_MS
         probed = self._probe(_oldest_unread(found)) if self._probe is not None else {}
         states = self._live.judge(found, now_ms, skew=self._skews, probed=probed)

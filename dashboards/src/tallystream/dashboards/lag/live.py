@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tallystream.dashboards.lag._ends import Ends, limit
+from tallystream.dashboards.lag._ends import HISTORY_MS, Ends, limit
 from tallystream.dashboards.lag._looks import Looks
 from tallystream.dashboards.lag.evaluate import worst_first
 from tallystream.dashboards.lag.model import Behind, BeyondEnd
@@ -49,6 +49,7 @@ class Live:
         self._ends: dict[Place, Ends] = {}
         self._looks: dict[tuple[str, Place], Looks] = {}
         self._groups: dict[str, GroupState] = {}
+        self._asked: dict[int, int] = {}
 
     @property
     def states(self) -> list[GroupState]:
@@ -65,6 +66,11 @@ class Live:
         """The histories of the partitions' ends."""
         return self._ends
 
+    @property
+    def asked(self) -> Mapping[int, int]:
+        """When the ends were asked for, by the times at which they were answered, epoch ms."""
+        return self._asked
+
     def known(self, group: GroupState) -> None:
         """Take a group's state from before this process began: how long it has had its verdict."""
         self._groups[group.group] = group
@@ -80,7 +86,10 @@ class Live:
             kept.add(look, window_ms=self._window_ms)
 
     def observe(self, found: Round, now_ms: int) -> None:
-        """Take the ends of a round."""
+        """Take the ends of a round, which were answered at `now_ms`."""
+        self._asked[now_ms] = found.asked_ms
+        while next(iter(self._asked)) < now_ms - 2 * HISTORY_MS:
+            del self._asked[next(iter(self._asked))]
         most = limit(len(found.places))
         for place, (_, end) in found.places.items():
             self._ends.setdefault(place, Ends()).add(now_ms, end, most=most)
