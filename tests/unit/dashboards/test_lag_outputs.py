@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,7 +101,12 @@ def test_groups_are_served_as_json(tmp_path: Path) -> None:
     assert [(at["partition"], at["lag"]) for at in one["partitions"]] == [(1, None), (0, 9)]  # type: ignore[attr-defined]
     assert asked(served, "/v1/groups/nobody")[0] == 404
     assert served.groups("/v2/groups") is None
-    assert served.metrics().status == 200
+    first = served.metrics()
+    assert first.status == 200
+    # The text of a round is made once, whoever asks.
+    assert served.metrics().body is first.body
+    served.publish(replace(watched(), ts_ms=T0 + 5000))
+    assert f"tallystream_lag_round_time_seconds {(T0 + 5000) / 1000}" in served.metrics().text
 
 
 def test_a_past_moment_is_read_from_the_store(tmp_path: Path) -> None:

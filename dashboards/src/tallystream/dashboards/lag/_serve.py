@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from tallystream.aggregator.health.cached import Cached
 from tallystream.aggregator.health.exposition import CONTENT_TYPE
 from tallystream.aggregator.health.server import Answer, HealthServer, verdict
 from tallystream.aggregator.sinks.base import SinkUnavailableError
@@ -51,6 +52,7 @@ class Served:
         self._open_store = open_store
         self._clock = clock
         self._found: Watched | None = None
+        self._text = Cached()
         self._finished = clock()
         self._through = False
 
@@ -64,10 +66,11 @@ class Served:
 
     def metrics(self) -> Answer:
         """Answer in Prometheus' text format; 503 while nothing has been seen, or nothing for too long."""
-        reason = self._silence()
-        if reason is not None or self._found is None:
+        found, reason = self._found, self._silence()
+        if reason is not None or found is None:
             return Answer(503, "text/plain; charset=utf-8", f"{reason}\n")
-        return Answer(200, CONTENT_TYPE, exposition(self._found.states, self._found.places, self._found.ts_ms))
+        body = self._text.body(found.ts_ms, lambda: exposition(found.states, found.places, found.ts_ms))
+        return Answer(200, CONTENT_TYPE, body)
 
     def alive(self) -> Answer:
         """Say whether rounds go on."""
