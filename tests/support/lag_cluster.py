@@ -33,8 +33,10 @@ class Cluster:
 
     `fail` names what gets no answer: ("describe", group), ("offsets", group), ("commit", topic, partition),
     ("topic", topic), ("end", topic, partition).
+
     `unlisted` are groups that the broker which has them leaves out of the listing; `listing_fails`: it says so, too.
-    `on_request` is called with "groups" or "ends" while that answer is on its way.
+    `committed_of` are the groups whose commits were asked for in the newest round. `on_request` is called with "groups"
+    or "ends" while that answer is on its way.
     """
 
     def __init__(self) -> None:
@@ -44,10 +46,12 @@ class Cluster:
         self.fail: set[tuple[object, ...]] = set()
         self.unlisted: set[str] = set()
         self.listing_fails = False
+        self.committed_of: set[str] = set()
         self.on_request: Callable[[str], None] = lambda _: None
 
     def list_consumer_groups(self, **_: Any) -> Future[Any]:
         """Answer with the groups, and with an error where one broker did not answer."""
+        self.committed_of.clear()
         self.on_request("groups")
         valid = [SimpleNamespace(group_id=name) for name in self.groups if name not in self.unlisted]
         return _done(SimpleNamespace(valid=valid, errors=[KafkaException(AWAY)] if self.listing_fails else []))
@@ -60,6 +64,7 @@ class Cluster:
         """Answer with the commits."""
         found = {}
         for request in requests:
+            self.committed_of.add(request.group_id)
             own = self.groups.get(request.group_id, Group({}))
             places = [
                 SimpleNamespace(topic=at[0], partition=at[1], offset=offset, error=self._error("commit", *at))

@@ -189,7 +189,7 @@ def test_a_restart_in_an_outage_keeps_the_alert(system: System) -> None:
 
 
 def test_without_a_description_members_and_their_partitions_stay(system: System) -> None:
-    """The description fails: the partition that has no commit stays unknown, and STALL does not become STOP."""
+    """Partitions without a commit stay, STALL does not become STOP, and the commits are not asked for."""
     system.cluster.groups["slow"].assigned.add(("late", 0))
     system.cluster.ends["late", 0] = 40
     assert state(system.look(), "slow").count == 3
@@ -200,7 +200,8 @@ def test_without_a_description_members_and_their_partitions_stay(system: System)
         "slow/1": Verdict.STALL,
         "late/0": Verdict.NOTFOUND,
     }
-    assert ([one.name for one in slow.partitions if one.stale], slow.members) == (["late/0"], 1)
+    assert (all(one.stale for one in slow.partitions), slow.members) == (True, 1)
+    assert system.cluster.committed_of == {"well"}
 
 
 def test_a_partition_that_was_never_read_is_no_ok(system: System) -> None:

@@ -79,7 +79,8 @@ class Asker:
         asked = listed | (set(known) - queries)
         wanted = sorted(asked)
         described = self._described(wanted, problems)
-        read = self._committed(wanted, problems)
+        # The same broker answers both: one that did not answer is not waited for again.
+        read = self._committed([name for name in wanted if name in described], problems)
         commits = {
             name: read.get(name, UNREAD if name in asked else NONE).ahead(written.get(name, {}))
             for name in asked | written.keys()
