@@ -140,6 +140,7 @@ def test_a_group_that_was_not_read_keeps_its_alert(system: System, what: str) ->
     stored = {one.group: one for one in read_groups(reader, at_ms=system.now_ms)}
     assert (stored["slow"].gone, stored["slow"].judgement.verdict) == (False, Verdict.ERR)
     assert "not read" in why(stored["slow"])
+    assert slow.seen_ms == system.now_ms or stored["slow"].seen_ms == slow.seen_ms == before.seen_ms
     for rules in (None, Rules(window_s=100, warn_age_s=1000)):
         detailed = read_group(reader, "slow", at_ms=system.now_ms, rules=rules)
         assert detailed is not None

@@ -17,7 +17,7 @@ AGAIN_MS = 30_000
 """A point that says nothing new is kept all the same when so much time has passed: a gap is then a gap."""
 SLOT_MS = 300_000
 """The first round of each slot is kept whole: what remains when history is thinned out."""
-GROWS = frozenset({"seconds", "record_ms", "reason"})
+GROWS = frozenset({"seconds", "record_ms", "reason", "seen_ms"})
 """Fields that are no news by themselves: an age grows with time, and so do the seconds in a reason."""
 
 

@@ -122,4 +122,5 @@ def _marked(state: GroupState, round_ms: int) -> GroupState:
     if round_ms - state.seen_ms > HELD_MS:
         return gone(state)
     # A group of which nothing is new but its age has no point of the newest rounds.
-    return replace(state, seconds=older(state.seconds, max(0, round_ms - state.seen_ms) / 1000))
+    seconds = older(state.seconds, max(0, round_ms - state.seen_ms) / 1000)
+    return replace(state, seconds=seconds, seen_ms=state.told_seen_ms or state.seen_ms)

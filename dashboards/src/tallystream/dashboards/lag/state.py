@@ -83,6 +83,7 @@ class GroupState:
     gone: bool = False
     told_skew_ms: int | None = None
     stale: str = ""
+    told_seen_ms: int | None = None
 
     @property
     def skew_ms(self) -> int | None:

@@ -24,6 +24,7 @@ ALL = (LAG, ENDS, GROUPS, ROUNDS)
 GROUP_FIELDS = (
     *("lag", "max", "partitions", "unknown", "unread", "seconds", "bound", "produced", "consumed", "drain_low"),
     *("drain_high", "drain", "verdict", "reason", "since_ms", "members", "state", "gone", "skew_ms", "stale"),
+    "seen_ms",
 )
 """The fields of a group's points."""
 
@@ -78,6 +79,7 @@ def group_point(state: GroupState, ts_ms: int) -> Point:
         "gone": state.gone,
         "skew_ms": state.skew_ms,
         "stale": state.stale or None,
+        "seen_ms": state.seen_ms if state.stale else None,
         **_seconds_fields(state.seconds),
     }
     return Point(GROUPS, {"group": state.group}, _known(fields), ts_ms)
@@ -122,6 +124,7 @@ def group_of(group: str, fields: Mapping[str, Field], seen_ms: int) -> GroupStat
         gone=bool(fields.get("gone", False)),
         told_skew_ms=_whole(fields, "skew_ms"),
         stale=str(fields.get("stale", "")),
+        told_seen_ms=_whole(fields, "seen_ms"),
     )
 
 
