@@ -45,15 +45,16 @@ class System:
         store.close()
         self.restart()
 
-    def restart(self) -> None:
-        """Begin a new collector, which remembers what the store has."""
+    def restart(self, *, remember: bool = True) -> None:
+        """Begin a new collector, which remembers what the store has, if it may read it."""
         admin = cast("AdminClient", self.cluster)
         self.recorder = Recorder(RULES)
         asker = Asker(admin, timeout=5, stopping=lambda: False, clock=self.clock)
         self.watch = Watch(asker, Patterns(), RULES, clock=self.clock)
-        reader = LocalReader(self.path)
-        self.watch.remember(reader)
-        reader.close()
+        if remember:
+            reader = LocalReader(self.path)
+            self.watch.remember(reader)
+            reader.close()
 
     def clock(self) -> float:
         """Return the collector's time, epoch seconds."""
@@ -70,7 +71,8 @@ class System:
                     if place in group.committed and place != ("slow", 1):
                         group.committed[place] += 3
             found = self.watch.look()
-            store.write(self.recorder.round(found.states, found.places, found.ts_ms, problems=found.problems))
+            points = self.recorder.round(found.states, found.places, found.ts_ms, complete=found.complete)
+            store.write(points)
         store.close()
         return found
 
@@ -244,3 +246,18 @@ def test_a_query_of_the_ledger_is_gone_only_when_the_ledger_was_read() -> None:
     assert [(one.group, one.complete) for one in unread.groups] == [("ledger:enrich", False), ("other", True)]
     assert not unread.gone
     assert asker.ask(Patterns(), {}, {"ledger:enrich"}).gone == {"ledger:enrich"}
+
+
+def test_a_collector_without_memory_makes_no_group_gone(system: System) -> None:
+    """It could not read the store when it began, and its listings lack the group: the store's state of it stands."""
+    system.cluster.unlisted, system.cluster.listing_fails = {"slow"}, True
+    system.restart(remember=False)
+    assert [one.group for one in system.look(30).states] == ["well"]
+    reader = system.stored()
+    slow = next(one for one in read_groups(reader, at_ms=system.now_ms) if one.group == "slow")
+    assert (slow.gone, slow.judgement.verdict, "not read" in slow.stale) == (False, Verdict.ERR, True)
+    system.cluster.listing_fails = False
+    system.look()
+    slow = next(one for one in read_groups(reader, at_ms=system.now_ms) if one.group == "slow")
+    assert slow.gone
+    reader.close()

@@ -104,7 +104,7 @@ class Asker:
             answered = name in described or name not in asked
             groups.append(group_lag(name, described.get(name), commits[name], partitions, ends, complete=answered))
         groups.sort(key=lambda one: one.group)
-        return Round(tuple(groups), tuple(sorted(problems)), frozenset(gone), ends, asked_ms, ts_ms)
+        return Round(tuple(groups), tuple(sorted(problems)), frozenset(gone), ends, asked_ms, ts_ms, complete)
 
     def newest(self, places: Iterable[Place]) -> dict[Place, tuple[int, int]]:
         """Return the offset and the timestamp (epoch ms) of the record with the highest timestamp of each partition.

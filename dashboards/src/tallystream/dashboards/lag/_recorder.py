@@ -50,6 +50,7 @@ class Recorder:
         *,
         took_s: float = 0.0,
         problems: tuple[str, ...] = (),
+        complete: bool = True,
     ) -> list[Point]:
         """Return the points of a round at `ts_ms` (epoch ms), and those of the round before that turn out to matter."""
         whole, self._slot = ts_ms // SLOT_MS != self._slot, ts_ms // SLOT_MS
@@ -67,6 +68,8 @@ class Recorder:
         fields: dict[str, Field] = {"groups": groups, "partitions": partitions, "took_s": float(took_s), **self._rules}
         if problems:
             fields["problems"] = "; ".join(problems)
+        if not complete:
+            fields["incomplete"] = True
         found.append(Point(ROUNDS, {}, fields, ts_ms))
         return found
 

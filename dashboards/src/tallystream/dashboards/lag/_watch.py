@@ -51,7 +51,8 @@ class Broker(Protocol):
 class Watched:
     """What one look found: every group, worst first, start and end of every partition, and what could not be read.
 
-    `ts_ms` is when the ends were answered, `took_s` how long the look took.
+    `ts_ms` is when the ends were answered, `took_s` how long the look took, `complete` whether all brokers listed their
+    groups.
     """
 
     states: tuple[GroupState, ...]
@@ -59,6 +60,7 @@ class Watched:
     problems: tuple[str, ...]
     ts_ms: int
     took_s: float = 0.0
+    complete: bool = True
 
 
 class Watch:
@@ -104,7 +106,8 @@ class Watch:
             self._skews_due_ms = now_ms + SKEW_EVERY_MS
         probed = self._probe(_oldest_unread(found)) if self._probe is not None else {}
         states = self._live.judge(found, now_ms, skew=self._skews, probed=probed)
-        return Watched(tuple(states), found.places, found.problems, now_ms, self._clock() - began)
+        took_s = self._clock() - began
+        return Watched(tuple(states), found.places, found.problems, now_ms, took_s, found.complete)
 
     def remember(self, reader: PointReader) -> None:
         """Take from the store what was seen before this process began: ages and verdicts go on where they were.
