@@ -67,7 +67,7 @@ def system(end_ms: int, folder: Path, trouble: str = "", without: str = "") -> S
     def expose(points: Sequence[Point]) -> str:
         sink.write([one for one in points if one.tags["app"] != without])
         sink.flush()
-        return sink.metrics().body
+        return sink.metrics().text
 
     return System(end_ms, folder, trouble, expose)
 

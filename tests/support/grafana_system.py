@@ -108,14 +108,14 @@ class System:
             self._orders[1] = self._instance("orders-2", self._orders[1].end)
         for number, one in enumerate(self._orders):
             self._work(step, number, one)
-        text = self._health["ship"].metrics().body
+        text = self._health["ship"].metrics().text
         if not self._has("aggregator-down", step):
             # One that is stuck is there, for 4 minutes, and does not even look for records.
             text += "" if self._has("aggregator-stuck", step, 16) else self._aggregate(step)
-            text += self._health["aggregate"].metrics().body
+            text += self._health["aggregate"].metrics().text
         if not self._has("collector-down", step):
             self._look(step)
-            text += self._served.metrics().body
+            text += self._served.metrics().text
         self.scrapes.append((self._now_ms, text))
 
     def _work(self, step: int, number: int, one: Instance) -> None:

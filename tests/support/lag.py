@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tallystream.dashboards.lag._ask import Round
 from tallystream.dashboards.lag._recorder import Recorder
+from tallystream.dashboards.lag._round import Round
 from tallystream.dashboards.lag.live import Live
 from tallystream.dashboards.lag.model import GroupLag, partition_lag
 from tallystream.dashboards.lag.verdict import Rules
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
     from tallystream.dashboards.lag.state import GroupState
 
 
-def found(*groups: GroupLag, names: Iterable[str] = (), problems: tuple[str, ...] = ()) -> Round:
-    """Return a round that found these groups, and saw the other `names` on the broker."""
+def found(*groups: GroupLag, unread: Iterable[str] = (), problems: tuple[str, ...] = ()) -> Round:
+    """Return a round that found these groups, and could not read those that are `unread`."""
     places = {(one.topic, one.partition): (one.start, one.end) for group in groups for one in group.partitions}
-    return Round(groups, problems, frozenset({*names, *(group.group for group in groups)}), places)
+    return Round((*groups, *(GroupLag(name, (), complete=False) for name in unread)), problems, places=places)
 
 
 def group(name: str, *partitions: tuple[int | None, int], topic: str = "orders", members: int | None = 1) -> GroupLag:
@@ -41,7 +42,9 @@ class Rounds:
         self.states: list[GroupState] = []
 
     def points(self, round_: Round, ts_ms: int, skew: Mapping[tuple[str, int], int] | None = None) -> list[Point]:
-        """Return the points of a round; `skew` is in ms by topic and partition."""
+        """Return the points of a round; `skew` is in ms by topic and partition. Of other groups it says: gone."""
+        gone = self.live.names - {group.group for group in round_.groups}
+        round_ = replace(round_, gone=frozenset(gone))
         self.live.observe(round_, ts_ms)
         self.states = self.live.judge(round_, ts_ms, skew=skew)
         return self.recorder.round(self.states, round_.places, ts_ms, problems=round_.problems)

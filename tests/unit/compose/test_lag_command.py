@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 from typer.testing import CliRunner
 
 from support.lag import Rounds, found, group
+from support.moments import OUTSIDE
 from tallystream.aggregator.sinks.local import LocalStore
 from tallystream.compose import _options as o
 from tallystream.compose import cli
@@ -55,7 +57,8 @@ def test_a_moment_is_in_utc_unless_it_says_otherwise(text: str) -> None:
     assert o.moment("--at", text) == AT_MS
 
 
-def test_a_moment_that_is_none_is_refused() -> None:
+@pytest.mark.parametrize("text", ["noon", *OUTSIDE])
+def test_a_moment_that_is_none_is_refused(text: str) -> None:
     """The sentence names the option and shows the form."""
-    with pytest.raises(ConfigError, match=r"^--at: 'noon'"):
-        o.moment("--at", "noon")
+    with pytest.raises(ConfigError, match=rf"^--at: '{re.escape(text)}'"):
+        o.moment("--at", text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,7 +27,7 @@ from tallystream.dashboards.lag.verdict import Rules
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tallystream.dashboards.lag._ask import Round
+    from tallystream.dashboards.lag._round import Round
 
 
 class Store:
@@ -65,13 +66,14 @@ class Broker:
     def __init__(self) -> None:
         self.away = False
         self.end = 9
+        self.now_ms = 0
 
-    def ask(self, _patterns: Patterns, _ledger: object = None) -> Round:
+    def ask(self, _patterns: Patterns, _ledger: object, _known: object) -> Round:
         """Return the round, or raise."""
         if self.away:
             raise BrokerAwayError("connection refused")
         self.end += 1
-        return found(group("g", (4, self.end - 1)))
+        return replace(found(group("g", (4, self.end - 1))), ts_ms=self.now_ms)
 
     def newest(self, _places: object) -> dict[tuple[str, int], tuple[int, int]]:
         """Nothing has a timestamp."""
@@ -94,6 +96,7 @@ def collector(store: Store, broker: Broker) -> Collector:
     def look() -> Watched:
         nonlocal now
         now = next(seconds)
+        broker.now_ms = now * 1000
         return watch.look()
 
     return Collector(look, store)

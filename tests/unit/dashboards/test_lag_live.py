@@ -155,7 +155,7 @@ def test_a_group_that_could_not_be_read_is_not_dead() -> None:
     """It is on the broker, and its offsets did not come this time: the last state stands."""
     rounds = Rounds()
     rounds.points(found(group("g", (3, 10))), T0)
-    rounds.points(found(names=("g",)), T0 + 2000)
+    rounds.points(found(unread=("g",)), T0 + 2000)
     assert [(state.gone, state.lag) for state in rounds.states] == [(False, 7)]
 
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import re
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from support.lag import Rounds, found, group
+from support.moments import OUTSIDE
 from tallystream.aggregator.health.server import HealthServer
 from tallystream.aggregator.ledger import LedgerRow
+from tallystream.aggregator.sinks.base import SinkUnavailableError
 from tallystream.aggregator.sinks.local import LocalStore
 from tallystream.aggregator.sinks.local_reader import LocalReader
 from tallystream.dashboards.lag._ends import Ends
@@ -23,6 +28,7 @@ from tallystream.dashboards.lag._skew import TOLERANCE_MS, skew, skews
 from tallystream.dashboards.lag._watch import Watched
 from tallystream.dashboards.lag.exposition import exposition
 from tallystream.dashboards.lag.wording import skew as skew_words
+from tallystream.reporter.errors import ConfigError
 
 PAGE = Path(__file__).parents[3] / "docs" / "lag.md"
 T0 = 1_700_000_100_000
@@ -100,7 +106,12 @@ def test_groups_are_served_as_json(tmp_path: Path) -> None:
     assert [(at["partition"], at["lag"]) for at in one["partitions"]] == [(1, None), (0, 9)]  # type: ignore[attr-defined]
     assert asked(served, "/v1/groups/nobody")[0] == 404
     assert served.groups("/v2/groups") is None
-    assert served.metrics().status == 200
+    first = served.metrics()
+    assert first.status == 200
+    # The text of a round is made once, whoever asks.
+    assert served.metrics().body is first.body
+    served.publish(replace(watched(), ts_ms=T0 + 5000))
+    assert f"tallystream_lag_round_time_seconds {(T0 + 5000) / 1000}" in served.metrics().text
 
 
 def test_a_past_moment_is_read_from_the_store(tmp_path: Path) -> None:
@@ -115,6 +126,28 @@ def test_a_past_moment_is_read_from_the_store(tmp_path: Path) -> None:
     assert asked(served, f"/v1/groups?at={then}")[1]["groups"][0]["lag"] == 30  # type: ignore[index]
     status, content = asked(served, "/v1/groups/g?at=noon")
     assert (status, "'noon'" in str(content["error"])) == (400, True)
+
+
+@pytest.mark.parametrize("text", OUTSIDE)
+def test_a_moment_that_no_store_can_have_is_refused(text: str) -> None:
+    """A time that a store or a calendar cannot count is answered with 400, and no store is asked."""
+    served = Served(2, lambda: pytest.fail("the store was opened"))
+    status, content = asked(served, f"/v1/groups?at={quote(text)}")
+    assert (status, repr(text) in str(content["error"])) == (400, True)
+
+
+def test_a_store_that_cannot_be_read_is_said() -> None:
+    """A store that is away, and one whose settings cannot work, such as a token without the right to read."""
+    refused = ConfigError("INFLUXDB_TOKEN", "***", "give a token that may read")
+    for error in (SinkUnavailableError("no answer"), refused):
+        served = Served(2, Mock(side_effect=error))
+        assert asked(served, "/v1/groups?at=2026-11-20T03:12") == (503, {"error": str(error)})
+
+
+def test_an_address_that_cannot_be_read_is_refused() -> None:
+    """A request line may hold anything; it is answered all the same."""
+    served = Served(2, lambda: pytest.fail("the store was opened"))
+    assert asked(served, "http://[/v1/groups")[0] == 400
 
 
 def test_an_old_look_is_not_served_as_new() -> None:
@@ -160,8 +193,8 @@ def test_skew_needs_to_know_when_the_record_came() -> None:
     assert skew(T0 + 60_000, None, T0) == 60_000
     ends = Ends()
     ends.load([T0, T0 + 1000], [5, 10])
-    assert skews({("t", 0): (7, T0 - 30_000), ("t", 1): (7, 0)}, {("t", 0): ends}) == {("t", 0): -30_000}
-    assert skews({("t", 0): (10, T0)}, {("t", 0): ends}) == {}
+    assert skews({("t", 0): (7, T0 - 30_000), ("t", 1): (7, 0)}, {("t", 0): ends}, {}) == {("t", 0): -30_000}
+    assert skews({("t", 0): (10, T0)}, {("t", 0): ends}, {}) == {}
     assert "37 s ahead" in skew_words(37_000)
     assert "37 s behind" in skew_words(-37_000)
 

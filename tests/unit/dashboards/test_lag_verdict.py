@@ -113,13 +113,16 @@ LOOKS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, 
 
 @given(LOOKS)
 def test_an_alarm_needs_lag_throughout(found: list[Look]) -> None:
-    """Whatever the history: with no lag now the verdict is OK, and WARN and REWIND need lag at every look."""
+    """With no lag now the verdict is OK, whatever the history; WARN needs lag at every look, REWIND since it began."""
     judged = verdict(found)
     window = [look for look in found if look.ts_ms >= NOW - 100_000]
     if window[-1].lag == 0:
         assert judged is Verdict.OK
-    if judged in (Verdict.WARN, Verdict.REWIND):
+    if judged is Verdict.WARN:
         assert all(look.lag > 0 for look in window)
+    if judged is Verdict.REWIND:
+        first = next(i for i in range(1, len(window)) if window[i].committed < window[i - 1].committed)
+        assert any(all(look.lag > 0 for look in window[at:]) for at in range(first, len(window)))
 
 
 @given(LOOKS, st.integers(0, 100))
@@ -152,3 +155,68 @@ def test_the_groups_reason_names_the_worst_partition() -> None:
     """An operator reads where to look."""
     found = judge_group([("t/0", Judgement(Verdict.OK, "Fine.")), ("t/1", Judgement(Verdict.STOP, "It stands."))])
     assert found.reason == "STOP in t/1 (1 of 2 partitions): It stands."
+
+
+def test_a_gap_hides_no_stop() -> None:
+    """Nobody looked for long: an offset that waits where it waited before has stopped; a new record is no alarm."""
+    now = looks((5, 99), (5, 99))
+    assert verdict([Look(NOW - 900_000, 5, 90), *now]) is Verdict.STOP
+    assert verdict([Look(NOW - 900_000, 5, 5), *now]) is Verdict.OK
+    assert verdict([Look(NOW - 900_000, 4, 90), *now]) is Verdict.OK
+
+
+BURROW = Rules(window_s=1000)
+"""A window in which all commits of Burrow's cases lie: there is one every 100 s, the last one 100 s ago."""
+
+
+@pytest.mark.parametrize(
+    ("offsets_and_lags", "rules", "expected"),
+    [
+        # 0: the lag was zero somewhere.
+        ([(1000, 0), (2000, 50), (3000, 100), (4000, 150), (5000, 200)], BURROW, Verdict.OK),
+        # 5: the offset stays; here that needs more than half the window, and a member.
+        ([(1000, 100), (1000, 150), (1000, 200), (1000, 250), (1000, 300)], Rules(window_s=600), Verdict.STALL),
+        # 7: the offset went back, and passed within the window the offset that it went back from.
+        ([(1000, 100), (2000, 150), (3000, 200), (2000, 1250), (4000, 300)], BURROW, Verdict.OK),
+        # 8: no lag now.
+        ([(1000, 50), (2000, 100), (3000, 150), (4000, 200), (5000, 0)], BURROW, Verdict.OK),
+        # 12: no more lag than is allowed.
+        ([(1000, 2), (2000, 1), (2000, 1)], Rules(window_s=1000, allowed_lag=1), Verdict.OK),
+        # 13: as 5, with a lag that is allowed.
+        (
+            [(1000, 100), (1000, 150), (1000, 200), (1000, 250), (1000, 300)],
+            Rules(window_s=600, allowed_lag=99),
+            Verdict.STALL,
+        ),
+        # 14: as 7, with a lag that is allowed.
+        (
+            [(1000, 100), (2000, 150), (3000, 200), (2000, 1250), (4000, 300)],
+            Rules(window_s=1000, allowed_lag=99),
+            Verdict.OK,
+        ),
+        # 15: the offset went back, and has not been again where it was.
+        ([(1000, 100), (2000, 150), (3000, 200), (2000, 1250), (2500, 300)], BURROW, Verdict.REWIND),
+    ],
+)
+def test_cases_of_burrows_evaluator(offsets_and_lags: list[tuple[int, int]], rules: Rules, expected: Verdict) -> None:
+    """The cases of Burrow's own test that offsets looked up every 100 s can express, by their numbers there."""
+    first = NOW - len(offsets_and_lags) * 100_000
+    commits = [Look(first + i * 100_000, at, at + lag, 1) for i, (at, lag) in enumerate(offsets_and_lags)]
+    found = [*commits, commits[-1]._replace(ts_ms=NOW)]
+    assert judge(found, now_ms=NOW, rules=rules).verdict is expected
+
+
+def test_a_reset_of_a_consumer_without_lag_is_rewind() -> None:
+    """As in Burrow, a rewind counts though the lag was zero before it: that is how a reset to the earliest looks."""
+    assert verdict(looks(*[(50 + i, 50 + i) for i in range(5)], (0, 60), (4, 66), (9, 70))) is Verdict.REWIND
+
+
+def test_a_rewind_ends_when_the_group_has_caught_up() -> None:
+    """Past the offset that it went back from, or without lag; the second of two rewinds counts like the first."""
+    back = [(50, 90), (60, 95), (20, 99), (40, 100)]
+    assert verdict(looks(*back)) is Verdict.REWIND
+    assert verdict(looks(*back, (60, 100), (62, 101))) is Verdict.OK
+    assert verdict(looks(*back, (60, 100), (30, 101))) is Verdict.REWIND
+    assert verdict(looks(*back, (30, 100), (50, 101))) is Verdict.REWIND
+    # The topic was made again: the offset is below the old one for good, and everything there is was read.
+    assert verdict(looks(*back, (5, 5), (6, 7))) is Verdict.OK

@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from support.moments import OUTSIDE
 from tallystream.dashboards import units
 from tallystream.dashboards.lag.drain import Between
 from tallystream.dashboards.lag.seconds import Exact
@@ -86,6 +87,7 @@ def test_a_bad_address_falls_back() -> None:
     assert parse({"range": "eternity", "app": "", "view": "x", "at": "noon"}) == Selection()
     assert parse({"app": "orders"}).view == "metrics"
     assert parse({"at": "2026-11-20T12:00+02:00"}).at_ms == 1_795_168_800_000
+    assert [parse({"at": text}) for text in OUTSIDE] == [Selection()] * len(OUTSIDE)
 
 
 def test_a_link_may_come_before_its_data() -> None:

@@ -11,6 +11,7 @@ import msgspec
 from confluent_kafka import Consumer, TopicPartition
 
 from tallystream.aggregator import ledger
+from tallystream.aggregator.moments import moment_ms
 from tallystream.aggregator.selection import Offsets
 from tallystream.aggregator.watermarks import at_times, watermarks
 from tallystream.reporter.decoding import json_decoder
@@ -56,13 +57,12 @@ def parse_start(text: str) -> Start:
             raise ConfigError(OPTION, text, REMEDY) from error
     kind, _, when = text.rpartition("ledger:")
     try:
-        at = datetime.fromisoformat(when)
+        at_ms = moment_ms(when)
     except ValueError as error:
         raise ConfigError(OPTION, text, REMEDY) from error
     if kind:
         raise ConfigError(OPTION, text, REMEDY)
-    at = at if at.tzinfo else at.replace(tzinfo=UTC)
-    return At(int(at.timestamp() * 1000), ledger=text.startswith("ledger:"))
+    return At(at_ms, ledger=text.startswith("ledger:"))
 
 
 def resolve(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from tallystream.aggregator.moments import moment_ms
 from tallystream.reporter.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -126,13 +126,12 @@ def moment(option: str, text: str) -> int:
     """Return a time as epoch milliseconds; without an offset from UTC it is in UTC.
 
     Raises:
-        ConfigError: it is no time in ISO 8601.
+        ConfigError: it is no time in ISO 8601, or not in the years 1970 to 2261.
     """
     try:
-        at = datetime.fromisoformat(text)
+        return moment_ms(text)
     except ValueError as error:
         raise ConfigError(option, text, "give a time in UTC, as in 2026-11-20T03:12") from error
-    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def kafka_options(given: Iterable[str] | None, env: Mapping[str, str]) -> dict[str, str]:

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from support.levels import VALUES, promised, samples, sum_point
 from tallystream.aggregator.health.exposition import render
+from tallystream.aggregator.health.server import Answer
 from tallystream.aggregator.sinks import prometheus_names as names
+from tallystream.aggregator.sinks.prometheus import PrometheusSink
 from tallystream.aggregator.sinks.prometheus_text import Held, exposition
 
 # Few words, many of them endings of families, so that kinds and names meet often.
@@ -93,3 +95,18 @@ def test_what_the_contract_suite_promises_of_the_latest() -> None:
     points = [sum_point("counter", n, ts) for n, ts in ((1, 5), (2, 9), (3, 7), (4, 9))]
     ((_, kept),) = promised("latest", points).items()
     assert {ts: fields["count"] for ts, fields in kept.items()} == {9: 4}
+
+
+def test_the_text_is_made_once_for_all_who_ask() -> None:
+    """Between two flushes the sink gives the same bytes; after a flush or a withdrawal it gives what is true then."""
+    sink = PrometheusSink("127.0.0.1", 0)
+    sink.write([sum_point("counter", 1, 1_700_000_000_000, "x")])
+    sink.flush()
+    first = sink.metrics()
+    sink.write([sum_point("counter", 2, 1_700_000_000_001, "x")])
+    assert sink.metrics().body is first.body
+    sink.flush()
+    assert "x_total{" in sink.metrics().text
+    assert sink.metrics().body != first.body
+    sink.withdraw("the broker is away")
+    assert sink.metrics() == Answer(503, "text/plain; charset=utf-8", "the broker is away\n")

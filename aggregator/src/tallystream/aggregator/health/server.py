@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import time
+from http.server import BaseHTTPRequestHandler
 from threading import Thread
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from tallystream.aggregator.health.connections import BoundedServer
 from tallystream.reporter.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,11 +19,16 @@ log = logging.getLogger(__name__)
 
 
 class Answer(NamedTuple):
-    """What a path says: an HTTP status, a media type, and the text."""
+    """What a path says: an HTTP status, a media type, and the text, in UTF-8 where it is bytes."""
 
     status: int
     content_type: str
-    body: str
+    body: str | bytes
+
+    @property
+    def text(self) -> str:
+        """The body as text."""
+        return self.body.decode() if isinstance(self.body, bytes) else self.body
 
 
 def verdict(reason: str | None, **known: Any) -> Answer:
@@ -35,7 +41,8 @@ class HealthServer:
     """Answers GET and HEAD on `paths`, from its making to `close`. A `port` of 0 takes a free one.
 
     `other` answers, or returns None, for what is in no path: it gets the path as it was asked for, query and all.
-    `option` is what an error calls the port.
+    `option` is what an error calls the port, `clock` is monotonic. Connections and their time are limited: see
+    `BoundedServer`.
 
     Raises:
         ConfigError: the address can't be listened on.
@@ -49,9 +56,10 @@ class HealthServer:
         port: int,
         other: Callable[[str], Answer | None] = lambda _: None,
         option: str = "--http-port",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         try:
-            self._server = _Server((address, port), _handler(paths, other))
+            self._server = BoundedServer((address, port), _handler(paths, other), clock)
         except (OSError, OverflowError) as error:
             raise ConfigError(
                 option, port, f"{address} can't be listened on ({error}): give another one, or 0"
@@ -60,6 +68,11 @@ class HealthServer:
         self._thread = Thread(target=self._server.serve_forever, name="tallystream-health", daemon=True)
         self._thread.start()
 
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return self._server.connections
+
     def close(self) -> None:
         """Stop listening; safe to call again."""
         self._server.shutdown()
@@ -67,30 +80,19 @@ class HealthServer:
         self._thread.join(5)
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    allow_reuse_address = True
-
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 (the library's signature)
-        """Log what failed; a client that goes away is no fault of ours."""
-        error = sys.exc_info()[1]
-        level = logging.DEBUG if isinstance(error, OSError) else logging.ERROR
-        log.log(level, "a request of %s failed", client_address, exc_info=error)
-
-
 def _handler(
     paths: Mapping[str, Callable[[], Answer]], other: Callable[[str], Answer | None]
 ) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        timeout = 10.0
         server_version, sys_version = "tallystream", ""
 
         def do_GET(self) -> None:
             """Answer."""
+            cast("BoundedServer", self.server).answer(self.connection)
             make = paths.get(self.path.partition("?")[0])
             missing = Answer(404, "text/plain", f"there are {', '.join(sorted(paths))}\n")
             answer = make() if make is not None else other(self.path) or missing
-            body = answer.body.encode()
+            body = answer.body if isinstance(answer.body, bytes) else answer.body.encode()
             self.send_response(answer.status)
             self.send_header("Content-Type", answer.content_type)
             self.send_header("Content-Length", str(len(body)))

@@ -6,6 +6,7 @@ import logging
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from tallystream.aggregator.health.cached import Cached
 from tallystream.aggregator.health.exposition import CONTENT_TYPE, render
 from tallystream.aggregator.health.server import Answer, HealthServer
 from tallystream.aggregator.sinks import prometheus_names as names
@@ -29,7 +30,8 @@ class PrometheusSink:
     Level: latest only. Delivery: what is written is shown from the next `flush` on, all of it at once, so that no
     scrape sees a part of a batch. It is held in memory: whoever writes has to write the newest point of every sum
     again to a new sink, and to flush only then; until then, and from `withdraw` to the next flush, `/metrics` answers
-    503. A point that is older than the one held changes nothing; of two with the same time the fields are merged.
+    503. A point that is older than the one held changes nothing; of two with the same time the fields are merged. The
+    text is made when it is asked for, once for all who ask; one that takes long may be a few flushes old.
 
     Only sums can be shown: a point without a `metric_type` that is one, or with a text, is refused.
     """
@@ -41,6 +43,8 @@ class PrometheusSink:
         self._written: dict[tuple[str, tuple[tuple[str, str], ...]], Held] = {}
         self._shown: dict[tuple[str, tuple[tuple[str, str], ...]], Held] = {}
         self._silent: str | None = EMPTY
+        self._flushes = 0
+        self._text = Cached()
         self._noted: set[str] = set()
         self.refusals = Refusals("Prometheus")
 
@@ -87,12 +91,14 @@ class PrometheusSink:
         with self._lock:
             self._shown.update(self._written)
             self._silent = None
+            self._flushes += 1
         self._written.clear()
 
     def withdraw(self, reason: str) -> None:
         """Show nothing, and say why, until the next flush."""
         with self._lock:
             self._silent = reason
+        self._text.clear()
 
     def close(self) -> None:
         """Stop listening; safe to call again."""
@@ -103,14 +109,19 @@ class PrometheusSink:
     def metrics(self) -> Answer:
         """Answer with all sums in the text format; 503 with the reason while they are not known."""
         with self._lock:
-            silent, held = self._silent, list(self._shown.values())
+            silent, version = self._silent, self._flushes
         if silent is not None:
             return Answer(503, "text/plain; charset=utf-8", f"{silent}\n")
+        return Answer(200, CONTENT_TYPE, self._text.body(version, self._exposition))
+
+    def _exposition(self) -> str:
+        with self._lock:
+            held = list(self._shown.values())
         families, notes = exposition(held)
         for family in notes.keys() - self._noted:
             self._noted.add(family)
             log.warning("%s", notes[family])
-        return Answer(200, CONTENT_TYPE, render(families))
+        return render(families)
 
 
 def _unfit(point: Point) -> object:

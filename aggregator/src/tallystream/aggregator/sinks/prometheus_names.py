@@ -11,6 +11,7 @@ Source: "Metric and label naming" and "Data model" (prometheus.io/docs), text fo
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tallystream.aggregator.sinks.tags import RESERVED, free
@@ -71,6 +72,7 @@ def family_name(name: str) -> str:
     return fitting if re.match(r"[A-Za-z_]", fitting) else f"_{fitting}"
 
 
+@lru_cache(maxsize=65_536)  # a large exposition asks for each sum's fields again and again
 def place(name: str, metric_type: str, field: str) -> Place | None:
     """Return where the field of a sum is exposed, None where it is not: `lives` and the like have families of ours."""
     base = family_name(name)

@@ -10,6 +10,7 @@ import msgspec
 from confluent_kafka import KafkaException
 
 from tallystream.aggregator.ledger import QUERY, LedgerRow, highest_epoch, read_rows, rows
+from tallystream.aggregator.moments import moment_ms
 from tallystream.aggregator.topics import Topics
 from tallystream.aggregator.verify import topic
 from tallystream.aggregator.verify.books import Books, Limit
@@ -208,10 +209,10 @@ def _moment(option: str, text: str | None) -> tuple[bool, int] | None:
     if text is None:
         return None
     try:
-        at = datetime.fromisoformat(text.removeprefix("ledger:"))
+        at_ms = moment_ms(text.removeprefix("ledger:"))
     except ValueError as error:
         raise ConfigError(option, text, MOMENT) from error
-    return text.startswith("ledger:"), int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+    return text.startswith("ledger:"), at_ms
 
 
 def _offsets(text: str | None) -> dict[str, dict[int, int]]:

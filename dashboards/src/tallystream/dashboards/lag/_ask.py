@@ -7,24 +7,21 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from tallystream.dashboards.lag.model import GroupLag, partition_lag
+from tallystream.dashboards.lag._round import DEAD, NONE, QUERY, UNREAD, Commits, Described, Place, Round, group_lag
+from tallystream.dashboards.lag.model import GroupLag
 from tallystream.reporter.errors import TallystreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from tallystream.dashboards.lag._patterns import Patterns
 
 K = TypeVar("K")
-Place = tuple[str, int]
-"""A topic and a partition."""
-
 EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
 NEWEST = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
 
@@ -41,66 +38,73 @@ class StoppedError(Exception):
     """A stop was asked for while the broker was thinking."""
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
-    """What one round found.
+class Asker:
+    """Asks through `admin`. Each request may take `timeout` seconds; `stopping` is looked at while waiting.
 
-    `problems` says in sentences, sorted, which groups or partitions could not be read. `names` are all watched groups
-    that there are, those without an offset among them; `places` has start and end of every partition that was asked
-    for, `unread` those that could not be read this time.
+    `clock` returns epoch seconds.
     """
 
-    groups: tuple[GroupLag, ...]
-    problems: tuple[str, ...] = ()
-    names: frozenset[str] = frozenset()
-    places: Mapping[Place, tuple[int, int]] = field(default_factory=dict)
-    unread: frozenset[Place] = frozenset()
-
-
-class Asker:
-    """Asks through `admin`. Each request may take `timeout` seconds; `stopping` is looked at while waiting."""
-
-    def __init__(self, admin: AdminClient, *, timeout: float, stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        admin: AdminClient,
+        *,
+        timeout: float,
+        stopping: Callable[[], bool],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._admin = admin
         self._timeout = timeout
         self._stopping = stopping
+        self._clock = clock
 
-    def ask(self, patterns: Patterns, ledger: Mapping[str, Mapping[Place, int]] | None = None) -> Round:
-        """Return the lag of every group that `patterns` match. A group that fails costs only itself.
+    def ask(
+        self,
+        patterns: Patterns,
+        ledger: Mapping[str, Mapping[Place, int]] | None = None,
+        known: Collection[str] = (),
+    ) -> Round:
+        """Return the lag of every group that `patterns` match. What has no answer is unread; it costs only itself.
 
-        `ledger` has further offsets by group, of queries that commit none, or later than they write them down.
+        `ledger` has further offsets by group, of queries that commit none, or later than they write them down; None:
+        it has not been read. `known` are the groups of earlier rounds: those that are not listed are asked for by name.
 
         Raises:
             BrokerAwayError: no broker answered.
             StoppedError: `stopping` became true.
         """
         problems: set[str] = set()
-        listed = self._groups(patterns, problems)
+        listed, complete = self._groups(patterns, problems)
         written = {name: offsets for name, offsets in (ledger or {}).items() if patterns.match(name)}
-        described = self._described(listed, problems)
-        committed = _ahead(self._committed(listed, problems), written)
-        topics = {
-            topic
-            for places in (*(own for each in described.values() for own in each.assigned), *committed.values())
-            for topic, _ in places
+        queries = {name for name in known if name.startswith(QUERY)}
+        asked = listed | (set(known) - queries)
+        wanted = sorted(asked)
+        described = self._described(wanted, problems)
+        # The same broker answers both: one that did not answer is not waited for again.
+        read = self._committed([name for name in wanted if name in described], problems)
+        commits = {
+            name: read.get(name, UNREAD if name in asked else NONE).ahead(written.get(name, {}))
+            for name in asked | written.keys()
         }
-        partitions = self._partitions(topics, problems)
-        places = [(topic, partition) for topic, ids in partitions.items() for partition in ids]
+        absent = {
+            name
+            for name in wanted
+            if name not in listed and commits[name] == NONE and name in described and described[name].state == DEAD
+        }
+        gone = (absent if complete else set()) | (queries - written.keys() if ledger is not None else set())
+        unread = (absent | queries) - written.keys() - gone
+        partitions = self._partitions(_topics(described, commits), problems)
+        places = [(topic, partition) for topic, ids in partitions.items() for partition in ids or ()]
         start = self._offsets(places, EARLIEST, problems)
+        asked_ms = self._now_ms()
         end = self._offsets(places, LATEST, problems)
-        known = {place: (start[place], end[place]) for place in places if place in start and place in end}
-        groups = (
-            _group_lag(name, described.get(name), committed[name], partitions=partitions, known=known)
-            for name in sorted({*listed, *written})
-            if name in committed
-        )
-        return Round(
-            tuple(group for group in groups if group.partitions),
-            tuple(sorted(problems)),
-            frozenset({*listed, *written}),
-            known,
-            frozenset(place for place in places if place not in known),
-        )
+        ts_ms = self._now_ms()
+        ends = {place: (start[place], end[place]) for place in places if place in start and place in end}
+        groups = [GroupLag(name, (), complete=False) for name in unread]
+        for name in commits.keys() - absent:
+            answered = name in described or name not in asked
+            groups.append(group_lag(name, described.get(name), commits[name], partitions, ends, complete=answered))
+        groups.sort(key=lambda one: one.group)
+        return Round(tuple(groups), tuple(sorted(problems)), frozenset(gone), ends, asked_ms, ts_ms, complete)
 
     def newest(self, places: Iterable[Place]) -> dict[Place, tuple[int, int]]:
         """Return the offset and the timestamp (epoch ms) of the record with the highest timestamp of each partition.
@@ -115,7 +119,11 @@ class Asker:
         found = ((at, info) for at, info in _good(answers, "newest of", set()) if info.offset >= 0)
         return {(at.topic, at.partition): (info.offset, info.timestamp) for at, info in found if info.timestamp > 0}
 
-    def _groups(self, patterns: Patterns, problems: set[str]) -> list[str]:
+    def _now_ms(self) -> int:
+        return round(self._clock() * 1000)
+
+    def _groups(self, patterns: Patterns, problems: set[str]) -> tuple[set[str], bool]:
+        """Return the groups that brokers list, and whether all brokers answered."""
         try:
             listed = self._wait({"": self._admin.list_consumer_groups(request_timeout=self._timeout)})[""].result()
         except KafkaException as error:
@@ -123,41 +131,44 @@ class Asker:
         if listed.errors and not listed.valid:
             raise BrokerAwayError(_reason(listed.errors[0]))
         problems.update(f"listing groups: {_reason(error)}" for error in listed.errors or ())
-        return sorted(group.group_id for group in listed.valid if patterns.match(group.group_id))
+        names = {group.group_id for group in listed.valid if patterns.match(group.group_id)}
+        return names, not listed.errors
 
-    def _described(self, groups: list[str], problems: set[str]) -> dict[str, _Described]:
+    def _described(self, groups: list[str], problems: set[str]) -> dict[str, Described]:
         """What each member of each group has in hand: so a partition without any commit is known, too."""
         if not groups:
             return {}
         answers = self._wait(self._admin.describe_consumer_groups(groups, request_timeout=self._timeout))
         return {
-            group: _Described(
+            group: Described(
                 [{(at.topic, at.partition) for at in member.assignment.topic_partitions} for member in found.members],
                 _word(found.state.name),
             )
             for group, found in _good(answers, "members of the group", problems)
         }
 
-    def _committed(self, groups: list[str], problems: set[str]) -> dict[str, dict[Place, int]]:
-        offsets: dict[str, dict[Place, int]] = {}
+    def _committed(self, groups: list[str], problems: set[str]) -> dict[str, Commits]:
+        offsets: dict[str, Commits] = {}
         for at in range(0, len(groups), GROUPS_AT_ONCE):
             asked: dict[str, Future[Any]] = {}
             for group in groups[at : at + GROUPS_AT_ONCE]:
                 request = [ConsumerGroupTopicPartitions(group)]
                 asked |= self._admin.list_consumer_group_offsets(request, request_timeout=self._timeout)
             for group, found in _good(self._wait(asked), "offsets of the group", problems):
-                places = found.topic_partitions or ()
-                # Kafka's client says "nothing committed" by a negative offset: it ends here, at the border.
-                offsets[group] = {(p.topic, p.partition): p.offset for p in places if not p.error and p.offset >= 0}
+                offsets[group] = _commits(group, found.topic_partitions or (), problems)
         return offsets
 
-    def _partitions(self, topics: set[str], problems: set[str]) -> dict[str, list[int]]:
-        """All partitions of the topics that (still) exist."""
+    def _partitions(self, topics: set[str], problems: set[str]) -> dict[str, list[int] | None]:
+        """All partitions of the topics that (still) exist; None for a topic without an answer."""
         if not topics:
             return {}
         wanted = TopicCollection(sorted(topics))
         answers = self._wait(self._admin.describe_topics(wanted, request_timeout=self._timeout))
-        return {topic: [p.id for p in found.partitions] for topic, found in _good(answers, "topic", problems)}
+        failed: dict[str, list[int] | None] = {}
+        found = {
+            topic: [p.id for p in each.partitions] for topic, each in _good(answers, "topic", problems, failed=failed)
+        }
+        return {**failed, **found}
 
     def _offsets(self, places: list[Place], spec: OffsetSpec, problems: set[str]) -> dict[Place, int]:
         if not places:
@@ -179,8 +190,13 @@ class Asker:
         return asked
 
 
-def _good(answers: Mapping[K, Future[Any]], what: str, problems: set[str]) -> Iterable[tuple[K, Any]]:
-    """Yield the answers that came; note the failures, but for what has been deleted meanwhile: that is no failure."""
+def _good(
+    answers: Mapping[K, Future[Any]], what: str, problems: set[str], *, failed: dict[K, Any] | None = None
+) -> Iterable[tuple[K, Any]]:
+    """Yield the answers that came; note the failures, but for what has been deleted meanwhile: that is no failure.
+
+    `failed` gets None for what failed.
+    """
     for key, future in answers.items():
         try:
             yield key, future.result()
@@ -188,50 +204,31 @@ def _good(answers: Mapping[K, Future[Any]], what: str, problems: set[str]) -> It
             if error.args[0].code() not in GONE:
                 name = f"{key.topic}/{key.partition}" if isinstance(key, TopicPartition) else key
                 problems.add(f"{what} {name}: {_reason(error)}")
+                if failed is not None:
+                    failed[key] = None
 
 
-class _Described(NamedTuple):
-    assigned: list[set[Place]]
-    state: str
+def _commits(group: str, places: Iterable[Any], problems: set[str]) -> Commits:
+    offsets, unread = {}, set()
+    for one in places:
+        place = (one.topic, one.partition)
+        if one.error:
+            unread.add(place)
+            problems.add(f"offset of the group {group} in {one.topic}/{one.partition}: {_reason(one.error)}")
+        elif one.offset >= 0:  # Kafka's client says "nothing committed" by a negative offset: it ends here
+            offsets[place] = one.offset
+    return Commits(offsets, frozenset(unread))
+
+
+def _topics(described: Mapping[str, Described], commits: Mapping[str, Commits]) -> set[str]:
+    assigned = (places for each in described.values() for places in each.assigned)
+    committed = ((*own.offsets, *own.unread) for own in commits.values())
+    return {topic for places in (*assigned, *committed) for topic, _ in places}
 
 
 def _word(name: str) -> str:
     """Return a group's state as Kafka's own tools write it: STABLE is Stable."""
     return "".join(part.capitalize() for part in name.split("_"))
-
-
-def _ahead(
-    committed: dict[str, dict[Place, int]], written: Mapping[str, Mapping[Place, int]]
-) -> dict[str, dict[Place, int]]:
-    """Return the offsets of both sources: the further one of each partition."""
-    for group, offsets in written.items():
-        own = committed.setdefault(group, {})
-        for place, offset in offsets.items():
-            own[place] = max(offset, own.get(place, 0))
-    return committed
-
-
-def _group_lag(
-    group: str,
-    described: _Described | None,
-    committed: Mapping[Place, int],
-    *,
-    partitions: Mapping[str, list[int]],
-    known: Mapping[Place, tuple[int, int]],
-) -> GroupLag:
-    assigned: set[Place] = set().union(*(described.assigned if described else ()))
-    topics = sorted({topic for topic, _ in assigned} | {topic for topic, _ in committed})
-    places = ((topic, partition) for topic in topics for partition in partitions.get(topic, ()))
-    return GroupLag(
-        group,
-        tuple(
-            partition_lag(*place, start=known[place][0], end=known[place][1], committed=committed.get(place))
-            for place in places
-            if place in known
-        ),
-        None if described is None else len(described.assigned),
-        "" if described is None else described.state,
-    )
 
 
 def _reason(error: Exception) -> str:

@@ -88,7 +88,14 @@ class Collector:
             self._problems = found.problems
             log.warning("not read: %s", "; ".join(found.problems) or "nothing any more, all groups are read again")
         self._unwritten.add(
-            self._recorder.round(found.states, found.places, found.ts_ms, took_s=found.took_s, problems=found.problems)
+            self._recorder.round(
+                found.states,
+                found.places,
+                found.ts_ms,
+                took_s=found.took_s,
+                problems=found.problems,
+                complete=found.complete,
+            )
         )
         self._publish(found)
         return True

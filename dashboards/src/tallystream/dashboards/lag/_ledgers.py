@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tallystream.aggregator import ledger
+from tallystream.dashboards.lag._round import QUERY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,6 +25,14 @@ _TAIL = -2000
 """librdkafka's offset for "so many before the end": this, less the number."""
 
 
+_NOTHING_MORE = {
+    KafkaError._PARTITION_EOF,  # noqa: SLF001 (librdkafka's names for them)
+    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+}
+
+
 def offsets(rows: Iterable[ledger.LedgerRow], prefix: str = "") -> dict[str, dict[Place, int]]:
     """Return the next offset to read by group and partition: the newest row of each query's highest epoch."""
     newest: dict[str, ledger.LedgerRow] = {}
@@ -32,7 +41,7 @@ def offsets(rows: Iterable[ledger.LedgerRow], prefix: str = "") -> dict[str, dic
         if row.kind == "batch" and (before is None or row.epoch >= before.epoch):
             newest[row.query] = row
     return {
-        prefix + GROUPS[query] if query in GROUPS else f"ledger:{query}": {
+        prefix + GROUPS[query] if query in GROUPS else f"{QUERY}{query}": {
             (topic, int(number)): offset for topic, numbers in row.end.items() for number, offset in numbers.items()
         }
         for query, row in newest.items()
@@ -45,17 +54,25 @@ class Ledgers:
     def __init__(self, topic: str, kafka: Mapping[str, str], *, prefix: str = "") -> None:
         self._prefix = prefix
         self._newest: dict[str, ledger.LedgerRow] = {}
-        options = {"group.id": "tallystream-lag-ledger", "enable.auto.commit": False, "log_level": 0}
+        self._read = False
+        options = {
+            "group.id": "tallystream-lag-ledger",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "log_level": 0,
+        }
         self._consumer = Consumer({**kafka, **options})
         self._consumer.assign([TopicPartition(topic, 0, _TAIL - ledger.TAIL)])
 
-    def offsets(self) -> dict[str, dict[Place, int]]:
-        """Return the offsets by group, as far as the ledger has been read by now; never waits long."""
+    def offsets(self) -> dict[str, dict[Place, int]] | None:
+        """Return the offsets by group, None until the ledger has been read to its end once; never waits long."""
         while (message := self._consumer.poll(0.02)) is not None:
-            value = message.value() if message.error() is None else None
+            error = message.error()
+            value = message.value() if error is None else None
             if value is not None:
                 self._take(value)
-        return offsets(self._newest.values(), self._prefix)
+            self._read = self._read or (error is not None and error.code() in _NOTHING_MORE)
+        return offsets(self._newest.values(), self._prefix) if self._read else None
 
     def close(self) -> None:
         """Release the connection; safe to call again."""

@@ -17,7 +17,7 @@ AGAIN_MS = 30_000
 """A point that says nothing new is kept all the same when so much time has passed: a gap is then a gap."""
 SLOT_MS = 300_000
 """The first round of each slot is kept whole: what remains when history is thinned out."""
-GROWS = frozenset({"seconds", "record_ms", "reason"})
+GROWS = frozenset({"seconds", "record_ms", "reason", "seen_ms"})
 """Fields that are no news by themselves: an age grows with time, and so do the seconds in a reason."""
 
 
@@ -50,6 +50,7 @@ class Recorder:
         *,
         took_s: float = 0.0,
         problems: tuple[str, ...] = (),
+        complete: bool = True,
     ) -> list[Point]:
         """Return the points of a round at `ts_ms` (epoch ms), and those of the round before that turn out to matter."""
         whole, self._slot = ts_ms // SLOT_MS != self._slot, ts_ms // SLOT_MS
@@ -67,6 +68,8 @@ class Recorder:
         fields: dict[str, Field] = {"groups": groups, "partitions": partitions, "took_s": float(took_s), **self._rules}
         if problems:
             fields["problems"] = "; ".join(problems)
+        if not complete:
+            fields["incomplete"] = True
         found.append(Point(ROUNDS, {}, fields, ts_ms))
         return found
 

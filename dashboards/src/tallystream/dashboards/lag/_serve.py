@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import logging
 import time
-from contextlib import contextmanager
-from datetime import UTC, datetime
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from tallystream.aggregator.health.cached import Cached
 from tallystream.aggregator.health.exposition import CONTENT_TYPE
 from tallystream.aggregator.health.server import Answer, HealthServer, verdict
+from tallystream.aggregator.moments import moment_ms
 from tallystream.aggregator.sinks.base import SinkUnavailableError
 from tallystream.aggregator.sinks.stores import open_reader
 from tallystream.dashboards.lag.exposition import exposition
 from tallystream.dashboards.lag.reading import read_group, read_groups
 from tallystream.dashboards.lag.wording import group_json
+from tallystream.reporter.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,6 +53,7 @@ class Served:
         self._open_store = open_store
         self._clock = clock
         self._found: Watched | None = None
+        self._text = Cached()
         self._finished = clock()
         self._through = False
 
@@ -64,10 +67,11 @@ class Served:
 
     def metrics(self) -> Answer:
         """Answer in Prometheus' text format; 503 while nothing has been seen, or nothing for too long."""
-        reason = self._silence()
-        if reason is not None or self._found is None:
+        found, reason = self._found, self._silence()
+        if reason is not None or found is None:
             return Answer(503, "text/plain; charset=utf-8", f"{reason}\n")
-        return Answer(200, CONTENT_TYPE, exposition(self._found.states, self._found.places, self._found.ts_ms))
+        body = self._text.body(found.ts_ms, lambda: exposition(found.states, found.places, found.ts_ms))
+        return Answer(200, CONTENT_TYPE, body)
 
     def alive(self) -> Answer:
         """Say whether rounds go on."""
@@ -80,7 +84,10 @@ class Served:
 
     def groups(self, path: str) -> Answer | None:
         """Answer `/v1/groups`, and `/v1/groups/GROUP`, also `?at=TIME`; None for another path."""
-        parts = urlsplit(path)
+        try:
+            parts = urlsplit(path)
+        except ValueError:
+            return _json(400, {"error": f"{path!r} is no address"})
         if parts.path.rstrip("/") != GROUPS and not parts.path.startswith(f"{GROUPS}/"):
             return None
         group = unquote(parts.path.removeprefix(GROUPS).strip("/")) or None
@@ -93,20 +100,17 @@ class Served:
 
     def _past(self, group: str | None, text: str) -> Answer:
         try:
-            at = datetime.fromisoformat(text)
+            at_ms = moment_ms(text)
         except ValueError:
             return _json(400, {"error": f"at: {text!r} is no time; give one in UTC, as in 2026-11-20T03:12"})
-        at_ms = round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
-        reader = self._open_store()
         try:
-            if group is None:
-                return _groups(None, read_groups(reader, at_ms=at_ms), at_ms)
-            found = read_group(reader, group, at_ms=at_ms)
-            return _groups(group, [] if found is None else [found], at_ms)
-        except SinkUnavailableError as error:
+            with closing(self._open_store()) as reader:
+                if group is None:
+                    return _groups(None, read_groups(reader, at_ms=at_ms), at_ms)
+                found = read_group(reader, group, at_ms=at_ms)
+                return _groups(group, [] if found is None else [found], at_ms)
+        except (SinkUnavailableError, ConfigError) as error:
             return _json(503, {"error": str(error)})
-        finally:
-            reader.close()
 
     def _silence(self) -> str | None:
         if self._found is None:

@@ -27,12 +27,19 @@ def skew(timestamp_ms: int, earliest_ms: int | None, latest_ms: int, *, toleranc
 
 
 def skews(
-    newest: Mapping[tuple[str, int], tuple[int, int]], ends: Mapping[tuple[str, int], Ends]
+    newest: Mapping[tuple[str, int], tuple[int, int]],
+    ends: Mapping[tuple[str, int], Ends],
+    asked: Mapping[int, int],
 ) -> dict[tuple[str, int], int]:
-    """Return the skew of each partition, told by its record with the highest timestamp: (offset, timestamp in ms)."""
+    """Return the skew of each partition, told by its record with the highest timestamp: (offset, timestamp in ms).
+
+    `asked` says when the ends were asked for, by the times at which they were answered: the broker read them somewhere
+    between the two, so a record that they lack may have come as soon as they were asked for.
+    """
     found = {}
     for place, (offset, timestamp_ms) in newest.items():
         came = ends[place].appended(offset) if place in ends else None
         if came is not None:
-            found[place] = skew(timestamp_ms, *came)
+            earliest_ms, latest_ms = came
+            found[place] = skew(timestamp_ms, asked.get(earliest_ms or 0, earliest_ms), latest_ms)
     return found

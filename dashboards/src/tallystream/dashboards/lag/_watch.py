@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from tallystream.dashboards.lag._skew import skews
-from tallystream.dashboards.lag.evaluate import FIELDS
+from tallystream.dashboards.lag.evaluate import FIELDS, evaluate
 from tallystream.dashboards.lag.live import Live
 from tallystream.dashboards.lag.model import LAG, Behind
-from tallystream.dashboards.lag.reading import read_groups
+from tallystream.dashboards.lag.reading import merge, read_groups
 from tallystream.dashboards.lag.stored import ENDS
 from tallystream.dashboards.lag.verdict import HELD_MS, Look
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from tallystream.aggregator.sinks.base import PointReader, Series
-    from tallystream.dashboards.lag._ask import Round
     from tallystream.dashboards.lag._patterns import Patterns
     from tallystream.dashboards.lag._probe import Probed
+    from tallystream.dashboards.lag._round import Round
     from tallystream.dashboards.lag.state import GroupState
     from tallystream.dashboards.lag.verdict import Rules
 
@@ -32,13 +32,16 @@ Place = tuple[str, int]
 SKEW_EVERY_MS = 30_000
 """How often the newest timestamps are asked for: a clock that is off stays so for longer."""
 REMEMBER_MS = 3_600_000
+_LOOK = ("committed", "end", "members")
 
 
 class Broker(Protocol):
     """What is asked of the broker, as `Asker` does."""
 
-    def ask(self, patterns: Patterns, ledger: Mapping[str, Mapping[Place, int]] | None = None) -> Round:
-        """Return the lag of every group."""
+    def ask(
+        self, patterns: Patterns, ledger: Mapping[str, Mapping[Place, int]] | None, known: Collection[str]
+    ) -> Round:
+        """Return the lag of every group, those that are `known` from earlier rounds among them."""
 
     def newest(self, places: Iterable[Place]) -> dict[Place, tuple[int, int]]:
         """Return offset and timestamp of the record with the highest timestamp of each partition."""
@@ -46,20 +49,25 @@ class Broker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What one look found: every group, worst first, start and end of every partition, and what could not be read."""
+    """What one look found: every group, worst first, start and end of every partition, and what could not be read.
+
+    `ts_ms` is when the ends were answered, `took_s` how long the look took, `complete` whether all brokers listed their
+    groups.
+    """
 
     states: tuple[GroupState, ...]
     places: Mapping[Place, tuple[int, int]]
     problems: tuple[str, ...]
     ts_ms: int
     took_s: float = 0.0
+    complete: bool = True
 
 
 class Watch:
     """Looks at every group that `patterns` match, by `rules`.
 
-    `clock` returns epoch seconds, `ledger` further offsets by group, `probe` what is at offsets of partitions, where
-    that is asked for.
+    `clock` returns epoch seconds, `ledger` further offsets by group, None as long as it has not been read, `probe` what
+    is at offsets of partitions, where that is asked for.
     """
 
     def __init__(
@@ -69,7 +77,7 @@ class Watch:
         rules: Rules,
         *,
         clock: Callable[[], float],
-        ledger: Callable[[], Mapping[str, Mapping[Place, int]]] = dict,
+        ledger: Callable[[], Mapping[str, Mapping[Place, int]] | None] = dict,
         probe: Callable[[set[tuple[Place, int]]], Mapping[Place, Mapping[int, Probed]]] | None = None,
     ) -> None:
         self._broker = broker
@@ -90,15 +98,16 @@ class Watch:
             StoppedError: a stop was asked for meanwhile.
         """
         began = self._clock()
-        now_ms = round(began * 1000)
-        found = self._broker.ask(self._patterns, self._ledger())
+        found = self._broker.ask(self._patterns, self._ledger(), self._live.names)
+        now_ms = found.ts_ms
         self._live.observe(found, now_ms)
         if now_ms >= self._skews_due_ms:
-            self._skews = skews(self._broker.newest(found.places), self._live.ends)
+            self._skews = skews(self._broker.newest(found.places), self._live.ends, self._live.asked)
             self._skews_due_ms = now_ms + SKEW_EVERY_MS
         probed = self._probe(_oldest_unread(found)) if self._probe is not None else {}
         states = self._live.judge(found, now_ms, skew=self._skews, probed=probed)
-        return Watched(tuple(states), found.places, found.problems, now_ms, self._clock() - began)
+        took_s = self._clock() - began
+        return Watched(tuple(states), found.places, found.problems, now_ms, took_s, found.complete)
 
     def remember(self, reader: PointReader) -> None:
         """Take from the store what was seen before this process began: ages and verdicts go on where they were.
@@ -107,13 +116,16 @@ class Watch:
             SinkUnavailableError: the store does not answer.
         """
         now_ms = round(self._clock() * 1000)
-        for group in read_groups(reader, at_ms=now_ms):
-            self._live.known(group)
         for one in reader.read(ENDS, ("end",), start_ms=now_ms - REMEMBER_MS, end_ms=now_ms + 1):
             place = (one.tags["topic"], int(one.tags["partition"]))
             self._live.load_ends(place, one.times_ms, [int(value) for value in one.values])
         begin_ms = now_ms - round(self._rules.window_s * 1000) - HELD_MS
-        series = reader.read(LAG, FIELDS[:4], start_ms=begin_ms, end_ms=now_ms + 1)
+        series = reader.read(LAG, FIELDS, start_ms=begin_ms, end_ms=now_ms + 1)
+        partitions = {one.group: [one] for one in evaluate(series, now_ms=now_ms, rules=self._rules)}
+        for group in read_groups(reader, at_ms=now_ms):
+            state = merge(group, partitions.get(group.group, []), own_rules=False)
+            if state is not None and self._patterns.match(group.group):
+                self._live.known(state)
         for (name, place), looks in _looks(series).items():
             self._live.load_looks(name, place, looks)
 
@@ -131,6 +143,8 @@ def _looks(series: Iterable[Series]) -> dict[tuple[str, Place], list[Look]]:
     fields: dict[tuple[str, Place], dict[str, dict[int, int]]] = {}
     for one in series:
         place = (one.tags["topic"], int(one.tags["partition"]))
+        if one.field not in _LOOK:
+            continue
         values = dict(zip(one.times_ms, (int(value) for value in one.values), strict=True))
         fields.setdefault((one.tags["group"], place), {})[one.field] = values
     return {

@@ -132,9 +132,17 @@ def run(settings: CollectSettings) -> int:
         thinner = Thinner(sink, reader, full_ms=full_ms, clock=lambda: round(time.time() * 1000))
         served = stack.enter_context(serve(settings))
         collector = Collector(watch.look, sink, publish=served.publish, tidy=thinner.thin, rules=settings.rules)
+        _read_ledger(ledgers, stop)
         _loop(collector, settings, stop, served)
         log.info("stopped: %s", collector.summary())
     return 0
+
+
+def _read_ledger(ledgers: Ledgers, stop: StopRequest) -> None:
+    """Wait until the ledger has been read once, but not for long: without it a group may seem to have gone back."""
+    deadline = time.monotonic() + REQUEST_S
+    while ledgers.offsets() is None and time.monotonic() < deadline and not stop.wait(0.05):
+        pass
 
 
 def _remember(watch: Watch, reader: PointReader) -> bool:

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from tallystream.dashboards.lag.drain import Rates, rates
-from tallystream.dashboards.lag.seconds import AtLeast, Exact, Observation, SecondsLag, Zero, seconds_lag
+from tallystream.dashboards.lag.seconds import AtLeast, Exact, Observation, SecondsLag, Unknown, Zero, seconds_lag
 from tallystream.dashboards.lag.state import GroupState, PartitionState, group_state, partition_judgement
 from tallystream.dashboards.lag.verdict import HELD_MS, Judgement, Look, Rules, Verdict
 
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["FIELDS", "GroupState", "PartitionState", "evaluate"]
 
-FIELDS = ("committed", "end", "start", "members", "seconds", "bound", "verdict", "record_ms", "skew_ms")
+FIELDS = ("committed", "end", "start", "members", "seconds", "bound", "verdict", "record_ms", "skew_ms", "stale", "lag")
 """The fields of the collector's points that are read."""
 
 THINNED_MS = 300_000
 """Old history has one look in so long."""
+
+NEVER = -1
 
 Fields = dict[int, int]
 """A field's values by their times."""
@@ -65,13 +67,19 @@ def _since(looks: Sequence[Look], begin: int) -> list[Look]:
 def _group(
     group: str, places: Mapping[tuple[str, int], Mapping[str, Series]], now_ms: int, rules: Rules
 ) -> GroupState | None:
-    read = [(place, fields, _points(fields.get("end"), now_ms)) for place, fields in sorted(places.items())]
-    seen_ms = max((max(ends) for _, _, ends in read if ends), default=None)
-    if seen_ms is None:
+    read = [(place, fields, _last_ms(fields, now_ms)) for place, fields in sorted(places.items())]
+    seen_ms = max((last_ms for _, _, last_ms in read), default=NEVER)
+    if seen_ms == NEVER:
         return None
     # What the group's newer rounds no longer mention (a deleted topic) is history, no part of its state.
-    current = [one for one in read if one[2] and seen_ms - max(one[2]) <= max(HELD_MS, rules.window_s * 1000)]
-    found = [_partition(place, fields, ends, now_ms=now_ms, rules=rules) for place, fields, ends in current]
+    oldest_ms = seen_ms - max(HELD_MS, rules.window_s * 1000)
+    current = [one for one in read if one[2] >= oldest_ms]
+    found = [
+        _stale(place, fields, last_ms)
+        if _at(fields.get("stale"), last_ms)
+        else _partition(place, fields, now_ms=now_ms, rules=rules)
+        for place, fields, last_ms in current
+    ]
     members = [_last(fields.get("members"), now_ms) for _, fields, _ in current]
     return group_state(
         group,
@@ -82,9 +90,34 @@ def _group(
     )
 
 
-def _partition(
-    place: tuple[str, int], fields: Mapping[str, Series], ends: Fields, *, now_ms: int, rules: Rules
+def _last_ms(fields: Mapping[str, Series], now_ms: int) -> int:
+    """Return when the collector last said something of a partition, whether it could read it or not."""
+    return max((*_points(fields.get("end"), now_ms), *_points(fields.get("stale"), now_ms)), default=NEVER)
+
+
+def _stale(
+    place: tuple[str, int], fields: Mapping[str, Series], last_ms: int
 ) -> tuple[PartitionState, tuple[Rates | None, ...]]:
+    """Return a partition that the newest round did not read, as it was judged before."""
+    named = str(_value(fields.get("verdict"), last_ms))
+    verdict = Verdict[named] if named in Verdict.__members__ else Verdict.NOTFOUND
+    state = PartitionState(
+        topic=place[0],
+        partition=place[1],
+        lag=_at(fields.get("lag"), last_ms),
+        seconds=_told_age(fields, last_ms, last_ms) or Unknown("it was not read"),
+        rates=None,
+        judgement=Judgement(verdict, f"It was not read in the newest round; before, it was {verdict.name}."),
+        skew_ms=_at(fields.get("skew_ms"), last_ms),
+        stale=True,
+    )
+    return state, (None, None)
+
+
+def _partition(
+    place: tuple[str, int], fields: Mapping[str, Series], *, now_ms: int, rules: Rules
+) -> tuple[PartitionState, tuple[Rates | None, ...]]:
+    ends = _points(fields.get("end"), now_ms)
     committed, members = (_points(fields.get(name), now_ms) for name in ("committed", "members"))
     looks = [Look(ts, at, ends[ts], members.get(ts)) for ts, at in committed.items() if ts in ends]
     seen_ms = max(ends)

@@ -23,7 +23,8 @@ _GROUP = "kafka_consumergroup_group"
 def exposition(states: Iterable[GroupState], places: Mapping[tuple[str, int], tuple[int, int]], ts_ms: int) -> str:
     """Return the text of `/metrics`: every group that is on the broker, every partition of it, every partition's ends.
 
-    Groups that are gone have no samples: what is scraped is of now. `ts_ms` is when the collector looked, epoch ms.
+    Groups that are gone have no samples. What the newest round did not read keeps the samples of its last state.
+    `ts_ms` is when the collector looked, epoch ms.
     """
     groups = [state for state in states if not state.gone]
     looked = Family("tallystream_lag_round_time_seconds", "gauge", "When the collector looked, epoch seconds.", [])
@@ -55,13 +56,14 @@ def _partitions(groups: Sequence[GroupState]) -> list[Family]:
 
 
 def _groups(groups: Sequence[GroupState]) -> list[Family]:
-    largest, oldest, total, by_topic, verdict, members = (
+    largest, oldest, total, by_topic, verdict, members, stale = (
         Family(f"{_GROUP}_max_lag", "gauge", "The largest lag of the group's partitions.", []),
         Family(f"{_GROUP}_max_lag_seconds", "gauge", "The oldest unconsumed record of the group, seconds.", []),
         Family(f"{_GROUP}_sum_lag", "gauge", "The lag of the group's partitions together.", []),
         Family(f"{_GROUP}_topic_sum_lag", "gauge", "The lag of the group's partitions of a topic together.", []),
         Family("tallystream_group_verdict", "gauge", "1 for the verdict that the group has.", []),
         Family("tallystream_group_members", "gauge", "Members of the group.", []),
+        Family("tallystream_group_stale", "gauge", "1 where not all of the group was read: the rest is older.", []),
     )
     for group in groups:
         labels = {"group": group.group}
@@ -74,7 +76,8 @@ def _groups(groups: Sequence[GroupState]) -> list[Family]:
         verdict.samples.append(Sample(1, labels | {"verdict": group.judgement.verdict.name}))
         if group.members is not None:
             members.samples.append(Sample(group.members, labels))
-    return [largest, oldest, total, by_topic, verdict, members]
+        stale.samples.append(Sample(int(bool(group.stale)), labels))
+    return [largest, oldest, total, by_topic, verdict, members, stale]
 
 
 def _ends(places: Mapping[tuple[str, int], tuple[int, int]]) -> list[Family]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tallystream.dashboards.lag._ends import Ends, limit
+from tallystream.dashboards.lag._ends import HISTORY_MS, Ends, limit
 from tallystream.dashboards.lag._looks import Looks
 from tallystream.dashboards.lag.evaluate import worst_first
 from tallystream.dashboards.lag.model import Behind, BeyondEnd
@@ -14,16 +15,19 @@ from tallystream.dashboards.lag.state import (
     PartitionState,
     gone,
     group_state,
+    never_read,
     partition_judgement,
     since,
+    unread,
+    unread_partition,
 )
 from tallystream.dashboards.lag.verdict import Judgement, Look, Rules, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tallystream.dashboards.lag._ask import Round
     from tallystream.dashboards.lag._probe import Probed
+    from tallystream.dashboards.lag._round import Round
     from tallystream.dashboards.lag.drain import Rates
     from tallystream.dashboards.lag.model import GroupLag, PartitionLag
     from tallystream.dashboards.lag.seconds import SecondsLag
@@ -45,6 +49,7 @@ class Live:
         self._ends: dict[Place, Ends] = {}
         self._looks: dict[tuple[str, Place], Looks] = {}
         self._groups: dict[str, GroupState] = {}
+        self._asked: dict[int, int] = {}
 
     @property
     def states(self) -> list[GroupState]:
@@ -52,9 +57,19 @@ class Live:
         return worst_first(self._groups.values())
 
     @property
+    def names(self) -> set[str]:
+        """The names of the groups that are not gone."""
+        return {name for name, state in self._groups.items() if not state.gone}
+
+    @property
     def ends(self) -> Mapping[Place, Ends]:
         """The histories of the partitions' ends."""
         return self._ends
+
+    @property
+    def asked(self) -> Mapping[int, int]:
+        """When the ends were asked for, by the times at which they were answered, epoch ms."""
+        return self._asked
 
     def known(self, group: GroupState) -> None:
         """Take a group's state from before this process began: how long it has had its verdict."""
@@ -71,14 +86,13 @@ class Live:
             kept.add(look, window_ms=self._window_ms)
 
     def observe(self, found: Round, now_ms: int) -> None:
-        """Take the ends of a round; forget partitions that are no more."""
+        """Take the ends of a round, which were answered at `now_ms`."""
+        self._asked[now_ms] = found.asked_ms
+        while next(iter(self._asked)) < now_ms - 2 * HISTORY_MS:
+            del self._asked[next(iter(self._asked))]
         most = limit(len(found.places))
         for place, (_, end) in found.places.items():
             self._ends.setdefault(place, Ends()).add(now_ms, end, most=most)
-        for place in self._ends.keys() - found.places.keys():
-            # Not at once: a round may fail for one topic.
-            if place not in found.unread:
-                del self._ends[place]
 
     def judge(
         self,
@@ -90,17 +104,24 @@ class Live:
     ) -> list[GroupState]:
         """Take a round's groups, and return the state of every group, worst first.
 
-        `skew` is in ms by partition; `probed` is what was read at offsets of partitions.
+        `skew` is in ms by partition; `probed` is what was read at offsets of partitions. What the round did not read
+        keeps its last state.
         """
         for group in found.groups:
-            state = self._group(group, now_ms, skew or {}, probed or {})
-            self._groups[group.group] = since(state, self._groups.get(group.group))
+            before = self._groups.get(group.group)
+            if not group.partitions and not group.complete:
+                if before is not None:
+                    self._groups[group.group] = unread(before)
+            elif group.partitions or group.unread or before is not None:
+                state = self._group(group, now_ms, skew or {}, probed or {})
+                self._groups[group.group] = since(state, before)
         for name, before in list(self._groups.items()):
-            if not before.gone and name not in found.names:
+            if name in found.gone and not before.gone:
                 self._groups[name] = since(gone(before), before)
                 self._forget(name)
             elif before.gone and now_ms - before.seen_ms > GONE_MS:
                 del self._groups[name]
+        self._forget_ends(found)
         return self.states
 
     @property
@@ -111,6 +132,13 @@ class Live:
         for key in [key for key in self._looks if key[0] == group]:
             del self._looks[key]
 
+    def _forget_ends(self, found: Round) -> None:
+        """Forget the ends of partitions that were not read and that no group needs."""
+        lost = self._ends.keys() - found.places.keys()
+        if lost:
+            for place in lost - {place for _, place in self._looks}:
+                del self._ends[place]
+
     def _group(
         self,
         group: GroupLag,
@@ -118,6 +146,9 @@ class Live:
         skew: Mapping[Place, int],
         probed: Mapping[Place, Mapping[int, Probed]],
     ) -> GroupState:
+        before = self._groups.get(group.group)
+        if before is not None and not before.gone and not group.complete and group.members is None:
+            group = replace(group, members=before.members, state=before.broker_state)
         states, rates = [], []
         spans = (self._window_ms, self._window_ms // 2)
         for one in group.partitions:
@@ -129,7 +160,17 @@ class Live:
             states.append(
                 self._partition(one, looks, rates[-1][0], now_ms=now_ms, skew_ms=skew.get(place), record=record)
             )
+        states += self._unread(group, before)
         return group_state(group.group, states, rates, seen_ms=now_ms, members=group.members, broker_state=group.state)
+
+    def _unread(self, group: GroupLag, before: GroupState | None) -> list[PartitionState]:
+        """Return the partitions that the round did not read, with their last states; forget those that are no more."""
+        known = {(one.topic, one.partition): one for one in (before.partitions if before and not before.gone else ())}
+        missing = known.keys() - {(one.topic, one.partition) for one in group.partitions}
+        unread_places = group.unread if group.complete else group.unread | missing
+        for place in missing - unread_places:
+            self._looks.pop((group.group, place), None)
+        return [unread_partition(known[at]) if at in known else never_read(*at) for at in sorted(unread_places)]
 
     def _look(self, group: GroupLag, one: PartitionLag, now_ms: int) -> Looks | None:
         key = (group.group, (one.topic, one.partition))

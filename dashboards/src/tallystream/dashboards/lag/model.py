@@ -64,12 +64,15 @@ class GroupLag:
     """All partitions of one consumer group, at one moment.
 
     `members` is None and `state` empty where the broker did not tell; `state` is the broker's word, as in "Stable".
+    `unread` are partitions that could not be read. Not `complete`: there may be others that are not known.
     """
 
     group: str
     partitions: tuple[PartitionLag, ...]
     members: int | None = None
     state: str = ""
+    unread: frozenset[tuple[str, int]] = frozenset()
+    complete: bool = True
 
     def total(self) -> Total:
         """Add up the partitions whose lag is known, and count those whose lag is not."""

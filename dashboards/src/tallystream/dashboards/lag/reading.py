@@ -9,7 +9,7 @@ from tallystream.dashboards.lag.drain import NotKnown
 from tallystream.dashboards.lag.evaluate import FIELDS, THINNED_MS, evaluate, worst_first
 from tallystream.dashboards.lag.model import LAG
 from tallystream.dashboards.lag.seconds import older
-from tallystream.dashboards.lag.state import GroupState, gone
+from tallystream.dashboards.lag.state import GroupState, gone, unread
 from tallystream.dashboards.lag.stored import GROUP_FIELDS, GROUPS, ROUNDS, RULES_FIELDS, group_of, rules_of
 from tallystream.dashboards.lag.verdict import HELD_MS, Rules
 
@@ -52,7 +52,8 @@ def read_groups(reader: PointReader, *, at_ms: int, group: str | None = None) ->
         if name not in found and at_ms - seen_ms < GONE_MS:
             own = {"group": name}
             found |= _newest(reader.read(GROUPS, GROUP_FIELDS, start_ms=seen_ms, end_ms=seen_ms + 1, tags=own))
-    return worst_first(_marked(state, round_ms) for state in found.values())
+    complete = not reader.read(ROUNDS, ("incomplete",), start_ms=round_ms, end_ms=round_ms + 1)
+    return worst_first(_marked(state, round_ms, complete=complete) for state in found.values())
 
 
 def read_group(reader: PointReader, group: str, *, at_ms: int, rules: Rules | None = None) -> GroupState | None:
@@ -82,7 +83,8 @@ def merge(judged: GroupState | None, evaluated: list[GroupState], *, own_rules: 
     (found,) = evaluated
     if own_rules and not judged.gone:
         told = judged.told_skew_ms
-        return replace(found, members=judged.members, broker_state=judged.broker_state, told_skew_ms=told)
+        members, word = judged.members, judged.broker_state
+        return replace(found, members=members, broker_state=word, told_skew_ms=told, stale=judged.stale)
     return replace(judged, partitions=found.partitions)
 
 
@@ -114,11 +116,15 @@ def _newest(series: Iterable[Series]) -> dict[str, GroupState]:
     return {group: group_of(group, times[max(times)], max(times)) for group, times in fields.items()}
 
 
-def _marked(state: GroupState, round_ms: int) -> GroupState:
-    """Mark a group that the newest rounds do not mention any more, where no collector saw it go."""
+def _marked(state: GroupState, round_ms: int, *, complete: bool) -> GroupState:
+    """Mark a group that the newest rounds do not mention any more, where no collector saw it go.
+
+    It is gone where the newest round listed all groups, else it was not read.
+    """
     if state.gone:
         return replace(state, drain=NotKnown(), rates=None)
     if round_ms - state.seen_ms > HELD_MS:
-        return gone(state)
+        return gone(state) if complete else unread(state)
     # A group of which nothing is new but its age has no point of the newest rounds.
-    return replace(state, seconds=older(state.seconds, max(0, round_ms - state.seen_ms) / 1000))
+    seconds = older(state.seconds, max(0, round_ms - state.seen_ms) / 1000)
+    return replace(state, seconds=seconds, seen_ms=state.told_seen_ms or state.seen_ms)

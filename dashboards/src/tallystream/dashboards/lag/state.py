@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
+NOT_READ = "The group was not read in the newest round: this is its last state."
+FEW = 3
+"""So many partitions are named; the others are counted."""
+
 _NO_RECORD = (
     "Nothing to read: the last {:,} offsets hold transaction markers, what compaction left, or an open transaction."
 )
@@ -23,7 +27,8 @@ class PartitionState:
     """One partition of one group. `lag` is None where it is not known, `rates` where too little has been seen.
 
     `record_ms` is the timestamp of the oldest unconsumed record, where it was asked for. `skew_ms` says by how much
-    timestamps in the partition are ahead of (or, negative, behind) the moment they came; None: not known.
+    timestamps in the partition are ahead of (or, negative, behind) the moment they came; None: not known. A partition
+    that is `stale` could not be read in the newest round: what is said is the last that was known.
     """
 
     topic: str
@@ -37,6 +42,7 @@ class PartitionState:
     committed: int | None = None
     record_ms: int | None = None
     skew_ms: int | None = None
+    stale: bool = False
 
     @property
     def name(self) -> str:
@@ -55,7 +61,8 @@ class GroupState:
 
     Of `unknown` partitions there is no lag, mostly because nothing was committed there; they hold up to `unread`
     records: the group's lag is `lag` to `lag` + `unread`. `since_ms` is when the verdict became what it is. A group
-    that is `gone` is no longer on the broker: what is said is the last that was known.
+    that is `gone` is no longer on the broker: what is said is the last that was known. So it is of a group that is
+    `stale`, a sentence: the newest round could not read it, or some of its partitions.
     """
 
     group: str
@@ -75,6 +82,8 @@ class GroupState:
     since_ms: int | None = None
     gone: bool = False
     told_skew_ms: int | None = None
+    stale: str = ""
+    told_seen_ms: int | None = None
 
     @property
     def skew_ms(self) -> int | None:
@@ -114,16 +123,17 @@ def group_state(
         # A partition in which nothing was committed has no age; that is said, and hides no other's.
         seconds=worst([one.seconds for one in states if one.lag is not None]) if known else _no_age(states),
         rates=seen[0] if seen else None,
-        drain=NotKnown() if lag is None else drain(lag, seen),
+        drain=NotKnown() if lag is None or any(one.stale for one in states) else drain(lag, seen),
         judgement=judge_group([(state.name, state.judgement) for state in states]),
         partitions=tuple(states),
         seen_ms=seen_ms,
         worst_lag=max(known, default=None),
         count=len(states),
-        unknown=len(states) - len(known),
+        unknown=sum(one.lag is None and not one.stale for one in states),
         unread=sum(state.held for state in states if state.lag is None),
         members=members,
         broker_state=broker_state,
+        stale=_not_read([one.name for one in states if one.stale]),
     )
 
 
@@ -137,7 +147,39 @@ def gone(state: GroupState) -> GroupState:
     """Return the last state of a group that is no longer on the broker."""
     had = "its lag was not known" if state.lag is None else f"its lag was {state.lag:,}"
     reason = f"The group is no longer on the broker; when it was last seen {had}."
-    return replace(state, judgement=Judgement(Verdict.NOTFOUND, reason), gone=True, drain=NotKnown(), rates=None)
+    lost = Judgement(Verdict.NOTFOUND, reason)
+    return replace(state, judgement=lost, gone=True, drain=NotKnown(), rates=None, stale="")
+
+
+def unread(state: GroupState) -> GroupState:
+    """Return the last state of a group of which the newest round read nothing."""
+    if state.gone:
+        return state
+    partitions = tuple(unread_partition(one) for one in state.partitions)
+    return replace(state, partitions=partitions, drain=NotKnown(), rates=None, stale=NOT_READ)
+
+
+def unread_partition(state: PartitionState) -> PartitionState:
+    """Return the last state of a partition that the newest round did not read."""
+    if state.stale:
+        return state
+    said = Judgement(state.judgement.verdict, f"It was not read in the newest round; before: {state.judgement.reason}")
+    return replace(state, judgement=said, rates=None, stale=True)
+
+
+def never_read(topic: str, partition: int) -> PartitionState:
+    """Return the state of a partition that no round has read yet."""
+    reason = "It has not been read yet."
+    return PartitionState(
+        topic, partition, None, Unknown("it was not read"), None, Judgement(Verdict.NOTFOUND, reason), stale=True
+    )
+
+
+def _not_read(names: Sequence[str]) -> str:
+    if not names:
+        return ""
+    more = f" and {len(names) - FEW:,} more" if len(names) > FEW else ""
+    return f"Partitions that were not read in the newest round, with their last state: {', '.join(names[:FEW])}{more}."
 
 
 def _no_age(states: Sequence[PartitionState]) -> SecondsLag:

@@ -23,7 +23,8 @@ ALL = (LAG, ENDS, GROUPS, ROUNDS)
 
 GROUP_FIELDS = (
     *("lag", "max", "partitions", "unknown", "unread", "seconds", "bound", "produced", "consumed", "drain_low"),
-    *("drain_high", "drain", "verdict", "reason", "since_ms", "members", "state", "gone", "skew_ms"),
+    *("drain_high", "drain", "verdict", "reason", "since_ms", "members", "state", "gone", "skew_ms", "stale"),
+    "seen_ms",
 )
 """The fields of a group's points."""
 
@@ -34,15 +35,21 @@ Fields = dict[str, Field]
 
 
 def partition_point(group: str, state: PartitionState, members: int | None, ts_ms: int) -> Point:
-    """Return one partition of one group as a point; a field that is not known is not there."""
-    fields: dict[str, Field | None] = {
+    """Return one partition of one group as a point; a field that is not known is not there.
+
+    The point of a partition that was not read has no offsets: it is no look.
+    """
+    look: dict[str, Field | None] = {
         "committed": state.committed,
         "start": state.start,
         "end": state.end,
-        "lag": state.lag,
         "members": members,
-        "verdict": state.judgement.verdict.name,
         "record_ms": state.record_ms,
+    }
+    fields: dict[str, Field | None] = {
+        **({"stale": True} if state.stale else look),
+        "lag": state.lag,
+        "verdict": state.judgement.verdict.name,
         "skew_ms": state.skew_ms,
         **_seconds_fields(state.seconds),
     }
@@ -71,6 +78,8 @@ def group_point(state: GroupState, ts_ms: int) -> Point:
         "state": state.broker_state or None,
         "gone": state.gone,
         "skew_ms": state.skew_ms,
+        "stale": state.stale or None,
+        "seen_ms": state.seen_ms if state.stale else None,
         **_seconds_fields(state.seconds),
     }
     return Point(GROUPS, {"group": state.group}, _known(fields), ts_ms)
@@ -114,6 +123,8 @@ def group_of(group: str, fields: Mapping[str, Field], seen_ms: int) -> GroupStat
         since_ms=_whole(fields, "since_ms"),
         gone=bool(fields.get("gone", False)),
         told_skew_ms=_whole(fields, "skew_ms"),
+        stale=str(fields.get("stale", "")),
+        told_seen_ms=_whole(fields, "seen_ms"),
     )
 
 

@@ -106,9 +106,9 @@ def judge(looks: Sequence[Look], *, now_ms: int, rules: Rules) -> Judgement:
     """Judge one partition by the looks (in order of time) that lie in the window before `now_ms`.
 
     In this order: nothing seen, NOTFOUND; no lag now, OK; no progress for longer than the rules' `quiet_s`, STALL or
-    STOP; no lag at some moment of the window, OK; an offset that went back, REWIND; lag that never fell, WARN; else OK.
-    Before half a window has been watched the verdict is OK, and the reason says that it is early. OK without progress
-    for half of the time that makes STALL or STOP says so.
+    STOP; an offset that went back and has not caught up since, REWIND; no lag at some moment of the window, OK; lag
+    that never fell, WARN; else OK. Before half a window has been watched the verdict is OK, and the reason
+    says that it is early. OK without progress for half of the time that makes STALL or STOP says so.
     """
     window = _window(looks, now_ms, rules)
     if not window:
@@ -128,12 +128,11 @@ def judge(looks: Sequence[Look], *, now_ms: int, rules: Rules) -> Judgement:
 
 def _with_progress(window: Sequence[Look], now_ms: int, rules: Rules) -> Judgement:
     last = window[-1]
+    was = _went_back_from(window, rules)
+    if was is not None:
+        return Judgement(Verdict.REWIND, f"The committed offset went back from {was:,}; it is {last.committed:,} now.")
     if any(look.lag <= rules.allowed_lag for look in window):
         return Judgement(Verdict.OK, f"It caught up within the last {rules.window_s:g} s; the lag is {last.lag:,} now.")
-    back = next(((a, b) for a, b in pairwise(window) if b.committed < a.committed), None)
-    if back is not None:
-        was, now = back[0].committed, back[1].committed
-        return Judgement(Verdict.REWIND, f"The committed offset went back from {was:,} to {now:,}.")
     watched_s = (last.ts_ms - window[0].ts_ms) / 1000
     if watched_s < rules.window_s / 2:
         return Judgement(Verdict.OK, f"The lag is {last.lag:,}; {watched_s:.0f} s of watching are too few to say more.")
@@ -176,12 +175,17 @@ def judge_group(partitions: Sequence[tuple[str, Judgement]]) -> Judgement:
 def _window(looks: Sequence[Look], now_ms: int, rules: Rules) -> list[Look]:
     """Return the looks in the window. What was seen just before it held when it began, and is its first look.
 
-    Looks that say nothing new are not kept, so the first one in the window may come late.
+    Looks that say nothing new are not kept, so the first one in the window may come late. After a gap in which nobody
+    looked, an offset that is where it was, with records waiting then as now, has not moved meanwhile.
     """
     begin = now_ms - round(rules.window_s * 1000)
     inside = [look for look in looks if begin <= look.ts_ms <= now_ms]
     before = next((look for look in reversed(looks) if look.ts_ms < begin), None)
-    if before is not None and (inside[0].ts_ms if inside else now_ms) - before.ts_ms <= HELD_MS:
+    if before is None:
+        return inside
+    held = (inside[0].ts_ms if inside else now_ms) - before.ts_ms <= HELD_MS
+    waited = bool(inside) and inside[0].committed == before.committed and before.lag > rules.allowed_lag
+    if held or waited:
         inside.insert(0, before._replace(ts_ms=begin))
     return inside
 
@@ -190,6 +194,20 @@ def _last_progress_ms(window: Sequence[Look], rules: Rules) -> int:
     moved = [b.ts_ms for a, b in pairwise(window) if b.committed != a.committed]
     idle = [look.ts_ms for look in window if look.lag <= rules.allowed_lag]
     return max([window[0].ts_ms, *moved, *idle])
+
+
+def _went_back_from(window: Sequence[Look], rules: Rules) -> int | None:
+    """Return the highest offset from which the group went back, None where it caught up since.
+
+    It has caught up where it is again at that offset, or has no lag.
+    """
+    was = None
+    for before, look in pairwise(window):
+        if look.committed < before.committed:
+            was = before.committed if was is None else max(was, before.committed)
+        if was is not None and (look.committed >= was or look.lag <= rules.allowed_lag):
+            was = None
+    return was
 
 
 def _without_progress(last: Look, quiet_s: float, rules: Rules) -> Judgement:

@@ -58,7 +58,7 @@ def lag_range(state: GroupState) -> str:
 
 def why(state: GroupState) -> str:
     """Return the reason of the verdict, and what else one has to know to read the numbers."""
-    said = [state.judgement.reason]
+    said = [state.judgement.reason, *([state.stale] if state.stale else [])]
     if state.unknown and state.lag is not None:
         said.append(
             f"Nothing valid is committed in {state.unknown:,} of {state.count:,} partitions, "
@@ -93,6 +93,7 @@ def group_json(state: GroupState, *, partitions: bool) -> dict[str, Any]:
         "reason": state.judgement.reason,
         "since_ms": state.since_ms,
         "gone": state.gone,
+        "stale": state.stale or None,
         "state": state.broker_state or None,
         "members": state.members,
         "lag": state.lag,
@@ -117,6 +118,7 @@ def _partition_json(state: PartitionState) -> dict[str, Any]:
         "partition": state.partition,
         "verdict": state.judgement.verdict.name,
         "reason": state.judgement.reason,
+        "stale": state.stale,
         "start": state.start,
         "end": state.end,
         "committed": state.committed,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import TYPE_CHECKING
+
+from tallystream.aggregator import moments
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from datetime import datetime
 
 AHEAD_MS = 60_000
 """The collector's and the broker's clocks may be a little ahead of the page's: the newest is shown all the same."""
@@ -85,10 +88,9 @@ def moment(text: str | None) -> datetime | None:
     if not text:
         return None
     try:
-        at = datetime.fromisoformat(text)
+        return moments.moment(text)
     except ValueError:
         return None
-    return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def text(at: datetime) -> str:

@@ -1,0 +1,31 @@
+"""Moments that people write: in options and in addresses."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.moments import OUTSIDE
+from tallystream.aggregator.moments import moment, moment_ms
+from tallystream.aggregator.start import At, parse_start
+from tallystream.aggregator.verify.job import VerifySettings
+from tallystream.reporter.errors import ConfigError
+
+
+def test_a_moment_is_in_utc_unless_it_says_otherwise() -> None:
+    """Without an offset it is UTC; milliseconds are exact."""
+    assert moment_ms("2026-11-20T03:12") == moment_ms("2026-11-20T04:12+01:00") == 1_795_144_320_000
+    assert [moment_ms(f"2026-11-20T03:12:00.{ms:03}") % 1000 for ms in range(1000)] == list(range(1000))
+    assert moment("2026-11-20T04:12+01:00").isoformat() == "2026-11-20T03:12:00+00:00"
+    assert parse_start("ledger:2026-11-20T03:12") == At(1_795_144_320_000, ledger=True)
+
+
+@pytest.mark.parametrize("text", ["noon", "", *OUTSIDE])
+def test_what_is_no_moment_is_refused(text: str) -> None:
+    """In every option that takes one: what is no time, and what no store or broker can count."""
+    with pytest.raises(ValueError, match=r"."):
+        moment(text)
+    with pytest.raises(ConfigError, match="--from"):
+        parse_start(text)
+    for option in ("since", "to"):
+        with pytest.raises(ConfigError, match="ledger:"):
+            VerifySettings("localhost:9092", **{option: text})

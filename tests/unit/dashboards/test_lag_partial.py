@@ -1,0 +1,263 @@
+"""Rounds in which only a part of Kafka answers: what was not read keeps its last state, and says so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from support.lag_cluster import Cluster, Group
+from tallystream.aggregator.sinks.local import LocalStore
+from tallystream.aggregator.sinks.local_reader import LocalReader
+from tallystream.dashboards.lag._ask import Asker
+from tallystream.dashboards.lag._patterns import Patterns
+from tallystream.dashboards.lag._recorder import Recorder
+from tallystream.dashboards.lag._watch import Watch, Watched
+from tallystream.dashboards.lag.exposition import exposition
+from tallystream.dashboards.lag.reading import read_group, read_groups, read_judged
+from tallystream.dashboards.lag.verdict import Rules, Verdict
+from tallystream.dashboards.lag.wording import group_json, why
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from confluent_kafka.admin import AdminClient
+
+    from tallystream.dashboards.lag.state import GroupState
+
+T0 = 1_700_000_100_000
+RULES = Rules(window_s=100)
+
+
+class System:
+    """A cluster with the groups "slow" (its partition 1 stalls) and "well", a collector and a store."""
+
+    def __init__(self, folder: Path) -> None:
+        self.cluster = Cluster()
+        for name in ("slow", "well"):
+            places = {(name, 0): 5, (name, 1): 5}
+            self.cluster.groups[name] = Group(dict(places), set(places))
+            self.cluster.ends |= places
+        self.second = 0
+        self.path = folder / "store.db"
+        store = LocalStore(self.path, retention_ms=0)
+        store.setup()
+        store.close()
+        self.restart()
+
+    def restart(self, *, remember: bool = True) -> None:
+        """Begin a new collector, which remembers what the store has, if it may read it."""
+        admin = cast("AdminClient", self.cluster)
+        self.recorder = Recorder(RULES)
+        asker = Asker(admin, timeout=5, stopping=lambda: False, clock=self.clock)
+        self.watch = Watch(asker, Patterns(), RULES, clock=self.clock)
+        if remember:
+            reader = LocalReader(self.path)
+            self.watch.remember(reader)
+            reader.close()
+
+    def clock(self) -> float:
+        """Return the collector's time, epoch seconds."""
+        return T0 / 1000 + self.second
+
+    def look(self, rounds: int = 1) -> Watched:
+        """Look, a round every five seconds: each record is consumed at once, but those of slow/1 never."""
+        store = LocalStore(self.path, retention_ms=0)
+        for _ in range(rounds):
+            self.second += 5
+            for place in self.cluster.ends:
+                self.cluster.ends[place] += 3
+                for group in self.cluster.groups.values():
+                    if place in group.committed and place != ("slow", 1):
+                        group.committed[place] += 3
+            found = self.watch.look()
+            points = self.recorder.round(found.states, found.places, found.ts_ms, complete=found.complete)
+            store.write(points)
+        store.close()
+        return found
+
+    def stored(self) -> LocalReader:
+        """Return a reader of the store."""
+        return LocalReader(self.path)
+
+    @property
+    def now_ms(self) -> int:
+        """The collector's time, epoch ms."""
+        return T0 + self.second * 1000
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> System:
+    """A system in which "slow" has been ERR for a while."""
+    made = System(tmp_path)
+    found = made.look(30)
+    assert (state(found, "slow").judgement.verdict, state(found, "well").judgement.verdict) == (
+        Verdict.ERR,
+        Verdict.OK,
+    )
+    return made
+
+
+def state(found: Watched, group: str) -> GroupState:
+    (one,) = [one for one in found.states if one.group == group]
+    return one
+
+
+UNREAD: dict[str, set[tuple[object, ...]]] = {
+    "listing": {("describe", "slow"), ("offsets", "slow")},
+    "coordinator": {("describe", "slow"), ("offsets", "slow")},
+    "commits of the group": {("offsets", "slow")},
+    "commit of the partition": {("commit", "slow", 1)},
+    "topic": {("topic", "slow")},
+    "ends of the partition": {("end", "slow", 1)},
+}
+
+
+@pytest.mark.parametrize("what", UNREAD)
+def test_a_group_that_was_not_read_keeps_its_alert(system: System, what: str) -> None:
+    """Whatever has no answer, for however long: /metrics, JSON, page and store say ERR, since when, and "not read"."""
+    before = state(system.look(), "slow")
+    system.cluster.fail = UNREAD[what]
+    system.cluster.unlisted = {"slow"} if what in ("listing", "coordinator") else set()
+    system.cluster.listing_fails = what == "listing"
+    found = system.look(60)
+    slow = state(found, "slow")
+    assert (slow.gone, slow.judgement.verdict, slow.since_ms) == (False, Verdict.ERR, before.since_ms)
+    assert "not read" in why(slow)
+    assert group_json(slow, partitions=True)["stale"]
+    assert [(one.name, one.judgement.verdict) for one in slow.partitions if one.partition == 1] == [
+        ("slow/1", Verdict.STALL)
+    ]
+    assert found.problems
+    text = exposition(found.states, found.places, found.ts_ms)
+    assert 'tallystream_group_verdict{group="slow",verdict="ERR"} 1\n' in text
+    assert 'kafka_consumergroup_group_lag{group="slow",topic="slow",partition="1"}' in text
+    assert 'tallystream_group_stale{group="slow"} 1\n' in text
+    assert 'tallystream_group_stale{group="well"} 0\n' in text
+    assert (state(found, "well").judgement.verdict, why(state(found, "well"))) == (
+        Verdict.OK,
+        "All 2 partitions are well.",
+    )
+    reader = system.stored()
+    stored = {one.group: one for one in read_groups(reader, at_ms=system.now_ms)}
+    assert (stored["slow"].gone, stored["slow"].judgement.verdict) == (False, Verdict.ERR)
+    assert "not read" in why(stored["slow"])
+    assert slow.seen_ms == system.now_ms or stored["slow"].seen_ms == slow.seen_ms == before.seen_ms
+    for rules in (None, Rules(window_s=100, warn_age_s=1000)):
+        detailed = read_group(reader, "slow", at_ms=system.now_ms, rules=rules)
+        assert detailed is not None
+        (stalled,) = [one for one in detailed.partitions if one.partition == 1]
+        assert (detailed.judgement.verdict, stalled.judgement.verdict) == (Verdict.ERR, Verdict.STALL)
+    judged = {one.group: one for one in read_judged(reader, at_ms=system.now_ms, rules=RULES)}
+    assert judged["slow"].judgement.verdict is Verdict.ERR
+    reader.close()
+    system.cluster.fail, system.cluster.unlisted, system.cluster.listing_fails = set(), set(), False
+    slow = state(system.look(), "slow")
+    assert (slow.judgement.verdict, slow.since_ms, slow.stale) == (Verdict.ERR, before.since_ms, "")
+    reader = system.stored()
+    assert "not read" not in why(read_groups(reader, at_ms=system.now_ms)[0])
+    reader.close()
+
+
+def test_a_group_that_is_not_listed_is_asked_for_by_name(system: System) -> None:
+    """Another broker did not answer the listing: the group's coordinator does, so its state is of now."""
+    system.cluster.unlisted, system.cluster.listing_fails = {"well"}, True
+    well = state(system.look(30), "well")
+    assert (well.gone, well.stale, well.seen_ms) == (False, "", system.now_ms)
+
+
+def test_only_a_complete_listing_makes_a_group_gone(system: System) -> None:
+    """A deleted group is unread while a broker does not answer the listing, and gone when all do."""
+    del system.cluster.groups["well"]
+    system.cluster.listing_fails = True
+    well = state(system.look(), "well")
+    assert (well.gone, "not read" in well.stale) == (False, True)
+    system.cluster.listing_fails = False
+    well = state(system.look(), "well")
+    assert (well.gone, well.stale, well.judgement.verdict) == (True, "", Verdict.NOTFOUND)
+    assert state(system.look(), "well").gone
+
+
+def test_a_restart_in_an_outage_keeps_the_alert(system: System) -> None:
+    """A collector that starts while the group cannot be read has its state, partitions too, from the store."""
+    system.cluster.fail, system.cluster.unlisted = UNREAD["listing"], {"slow"}
+    system.cluster.listing_fails = True
+    system.look(3)
+    for _ in range(2):
+        system.restart()
+        slow = state(system.look(), "slow")
+        assert (slow.judgement.verdict, "not read" in slow.stale) == (Verdict.ERR, True)
+        assert [one.judgement.verdict for one in slow.partitions] == [Verdict.STALL, Verdict.OK]
+    assert slow.lag == sum(one.lag or 0 for one in slow.partitions)
+
+
+def test_without_a_description_members_and_their_partitions_stay(system: System) -> None:
+    """Partitions without a commit stay, STALL does not become STOP, and the commits are not asked for."""
+    system.cluster.groups["slow"].assigned.add(("late", 0))
+    system.cluster.ends["late", 0] = 40
+    assert state(system.look(), "slow").count == 3
+    system.cluster.fail = {("describe", "slow")}
+    slow = state(system.look(), "slow")
+    assert {one.name: one.judgement.verdict for one in slow.partitions} == {
+        "slow/0": Verdict.OK,
+        "slow/1": Verdict.STALL,
+        "late/0": Verdict.NOTFOUND,
+    }
+    assert (all(one.stale for one in slow.partitions), slow.members) == (True, 1)
+    assert system.cluster.committed_of == {"well"}
+
+
+def test_a_partition_that_was_never_read_is_no_ok(system: System) -> None:
+    """A new group with a partition whose end has no answer says so; a group that is known by name only is left out."""
+    system.cluster.groups["new"] = Group({("well", 0): 1, ("slow", 0): 1})
+    system.cluster.groups["none"] = Group({("well", 0): 1})
+    system.cluster.fail = {("end", "well", 0), ("offsets", "none")}
+    found = system.look()
+    new = state(found, "new")
+    assert [(one.name, one.stale, one.lag) for one in new.partitions if one.topic == "well"] == [
+        ("well/0", True, None),
+        ("well/1", False, None),
+    ]
+    assert "well/0" in new.stale
+    assert "none" not in [one.group for one in found.states]
+
+
+def test_a_deleted_topic_leaves_the_group(system: System) -> None:
+    """A topic of which the broker says that it is gone is no unread one, though another partition is unread."""
+    system.cluster.groups["well"].committed["other", 0] = 7
+    system.cluster.ends["other", 0] = 7
+    system.cluster.fail = {("end", "well", 0)}
+    assert state(system.look(), "well").count == 3
+    del system.cluster.ends["other", 0]
+    well = state(system.look(), "well")
+    assert [one.name for one in well.partitions] == ["well/0", "well/1"]
+    assert [one.stale for one in well.partitions] == [True, False]
+
+
+def test_a_query_of_the_ledger_is_gone_only_when_the_ledger_was_read() -> None:
+    """Its offsets are nowhere else: until they have been read, the query's group keeps its state."""
+    cluster = Cluster()
+    cluster.ends["orders", 0] = 9
+    asker = Asker(cast("AdminClient", cluster), timeout=5, stopping=lambda: False)
+    cluster.groups["other"] = Group({("orders", 0): 9})
+    (query, _) = asker.ask(Patterns(), {"ledger:enrich": {("orders", 0): 4}}).groups
+    assert (query.group, query.complete, query.partitions[0].lag) == ("ledger:enrich", True, 5)
+    unread = asker.ask(Patterns(), None, {"ledger:enrich"})
+    assert [(one.group, one.complete) for one in unread.groups] == [("ledger:enrich", False), ("other", True)]
+    assert not unread.gone
+    assert asker.ask(Patterns(), {}, {"ledger:enrich"}).gone == {"ledger:enrich"}
+
+
+def test_a_collector_without_memory_makes_no_group_gone(system: System) -> None:
+    """It could not read the store when it began, and its listings lack the group: the store's state of it stands."""
+    system.cluster.unlisted, system.cluster.listing_fails = {"slow"}, True
+    system.restart(remember=False)
+    assert [one.group for one in system.look(30).states] == ["well"]
+    reader = system.stored()
+    slow = next(one for one in read_groups(reader, at_ms=system.now_ms) if one.group == "slow")
+    assert (slow.gone, slow.judgement.verdict, "not read" in slow.stale) == (False, Verdict.ERR, True)
+    system.cluster.listing_fails = False
+    system.look()
+    slow = next(one for one in read_groups(reader, at_ms=system.now_ms) if one.group == "slow")
+    assert slow.gone
+    reader.close()
