@@ -128,6 +128,7 @@ def test_reporter_and_aggregator_over_tls_and_scram(secured: Secured, topic_pref
         assert reporter.report_now(timeout=30)
     done = aggregate(secured, topic_prefix, tmp_path, PASSWORD)
     assert done.returncode == 0, done.stderr
+    assert (tmp_path / "checkpoint").stat().st_mode & 0o777 == 0o700
     wanted = assert_exact(secured.broker, topics)
     assert wanted["orders", "records.processed", "counter", ()]["count"] == 4711
     assert_secret((PASSWORD, KEY_PASSWORD, secured.key), done, tmp_path, secured.broker.log.parent)
