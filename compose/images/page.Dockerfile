@@ -25,7 +25,9 @@ RUN /opt/tallystream/bin/pip install --no-deps --no-build-isolation --no-index \
 FROM ${PYTHON_IMAGE}
 COPY --from=build /opt/tallystream /opt/tallystream
 RUN useradd --uid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin tallystream \
-    && install -d -o tallystream -g tallystream /var/lib/tallystream
+    && install -d -o tallystream -g tallystream /var/lib/tallystream /var/lib/tallystream/tokens \
+        /var/lib/tallystream/tokens/shipper /var/lib/tallystream/tokens/lag \
+        /var/lib/tallystream/tokens/page /var/lib/tallystream/tokens/grafana
 ENV HOME=/tmp \
     PATH=/opt/tallystream/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONDONTWRITEBYTECODE=1 \

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
+from support.certificates import self_signed
 from support.stores import NOW_MS, content, write
 from tallystream.aggregator.sinks.base import Point
 from tallystream.aggregator.sinks.stores import StoreSettings, open_reader, open_sink
@@ -19,26 +19,12 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 
-def _certificate(folder: Path) -> tuple[Path, Path]:
-    certificate, key = folder / "certificate.pem", folder / "key.pem"
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=influxdb"),
-            *("-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)),
-        ],
-        check=True,
-        capture_output=True,
-        timeout=60,
-    )
-    return certificate, key
-
-
 def test_an_authority_of_our_own_is_trusted_where_it_is_named(tmp_path: Path) -> None:
     """With INFLUXDB_CA_FILE points go in and come out over TLS; without, each call says which setting to make."""
     found = find_or_build()
     if found.path is None:
         pytest.skip(found.reason)
-    tls = _certificate(tmp_path)
+    tls = self_signed(tmp_path, "influxdb")
     with InfluxServer(tmp_path / "influxdb", binary=found.path, tls=tls) as server:
         env = {"INFLUXDB_TOKEN": server.token, "INFLUXDB_ORG": server.org}
         trusted = StoreSettings.parse(f"influxdb:{server.url}", env=env | {"INFLUXDB_CA_FILE": str(tls[0])})

@@ -24,6 +24,7 @@ from support.health import ask
 from support.stores import influx_bucket
 from support.wait import wait_until
 from tallystream.aggregator.sinks.stores import open_reader
+from tallystream.compose.influx_tokens import make_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,16 +139,22 @@ def test_the_services_come_up_do_their_work_and_stop(
 ) -> None:
     """Each becomes healthy by its own check; flights get from the demonstration to the store; all stop in order.
 
-    Nothing is written but to the volumes and /tmp, so a read-only file system is enough.
+    Nothing is written but to the volumes and /tmp, so a read-only file system is enough; InfluxDB's tokens are those of
+    least privilege.
     """
     addresses = {
         "kafka:19092": f"127.0.0.1:{kafka.ports['19092']}",
         "http://influxdb:8086": store.where,
         "0.0.0.0": "127.0.0.1",
-        services["shipper"]["environment"]["INFLUXDB_TOKEN"]: store.token,
+        "/run/influxdb": str(tmp_path / "tokens"),
     }
+    make_tokens(store, tmp_path / "tokens")
     for name in ("shipper", "lag", "page"):
-        services[name]["environment"] |= {"INFLUXDB_ORG": store.org, "INFLUXDB_BUCKET": store.bucket}
+        services[name]["environment"] |= {
+            "INFLUXDB_ORG": store.org,
+            "INFLUXDB_BUCKET": store.bucket,
+            "INFLUXDB_TOKEN_FILE": f"/run/influxdb/{name}/token",  # one folder here, a volume for each there
+        }
     here = Here(tmp_path, addresses, {"spark": own_python(), "page": page_python})
 
     def answers() -> bool:

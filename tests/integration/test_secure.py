@@ -1,8 +1,7 @@
-"""TLS and SCRAM for real: the reporter publishes and the aggregator sums over a broker that wants both."""
+"""TLS, client certificates and SCRAM: the reporter and the aggregator work with a broker that wants them all."""
 
 from __future__ import annotations
 
-import subprocess
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,49 +14,54 @@ from confluent_kafka.admin import (
 )
 
 from support.application import Application, assert_exact
+from support.certificates import encrypted, self_signed
 from support.kafka import run
+from tallystream.aggregator.login import LoginError, log_in
 from tallystream.aggregator.topics import Topics, create_topics
 from tallystream.compose.servers._process import free_port
 from tallystream.compose.servers.broker import KafkaBroker
 from tallystream.reporter import KafkaReporter, MetricRegistry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import subprocess
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 USER, PASSWORD = "tally", 's3cr\\et "quoted" w0rd'
+KEY_PASSWORD = "k3y-p4ssword"
 LIMIT_S = 180.0
 
 
 class Secured(NamedTuple):
-    """A broker with a listener for TLS and SCRAM; `options` are librdkafka's, without the password."""
+    """A broker with a listener for TLS and SCRAM; `options` are librdkafka's, without the passwords.
+
+    `key` is the text of the client's private key that must show nowhere.
+    """
 
     broker: KafkaBroker
     servers: str
     options: dict[str, str]
+    key: str
 
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """A broker whose second listener wants TLS and SCRAM-SHA-512; the first is for the tests' own eyes."""
+    """A broker whose second listener wants a client certificate and SCRAM; the first one is for the test itself."""
     folder = tmp_path_factory.mktemp("secured")
-    key, certificate, keystore = folder / "key.pem", folder / "certificate.pem", folder / "keystore.pem"
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=broker"),
-            *("-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)),
-        ],
-        check=True,
-        capture_output=True,
-        timeout=60,
-    )
+    certificate, key = self_signed(folder, "broker")
+    client_certificate, client_key = self_signed(folder, "client")
+    client_key = encrypted(client_key, KEY_PASSWORD)
+    keystore = folder / "keystore.pem"
     keystore.write_text(key.read_text() + certificate.read_text())
     port = free_port()
     properties = {
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(keystore),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(client_certificate),
+        "listener.name.sasl_ssl.ssl.client.auth": "required",
         "sasl.enabled.mechanisms": "SCRAM-SHA-512",
         "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": (
             "org.apache.kafka.common.security.scram.ScramLoginModule required;"
@@ -74,49 +78,60 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
             "sasl.mechanisms": "SCRAM-SHA-512",
             "sasl.username": USER,
             "ssl.ca.location": str(certificate),
+            "ssl.certificate.location": str(client_certificate),
+            "ssl.key.location": str(client_key),
         }
-        yield Secured(broker, f"127.0.0.1:{port}", options)
+        yield Secured(broker, f"127.0.0.1:{port}", options, client_key.read_text().splitlines()[1])
 
 
 def aggregate(
     secured: Secured, prefix: str, folder: Path, password: str, *more: str
 ) -> subprocess.CompletedProcess[str]:
-    """Sum what is there over the secured listener, the password in the environment."""
+    """Sum what is there over the secured listener, the passwords in the environment; Spark writes its event log."""
+    spark, events = folder / "spark", folder / "events"
+    spark.mkdir()
+    events.mkdir()
+    (spark / "spark-defaults.conf").write_text(f"spark.eventLog.enabled true\nspark.eventLog.dir {events.as_uri()}\n")
     given = [part for name, value in secured.options.items() for part in ("--kafka", f"{name}={value}")]
     return run(
         *("--log-level", "debug", "aggregate", "--bootstrap-servers", secured.servers, "--topic-prefix", prefix),
         *("--checkpoint", str(folder / "checkpoint"), "--catch-up", "--no-own-metrics", *given, *more),
-        env={"TALLYSTREAM_KAFKA_SASL_PASSWORD": password},
+        env={
+            "TALLYSTREAM_KAFKA_SASL_PASSWORD": password,
+            "TALLYSTREAM_KAFKA_SSL_KEY_PASSWORD": KEY_PASSWORD,
+            "SPARK_CONF_DIR": str(spark),
+        },
     )
 
 
-def assert_secret(password: str, done: subprocess.CompletedProcess[str], *folders: Path) -> None:
-    """The password is in no output and in no file that was written."""
-    looked = 0
-    for escaped in {password, password.replace("\\", "\\\\").replace('"', '\\"')}:
-        assert escaped not in done.stdout + done.stderr
-        for path in [path for folder in folders for path in folder.rglob("*") if path.is_file()]:
-            assert escaped.encode() not in path.read_bytes(), path
-            looked += 1
-    assert looked or not folders
+def assert_secret(secrets: Sequence[str], done: subprocess.CompletedProcess[str], *folders: Path) -> None:
+    """No secret is in the output or in a file that was written; the first folder has Spark's event log."""
+    written = [path.read_bytes() for folder in folders for path in folder.rglob("*") if path.is_file()]
+    assert written or not folders
+    assert not folders or any((folders[0] / "events").iterdir())
+    for secret in secrets:
+        for escaped in {secret, secret.replace("\\", "\\\\").replace('"', '\\"')}:
+            assert escaped not in done.stdout + done.stderr
+            assert not [content for content in written if escaped.encode() in content]
 
 
 def test_reporter_and_aggregator_over_tls_and_scram(secured: Secured, topic_prefix: str, tmp_path: Path) -> None:
-    """What a reporter publishes over TLS and SCRAM is summed over them, exactly; the password shows nowhere."""
+    """With a client certificate and a password the sums are exact; no secret is in an output or a file."""
     topics = Topics(topic_prefix)
     create_topics(AdminClient({"bootstrap.servers": secured.broker.bootstrap_servers}), topics)
     registry = MetricRegistry("orders")
     registry.counter("records.processed").inc(4711)
-    options = {**secured.options, "sasl.password": PASSWORD}
+    options = {**secured.options, "sasl.password": PASSWORD, "ssl.key.password": KEY_PASSWORD}
     with KafkaReporter(
         registry, bootstrap_servers=secured.servers, instance="orders-1", topic=topics.metrics, options=options
     ) as reporter:
         assert reporter.report_now(timeout=30)
     done = aggregate(secured, topic_prefix, tmp_path, PASSWORD)
     assert done.returncode == 0, done.stderr
+    assert (tmp_path / "checkpoint").stat().st_mode & 0o777 == 0o700
     wanted = assert_exact(secured.broker, topics)
     assert wanted["orders", "records.processed", "counter", ()]["count"] == 4711
-    assert_secret(PASSWORD, done, tmp_path, secured.broker.log.parent)
+    assert_secret((PASSWORD, KEY_PASSWORD, secured.key), done, tmp_path, secured.broker.log.parent)
 
 
 def test_a_backlog_over_tls_and_scram(secured: Secured, topic_prefix: str, tmp_path: Path) -> None:
@@ -128,7 +143,7 @@ def test_a_backlog_over_tls_and_scram(secured: Secured, topic_prefix: str, tmp_p
     assert done.returncode == 0, done.stderr
     assert "backlog" in done.stderr
     assert_exact(secured.broker, topics)
-    assert_secret(PASSWORD, done, tmp_path, secured.broker.log.parent)
+    assert_secret((PASSWORD, KEY_PASSWORD, secured.key), done, tmp_path, secured.broker.log.parent)
 
 
 def test_wrong_credentials_are_a_clear_error(secured: Secured, topic_prefix: str, tmp_path: Path) -> None:
@@ -144,5 +159,14 @@ def test_wrong_credentials_are_a_clear_error(secured: Secured, topic_prefix: str
     assert f"broker {secured.servers}: it refused us" in said
     assert "sasl.password" in said
     assert "Traceback" not in done.stderr
-    assert_secret(wrong, done)
+    assert_secret((wrong, KEY_PASSWORD, secured.key), done)
     assert not (tmp_path / "checkpoint").exists()
+
+
+def test_a_missing_client_certificate_is_a_clear_error(secured: Secured) -> None:
+    """A broker that wants a client certificate and gets none: the sentence names the options that give one."""
+    own = {"ssl.certificate.location", "ssl.key.location"}
+    without = {name: value for name, value in secured.options.items() if name not in own}
+    kafka = {**without, "sasl.password": PASSWORD, "bootstrap.servers": secured.servers}
+    with pytest.raises(LoginError, match=r"it refused us .*ssl\.certificate\.location and ssl\.key\.location"):
+        log_in(kafka)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -19,6 +20,15 @@ if TYPE_CHECKING:
     import subprocess
 
 SPARK_HOME = Path(pyspark.__file__).parent
+SECURE = {
+    "spark.authenticate": "true",
+    "spark.network.crypto.enabled": "true",
+    "spark.network.crypto.cipher": "AES/GCM/NoPadding",
+    "spark.io.encryption.enabled": "true",
+    "spark.ui.enabled": "false",
+}
+"""Nobody joins without the secret; what is sent and spilled is encrypted. As in deploy/kubernetes/spark/submit."""
+
 START_S = 180.0
 """After this a test gives up waiting: a busy machine takes long to start a JVM."""
 
@@ -36,7 +46,9 @@ class Cluster:
         self._number = workers
         self._master: subprocess.Popen[bytes] | None = None
         folder.mkdir()
-        (folder / "spark-defaults.conf").write_text("spark.executor.memory 512m\n", encoding="utf-8")
+        defaults = {"spark.executor.memory": "512m", **SECURE, "spark.authenticate.secret": secrets.token_hex(16)}
+        conf = folder / "spark-defaults.conf"
+        conf.write_text("".join(f"{name} {value}\n" for name, value in defaults.items()), encoding="utf-8")
         self.env = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_CONF_DIR": str(folder), "SPARK_DAEMON_MEMORY": "256m"}
 
     def __enter__(self) -> Self:

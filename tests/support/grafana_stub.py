@@ -34,10 +34,18 @@ class GrafanaStub:
 
     `writes` are the requests that would change something, answered or not; `fail` lets one of them fail; `allowed` is
     what the token may do; `versions_in_a_list` answers as Grafana before 11.3 did; `redirect` is where all requests are
-    sent, if anywhere.
+    sent, if anywhere. `certificate` is its own and its key; `clients` is the authority of its clients' certificates,
+    which it then asks for.
     """
 
-    def __init__(self, token: str, *, below: str = "", certificate: tuple[Path, Path] | None = None) -> None:
+    def __init__(
+        self,
+        token: str,
+        *,
+        below: str = "",
+        certificate: tuple[Path, Path] | None = None,
+        clients: Path | None = None,
+    ) -> None:
         self.token, self.below = token, below
         self.store = GrafanaStore()
         self.allowed: tuple[str, ...] | None = ALL
@@ -51,6 +59,11 @@ class GrafanaStub:
         if certificate is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(*certificate)
+            if clients is not None:
+                context.load_verify_locations(clients)
+                context.verify_mode = ssl.CERT_REQUIRED
+                # With TLS 1.3 the refusal follows the handshake, and is lost where we close the connection first.
+                context.maximum_version = ssl.TLSVersion.TLSv1_2
             self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), name="grafana-stub")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import TYPE_CHECKING
 
@@ -35,16 +36,52 @@ def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch
     assert jars.cache_dir() == tmp_path / "own"
 
 
-def test_what_is_in_the_cache_is_not_downloaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A full cache needs no Java and no network; paths come in the order of the list."""
+@pytest.fixture
+def cached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A cache with the one jar of the list; a Java that serves a jar of that content, and notes that it was asked."""
     monkeypatch.setenv("TALLYSTREAM_CACHE", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(
+        f'#!/bin/sh\nfor last; do :; done; out=$(dirname "$last"); mkdir -p "$out"; printf genuine > "$out/a-1.jar"\n'
+        f'touch "{tmp_path}/asked"\n',
+        encoding="utf-8",
+    )
+    java.chmod(0o755)
+    jar = jars.Jar("spark", "g", "a", "1", hashlib.sha256(b"genuine").hexdigest())
+    monkeypatch.setattr(_fetch, "read_lock", lambda of: [jar] if of == "spark" else [])
+    path = tmp_path / "jars" / "spark" / "a-1.jar"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"genuine")
+    return path
+
+
+def test_what_is_in_the_cache_is_not_downloaded(cached: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A full cache needs no Java and no network."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
-    folder = tmp_path / "jars" / "spark"
-    folder.mkdir(parents=True)
-    names = [jar.file_name for jar in jars.read_lock("spark")]
-    for name in names:
-        (folder / name).touch()
-    assert [path.name for path in jars.fetch("spark")] == names
+    assert jars.fetch("spark") == [cached]
+
+
+def test_a_cached_jar_that_was_changed_is_downloaded_again(cached: Path, tmp_path: Path) -> None:
+    """At every use the SHA-256 is that of the list; also for a change after the first use, of the same size."""
+    for content in (b"gen", b"forgery"):
+        assert jars.fetch("spark") == [cached]
+        (tmp_path / "asked").unlink(missing_ok=True)
+        cached.write_bytes(content)
+        assert jars.fetch("spark") == [cached]
+        assert cached.read_bytes() == b"genuine"
+        assert (tmp_path / "asked").exists()
+
+
+def test_a_cached_jar_that_was_changed_and_can_not_be_had_is_not_used(
+    cached: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without Java there is no download: an error, rather than the changed jar."""
+    cached.write_bytes(b"forgery")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    with pytest.raises(jars.JarsError, match="install Java 17 or 21"):
+        jars.fetch("spark")
 
 
 def test_without_java_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ import yaml
 from typer.main import get_command
 
 from support import images
-from tallystream.compose import cli
+from tallystream.compose import cli, influx_tokens
 from tallystream.compose.demo import app as demo_app
 from tallystream.compose.demo import feed as demo_feed
+from tallystream.compose.influx_tokens import PARTS
 from tallystream.compose.local.component import STOP_S
 from tallystream.dashboards.grafana import Settings
 from tallystream.dashboards.grafana.generate import files
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 TEXT = images.FILE.read_text(encoding="utf-8")
 OURS = ("aggregator", "shipper", "lag", "page", "sums", "shipper-graphite")
+ONCE = "influxdb-tokens"
+"""What runs once at each start, and ends."""
 DEMO = ("demo-feed", "demo-app-1", "demo-app-2")
 
 
@@ -48,7 +51,7 @@ def parts(service: dict[str, Any]) -> Iterator[str]:
 def test_compose_itself_accepts_the_file(services: dict[str, Any]) -> None:
     """`docker compose config` resolves it without a warning, every profile included, and every service is there."""
     others = {"kafka", "influxdb", "grafana", "prometheus"}
-    assert others | set(OURS) | set(DEMO) <= set(services)
+    assert others | {ONCE} | set(OURS) | set(DEMO) <= set(services)
 
 
 def test_without_secrets_nothing_starts() -> None:
@@ -91,8 +94,34 @@ def test_no_secret_has_a_default(env_file: Path, services: dict[str, dict[str, A
     assert not [name for name in secrets if re.search(rf"\$\{{?{name}(?!\w|:\?)", TEXT)]
     for name, service in services.items():
         for key, value in service.get("environment", {}).items():
-            if re.search("PASSWORD|TOKEN|SECRET", key):
+            if re.search("PASSWORD|TOKEN|SECRET", key) and not key.endswith("_FILE"):
                 assert value in secrets.values(), f"{name}: {key}"
+
+
+def test_only_one_service_has_the_administrators_token(env_file: Path, services: dict[str, dict[str, Any]]) -> None:
+    """InfluxDB itself takes it, and the step that makes the others; each part has a file in a volume of its own."""
+    secret = images.variables(env_file)["INFLUXDB_TOKEN"]
+    assert {name for name, one in services.items() if secret in parts(one)} == {"influxdb", ONCE}
+    made = {one["source"]: Path(one["target"]) for one in services[ONCE]["volumes"]}
+    assert {path.name for path in made.values()} == set(PARTS)
+    (folder,) = {path.parent for path in made.values()}
+    assert services[ONCE]["command"] == [influx_tokens.__name__, str(folder)]
+    (installed,) = (line for line in images.final_stage("page")["RUN"] if "install -d" in line)
+    assert {str(path) for path in made.values()} <= set(installed.split())
+    for part in PARTS:
+        mounts = {
+            name
+            for name, one in services.items()
+            for v in one.get("volumes", [])
+            if made.get(v["source"], Path()).name == part
+        }
+        assert mounts == {part, ONCE}
+        (own,) = (one for one in services[part]["volumes"] if one["source"] in made)
+        assert own["read_only"]
+        said = services[part]["environment"].get("INFLUXDB_TOKEN_FILE") or " ".join(services[part]["entrypoint"])
+        assert f"{own['target']}/token" in said
+        waits = services[part]["depends_on"][ONCE]["condition"]
+        assert waits == "service_completed_successfully"
 
 
 def test_every_image_is_pinned(services: dict[str, dict[str, Any]]) -> None:
@@ -114,9 +143,9 @@ def test_every_service_is_guarded(services: dict[str, dict[str, Any]]) -> None:
         assert service["cap_drop"] == ["ALL"], name
         assert service["security_opt"] == ["no-new-privileges:true"], name
         assert service["logging"]["options"].keys() == {"max-size", "max-file"}, name
-        assert service["restart"] == "unless-stopped", name
+        assert service["restart"] == ("on-failure" if name == ONCE else "unless-stopped"), name
         assert service.get("read_only", False) is (name not in writable), name
-        assert bool(images.healthcheck(service)) is (name not in DEMO[1:]), name
+        assert bool(images.healthcheck(service)) is (name not in (ONCE, *DEMO[1:])), name
 
 
 def test_what_listens_on_the_machine_listens_on_loopback(services: dict[str, dict[str, Any]]) -> None:
@@ -138,7 +167,8 @@ def test_what_must_be_kept_is_in_named_volumes(services: dict[str, dict[str, Any
     }
     for name in ("kafka", "influxdb", "aggregator", "shipper", "grafana", "prometheus", "graphite", "shipper-graphite"):
         assert kept[name], name
-    assert len({one["source"] for volumes in kept.values() for one in volumes}) == sum(map(len, kept.values()))
+    written = [one["source"] for volumes in kept.values() for one in volumes if not one.get("read_only")]
+    assert len(set(written)) == len(written)
     for name, service in services.items():
         for one in service.get("volumes", []):
             if one["type"] == "bind":
@@ -190,7 +220,7 @@ def test_the_demonstrations_programs_know_every_argument(name: str, services: di
     assert parsers[module].parse_args(arguments).bootstrap_servers == "kafka:19092"
 
 
-@pytest.mark.parametrize("name", [*OURS, *DEMO])
+@pytest.mark.parametrize("name", [*OURS, ONCE, *DEMO])
 def test_the_code_knows_every_variable(name: str, services: dict[str, dict[str, Any]]) -> None:
     """What the environment says to a container of ours is read by our code, or is Python's, Java's or the shell's."""
     source = "".join(
@@ -218,7 +248,8 @@ def test_grafana_is_provisioned_with_what_is_generated(services: dict[str, dict[
         (one,) = mounted[f"/etc/grafana/provisioning/{kind}"].glob("*.yaml")
         assert one.read_text(encoding="utf-8") == made[f"provisioning/{kind}/tallystream.yaml"]
     named = {name for text in made.values() for name in re.findall(r"(?<!\$)\$([A-Z][A-Z_]+)\b", text)}
-    assert named <= set(grafana["environment"])
+    assert named <= {*grafana["environment"], "INFLUXDB_TOKEN"}
+    assert "export INFLUXDB_TOKEN " in grafana["entrypoint"][2]
 
 
 def test_prometheus_asks_every_part_that_answers(services: dict[str, dict[str, Any]]) -> None:

@@ -14,6 +14,7 @@ import yaml
 from typer.main import get_command
 
 from support import images
+from support.cluster import SECURE
 from tallystream.aggregator.jars import read_lock
 from tallystream.compose import cli
 
@@ -120,13 +121,14 @@ def test_a_part_is_started_as_in_compose(name: str, services: dict[str, Any]) ->
     assert f"{one['image']}:{tag}" == service["image"]
     given = {literal.partition("=")[0] for literal in BASE["configMapGenerator"][0]["literals"]}
     secrets = {
-        "tallystream-influxdb": {"INFLUXDB_TOKEN"},
+        f"tallystream-influxdb-{name}": {"INFLUXDB_TOKEN"},
         "tallystream-page": {"TALLYSTREAM_PAGE_PASSWORD"},
         "tallystream-kafka": set(),
     }
     for source in one["envFrom"]:
         given |= secrets[source["secretRef"]["name"]] if "secretRef" in source else set()
-    assert set(service["environment"]) <= given
+    wanted = {variable.replace("INFLUXDB_TOKEN_FILE", "INFLUXDB_TOKEN") for variable in service["environment"]}
+    assert wanted <= given
     grace = f"{workload['spec']['template']['spec']['terminationGracePeriodSeconds']}s"
     assert grace == service["stop_grace_period"].replace("1m30s", "90s")
 
@@ -224,6 +226,21 @@ def test_spark_on_kubernetes_gets_what_it_is_told() -> None:
     claims = {one["metadata"]["name"] for one in SPARK if one["kind"] == "PersistentVolumeClaim"}
     assert set(re.findall(r"serviceAccountName=(\S+)", script)) == accounts
     assert set(re.findall(r"claimName=(\S+)", script)) == claims
+
+
+def test_spark_on_kubernetes_is_guarded() -> None:
+    """Nobody without the secret joins; what is sent and spilled is encrypted; the file system can't be written."""
+    script = (FOLDER / "spark" / "submit").read_text(encoding="utf-8")
+    assert SECURE.items() <= dict(re.findall(r"--conf (\S+?)=(\S+)", script)).items()
+    for template in documents(*TEMPLATES):
+        (one,) = template["spec"]["containers"]
+        assert one["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert {mount["name"]: mount["mountPath"] for mount in one["volumeMounts"]} == {"tmp": "/tmp"}
+        assert [volume["name"] for volume in template["spec"]["volumes"]] == ["tmp"]
 
 
 def test_the_script_of_spark_asks_for_what_it_lacks() -> None:

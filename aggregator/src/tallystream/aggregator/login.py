@@ -34,7 +34,8 @@ def log_in(kafka: Mapping[str, str], *, timeout: float = PATIENCE_S) -> None:
     told: set[int] = set()
 
     def on_error(error: KafkaError) -> None:
-        if error.code() in _REFUSED:
+        # In TLS 1.3 a broker refuses a client's certificate after the handshake, by an alert.
+        if error.code() in _REFUSED or "SSL alert number" in error.str():
             refused.append(error)
         elif error.code() not in told:
             told.add(error.code())
@@ -52,7 +53,8 @@ def log_in(kafka: Mapping[str, str], *, timeout: float = PATIENCE_S) -> None:
             if refused:
                 raise LoginError(
                     f"broker {kafka['bootstrap.servers']}: it refused us ({refused[0].str()}); check "
-                    "security.protocol, sasl.mechanisms, sasl.username, sasl.password and ssl.ca.location."
+                    "security.protocol, sasl.mechanisms, sasl.username, sasl.password, ssl.ca.location and, where the "
+                    "broker asks for a client certificate, ssl.certificate.location and ssl.key.location."
                 ) from None
             if time.monotonic() - began > timeout:
                 raise

@@ -6,11 +6,11 @@ shard reads it when its first records come, which may be long after the table's 
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from tallystream.aggregator import private
 from tallystream.reporter.decoding import msgpack_decoder
 from tallystream.reporter.errors import TallystreamError
 
@@ -40,14 +40,8 @@ def seed_path(checkpoint: Path) -> Path:
 
 
 def write_seed(path: Path, seed: Seed) -> None:
-    """Write the file, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(path.name + ".new")
-    with new.open("wb") as file:
-        file.write(msgspec.msgpack.encode(seed))
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
+    """Write the file, whole or not at all; its owner alone may read it."""
+    private.write_file(path, msgspec.msgpack.encode(seed))
 
 
 def read_seed(path: Path, *, shards: int | None = None) -> Seed:

@@ -72,6 +72,33 @@ def test_a_failed_build_says_what_the_compiler_said(tools: Path) -> None:
     assert [path.name for path in cached_path().parent.iterdir()] == [".lock"]
 
 
+def test_a_cached_binary_that_was_changed_is_built_again(tools: Path) -> None:
+    """Its SHA-256 is recorded when it is built, and compared at every use."""
+    builds = tools.parent / "builds"
+    build = f'echo built >>{builds}; for last; do case $before in -o) echo genuine >"$last";; esac; before=$last; done'
+    _all_tools(tools, build)
+    path = find_or_build().path
+    assert path is not None
+    built = builds.read_text().count("built")
+    assert find_or_build() == (path, "")
+    assert builds.read_text().count("built") == built
+    path.write_text("forgery")
+    assert find_or_build() == (path, "")
+    assert path.read_text() == "genuine\n"
+    assert builds.read_text().count("built") == 2 * built
+
+
+def test_a_cached_binary_that_was_changed_is_not_used(tools: Path) -> None:
+    """Where it can't be built again, the sentence says what happened to it."""
+    cached_path().parent.mkdir(parents=True)
+    cached_path().write_text("genuine")
+    assert find_or_build() == (cached_path(), "")  # of a release that recorded nothing: recorded now
+    cached_path().write_text("forgery")
+    path, reason = find_or_build()
+    assert path is None
+    assert reason.startswith(f"{cached_path()} was changed after it was built, and to build one, Go >= 1.23, ")
+
+
 def test_two_runs_do_not_build_at_once(tools: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Who finds the lock held waits, says so, and takes what the other one built."""
     _all_tools(tools, "exit 1")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from support.certificates import encrypted, self_signed
 from support.grafana_made import SECRETS, TOKEN, made
 from support.grafana_stub import GrafanaStub
 from tallystream.compose.servers._process import free_port
@@ -109,21 +109,30 @@ def test_a_secrets_file_that_is_no_good(grafana: GrafanaStub, tmp_path: Path) ->
 
 def test_a_certificate_that_is_not_trusted(tmp_path: Path) -> None:
     """--ca-file is named, and helps; one that is no file is refused."""
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"),
-            *("-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)),
-        ],
-        check=True,
-        capture_output=True,
-    )
+    certificate, key = self_signed(tmp_path, "grafana")
     with GrafanaStub(TOKEN, certificate=(certificate, key)) as stub:
         sentence = said(stub.url)
         assert "its certificate is not trusted (" in sentence
         assert "--ca-file names the one to trust" in sentence
         assert "--ca-file: " in said(stub.url, ca_file=tmp_path / "none.pem")
         assert run(PushSettings(url=stub.url, ca_file=certificate), lambda _: None, env=SECRETS, make=made()) == 0
+
+
+def test_a_server_that_asks_for_a_client_certificate(tmp_path: Path) -> None:
+    """The certificate and the key are files that the environment names; without them the sentence says so."""
+    server, (certificate, key) = self_signed(tmp_path, "grafana"), self_signed(tmp_path, "client")
+    secret = "k3y-p4ssword"
+    env = SECRETS | {
+        "GRAFANA_CERT_FILE": str(certificate),
+        "GRAFANA_KEY_FILE": str(encrypted(key, secret)),
+        "GRAFANA_KEY_PASSWORD": secret,
+    }
+    with GrafanaStub(TOKEN, certificate=server, clients=certificate) as stub:
+        settings = PushSettings(url=stub.url, ca_file=server[0])
+        assert run(settings, lambda _: None, env=env, make=made()) == 0
+        assert "GRAFANA_CERT_FILE" in said(stub.url, ca_file=server[0])
+        wrong = env | {"GRAFANA_KEY_PASSWORD": "wr0ng-p4ssword"}
+        assert said(stub.url, env=wrong, ca_file=server[0]).startswith("GRAFANA_CERT_FILE: ")
 
 
 def test_the_client_is_not_installed(grafana: GrafanaStub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import importlib.util
 import os
 import subprocess
@@ -11,6 +10,7 @@ import tempfile
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
+from tallystream.aggregator.jars._digest import sha256_of
 from tallystream.aggregator.jars._lock import Jar, read_lock
 from tallystream.reporter.errors import TallystreamError
 
@@ -33,7 +33,7 @@ def java() -> str:
 
 
 def fetch(of: str, *, timeout: float = 600.0) -> list[Path]:
-    """Return the paths of the jars of the set `of`; download what is not there yet.
+    """Return the paths of the jars of the set `of`; download those that are not there yet, or were changed.
 
     Safe when several processes ask at once: a file lock lets one of them download. `timeout` is in seconds.
 
@@ -44,14 +44,17 @@ def fetch(of: str, *, timeout: float = 600.0) -> list[Path]:
     folder = cache_dir() / "jars" / of
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / jar.file_name for jar in jars]
-    if all(path.exists() for path in paths):
+    if not _missing(jars, folder):
         return paths
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        missing = [jar for jar in jars if not (folder / jar.file_name).exists()]
-        if missing:
+        if missing := _missing(jars, folder):
             _retrieve(missing, folder, timeout)
     return paths
+
+
+def _missing(jars: list[Jar], folder: Path) -> list[Jar]:
+    return [jar for jar in jars if sha256_of(folder / jar.file_name) != jar.sha256]
 
 
 def _retrieve(jars: list[Jar], folder: Path, timeout: float) -> None:
@@ -70,7 +73,7 @@ def _retrieve(jars: list[Jar], folder: Path, timeout: float) -> None:
             got = work / "out" / jar.file_name
             if not got.exists():
                 raise JarsError(f"jars: {jar.group}:{jar.artifact}:{jar.revision} was not served: {done.stdout[-800:]}")
-            digest = hashlib.sha256(got.read_bytes()).hexdigest()
+            digest = sha256_of(got)
             if jar.sha256 != digest:
                 raise JarsError(f"jars: {jar.file_name} has SHA-256 {digest}, the list says {jar.sha256}; not used.")
             got.replace(folder / jar.file_name)

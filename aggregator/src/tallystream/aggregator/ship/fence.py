@@ -9,11 +9,11 @@ rows were refused. It is written before the first point of the batch is.
 from __future__ import annotations
 
 import logging
-import os
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from tallystream.aggregator import private
 from tallystream.reporter.decoding import json_decoder
 from tallystream.reporter.errors import TallystreamError
 
@@ -106,13 +106,7 @@ class Fence(Generic[R]):
 
     def _keep(self, rises: list[Rise]) -> None:
         if rises != self._rises:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            new = self._path.with_name(self._path.name + ".new")
-            with new.open("wb") as file:
-                file.write(msgspec.json.encode(rises))
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(self._path)
+            private.write_file(self._path, msgspec.json.encode(rises))
             self._rises = rises
 
     def _read(self) -> list[Rise]:

@@ -7,6 +7,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tallystream.aggregator import private
 from tallystream.aggregator.sinks.base import SinkUnavailableError
 from tallystream.reporter.errors import ConfigError
 
@@ -42,7 +43,7 @@ def said(path: Path) -> Iterator[None]:
 
 
 def connect(path: Path, *, make: bool, busy_s: float = BUSY_S) -> sqlite3.Connection:
-    """Open the file; with `make`, make what is missing: folder, file and tables.
+    """Open the file; with `make`, make what is missing (folder, file, tables) and take it from all but its owner.
 
     Raises:
         ConfigError: the file is something else, or a store of another version.
@@ -50,7 +51,8 @@ def connect(path: Path, *, make: bool, busy_s: float = BUSY_S) -> sqlite3.Connec
     if path.is_dir():
         raise ConfigError("--store", f"local:{path}", "it is a folder: name a file in it")
     if make:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private.make_folder(path.parent)
+        private.make_file(path)  # SQLite gives its log and its shared memory the permissions of the file
     connection = sqlite3.connect(
         # Not mode=ro for a reader: it may have to make the shared-memory file of the write-ahead log.
         f"{path.resolve().as_uri()}?mode={'rwc' if make else 'rw'}",
@@ -63,6 +65,8 @@ def connect(path: Path, *, make: bool, busy_s: float = BUSY_S) -> sqlite3.Connec
         _require_store(connection, path)
         if make:
             _make(connection, busy_s)
+            for name in ("", "-wal", "-shm"):
+                private.restrict(path.with_name(path.name + name), private.FILE)
     except BaseException:
         connection.close()
         raise

@@ -16,6 +16,7 @@ from urllib3.util import Retry
 
 from tallystream.aggregator.sinks._influx_text import decode, encode_name, encode_value
 from tallystream.aggregator.sinks.base import Point, Series, SinkUnavailableError
+from tallystream.aggregator.sinks.client_certificate import NO_CERTIFICATE, ClientCertificate
 from tallystream.aggregator.sinks.numbers import refused
 from tallystream.aggregator.sinks.refusals import Refusals
 from tallystream.reporter.errors import ConfigError, TallystreamError
@@ -37,11 +38,21 @@ class InfluxStore:
     InfluxDB never takes a field of another type than it has, nor a time beyond the bucket's retention.
     """
 
-    def __init__(self, url: str, *, token: str, org: str, bucket: str, ca_file: str = "") -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str,
+        org: str,
+        bucket: str,
+        ca_file: str = "",
+        client: ClientCertificate = NO_CERTIFICATE,
+    ) -> None:
         self._url = url
         self._org = org
         self._bucket = bucket
         self._ca_file = ca_file
+        self._client_certificate = client
         # No tries of its own, which it logs one by one: whoever writes decides how long to be patient.
         retries = Retry(0)
         self._client = InfluxDBClient(
@@ -52,6 +63,9 @@ class InfluxStore:
             enable_gzip=True,
             retries=retries,
             ssl_ca_cert=ca_file or None,
+            cert_file=client.cert_file or None,
+            cert_key_file=client.key_file or None,
+            cert_key_password=client.key_password or None,
         )
         self._writes = WriteService(self._client.api_client)
         self.refusals = Refusals("InfluxDB")
@@ -201,6 +215,9 @@ class InfluxStore:
             if isinstance(cause, ssl.SSLCertVerificationError):
                 why = f"the certificate of {self._url} is not trusted ({cause.verify_message}): name its authority's"
                 return ConfigError("INFLUXDB_CA_FILE", self._ca_file, why)
+            if isinstance(cause, ssl.SSLError) and "ALERT" in (cause.reason or ""):
+                why = f"{self._url} refuses it ({cause.reason}): name a certificate, and its key in INFLUXDB_KEY_FILE"
+                return ConfigError("INFLUXDB_CERT_FILE", self._client_certificate.cert_file, why)
             cause = cause.__cause__ or next((part for part in cause.args if isinstance(part, Exception)), None)
         return self._unavailable(error)
 

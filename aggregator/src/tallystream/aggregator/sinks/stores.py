@@ -12,6 +12,7 @@ from tallystream.aggregator.sinks._address import LOOPBACK, Address
 from tallystream.aggregator.sinks._graphite_text import require_prefix
 from tallystream.aggregator.sinks._influx_settings import certificates, require_url, token_file
 from tallystream.aggregator.sinks.base import Sink, Thinnable
+from tallystream.aggregator.sinks.client_certificate import NO_CERTIFICATE, ClientCertificate
 from tallystream.reporter.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class StoreSettings:
     """A store, as `parse` reads it. `where` is a path, a URL, or an address. The token is in no representation of it.
 
     `ca_file` is the certificate of the authority that InfluxDB's server is trusted by, the system's where it is empty;
-    `prefix` goes before every path in Graphite.
+    `client` is the certificate that InfluxDB's server is shown; `prefix` goes before every path in Graphite.
     """
 
     kind: Literal["local", "influxdb", "graphite", "prometheus"]
@@ -43,6 +44,7 @@ class StoreSettings:
     token: str = field(default="", repr=False)
     retention_days: float = 30.0
     ca_file: str = ""
+    client: ClientCertificate = NO_CERTIFICATE
     prefix: str = ""
 
     @classmethod
@@ -64,7 +66,8 @@ class StoreSettings:
 
         What InfluxDB needs and is not given is taken from `env`, by default the process's environment: INFLUXDB_TOKEN
         (or the file that INFLUXDB_TOKEN_FILE names), INFLUXDB_ORG, INFLUXDB_BUCKET (default "tallystream"),
-        INFLUXDB_CA_FILE. `retention_days` is for the local store; 0 keeps all.
+        INFLUXDB_CA_FILE. The client certificate is in INFLUXDB_CERT_FILE and INFLUXDB_KEY_FILE, the key's password in
+        INFLUXDB_KEY_PASSWORD. `retention_days` is for the local store; 0 keeps all.
 
         Raises:
             ConfigError: the form is unknown, or something that InfluxDB needs is missing.
@@ -91,6 +94,12 @@ class StoreSettings:
             bucket=bucket or env.get("INFLUXDB_BUCKET", "tallystream"),
             token=token or env.get("INFLUXDB_TOKEN", "") or token_file(env),
             ca_file=certificates(ca_file or env.get("INFLUXDB_CA_FILE", "")),
+            client=ClientCertificate.parse(
+                "INFLUXDB",
+                env.get("INFLUXDB_CERT_FILE", ""),
+                env.get("INFLUXDB_KEY_FILE", ""),
+                env.get("INFLUXDB_KEY_PASSWORD", ""),
+            ),
         )
         if not settings.token:
             raise ConfigError("INFLUXDB_TOKEN", "", "set it, or name the token's file in INFLUXDB_TOKEN_FILE")
@@ -173,5 +182,10 @@ def _influx(settings: StoreSettings) -> InfluxStore:
     from tallystream.aggregator.sinks.influx import InfluxStore
 
     return InfluxStore(
-        settings.where, token=settings.token, org=settings.org, bucket=settings.bucket, ca_file=settings.ca_file
+        settings.where,
+        token=settings.token,
+        org=settings.org,
+        bucket=settings.bucket,
+        ca_file=settings.ca_file,
+        client=settings.client,
     )

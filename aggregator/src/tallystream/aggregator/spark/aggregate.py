@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from tallystream.aggregator import private
 from tallystream.aggregator.health import Health
 from tallystream.aggregator.layout import Layout, layout_of, write_layout
 from tallystream.aggregator.lease import Lease
@@ -68,6 +69,7 @@ def run(settings: AggregateSettings) -> int:
             log_in(kafka)
             create_topics(AdminClient(dict(kafka)), topics)
             layout = layout_of(settings.checkpoint, settings.shards, settings.state_partitions)
+            private.make_folder(settings.checkpoint)
             health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
             begin = beginning(settings, topics, kafka).offsets  # what can't be is said before anything is waited for
             lease = Lease(topics.ledger, kafka, prefix=settings.topic_prefix)

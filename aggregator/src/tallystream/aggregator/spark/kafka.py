@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tallystream.aggregator.spark import client_certificate
 from tallystream.reporter.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -34,12 +35,19 @@ _RENAMED = {
     "fetch.wait.max.ms": "fetch.max.wait.ms",
     "socket.timeout.ms": "request.timeout.ms",
     "ssl.ca.location": "ssl.truststore.location",
+    "ssl.ca.pem": "ssl.truststore.certificates",
     "ssl.key.password": "ssl.key.password",
     "ssl.endpoint.identification.algorithm": "ssl.endpoint.identification.algorithm",
     "ssl.keystore.password": "ssl.keystore.password",
 }
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
-_PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_LOGIN_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": _SCRAM,
+    "SCRAM-SHA-512": _SCRAM,
+}
+_JAVA = {**{name: name for name in _SAME}, **_RENAMED}
+_KNOWN = {*_JAVA, *client_certificate.NAMES, "sasl.username", "sasl.password"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +90,22 @@ def java_options(options: Mapping[str, str]) -> dict[str, str]:
     """Return librdkafka's `options` as the Java client's, with the prefix `kafka.` that Spark's connector wants.
 
     Raises:
-        ConfigError: an option has no counterpart known here.
+        ConfigError: an option has no counterpart known here, or the login or the client certificate is incomplete.
     """
     java: dict[str, str] = {}
     for name, value in options.items():
-        if name in ("sasl.username", "sasl.password"):
-            continue
-        if name not in _SAME and name not in _RENAMED:
-            known = ", ".join(sorted({*_SAME, *_RENAMED, "sasl.username", "sasl.password"}))
-            raise ConfigError("--kafka", name, f"use one of these, which both Kafka clients have: {known}")
-        java[f"kafka.{_RENAMED.get(name, name)}"] = value
-    if "ssl.ca.location" in options:
-        java["kafka.ssl.truststore.type"] = "PEM"
-    return java | _login(options)
+        if name not in _KNOWN:
+            remedy = f"use one of these, which both Kafka clients have: {', '.join(sorted(_KNOWN))}"
+            raise ConfigError("--kafka", name, remedy)
+        if name in _JAVA:
+            java[_JAVA[name]] = value
+    # librdkafka's word for no check of the host name; Java's is an empty text.
+    if java.get("ssl.endpoint.identification.algorithm") == "none":
+        java["ssl.endpoint.identification.algorithm"] = ""
+    if options.keys() & {"ssl.ca.location", "ssl.ca.pem"}:
+        java["ssl.truststore.type"] = "PEM"
+    java |= client_certificate.java_client_certificate(options) | _login(options)
+    return {f"kafka.{name}": value for name, value in java.items()}
 
 
 def source_options(bootstrap_servers: str, options: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -106,12 +117,17 @@ def _login(options: Mapping[str, str]) -> dict[str, str]:
     if ("sasl.username" in options) != ("sasl.password" in options):
         given = "sasl.username" if "sasl.username" in options else "sasl.password"
         raise ConfigError("--kafka", given, "give sasl.username and sasl.password together")
-    if "sasl.username" not in options:
-        return {}
     mechanism = options.get("sasl.mechanisms", options.get("sasl.mechanism", ""))
-    module = _PLAIN if mechanism == "PLAIN" else _SCRAM
+    if "sasl.username" not in options and mechanism not in {"OAUTHBEARER", *_LOGIN_MODULES}:
+        return {}
+    if mechanism not in _LOGIN_MODULES:
+        names = ", ".join(_LOGIN_MODULES)
+        remedy = f"with the aggregator and the shipper use {names}, or a client certificate (ssl.certificate.location)"
+        raise ConfigError("sasl.mechanism", mechanism, remedy)
+    if "sasl.username" not in options:
+        raise ConfigError("sasl.mechanism", mechanism, "it needs sasl.username and sasl.password")
     user, password = (_quoted(options[name]) for name in ("sasl.username", "sasl.password"))
-    return {"kafka.sasl.jaas.config": f"{module} required username={user} password={password};"}
+    return {"sasl.jaas.config": f"{_LOGIN_MODULES[mechanism]} required username={user} password={password};"}
 
 
 def _quoted(text: str) -> str:

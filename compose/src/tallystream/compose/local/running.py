@@ -14,6 +14,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
+from tallystream.aggregator import private
 from tallystream.compose.local import record
 from tallystream.compose.local.interrupts import Interrupts
 from tallystream.compose.local.system import RECORD, LocalSystem, SystemSettings
@@ -65,7 +66,7 @@ def detach(arguments: Sequence[str], data: Path) -> int:
         TallystreamError: it was not up in five minutes.
     """
     try:
-        data.mkdir(parents=True, exist_ok=True)
+        private.make_folder(data)
         out = (data / "up.log").open("ab+")
     except OSError as error:
         raise ConfigError("--data", str(data), f"the system says: {error.strerror}") from error

@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Self
 
 from confluent_kafka.admin import AdminClient
 
+from tallystream.aggregator import private
 from tallystream.aggregator.topics import Topics, create_topics
 from tallystream.compose.local import record
 from tallystream.compose.local.component import Broker, Command, Component
@@ -182,7 +183,8 @@ class LocalSystem:
 
     def _take_lock(self) -> None:
         try:
-            self._settings.data.mkdir(parents=True, exist_ok=True)
+            private.make_folder(self._settings.data)
+            private.restrict(self._settings.data, private.FOLDER)
             lock = (self._settings.data / "lock").open("w", encoding="ascii")
         except OSError as error:
             raise ConfigError("--data", str(self._settings.data), f"the system says: {error.strerror}") from error

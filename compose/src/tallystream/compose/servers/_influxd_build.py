@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from tallystream.aggregator.jars import cache_dir
+from tallystream.aggregator.jars import cache_dir, sha256_of
 from tallystream.reporter.errors import TallystreamError
 
 VERSION = "2.7.12"
@@ -60,7 +60,7 @@ def missing_tools() -> list[str]:
 
 
 def find_or_build() -> Found:
-    """Return the influxd of the cache, or make it first where the toolchains are (minutes, once).
+    """Return the influxd of the cache, or build it where it is missing or was changed and the toolchains are (minutes).
 
     Safe when several processes ask at once: a file lock lets one of them build, the others wait for it.
 
@@ -68,20 +68,43 @@ def find_or_build() -> Found:
         BuildError: the toolchains are there but the build failed.
     """
     target = cached_path()
-    if target.exists():
+    if _intact(target):
         return Found(target, "")
     if missing := missing_tools():
-        return Found(
-            None,
-            f"there is no InfluxDB, and to build one, {', '.join(missing)} is missing: install it or set INFLUXDB_URL",
-        )
+        why = f"{target} was changed after it was built" if target.exists() else "there is no InfluxDB"
+        return Found(None, f"{why}, and to build one, {', '.join(missing)} is missing: install it or set INFLUXDB_URL")
     target.parent.mkdir(parents=True, exist_ok=True)
     with (target.parent / ".lock").open("w") as lock:
         _lock(lock)
-        if not target.exists():
+        if not _intact(target):
             with tempfile.TemporaryDirectory(dir=target.parent, prefix=".build-") as work:
-                _build(Path(work)).replace(target)
+                built = _build(Path(work))
+                _digest_path(target).unlink(missing_ok=True)
+                built.replace(target)
+                _record(target)
     return Found(target, "")
+
+
+def _digest_path(target: Path) -> Path:
+    return target.with_name(target.name + ".sha256")
+
+
+def _record(target: Path) -> None:
+    new = _digest_path(target).with_suffix(".new")
+    new.write_text(f"{sha256_of(target)}\n", encoding="ascii")
+    new.replace(_digest_path(target))
+
+
+def _intact(target: Path) -> bool:
+    """Tell whether the binary is there and is what was recorded; of one without a record, make one."""
+    if not target.exists():
+        return False
+    if not _digest_path(target).exists():
+        try:
+            _record(target)
+        except OSError:  # a cache that this user can't write
+            return True
+    return _digest_path(target).read_text(encoding="ascii", errors="replace").strip() == sha256_of(target)
 
 
 def _lock(lock: IO[str]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tallystream.aggregator import jars
+from tallystream.aggregator import jars, private
 from tallystream.compose.servers._process import free_port, spawn, tail
 from tallystream.compose.servers._server import Server
 from tallystream.reporter.errors import TallystreamError
@@ -79,7 +79,7 @@ class KafkaBroker(Server):
             JarsError: its jars can't be had.
         """
         classpath = os.pathsep.join(str(path) for path in jars.fetch("broker"))
-        self._dir.mkdir(parents=True, exist_ok=True)
+        private.make_folder(self._dir)
         self._port = self._port or free_port()
         properties = self._write_properties()
         java = [jars.java(), f"-Xmx{self._heap_mb}m", "-cp", classpath]

@@ -14,6 +14,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Self
 
+from tallystream.aggregator import private
 from tallystream.compose.servers._influxd_build import BuildError, Found, find_or_build
 from tallystream.compose.servers._process import free_port, spawn, tail
 from tallystream.compose.servers._server import Server
@@ -74,7 +75,7 @@ class InfluxServer(Server):
             BuildError: influxd is not in the cache and its build failed.
         """
         if self.pid is None:
-            self._dir.mkdir(parents=True, exist_ok=True)
+            private.make_folder(self._dir)
             self._port = self._port or free_port()
             self._require_free()
             self._token = self._kept_token()

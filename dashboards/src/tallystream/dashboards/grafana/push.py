@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from tallystream.aggregator.sinks.client_certificate import ClientCertificate
 from tallystream.dashboards.grafana import push_report as report
 from tallystream.dashboards.grafana.push_apply import apply
 from tallystream.dashboards.grafana.push_client import TOKEN, Grafana
@@ -70,11 +71,18 @@ def run(
         PushRefusedError: a person changed what would be overwritten; nothing was written.
         PushFailedError: Grafana failed in the midst; the message says what was done.
     """
-    secrets = Secrets(os.environ if env is None else env)
+    env = os.environ if env is None else env
+    secrets = Secrets(env)
     token = secrets.get(TOKEN, "set it to the token of a service account")
     wanted = make(settings.made)
     filled = _filled(wanted, secrets)
-    grafana = Grafana(settings.url, token, secrets, settings.ca_file)
+    client = ClientCertificate.parse(
+        "GRAFANA",
+        env.get("GRAFANA_CERT_FILE", ""),
+        env.get("GRAFANA_KEY_FILE", ""),
+        env.get("GRAFANA_KEY_PASSWORD", ""),
+    )
+    grafana = Grafana(settings.url, token, secrets, settings.ca_file, client)
     allowed = grafana.connect()
     actions = plan(wanted, filled, read(grafana, wanted), key=token, prune=settings.prune, hands=settings.hands)
     refused = report.refusal(actions)

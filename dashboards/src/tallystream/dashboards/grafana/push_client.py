@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
+from tallystream.aggregator.sinks.client_certificate import NO_CERTIFICATE, ClientCertificate
 from tallystream.reporter.errors import ConfigError, TallystreamError
 
 if TYPE_CHECKING:
@@ -35,15 +36,23 @@ class Grafana:
         token: of a service account.
         secrets: what no message may contain.
         ca_file: certificates to trust instead of the system's; None: the system's.
+        client: the certificate that the server is shown.
 
     Raises:
         ConfigError: the address can't be one, or grafana-client is not installed.
     """
 
-    def __init__(self, url: str, token: str, secrets: Secrets, ca_file: Path | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        secrets: Secrets,
+        ca_file: Path | None = None,
+        client: ClientCertificate = NO_CERTIFICATE,
+    ) -> None:
         parts = _checked(url)
         try:
-            client = importlib.import_module("grafana_client")
+            grafana_client = importlib.import_module("grafana_client")
         except ImportError as error:
             remedy = "install it: pip install 'tallystream-compose[grafana]'; docs/grafana-push.md tells how"
             raise ConfigError("grafana-client", "not installed", remedy) from error
@@ -51,7 +60,7 @@ class Grafana:
             raise ConfigError("--ca-file", str(ca_file), "name a file with certificates in PEM form")
         self.url, self._secrets = url, secrets
         path = parts.path.strip("/")
-        self.api: Any = client.GrafanaApi(
+        self.api: Any = grafana_client.GrafanaApi(
             token,
             host=f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname,
             port=parts.port,
@@ -62,6 +71,9 @@ class Grafana:
         )
         # A redirected write would become a read, and look like a success.
         self.api.client.s.max_redirects = 0
+        if client.cert_file:
+            files = (client.cert_file, client.key_file or client.cert_file)
+            self.api.client.s.cert = (*files, client.key_password) if client.key_password else files
 
     def call(self, doing: str, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
         """Call a method of grafana-client; `doing` is what it does, as the end of "it may not …".
@@ -79,7 +91,11 @@ class Grafana:
         except exceptions.TooManyRedirects:
             raise ConfigError(URL, self.url, "it redirects to another address: give that one") from None
         except exceptions.SSLError as error:
-            remedy = f"its certificate is not trusted ({self._short(error)}); --ca-file names the one to trust"
+            why = self._short(error)
+            if "ALERT" in why:
+                remedy = f"it refuses us ({why}); name a certificate in GRAFANA_CERT_FILE, its key in GRAFANA_KEY_FILE"
+                raise ConfigError(URL, self.url, remedy) from None
+            remedy = f"its certificate is not trusted ({why}); --ca-file names the one to trust"
             raise ConfigError(URL, self.url, remedy) from None
         except exceptions.JSONDecodeError:
             raise ConfigError(URL, self.url, "what answers there is no Grafana: its answer is no JSON") from None

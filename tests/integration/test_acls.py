@@ -1,0 +1,177 @@
+"""The ACLs of docs/security.md on a broker that enforces them: each command works with these and no others."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from support.acls import acls
+from support.kafka import command, run
+from support.stores import content
+from support.wait import wait_until
+from tallystream.aggregator.sinks.stores import StoreSettings, open_reader
+from tallystream.aggregator.topics import Topics, create_topics
+from tallystream.compose.servers._process import free_port
+from tallystream.compose.servers.broker import KafkaBroker
+from tallystream.reporter import KafkaReporter, MetricRegistry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+
+LIMIT_S = 180.0
+PASSWORD = "a-p4ssword"
+TOPICS = Topics()
+
+
+class Guarded(NamedTuple):
+    """A broker that lets a user do what the table says of the command of that name."""
+
+    broker: KafkaBroker
+    servers: str
+
+    def kafka(self, user: str) -> dict[str, str]:
+        """Return librdkafka's options for a user."""
+        return {
+            "bootstrap.servers": self.servers,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanisms": "PLAIN",
+            "sasl.username": user.replace(" ", "-"),
+            "sasl.password": PASSWORD,
+        }
+
+    def env(self, user: str) -> dict[str, str]:
+        """Return the environment for a command of a user."""
+        options = {f"TALLYSTREAM_KAFKA_{k.upper().replace('.', '_')}": v for k, v in self.kafka(user).items()}
+        options["TALLYSTREAM_BOOTSTRAP_SERVERS"] = options.pop("TALLYSTREAM_KAFKA_BOOTSTRAP_SERVERS")
+        return {**options, "TALLYSTREAM_NO_OWN_METRICS": "false"}
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    """A broker with ACLs; nobody has a name on its first listener, and may do everything there."""
+    port = free_port()
+    users = sorted({acl.command.replace(" ", "-") for acl in acls()})
+    passwords = "".join(f' user_{user}="{PASSWORD}"' for user in users)
+    properties = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+            f"org.apache.kafka.common.security.plain.PlainLoginModule required{passwords};"
+        ),
+    }
+    folder = tmp_path_factory.mktemp("guarded")
+    with KafkaBroker(folder, listeners={"SASL_PLAINTEXT": port}, properties=properties) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        wanted = [one for acl in acls() for one in acl.bindings(f"User:{acl.command.replace(' ', '-')}")]
+        for future in admin.create_acls(wanted).values():
+            future.result(30)
+        yield Guarded(broker, f"127.0.0.1:{port}")
+
+
+@contextmanager
+def running(guarded: Guarded, log: Path, user: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command until the block ends; then it has to stop in order."""
+    with log.open("wb") as out:
+        process = subprocess.Popen(command(*arguments), stdout=out, stderr=out, env={**os.environ, **guarded.env(user)})
+    try:
+        yield process
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(LIMIT_S) == 0, log.read_text()
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def test_a_publisher_may_not_write_sums(guarded: Guarded) -> None:
+    """With the reporter's permissions every other topic is closed."""
+    create_topics(AdminClient(guarded.kafka("aggregate")), TOPICS)
+    producer = Producer({**guarded.kafka("reporter"), "message.timeout.ms": 10_000})
+    refused: list[str] = []
+    for topic in (TOPICS.agg, TOPICS.table, TOPICS.events, TOPICS.ledger, TOPICS.dead):
+        producer.produce(topic, value=b"x", on_delivery=lambda error, _: refused.append(error.name()))
+    producer.flush(30)
+    assert refused == ["TOPIC_AUTHORIZATION_FAILED"] * 5
+    with pytest.raises(KafkaException, match="AUTHORIZATION_FAILED"):
+        create_topics(AdminClient(guarded.kafka("reporter")), Topics("other-"))
+
+
+def test_topics_that_are_there_need_no_permission_to_create_them(guarded: Guarded) -> None:
+    """Commands look which are missing, and create these alone."""
+    create_topics(AdminClient(guarded.kafka("aggregate")), TOPICS)
+    assert create_topics(AdminClient(guarded.kafka("ship")), TOPICS) == []
+
+
+def measurements(store: StoreSettings) -> list[str]:
+    """Return what a store has by now."""
+    reader = open_reader(store)
+    try:
+        return reader.measurements()
+    finally:
+        reader.close()
+
+
+def test_each_command_works_with_its_own_permissions(guarded: Guarded, tmp_path: Path) -> None:
+    """A count gets from a reporter to the store, is verified, and has a lag; nothing is said to be not allowed."""
+    create_topics(AdminClient(guarded.kafka("aggregate")), TOPICS)
+    registry = MetricRegistry("orders")
+    registry.counter("records.processed").inc(4711)
+    kafka = guarded.kafka("reporter")
+    with KafkaReporter(
+        registry, bootstrap_servers=kafka.pop("bootstrap.servers"), instance="orders-1", options=kafka
+    ) as reporter:
+        assert reporter.report_now(timeout=30)
+    done = run("aggregate", "--checkpoint", str(tmp_path / "aggregate"), "--catch-up", env=guarded.env("aggregate"))
+    assert done.returncode == 0, done.stderr
+    said = {"aggregate": done.stderr}
+
+    hour_ago = datetime.fromtimestamp(time.time() - 3600, UTC).isoformat()
+    for name, arguments in (
+        ("verify", ()),
+        ("replay", ("--store", f"local:{tmp_path / 'replayed.db'}", "--from", hour_ago)),
+        ("rebuild", ("--checkpoint", str(tmp_path / "rebuilt"))),
+    ):
+        done = run(name, *arguments, env=guarded.env(name))
+        assert done.returncode == 0, (name, done.stdout + done.stderr)
+        said[name] = done.stderr
+
+    # Two stores: neither waits for the other's transactions.
+    sums, lag = (StoreSettings.parse(f"local:{tmp_path / name}.db", env={}) for name in ("sums", "lag"))
+    ship = ("ship", "--rows", "--store", sums.spec, "--checkpoint", str(tmp_path / "ship"))
+    collect = ("lag", "collect", "--store", lag.spec, "--interval", "1")
+    logs = {"ship": tmp_path / "ship.log", "lag collect": tmp_path / "lag.log"}
+    with (
+        running(guarded, logs["lag collect"], "lag collect", *collect) as collecting,
+        running(guarded, logs["ship"], "ship", *ship) as shipping,
+    ):
+
+        def both_write() -> bool:
+            for process, log in ((shipping, logs["ship"]), (collecting, logs["lag collect"])):
+                assert process.poll() is None, log.read_text()
+            found = {name for store in (sums, lag) for name in measurements(store)}
+            return found >= {"records.processed", "instance:records.processed", "tallystream.lag.groups"}
+
+        wait_until(both_write, LIMIT_S, "sums, instances and lag are in the stores", poll=0.5)
+
+        def both_have_a_lag() -> bool:
+            groups = ({"group": "tallystream-aggregator"}, {"group": "tallystream-shipper"})
+            return all(content(lag, "tallystream.lag.groups", ["lag"], tags=tags) for tags in groups)
+
+        wait_until(both_have_a_lag, LIMIT_S, "the lag of both queries is in the store", poll=0.5)
+    (values,) = content(sums, "records.processed", ["count"]).values()
+    assert {fields["count"] for fields in values.values()} == {4711}
+    said |= {name: log.read_text() for name, log in logs.items()}
+    assert not [(name, line) for name, text in said.items() for line in text.splitlines() if "uthoriz" in line]

@@ -1,0 +1,103 @@
+"""The tokens that Compose's first step makes, on a real InfluxDB: one for each part, and no more than it needs."""
+
+from __future__ import annotations
+
+import stat
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.stores import NOW_MS, content, influx_bucket, write
+from tallystream.aggregator.sinks.base import Point
+from tallystream.aggregator.sinks.stores import StoreSettings, open_reader, open_store
+from tallystream.compose.influx_tokens import PARTS, main
+from tallystream.reporter.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from support.influx import Influx
+
+pytestmark = pytest.mark.integration
+
+POINT = Point("m", {}, {"v": 1}, NOW_MS)
+
+
+@pytest.fixture
+def store(influxdb: Influx) -> Iterator[StoreSettings]:
+    with influx_bucket(influxdb, f"test {uuid.uuid4().hex}") as settings:
+        yield settings
+
+
+def environment(store: StoreSettings) -> dict[str, str]:
+    """Return what Compose gives to the step."""
+    names = ("INFLUXDB_URL", "INFLUXDB_TOKEN", "INFLUXDB_ORG", "INFLUXDB_BUCKET")
+    return dict(zip(names, (store.where, store.token, store.org, store.bucket), strict=True))
+
+
+def tokens(folder: Path) -> dict[str, str]:
+    """Return what was written, by part."""
+    return {part: (folder / part / "token").read_text() for part in PARTS}
+
+
+def test_each_part_may_do_what_it_needs_and_no_more(store: StoreSettings, influxdb: Influx, tmp_path: Path) -> None:
+    """The shipper writes, the page and Grafana read, the lag collector does both, and none sees another bucket."""
+    assert main([str(tmp_path)], environment(store)) == 0
+    made = tokens(tmp_path)
+    assert len({*made.values(), store.token}) == 5
+    write(store, [POINT])
+    for part, actions in PARTS.items():
+        settings = replace(store, token=made[part])
+        if "write" in actions:
+            assert write(settings, [POINT]) == 0
+        else:
+            with pytest.raises(ConfigError, match="INFLUXDB_TOKEN"):
+                write(settings, [POINT])
+        if "read" in actions:
+            assert content(settings, "m", ["v"]) == {(): {NOW_MS: {"v": 1}}}
+            reader = open_reader(settings)
+            assert reader.measurements() == ["m"]
+            reader.close()
+        else:
+            with pytest.raises(ConfigError, match="--bucket"):
+                content(settings, "m", ["v"])
+        with pytest.raises(ConfigError):
+            write(replace(settings, bucket=influxdb.bucket), [POINT])
+    lag = open_store(replace(store, token=made["lag"]))
+    lag.delete("m", start_ms=0, end_ms=NOW_MS + 1)
+    lag.close()
+    assert content(store, "m", ["v"]) == {}
+
+
+def test_it_may_run_again(store: StoreSettings, tmp_path: Path) -> None:
+    """The tokens stay, also where their files were lost; a file can be read by the part's own user."""
+    env = environment(store)
+    assert main([str(tmp_path)], env) == 0
+    first = tokens(tmp_path)
+    (tmp_path / "page" / "token").unlink()
+    assert main([str(tmp_path)], env) == 0
+    assert tokens(tmp_path) == first
+    assert {stat.S_IMODE((tmp_path / part / "token").stat().st_mode) for part in PARTS} == {0o444}
+
+
+def test_what_is_wrong_is_one_sentence(
+    store: StoreSettings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A token that may not create others, an organization or a bucket that is not there: exit code 2."""
+    env = environment(store)
+    assert main([str(tmp_path)], env) == 0
+    page = tokens(tmp_path)["page"]
+    for changed, field in (
+        ({"INFLUXDB_TOKEN": "wr0ng-token"}, "INFLUXDB_TOKEN"),
+        ({"INFLUXDB_TOKEN": page}, "INFLUXDB_ORG"),
+        ({"INFLUXDB_ORG": "none"}, "INFLUXDB_ORG"),
+        ({"INFLUXDB_BUCKET": "none"}, "INFLUXDB_BUCKET"),
+    ):
+        assert main([str(tmp_path)], env | changed) == 2
+        said = capsys.readouterr().err
+        assert said.startswith(f"{field}: ")
+        assert len(said.splitlines()) == 1
+        assert not [token for token in (page, "wr0ng-token") if token in said]

@@ -1,0 +1,52 @@
+"""The table of ACLs in docs/security.md, as what a broker can be told."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+
+
+class Acl(NamedTuple):
+    """One row: what a command may do with a topic or a group."""
+
+    command: str
+    resource: str
+    name: str
+    operations: tuple[str, ...]
+
+    def bindings(self, principal: str) -> list[AclBinding]:
+        """Return it for a principal, as in User:ana, from every host."""
+        prefixed = self.name.endswith("*") and self.name != "*"
+        kind = ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL
+        resource = ResourceType[self.resource.upper()]
+        name = self.name[:-1] if prefixed else self.name
+        return [
+            AclBinding(resource, name, kind, principal, "*", AclOperation[operation], AclPermissionType.ALLOW)
+            for operation in self.operations
+        ]
+
+
+def acls() -> list[Acl]:
+    """Return the rows of the table."""
+    table = PAGE.read_text(encoding="utf-8").partition("<!-- acls -->\n")[2].partition("<!-- end -->")[0]
+    rows = [[cell.strip(" `") for cell in line.strip("|").split(" | ")] for line in table.splitlines()[2:]]
+    return [
+        Acl(command, resource, name, tuple(_constant(word) for word in operations.split(", ")))
+        for command, resource, name, operations, *_ in rows
+    ]
+
+
+def _constant(word: str) -> str:
+    """Return `DESCRIBE_CONFIGS` for `DescribeConfigs`."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", word).upper()

@@ -1,0 +1,38 @@
+"""Keys and certificates, made by openssl."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def self_signed(folder: Path, name: str) -> tuple[Path, Path]:
+    """Make a certificate for 127.0.0.1 that is its own authority, and its key; return the paths of both (PEM)."""
+    certificate, key = folder / f"{name}.pem", folder / f"{name}-key.pem"
+    _openssl(
+        *("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}"),
+        *("-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)),
+    )
+    return certificate, key
+
+
+def encrypted(key: Path, password: str, *cipher: str) -> Path:
+    """Encrypt a key with a password and `cipher`, openssl's options, or one that Java can read; return its path."""
+    path = key.with_name(f"encrypted-{'-'.join(cipher).strip('-')}{key.name}")
+    cipher = cipher or ("-v1", "PBE-SHA1-3DES")
+    _openssl("pkcs8", "-topk8", *cipher, "-passout", f"pass:{password}", "-in", str(key), "-out", str(path))
+    return path
+
+
+def traditional(key: Path) -> Path:
+    """Write an RSA key in the form of PKCS#1, as older programs do; return its path."""
+    path = key.with_name(f"traditional-{key.name}")
+    _openssl("rsa", "-traditional", "-in", str(key), "-out", str(path))
+    return path
+
+
+def _openssl(*arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=60)

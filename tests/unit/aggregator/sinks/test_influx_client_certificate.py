@@ -1,0 +1,97 @@
+"""InfluxDB behind a server that asks for a client certificate: files that the environment names."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.certificates import encrypted, self_signed
+from tallystream.aggregator.sinks.stores import StoreSettings, open_sink
+from tallystream.reporter.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PASSWORD = "k3y-p4ssword"
+
+
+class Writable(BaseHTTPRequestHandler):
+    """Takes every write, as InfluxDB does."""
+
+    def do_POST(self) -> None:
+        """Answer 204."""
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing."""
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The variables of a client, while a server runs that takes this client alone."""
+    server_certificate, client_certificate = (self_signed(tmp_path, name) for name in ("server", "client"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*server_certificate)
+    context.load_verify_locations(client_certificate[0])
+    context.verify_mode = ssl.CERT_REQUIRED
+    # With TLS 1.3 the refusal follows the handshake, and is lost where the server closes the connection first.
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Writable)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    yield {
+        "INFLUXDB_URL": f"https://127.0.0.1:{server.server_address[1]}",
+        "INFLUXDB_TOKEN": "token",
+        "INFLUXDB_ORG": "org",
+        "INFLUXDB_CA_FILE": str(server_certificate[0]),
+        "INFLUXDB_CERT_FILE": str(client_certificate[0]),
+        "INFLUXDB_KEY_FILE": str(encrypted(client_certificate[1], PASSWORD)),
+        "INFLUXDB_KEY_PASSWORD": PASSWORD,
+    }
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_the_certificate_that_the_environment_names_is_shown(env: dict[str, str]) -> None:
+    """The store is reached; the password of the key is in no representation of the settings."""
+    settings = StoreSettings.parse("influxdb", env=env)
+    assert PASSWORD not in repr(settings)
+    sink = open_sink(settings)
+    sink.setup()
+    sink.close()
+
+
+def test_without_a_certificate_the_sentence_names_the_variable(env: dict[str, str]) -> None:
+    """A server that asks for one is not waited for: it is a setting that is missing."""
+    missing = {name: value for name, value in env.items() if "CERT" not in name and "KEY" not in name}
+    sink = open_sink(StoreSettings.parse("influxdb", env=missing))
+    with pytest.raises(ConfigError, match=r"INFLUXDB_CERT_FILE: '' can't be used; \S+ refuses it"):
+        sink.setup()
+    sink.close()
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [
+        ({"INFLUXDB_CERT_FILE": "/none.pem"}, "INFLUXDB_CERT_FILE"),
+        ({"INFLUXDB_CERT_FILE": ""}, "INFLUXDB_KEY_FILE"),
+        ({"INFLUXDB_KEY_FILE": ""}, "INFLUXDB_CERT_FILE"),
+        ({"INFLUXDB_KEY_PASSWORD": "wr0ng"}, "INFLUXDB_CERT_FILE"),
+        ({"INFLUXDB_KEY_PASSWORD": ""}, "INFLUXDB_CERT_FILE"),
+    ],
+)
+def test_files_that_can_not_be_used(env: dict[str, str], changed: dict[str, str], field: str) -> None:
+    """Refused before anything is connected, and without a question for the password; no password is in the sentence."""
+    with pytest.raises(ConfigError) as raised:
+        StoreSettings.parse("influxdb", env=env | changed)
+    assert raised.value.field == field
+    assert not {PASSWORD, "wr0ng"} & set(str(raised.value).split())

@@ -1,0 +1,96 @@
+"""What holds data is its owner's alone, also where the umask would let everybody read it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tallystream.aggregator.seed import Seed, read_seed, seed_path, write_seed
+from tallystream.aggregator.sinks.base import Point
+from tallystream.aggregator.sinks.local import LocalStore
+from tallystream.compose.local.system import LocalSystem, SystemSettings
+from tallystream.reporter.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def open_umask() -> Iterator[None]:
+    """Everybody may read and write what is made without permissions of its own."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> str:
+    """Return the permissions of a file or a folder."""
+    return f"{path.stat().st_mode & 0o777:o}"
+
+
+def test_a_new_store(tmp_path: Path) -> None:
+    """The folder, the file, and the log and the shared memory that SQLite makes beside it."""
+    store = LocalStore(tmp_path / "new" / "store.db")
+    store.write([Point("m", {}, {"v": 1}, 10**12)])
+    assert mode(tmp_path / "new") == "700"
+    files = sorted((tmp_path / "new").iterdir())
+    assert [(path.name, mode(path)) for path in files] == [
+        ("store.db", "600"),
+        ("store.db-shm", "600"),
+        ("store.db-wal", "600"),
+    ]
+    store.close()
+
+
+def test_a_store_that_everybody_could_read(tmp_path: Path) -> None:
+    """It is restricted when it is opened for writing, with its log and while another process has it open."""
+    path = tmp_path / "store.db"
+    first = LocalStore(path)
+    first.write([Point("m", {}, {"v": 1}, 10**12)])
+    for name in ("store.db", "store.db-shm", "store.db-wal"):
+        (tmp_path / name).chmod(0o644)
+    second = LocalStore(path)
+    second.setup()
+    assert {mode(one) for one in tmp_path.iterdir()} == {"600"}
+    first.close()
+    second.close()
+
+
+def test_what_is_no_store_keeps_its_permissions(tmp_path: Path) -> None:
+    """Another program's database, and the folder of a store that was there before."""
+    tmp_path.chmod(0o755)
+    path = tmp_path / "other.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE t (x)")
+    connection.close()
+    path.chmod(0o644)
+    store = LocalStore(path)
+    with pytest.raises(ConfigError, match="a database of something else"):
+        store.setup()
+    assert (mode(path), mode(tmp_path)) == ("644", "755")
+
+
+def test_the_file_of_a_rebuild(tmp_path: Path) -> None:
+    """The file that a rebuild makes holds the whole table; a new one replaces what an earlier attempt left."""
+    checkpoint = tmp_path / "new" / "checkpoint"
+    seed = Seed([b"table"], {}, 1)
+    write_seed(seed_path(checkpoint), seed)
+    assert (mode(tmp_path / "new"), mode(seed_path(checkpoint))) == ("700", "600")
+    seed_path(checkpoint).with_name("checkpoint.seed.new").touch(0o666)
+    write_seed(seed_path(checkpoint), seed)
+    assert mode(seed_path(checkpoint)) == "600"
+    assert read_seed(seed_path(checkpoint)) == seed
+
+
+def test_the_folder_of_the_local_system(tmp_path: Path) -> None:
+    """The folder of `up` has logs, checkpoints, the broker's data and the store: nobody else may enter it."""
+    data = tmp_path / "data"
+    data.mkdir(0o755)
+    system = LocalSystem(SystemSettings(data), say=lambda _: None)
+    system._take_lock()
+    assert mode(data) == "700"
+    system.stop()
