@@ -207,7 +207,8 @@ def _highest_epoch(topics: Topics, kafka: Mapping[str, str], stop: StopRequest, 
             found[:] = ledger.read_rows(topics.ledger, kafka, timeout=10)
         except (KafkaException, TallystreamError) as error:
             health.status.waiting_for = "the ledger"
-            raise SinkUnavailableError(f"{topics.ledger} can't be read: {error}.") from error
+            said = str(error.args[0]).rstrip(".")
+            raise SinkUnavailableError(f"{topics.ledger} can't be read: {said}.") from error
         health.status.waiting_for = None
 
     persist(read, stop)
