@@ -80,7 +80,7 @@ def main() -> None:
         sys.exit(app(standalone_mode=False))
     except TyperException as error:
         sys.exit(_said(_usage(error), error.exit_code))
-    except ConfigError as error:
+    except (ConfigError, checking.UncheckedError) as error:
         sys.exit(_said(str(error), 2))
     except TallystreamError as error:
         sys.exit(_said(str(error), 1))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException
 
+from tallystream.aggregator import clients
 from tallystream.aggregator.sinks.base import SinkUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from confluent_kafka import Producer
 
     from tallystream.aggregator.sinks.base import Point
 
@@ -53,7 +56,7 @@ class Refused:
 
         for point, reason in refused:
             if self._producer is None:
-                self._producer = Producer(self._kafka)
+                self._producer = clients.producer(self._kafka)
             key, value = letter(point, reason, self._store)
             try:
                 self._producer.produce(self._topic, key=key, value=value, on_delivery=delivered)

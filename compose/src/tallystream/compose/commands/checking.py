@@ -8,6 +8,11 @@ from typing import Annotated
 import typer
 
 from tallystream.compose import _options as o
+from tallystream.reporter.errors import ConfigError, TallystreamError
+
+
+class UncheckedError(TallystreamError):
+    """The sums could not be checked. The command line ends with code 2, since 1 says that there are differences."""
 
 
 def verify(
@@ -29,7 +34,10 @@ def verify(
     json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
     most: Annotated[int, typer.Option(help="How many differences the table shows.")] = 50,
 ) -> None:
-    """Replay the topic metrics with independent code and compare every sum. Exit code: 0 all agree, 1 differences."""
+    """Replay the topic metrics with independent code and compare every sum.
+
+    Exit code: 0 all agree, 1 there are differences, 2 the sums could not be checked.
+    """
     from tallystream.aggregator.verify.job import VerifySettings
     from tallystream.aggregator.verify.lives import Settings
     from tallystream.compose import _verify
@@ -43,4 +51,10 @@ def verify(
         began=began,
         rules=Settings(retire_after_ms=int(retire_after_h * 3_600_000)),
     )
-    raise typer.Exit(_verify.verify(settings, as_json=json, most=most))
+    try:
+        code = _verify.verify(settings, as_json=json, most=most)
+    except ConfigError:
+        raise
+    except TallystreamError as error:
+        raise UncheckedError(*error.args) from error
+    raise typer.Exit(code)

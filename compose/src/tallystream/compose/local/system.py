@@ -10,8 +10,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import IO, TYPE_CHECKING, Self
 
-from confluent_kafka.admin import AdminClient
-
+from tallystream.aggregator import clients
 from tallystream.aggregator.topics import Topics, create_topics
 from tallystream.compose.local import record
 from tallystream.compose.local.component import Broker, Command, Component
@@ -143,8 +142,7 @@ class LocalSystem:
 
     def _after(self, name: str) -> None:
         if name == "broker":
-            admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 3})
-            create_topics(admin, Topics())
+            create_topics(clients.admin({"bootstrap.servers": self.bootstrap_servers}), Topics())
 
     def _components(self) -> list[Component]:
         data, servers = self._settings.data, ("--bootstrap-servers", self._broker.bootstrap_servers)

@@ -6,9 +6,9 @@ import logging
 from typing import TYPE_CHECKING
 
 import msgspec
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
-from tallystream.aggregator import ledger
+from tallystream.aggregator import clients, ledger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -46,8 +46,8 @@ class Ledgers:
     def __init__(self, topic: str, kafka: Mapping[str, str], *, prefix: str = "") -> None:
         self._prefix = prefix
         self._newest: dict[str, ledger.LedgerRow] = {}
-        options = {"group.id": "tallystream-lag-ledger", "enable.auto.commit": False, "log_level": 0}
-        self._consumer = Consumer({**kafka, **options})
+        options = {"group.id": "tallystream-lag-ledger", "enable.auto.commit": False}
+        self._consumer = clients.consumer({**kafka, **options})
         self._consumer.assign([TopicPartition(topic, 0, _TAIL - ledger.TAIL)])
 
     def offsets(self) -> dict[str, dict[Place, int]]:
