@@ -6,7 +6,8 @@ build tool is needed. Every jar is checked against the SHA-256 in `jars.lock` be
 
 from __future__ import annotations
 
-from tallystream.aggregator.jars._fetch import JarsError, cache_dir, fetch, java
+from tallystream.aggregator.jars._fetch import JarsError, cache_dir, fetch
+from tallystream.aggregator.jars._java import java, java_version
 from tallystream.aggregator.jars._lock import Jar, read_lock
 
-__all__ = ["Jar", "JarsError", "cache_dir", "fetch", "java", "read_lock"]
+__all__ = ["Jar", "JarsError", "cache_dir", "fetch", "java", "java_version", "read_lock"]

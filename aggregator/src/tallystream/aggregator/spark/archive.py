@@ -15,6 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tallystream.aggregator import jars
 from tallystream.aggregator.spark import jvm
 from tallystream.reporter.errors import ConfigError, TallystreamError
 
@@ -28,7 +29,7 @@ def make(*, timeout: float = 600.0) -> Path:
         JarsError: the connector's jars can't be had.
         TallystreamError: it was not written.
     """
-    java = jvm.java_version()
+    java = jars.java_version()
     if (path := jvm.archive_of(java)) is not None:
         return path
     folder = jvm.archive_folder()

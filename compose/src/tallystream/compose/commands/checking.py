@@ -17,7 +17,7 @@ class UncheckedError(TallystreamError):
 
 def verify(
     *,
-    bootstrap_servers: o.BootstrapServers = "localhost:9092",
+    bootstrap_servers: o.LocalServers = None,
     topic_prefix: o.TopicPrefix = "",
     kafka: o.Kafka = None,
     since: Annotated[
@@ -40,12 +40,15 @@ def verify(
     """
     from tallystream.aggregator.verify.job import VerifySettings
     from tallystream.aggregator.verify.lives import Settings
-    from tallystream.compose import _verify
+    from tallystream.compose import _here, _verify
 
+    local = _here.find() if bootstrap_servers is None else None
+    if local is not None:
+        local.say(f"broker {local.record.bootstrap_servers}")
     settings = VerifySettings(
-        bootstrap_servers,
+        local.record.bootstrap_servers if local else bootstrap_servers or _here.BROKER,
         topic_prefix=topic_prefix,
-        kafka=o.kafka_options(kafka, os.environ),
+        kafka=o.kafka_options(kafka, {} if local else os.environ),
         since=since,
         to=to,
         began=began,
