@@ -245,9 +245,10 @@ def need_spark() -> None:
     """
     if find_spec("pyspark") is None:
         raise ConfigError("pyspark", "not installed", "install it with tallystream-compose[spark], and Java 17 or 21")
-    from tallystream.aggregator.jars import java_version
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # under spark-submit Java runs already
+        from tallystream.aggregator.jars import java_version
 
-    java_version()
+        java_version()
 
 
 def one_of(option: str, value: str, *allowed: str) -> str:

@@ -3,7 +3,7 @@
 A JVM that is told to (class data sharing, JEP 350) writes the classes that it has loaded to an archive when it ends;
 later ones map that into memory in place of finding, reading and verifying 20,000 classes in 250 jars. The archive
 belongs to one version of Java and to these very jars: a JVM for which it is not right leaves it alone, and starts as
-slowly as without it. It takes about 200 MB in the Python environment and one to three minutes to make.
+slowly as without it. It takes about 200 MB in the Python environment and a minute or more to make.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def make(*, timeout: float = 600.0, say: Callable[[str], object] = lambda _: Non
     java = jars.java_version()
     if (path := jvm.archive_of(java)) is not None:
         return path
-    say("archive: making one of Spark's classes, once; this takes one to three minutes")
+    say("archive: making one of Spark's classes, once; this takes a minute or more")
     folder = jvm.archive_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
