@@ -4,7 +4,8 @@ r"""A PySpark Structured Streaming job: what the driver knows of its batches, an
         docs/examples/spark_job.py localhost:9092 flights /var/lib/flights/checkpoint
 
 Reads the topic `flights`, scores each record in Python, writes the scores to `flights-scored`, and ends when it has
-read what there was. Executors need tallystream-reporter; the job ships itself to them.
+read what there was. Both topics must be there, or the broker create them on first use. Executors need
+tallystream-reporter; the job ships itself to them.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ def score(batches: Iterable[pd.DataFrame], *, servers: str, metrics: str) -> Ite
             scores = batch["value"].str.len().astype(str)
         rows += len(batch)
         yield scores.to_frame("value")
-    # Counted when all is done: an attempt that fails before counts nothing. The report is waited for, since Spark may
-    # end this process at any time after its task.
+    # Counted when all is scored: an attempt that fails before counts nothing, one whose scores can't be written counts.
+    # The report is waited for, since Spark may end this process at any time after its task.
     reporter.registry.counter("scoring.rows").inc(rows)
     reporter.report_now(timeout=10)
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from support.kafka import read_topic
+from tallystream.aggregator.topics import Topics, create_topics, policies
 from tallystream.compose.servers.broker import KafkaBroker
 
 if TYPE_CHECKING:
@@ -40,3 +41,23 @@ def test_records_outlive_a_kill_and_a_stop(tmp_path: Path) -> None:
         pid = broker.pid
         assert pid is not None
     assert not psutil.pid_exists(pid)
+
+
+def test_topics_that_a_broker_created_on_first_use_get_their_policies(admin: AdminClient, topic_prefix: str) -> None:
+    """What nobody has set for such a topic is set; what somebody has set, and a second time everything, stays."""
+    topics, day = Topics(topic_prefix), str(86_400_000)
+    created = [
+        NewTopic(topics.metrics, 1, 1),
+        NewTopic(topics.agg, 1, 1),
+        NewTopic(topics.dead, 1, 1, config={"retention.ms": day}),
+    ]
+    for future in admin.create_topics(created).values():
+        future.result()
+    for _ in range(2):
+        create_topics(admin, topics, correct=True)
+        wanted = policies(topics)
+        wanted[topics.dead]["retention.ms"] = day
+        for name, config in wanted.items():
+            resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+            found = admin.describe_configs([resource])[resource].result()
+            assert {key: found[key].value for key in config} == config

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from support.kafka import command, run
@@ -69,16 +70,40 @@ def starting(data: Path) -> Iterator[subprocess.Popen[bytes]]:
             process.wait(LIMIT_S)
 
 
+def used_by_commands_of_its_folder(data: Path) -> None:
+    """`lag` and `verify`, told nothing, read this system's store and broker and say which."""
+    lag = run("lag", "--json", folder=data.parent)
+    assert lag.stderr.startswith(f"store local:{data / 'store.db'}, of the local system in {data}\n")
+    # The aggregator has summed nothing yet: the sentence is of this broker's topic.
+    verify = run("verify", folder=data.parent)
+    assert f"broker {known(data)['bootstrap_servers']}, of the local system in {data}" in verify.stderr
+    assert "metrics-agg has no sum of that period" in verify.stderr
+
+
+def creates_topics_on_first_use(data: Path) -> None:
+    """An application's topic is there when it is first written; a command that reads creates none."""
+    options = {"bootstrap.servers": known(data)["bootstrap_servers"], "log_level": 0}
+    producer = Producer(options)
+    producer.produce("orders", b"one")
+    assert producer.flush(60) == 0
+    assert run("verify", "--topic-prefix", "typo-", folder=data.parent).returncode == 2
+    topics = AdminClient(options).list_topics(timeout=30).topics
+    assert "orders" in topics
+    assert not [name for name in topics if name.startswith("typo-")]
+
+
 def test_a_killed_component_is_started_again_and_said(tmp_path: Path) -> None:
     """Detached, the system is up with every component; kill -9 of the aggregator: again up; down leaves nothing."""
-    data = tmp_path / "data"
-    up = run("up", "--detach", "--data", str(data), *FREE_PORTS, timeout=2 * LIMIT_S)
+    data = tmp_path / ".tallystream"
+    up = run("up", "--detach", *FREE_PORTS, timeout=2 * LIMIT_S, folder=tmp_path)
     try:
         assert up.returncode == 0, up.stderr
         assert "page is up" in up.stderr
         assert run("status", "--data", str(data)).returncode == 0
         with urllib.request.urlopen(known(data)["page_url"], timeout=30) as page:
             assert page.status == 200
+        used_by_commands_of_its_folder(data)
+        creates_topics_on_first_use(data)
         again = run("up", "--data", str(data), *FREE_PORTS)
         assert again.returncode == 2
         assert again.stderr.startswith("--data: ")

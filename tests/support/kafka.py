@@ -99,9 +99,12 @@ def command(*arguments: str) -> list[str]:
 
 
 def run(
-    *arguments: str, env: Mapping[str, str] | None = None, timeout: float = 300.0
+    *arguments: str, env: Mapping[str, str] | None = None, timeout: float = 300.0, folder: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command of `tallystream` to its end, and return its exit code and what it said; `env` is added to ours."""
+    """Run a command of `tallystream` to its end, and return its exit code and what it said.
+
+    `env` is added to ours; `folder` is the current one of the command.
+    """
     return subprocess.run(
         command(*arguments),
         env={**os.environ, **(env or {})},
@@ -109,6 +112,7 @@ def run(
         text=True,
         timeout=timeout,
         check=False,
+        cwd=folder,
     )
 
 

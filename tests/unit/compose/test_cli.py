@@ -163,7 +163,7 @@ def test_the_exit_code_tells_what_happened(
 ) -> None:
     """2 for a setting, 1 for a failure, 130 for Ctrl-C; never a traceback."""
 
-    def fails(_: object) -> int:
+    def fails(*_: object, **__: object) -> int:
         raise error
 
     monkeypatch.setattr("tallystream.compose.local.running.status", fails)

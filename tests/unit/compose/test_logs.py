@@ -58,3 +58,20 @@ def test_what_nobody_expected_is_a_line_of_the_log_too() -> None:
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert json.loads(line)["exception"].endswith("ZeroDivisionError: division by zero")
+
+
+HOSTILE = "group evil\x1b[2J\n2026-01-01 INFO all is well\u202e"
+
+
+def test_names_in_the_log_are_text() -> None:
+    """A name can't begin a line of its own, and no escape in it reaches the terminal, in neither form of the log."""
+    script = "from tallystream.compose import _logs; import logging; _logs.set_up('info', '{}'); {}"
+    for form in ("text", "json"):
+        for words in (f"logging.info({HOSTILE!r})", f"print(_logs.last_words({HOSTILE!r}))"):
+            code = [sys.executable, "-c", script.format(form, words)]
+            done = subprocess.run(code, capture_output=True, text=True, check=True, timeout=60)
+            said = (done.stdout + done.stderr).removesuffix("\n")
+            if form == "text" and words.startswith("print"):  # a failure may quote lines of a log
+                said = said.replace("\n", "")
+            assert said.isprintable()
+            assert "evil\\x1b[2J" in said or "evil\\u001b[2J" in said

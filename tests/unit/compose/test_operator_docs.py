@@ -75,3 +75,19 @@ def test_the_files_that_are_named_are_there(page: str) -> None:
     named = set(re.findall(r"(?<![\w/.-])((?:tests|compose|deploy|docs|scripts)/[\w/.-]*\w)", text)) - {"compose/.env"}
     for path in named:
         assert (ROOT / path).exists(), path
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/install.md", "docs/running.md"])
+def test_what_is_in_the_environment_comes_after_its_setup(page: str) -> None:
+    """Whoever follows a page from its top has `.venv/bin/tallystream` when it is called."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert "make setup" in text.partition(".venv/bin/tallystream")[0]
+
+
+def test_the_page_on_installing_has_the_reporter_alone_and_what_takes_long() -> None:
+    """An application needs one package; what takes minutes is said before somebody waits for it."""
+    text = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    assert re.search(r"^    pip install \./reporter$", text, re.MULTILINE)
+    assert "half a minute" not in text
+    assert "archive: " in text
+    assert "builds a wheel" in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from configparser import ConfigParser
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 import urllib3
 
-SETUP = Path(__file__).parents[3] / "scripts" / "setup"
+ROOT = Path(__file__).parents[3]
+SETUP = ROOT / "scripts" / "setup"
 TOOLS = ("bash", "env", "dirname", "sed", "head")
 
 
@@ -123,3 +125,12 @@ def test_urllib3_is_urllib3() -> None:
     assert urllib3.__version__ == version("urllib3")
     assert find_spec("urllib3_future") is not None
     assert not (Path(urllib3.__file__).parents[1] / "urllib3_future.pth").exists()
+
+
+def test_the_jars_of_pyspark_are_not_compressed_again() -> None:
+    """The file that scripts/setup and docs/install.md give to setuptools: its own option, of its own command."""
+    config = ConfigParser()
+    config.read(ROOT / "compose" / "images" / "wheels.cfg", encoding="utf-8")
+    assert dict(config["bdist_wheel"]) == {"compression": "stored"}
+    for user in (SETUP, ROOT / "docs" / "install.md"):
+        assert "DIST_EXTRA_CONFIG=$PWD/compose/images/wheels.cfg" in user.read_text(encoding="utf-8")

@@ -100,3 +100,14 @@ def test_what_can_not_be_used_is_one_sentence(option: str, given: dict[str, obje
     with pytest.raises(ConfigError, match="can't be used; ") as refused:
         VerifySettings("localhost:9092", **given)  # type: ignore[arg-type]  # just so
     assert str(refused.value).startswith(option)
+
+
+def test_names_are_text() -> None:
+    """What a terminal, or Rich, would obey in a name is shown: in the table, and in the sentence of the partitions."""
+    identity = ("evil\x1b[2J\n", "counter", "x\u202e", (("t", "[red]\x07"),))
+    ends = {"metrics\x1b[31m[bold]:0": 5, "b:0": 1}
+    text = shown(Outcome(ends, differences=[Difference(identity, "count", 8, 7, ends)]))
+    assert "".join(text.splitlines()).isprintable()
+    assert "evil\\x1b[2J\\n" in text
+    assert "x\\u202e t=[red]\\x07 (counter)" in text
+    assert text.count("metrics\\x1b[31m[bold]:0: ") == 2

@@ -197,3 +197,34 @@ def test_settings_that_cannot_work(store: StoreSettings, wrong: dict[str, object
     """A sentence that names the option."""
     with pytest.raises(ConfigError, match=names):
         ShowSettings(store=store, **wrong)
+
+
+HOSTILE = "evil\x1b]0;title\x07\nwell  OK\u202e"
+
+
+@pytest.fixture
+def hostile_ms(store: StoreSettings) -> int:
+    """Write a minute of a group whose name, and whose topic's, a terminal would obey."""
+    now, sink = round(time.time() * 1000), open_sink(store)
+    sink.setup()
+    rounds = Rounds()
+    for second in range(61):
+        one = group(HOSTILE, (0, second * 5), topic="t\x1b[2J")
+        sink.write(rounds.points(found(one), now - (60 - second) * 1000))
+    sink.close()
+    return now
+
+
+@pytest.mark.parametrize("named", [None, HOSTILE])
+@pytest.mark.parametrize("as_json", [False, True])
+def test_names_are_text(store: StoreSettings, hostile_ms: int, named: str | None, as_json: bool) -> None:
+    """Escapes, newlines and signs of direction in names are shown escaped, in tables and in JSON, a line each."""
+    _, text = shown(ShowSettings(store=store, group=named, at_ms=hostile_ms, json=as_json))
+    lines = text.splitlines()
+    assert "".join(lines).isprintable()
+    if as_json:
+        (line,) = lines
+        assert json.loads(line)["group"] == HOSTILE
+    else:
+        assert lines[1].startswith("evil\\x1b]0;title\\x07\\nwell  OK\\u202e")
+        assert len(lines) == (2 if named is None else 5)

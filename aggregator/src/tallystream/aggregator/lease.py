@@ -15,15 +15,15 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
-from tallystream.aggregator import ledger
+from tallystream.aggregator import clients, ledger
 from tallystream.reporter.errors import TallystreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from confluent_kafka import TopicPartition
+    from confluent_kafka import Consumer, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Lease:
         self._held = False
         self._epoch = 0
         self._looked = 0.0
-        self._consumer = Consumer(
+        self._consumer = clients.consumer(
             {
                 **kafka,
                 "group.id": prefix + GROUP,

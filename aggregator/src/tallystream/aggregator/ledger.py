@@ -6,8 +6,8 @@ import logging
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
-from confluent_kafka import Producer
 
+from tallystream.aggregator import clients
 from tallystream.aggregator.delivering import Outgoing, deliver
 from tallystream.aggregator.reading import read_topic
 from tallystream.reporter.decoding import json_decoder
@@ -113,7 +113,9 @@ class LedgerWriter:
     def __init__(self, topic: str, kafka: Mapping[str, str], *, timeout: float = 10.0) -> None:
         self._topic = topic
         self._timeout = timeout
-        self._producer = Producer({**kafka, "enable.idempotence": True, "delivery.timeout.ms": int(timeout * 1000)})
+        self._producer = clients.producer(
+            {**kafka, "enable.idempotence": True, "delivery.timeout.ms": int(timeout * 1000)}
+        )
 
     def write(self, rows: Iterable[LedgerRow]) -> None:
         """Append rows and return when the broker has them all.

@@ -13,8 +13,9 @@ import logging
 import re
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from tallystream.aggregator import clients
 from tallystream.aggregator.delivering import Outgoing, deliver
 from tallystream.aggregator.watermarks import watermarks
 from tallystream.reporter.errors import TallystreamError
@@ -51,8 +52,10 @@ class Watch:
         self._epochs = epochs
         self._epoch = epoch
         self._timeout = timeout
-        self._producer = Producer({**kafka, "enable.idempotence": True, "delivery.timeout.ms": int(timeout * 1000)})
-        self._consumer = Consumer(
+        self._producer = clients.producer(
+            {**kafka, "enable.idempotence": True, "delivery.timeout.ms": int(timeout * 1000)}
+        )
+        self._consumer = clients.consumer(
             {
                 **kafka,
                 "group.id": "tallystream-mend",

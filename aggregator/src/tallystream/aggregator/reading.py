@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
+from tallystream.aggregator import clients
 from tallystream.aggregator.watermarks import watermarks
 from tallystream.reporter.errors import TallystreamError
 
@@ -32,7 +33,7 @@ def read_topic(
         KafkaException: the broker did not answer, or has no such topic.
         TallystreamError: the topic's end was not reached in time.
     """
-    consumer = Consumer(
+    consumer = clients.consumer(
         {**kafka, "group.id": "tallystream-reading", "enable.auto.commit": False, "enable.partition.eof": True}
     )
     try:

@@ -11,10 +11,11 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import msgspec
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
-from tallystream.aggregator import ledger, sums
+from tallystream.aggregator import clients, ledger, sums
 from tallystream.aggregator.layout import Layout, require_layout, write_layout
+from tallystream.aggregator.login import log_in
 from tallystream.aggregator.reading import read_topic
 from tallystream.aggregator.seed import Seed, seed_path, write_seed
 from tallystream.aggregator.selection import Offsets, Selection
@@ -66,6 +67,7 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
         raise ConfigError("--checkpoint", str(settings.checkpoint), "it is in use: name a new one, or move it away")
     topics = Topics(settings.topic_prefix)
     kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
+    log_in(kafka)
     try:
         standing = _read_table(topics, kafka, say)
         finished = _finished(topics, kafka)
@@ -78,7 +80,7 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
             rebuilt, read or Selection(topics.metrics).find(kafka), kafka, accept_partial=settings.accept_partial
         )
     except KafkaException as error:
-        raise TallystreamError(f"broker {settings.bootstrap_servers}: {error.args[0]}") from error
+        raise TallystreamError(f"broker {settings.bootstrap_servers}: {clients.reason(error)}.") from error
     if rebuilt.omitted and not settings.accept_partial:
         raise ConfigError(
             "--accept-partial",
@@ -154,7 +156,7 @@ def _next_offsets(
     Raises:
         ConfigError: records were deleted that the table does not include, or a topic is another one.
     """
-    consumer = Consumer({**kafka, "group.id": "tallystream-reading", "enable.auto.commit": False})
+    consumer = clients.consumer({**kafka, "group.id": "tallystream-reading", "enable.auto.commit": False}, polled=False)
     try:
         bounds = {
             (topic, p): watermarks(consumer, TopicPartition(topic, p), timeout=30)

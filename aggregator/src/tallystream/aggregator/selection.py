@@ -7,12 +7,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer
-
+from tallystream.aggregator import clients
 from tallystream.reporter.errors import ConfigError, TallystreamError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from confluent_kafka import Consumer
 
 Offsets = dict[str, dict[str, int]]
 """topic → partition → the next offset to read, as Spark writes them."""
@@ -72,7 +73,9 @@ class Selection:
         Raises:
             KafkaException: the broker did not answer in `timeout` seconds.
         """
-        consumer = Consumer({**kafka, "group.id": "tallystream-reading", "enable.auto.commit": False})
+        consumer = clients.consumer(
+            {**kafka, "group.id": "tallystream-reading", "enable.auto.commit": False}, polled=False
+        )
         try:
             return self.seen_by(consumer, timeout=timeout)
         finally:

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 
-from tallystream.aggregator import ledger
+from tallystream.aggregator import clients, ledger
 from tallystream.aggregator.moments import moment_ms
 from tallystream.aggregator.selection import Offsets
 from tallystream.aggregator.watermarks import at_times, watermarks
@@ -83,7 +83,7 @@ def resolve(
             is not named.
         KafkaException: the broker did not answer within `timeout` seconds.
     """
-    consumer = Consumer({**kafka, "group.id": group, "enable.auto.commit": False})
+    consumer = clients.consumer({**kafka, "group.id": group, "enable.auto.commit": False}, polled=False)
     places = [TopicPartition(topic, p) for topic, partitions in read.items() for p in partitions]
     wanted: dict[Place, int] = {}
     try:

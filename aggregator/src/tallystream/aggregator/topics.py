@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource, NewTopic
 
 from tallystream.reporter.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from confluent_kafka.admin import AdminClient
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 TABLE_RECORD_BYTES = 32 * 1024 * 1024
@@ -60,9 +62,18 @@ def policies(topics: Topics) -> dict[str, dict[str, str]]:
 
 
 def create_topics(
-    admin: AdminClient, topics: Topics, *, partitions: int = 1, replication: int = 1, timeout: float = 30.0
+    admin: AdminClient,
+    topics: Topics,
+    *,
+    partitions: int = 1,
+    replication: int = 1,
+    correct: bool = False,
+    timeout: float = 30.0,
 ) -> list[str]:
     """Create the topics that are not there yet and return their names; an existing topic is left as it is.
+
+    With `correct`, an existing topic is given the policies that nobody has set for it: a broker that creates topics on
+    first use may have been faster, and gives them its own. What is set for the topic itself stays.
 
     `partitions` is that of `metrics` alone: the others have one. `timeout` is in seconds. Safe when several commands do
     it at once: it returns when the brokers know every topic's partitions, whoever created it.
@@ -84,9 +95,29 @@ def create_topics(
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
     _wait_until_known(admin, [topic.topic for topic in wanted], timeout)
+    if correct:
+        _correct(admin, topics, set(policies(topics)) - set(created), timeout)
     if topics.metrics not in created:
         require_append_time(admin, [topics.metrics], timeout=timeout)
     return created
+
+
+def _correct(admin: AdminClient, topics: Topics, names: Iterable[str], timeout: float) -> None:
+    resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
+    asked = admin.describe_configs(resources, request_timeout=timeout) if resources else {}
+    changes = []
+    for resource, found in asked.items():
+        config = found.result()
+        own = {key for key, entry in config.items() if entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value}
+        entries = [
+            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+            for key, value in policies(topics)[resource.name].items()
+            if key not in own
+        ]
+        if entries:
+            changes.append(ConfigResource(ConfigResource.Type.TOPIC, resource.name, incremental_configs=entries))
+    for done in (admin.incremental_alter_configs(changes, request_timeout=timeout) if changes else {}).values():
+        done.result()
 
 
 def _wait_until_known(admin: AdminClient, names: Iterable[str], timeout: float) -> None:

@@ -7,8 +7,9 @@ import logging
 import os
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tallystream.aggregator.terminal import printable, printable_json
 from tallystream.reporter.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,7 +18,23 @@ if TYPE_CHECKING:
 FORMAT_ENV = "TALLYSTREAM_LOG_FORMAT"
 """Handed down to the components of `up`, and to Spark's JVM, whose log4j2.properties asks for it."""
 
+BREAKS = "\n\t"
+"""What the trace of an exception, and the lines of a log that an error quotes, may hold."""
+
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class TextLines(logging.Formatter):
+    """Lines for people. A record is one line, whatever its message holds; only an exception's trace has several."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's name)
+        """Return the line."""
+        record.message = printable(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 (the same)
+        """Return the trace."""
+        return printable(super().formatException(ei), keep=BREAKS)
 
 
 class JsonLines(logging.Formatter):
@@ -29,7 +46,7 @@ class JsonLines(logging.Formatter):
         line = {"ts": at, "level": record.levelname, "logger": record.name, "message": record.getMessage()}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
+        return printable_json(json.dumps(line, ensure_ascii=False))
 
 
 def set_up(level: str, form: str) -> None:
@@ -44,10 +61,10 @@ def set_up(level: str, form: str) -> None:
     if form not in ("text", "json"):
         raise ConfigError("--log-format", form, "give text or json")
     os.environ[FORMAT_ENV] = form
-    logging.basicConfig(level=number, format=TEXT)
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines() if form == "json" else TextLines(TEXT))
+    logging.basicConfig(level=number, handlers=[handler])
     if form == "json":
-        for handler in logging.getLogger().handlers:
-            handler.setFormatter(JsonLines())
         logging.captureWarnings(True)
         sys.excepthook = _log_exception
 
@@ -55,7 +72,7 @@ def set_up(level: str, form: str) -> None:
 def last_words(sentence: str) -> str:
     """Return what a command says when it fails, as a line of the log that was chosen."""
     if os.environ.get(FORMAT_ENV) != "json":
-        return sentence
+        return printable(sentence, keep=BREAKS)
     return JsonLines().format(logging.LogRecord("tallystream", logging.ERROR, "", 0, sentence, None, None))
 
 

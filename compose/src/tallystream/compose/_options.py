@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,17 +22,73 @@ if TYPE_CHECKING:
 KAFKA_ENV = "TALLYSTREAM_KAFKA_"
 """TALLYSTREAM_KAFKA_SASL_PASSWORD is the option sasl.password: for what must not be on a command line."""
 
+
+def _writable(param: typer.CallbackParam, value: Path | None) -> Path | None:
+    """Return a path that can be made: what is there of it may be written by this user.
+
+    Raises:
+        ConfigError: it may not. Nothing is made by the look.
+    """
+    if value is None:
+        return None
+    path = value.absolute()
+    there = next(one for one in (path, *path.parents) if os.path.exists(one))  # noqa: PTH110 (never raises)
+    # A checkpoint has files beside it, too.
+    for one in (there, there.parent) if there == path and there.is_dir() else (there,):
+        is_folder = one == path or one.is_dir()
+        if not is_folder or not os.access(one, os.W_OK):
+            why = os.strerror(errno.EACCES if is_folder else errno.ENOTDIR)
+            raise ConfigError(
+                param.opts[0],
+                str(value),
+                f"{one} can't be written ({why}): give this user the right to write there, or name another path",
+            )
+    return value
+
+
 BootstrapServers = Annotated[
     str, typer.Option(help="The brokers, host:port,…", envvar="TALLYSTREAM_BOOTSTRAP_SERVERS", show_envvar=True)
 ]
 TopicPrefix = Annotated[
     str, typer.Option(help="Goes before the name of every topic and consumer group.", envvar="TALLYSTREAM_TOPIC_PREFIX")
 ]
-Checkpoint = Annotated[Path, typer.Option(help="Spark's directory: offsets, commits, state.", file_okay=False)]
+Checkpoint = Annotated[
+    Path, typer.Option(help="Spark's directory: offsets, commits, state.", file_okay=False, callback=_writable)
+]
 ShipCheckpoint = Annotated[
-    Path | None, typer.Option(help="Spark's directory: offsets, commits; prometheus:… needs none.", file_okay=False)
+    Path | None,
+    typer.Option(
+        help="Spark's directory: offsets, commits; prometheus:… needs none.", file_okay=False, callback=_writable
+    ),
+]
+LocalServers = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap-servers",
+        help="The brokers, host:port,…; if not given, that of the local system in this folder, or localhost:9092.",
+        envvar="TALLYSTREAM_BOOTSTRAP_SERVERS",
+        show_envvar=True,
+    ),
+]
+LocalStore = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        help="local:PATH or influxdb:URL; that of the local system in this folder if not given.",
+        envvar="TALLYSTREAM_STORE",
+        show_envvar=True,
+    ),
 ]
 Store = Annotated[str, typer.Option(help="local:PATH or influxdb:URL.", envvar="TALLYSTREAM_STORE", show_envvar=True)]
+LocalAnyStore = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        help="local:PATH, influxdb:URL or graphite:HOST:PORT; that of the local system in this folder if not given.",
+        envvar="TALLYSTREAM_STORE",
+        show_envvar=True,
+    ),
+]
 AnyStore = Annotated[
     str,
     typer.Option(
@@ -67,7 +125,10 @@ FetchPauseMs = Annotated[int, typer.Option(help="Milliseconds between two of the
 FetchTimeoutMs = Annotated[int, typer.Option(help="Milliseconds that a task waits for records before it fails.")]
 Master = Annotated[str, typer.Option(help="Spark's master; spark-submit's own stands.")]
 DriverMemory = Annotated[str, typer.Option(help="The heap of Spark's driver.")]
-ReadyFile = Annotated[Path | None, typer.Option(help="A file that is created as soon as the command does its work.")]
+ReadyFile = Annotated[
+    Path | None,
+    typer.Option(help="A file that is created as soon as the command does its work.", callback=_writable),
+]
 HttpPort = Annotated[
     int | None, typer.Option(help="Serve /metrics, /healthz and /readyz on this port; 0 takes a free one.")
 ]
@@ -90,8 +151,30 @@ ErrAge = Annotated[float | None, typer.Option(help="ERR when the oldest unconsum
 Data = Annotated[Path, typer.Option(help="The folder with all data of the local system.", file_okay=False)]
 
 
-class WithDefault(TyperGroup):
+LONGEST = 10_000
+"""Letters that a sentence of the help may have."""
+
+
+class Group(TyperGroup):
+    """A group of commands whose help has each one's whole first sentence, however narrow the terminal."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of commands."""
+        commands = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        rows = [(name, one.get_short_help_str(LONGEST)) for name, one in commands if one is not None]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+class WithDefault(Group):
     """A group of commands of which `show` is meant when none is named: `lag orders` is `lag show orders`."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options of `show` after the commands: they may be given without its name."""
+        super().format_options(ctx, formatter)
+        params = self.commands["show"].params
+        with formatter.section("Options of show, which is meant where no command is named"):
+            formatter.write_dl([record for one in params if (record := one.get_help_record(ctx)) is not None])
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put the default command in front, where the first argument is neither a command nor --help."""
@@ -154,13 +237,17 @@ def kafka_options(given: Iterable[str] | None, env: Mapping[str, str]) -> dict[s
 
 
 def need_spark() -> None:
-    """Return where PySpark is installed: the commands that need it say so before anything else.
+    """Return where PySpark and Java are there: the commands that need them say so before anything else.
 
     Raises:
-        ConfigError: it is not.
+        ConfigError: one of them is not, or Java is of a version on which Spark does not run.
     """
     if find_spec("pyspark") is None:
         raise ConfigError("pyspark", "not installed", "install it with tallystream-compose[spark], and Java 17 or 21")
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # under spark-submit Java runs already
+        from tallystream.aggregator.jars import java_version
+
+        java_version()
 
 
 def one_of(option: str, value: str, *allowed: str) -> str:

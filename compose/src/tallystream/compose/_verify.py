@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tallystream.aggregator.terminal import printable
 from tallystream.aggregator.verify.job import VerifySettings, run
 
 if TYPE_CHECKING:
@@ -56,11 +57,11 @@ def show(outcome: Outcome, console: Console, most: int) -> None:
     if outcome.differences:
         table = Table("app", "metric", "field", "published", "replayed", "offsets")
         for one in outcome.differences[:most]:
-            table.add_row(*(Text(text) for text in _cells(one)))
+            table.add_row(*(Text(printable(text)) for text in _cells(one)))
         console.print(table)
         if len(outcome.differences) > most:
             console.print(f"and {len(outcome.differences) - most:,} more: --json has them all")
-    console.print(summary(outcome))
+    console.print(Text(printable(summary(outcome))))
     for note in notes(outcome):
         console.print(note)
 

@@ -16,6 +16,7 @@ from tallystream.reporter.errors import ConfigError, TallystreamError
 
 app = typer.Typer(
     name="tallystream",
+    cls=o.Group,
     help="Exact sums over all instances of a streaming application, and the lag of every consumer.",
     no_args_is_help=True,
     add_completion=False,
@@ -30,6 +31,7 @@ lag_app = typer.Typer(
 app.add_typer(lag_app, name="lag")
 dashboards_app = typer.Typer(
     help="Grafana's dashboards and alert rules: `generate` writes them as files, `push` brings them into a server.",
+    cls=o.Group,
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -80,7 +82,7 @@ def main() -> None:
         sys.exit(app(standalone_mode=False))
     except TyperException as error:
         sys.exit(_said(_usage(error), error.exit_code))
-    except ConfigError as error:
+    except (ConfigError, checking.UncheckedError) as error:
         sys.exit(_said(str(error), 2))
     except TallystreamError as error:
         sys.exit(_said(str(error), 1))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tallystream.aggregator import jars
 from tallystream.aggregator.spark import archive, jvm
 from tallystream.reporter.errors import ConfigError
 
@@ -86,7 +87,7 @@ def test_a_folder_that_cant_be_written_is_named(environment: Path, monkeypatch: 
 def test_the_version_of_java_is_read(says: str, version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Java 17 and 21 are taken, with or without a minor version."""
     _java(tmp_path, monkeypatch, says)
-    assert jvm.java_version() == version
+    assert jars.java_version() == version
 
 
 @pytest.mark.parametrize("says", ['openjdk version "1.8.0_392"', 'openjdk version "11.0.2"', "no Java at all"])
@@ -94,5 +95,5 @@ def test_another_java_is_refused(says: str, tmp_path: Path, monkeypatch: pytest.
     """A Java on which Spark does not run is named in the sentence, with what to install."""
     _java(tmp_path, monkeypatch, says)
     with pytest.raises(ConfigError, match="install Java 17 or 21") as refused:
-        jvm.java_version()
+        jars.java_version()
     assert says in str(refused.value)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 from rich.console import Console
 
+from tallystream.compose.demo.compare import Row
 from tallystream.compose.demo.display import Display
-from tallystream.compose.demo.run import DemoSettings
+from tallystream.compose.demo.run import DemoSettings, as_dict
 from tallystream.reporter.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -47,3 +49,24 @@ def test_without_a_terminal_the_display_prints_plain_lines() -> None:
             display.count("sent", number)
     assert out.getvalue().splitlines() == ["1. Send", "   sent: 20", "   sent: 30"]
     assert display.took == [("Send", 13.0)]
+
+
+def test_the_tables_as_json() -> None:
+    """Every row and every step, and whether all of it agrees."""
+    table = [Row("events sent", "7"), Row("processed", "7", "by the journals", "8", False)]
+    assert as_dict(table, [("Start", 1.04)], 2.0) == {
+        "exact": False,
+        "rows": [
+            {"what": "events sent", "value": "7", "against": "", "other": "", "agrees": None},
+            {"what": "processed", "value": "7", "against": "by the journals", "other": "8", "agrees": False},
+        ],
+        "steps": [{"step": "Start", "seconds": 1.0}],
+        "seconds": 2.0,
+    }
+
+
+def test_progress_goes_where_it_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """With --json standard output has the object alone."""
+    Display(100, ("sent",), to=sys.stderr).say("Send")
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "Send\n")

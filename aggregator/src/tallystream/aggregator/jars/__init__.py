@@ -7,7 +7,8 @@ build tool is needed. At each use every jar is compared with its SHA-256 in `jar
 from __future__ import annotations
 
 from tallystream.aggregator.jars._digest import sha256_of
-from tallystream.aggregator.jars._fetch import JarsError, cache_dir, fetch, java
+from tallystream.aggregator.jars._fetch import JarsError, cache_dir, fetch
+from tallystream.aggregator.jars._java import java, java_version
 from tallystream.aggregator.jars._lock import Jar, read_lock
 
-__all__ = ["Jar", "JarsError", "cache_dir", "fetch", "java", "read_lock", "sha256_of"]
+__all__ = ["Jar", "JarsError", "cache_dir", "fetch", "java", "java_version", "read_lock", "sha256_of"]

@@ -11,6 +11,7 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from tallystream.aggregator.jars._digest import sha256_of
+from tallystream.aggregator.jars._java import java
 from tallystream.aggregator.jars._lock import Jar, read_lock
 from tallystream.reporter.errors import TallystreamError
 
@@ -24,12 +25,6 @@ def cache_dir() -> Path:
     if named := os.environ.get("TALLYSTREAM_CACHE"):
         return Path(named).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tallystream"
-
-
-def java() -> str:
-    """The Java launcher: that of `JAVA_HOME`, else the one on the PATH."""
-    home = os.environ.get("JAVA_HOME")
-    return str(Path(home) / "bin" / "java") if home else "java"
 
 
 def fetch(of: str, *, timeout: float = 600.0) -> list[Path]:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.admin import ConfigResource
 
-from tallystream.aggregator import ledger, sums
+from tallystream.aggregator import clients, ledger, sums
+from tallystream.aggregator.login import log_in
 from tallystream.aggregator.reading import read_topic
 from tallystream.aggregator.replay.period import Period, chosen, period
 from tallystream.aggregator.ship.patience import StoppedError, persist
@@ -76,6 +77,7 @@ def run(settings: ReplaySettings, stop: SignalSafeEvent, say: Callable[[str], ob
     """
     topics = Topics(settings.topic_prefix)
     kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
+    log_in(kafka)
     sink = open_sink(settings.store)
     try:
         rows = ledger.read_rows(topics.ledger, kafka, last=2**62)
@@ -85,7 +87,7 @@ def run(settings: ReplaySettings, stop: SignalSafeEvent, say: Callable[[str], ob
         say(f"{wanted.batches} batches, from {wanted.first} to {wanted.last} (epoch, batch)")
         return Replayed(wanted, _write(chosen(_sums(topics, kafka), wanted, highest), sink, stop, say))
     except KafkaException as error:
-        raise TallystreamError(f"broker {settings.bootstrap_servers}: {error.args[0]}") from error
+        raise TallystreamError(f"broker {settings.bootstrap_servers}: {clients.reason(error)}.") from error
     finally:
         sink.close()
 
@@ -117,7 +119,7 @@ def _sums(topics: Topics, kafka: Mapping[str, str]) -> Iterator[sums.Sum]:
 
 def _require_uncompacted(topics: Topics, kafka: Mapping[str, str], from_ms: int) -> None:
     resource = ConfigResource(ConfigResource.Type.TOPIC, topics.agg)
-    admin = AdminClient(dict(kafka))  # held: the answer is lost with it
+    admin = clients.admin(kafka)  # held: the answer is lost with it
     config = admin.describe_configs([resource], request_timeout=30)[resource].result()
     kept_ms = int(config["min.compaction.lag.ms"].value)
     if from_ms < time.time() * 1000 - kept_ms:

@@ -12,11 +12,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
+from tallystream.aggregator import clients
 from tallystream.aggregator.epochs import epochs_of
 from tallystream.aggregator.health import Health, HealthSettings
+from tallystream.aggregator.login import log_in
 from tallystream.aggregator.reading import Read
 from tallystream.aggregator.ship.newest import Freshness, Newest
 from tallystream.aggregator.spark.commits import GroupCommitter
@@ -29,6 +30,8 @@ from tallystream.reporter.errors import ConfigError, TallystreamError
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from confluent_kafka import Consumer
 
     from tallystream.aggregator.sinks.base import Point
     from tallystream.aggregator.sinks.prometheus import PrometheusSink
@@ -189,10 +192,13 @@ def run(settings: FollowSettings, sink: PrometheusSink, *, clock: Clock = SYSTEM
         stack.callback(sink.close)
         sink.setup()
         try:
-            create_topics(AdminClient(kafka), topics)
+            log_in(kafka)
+            create_topics(clients.admin(kafka), topics)
             committer = GroupCommitter(settings.bootstrap_servers, group, settings.kafka)
             stack.callback(committer.close)
-            consumer = Consumer({**kafka, "group.id": group, "enable.auto.commit": False, "enable.partition.eof": True})
+            consumer = clients.consumer(
+                {**kafka, "group.id": group, "enable.auto.commit": False, "enable.partition.eof": True}
+            )
             stack.callback(consumer.close)
             consumer.assign([TopicPartition(topics.agg, 0, OFFSET_BEGINNING)])
             health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
@@ -205,5 +211,5 @@ def run(settings: FollowSettings, sink: PrometheusSink, *, clock: Clock = SYSTEM
                 if follower.shown and settings.ready_file is not None:
                     settings.ready_file.touch()
         except KafkaException as error:
-            raise TallystreamError(f"broker {settings.bootstrap_servers}: {error.args[0]}") from error
+            raise TallystreamError(f"broker {settings.bootstrap_servers}: {clients.reason(error)}.") from error
     return 0

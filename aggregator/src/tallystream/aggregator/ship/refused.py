@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException
 
+from tallystream.aggregator import clients
 from tallystream.aggregator.delivering import Outgoing, deliver
 from tallystream.aggregator.sinks.base import SinkUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from confluent_kafka import Producer
 
     from tallystream.aggregator.sinks.base import Point
 
@@ -50,7 +53,7 @@ class Refused:
         if not letters:
             return
         if self._producer is None:
-            self._producer = Producer(self._kafka)
+            self._producer = clients.producer(self._kafka)
         try:
             deliver(self._producer, letters, timeout=self._timeout)
         except KafkaException as error:

@@ -7,9 +7,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
-from tallystream.aggregator import private
+from tallystream.aggregator import clients, private
 from tallystream.aggregator.health import Health
 from tallystream.aggregator.layout import Layout, layout_of, write_layout
 from tallystream.aggregator.lease import Lease
@@ -67,7 +66,7 @@ def run(settings: AggregateSettings) -> int:
         health = stack.enter_context(Health("aggregate", settings.health, trigger_s=settings.trigger_ms / 1000))
         try:
             log_in(kafka)
-            create_topics(AdminClient(dict(kafka)), topics)
+            create_topics(clients.admin(kafka), topics)
             layout = layout_of(settings.checkpoint, settings.shards, settings.state_partitions)
             private.make_folder(settings.checkpoint)
             health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
@@ -96,7 +95,7 @@ def run(settings: AggregateSettings) -> int:
             writing = Writing(settings, topics, kafka, lease)
             choice = _choice(settings, topics, kafka, writing.begin)
         except KafkaException as error:
-            raise TallystreamError(f"broker {settings.bootstrap_servers}: {error.args[0]}") from error
+            raise TallystreamError(f"broker {settings.bootstrap_servers}: {clients.reason(error)}.") from error
         except OSError as error:
             said = sentence(str(error), "", settings.checkpoint)
             raise TallystreamError(f"checkpoint {settings.checkpoint}: {said}") from error

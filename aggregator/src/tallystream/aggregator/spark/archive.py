@@ -3,7 +3,7 @@
 A JVM that is told to (class data sharing, JEP 350) writes the classes that it has loaded to an archive when it ends;
 later ones map that into memory in place of finding, reading and verifying 20,000 classes in 250 jars. The archive
 belongs to one version of Java and to these very jars: a JVM for which it is not right leaves it alone, and starts as
-slowly as without it. It takes about 200 MB in the Python environment and half a minute to make.
+slowly as without it. It takes about 200 MB in the Python environment and a minute or more to make.
 """
 
 from __future__ import annotations
@@ -14,13 +14,20 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from tallystream.aggregator import jars
 from tallystream.aggregator.spark import jvm
 from tallystream.reporter.errors import ConfigError, TallystreamError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-def make(*, timeout: float = 600.0) -> Path:
+
+def make(*, timeout: float = 600.0, say: Callable[[str], object] = lambda _: None) -> Path:
     """Make the archive for this Java and these jars, if there is none, and return where it is; `timeout` in seconds.
+
+    `say` is told where it has to be made, which takes minutes.
 
     Raises:
         ConfigError: Java is missing or of a version on which Spark does not run, or this Python's environment can't
@@ -28,9 +35,10 @@ def make(*, timeout: float = 600.0) -> Path:
         JarsError: the connector's jars can't be had.
         TallystreamError: it was not written.
     """
-    java = jvm.java_version()
+    java = jars.java_version()
     if (path := jvm.archive_of(java)) is not None:
         return path
+    say("archive: making one of Spark's classes, once; this takes a minute or more")
     folder = jvm.archive_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -65,7 +73,7 @@ def main(arguments: list[str]) -> int:
     parser.parse_args(arguments)
     began = time.monotonic()
     try:
-        path = make()
+        path = make(say=lambda line: sys.stderr.write(f"{line}\n"))
     except TallystreamError as error:
         sys.stderr.write(f"{error}\n")
         return 2

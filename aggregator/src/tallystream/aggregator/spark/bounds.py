@@ -6,13 +6,16 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
+from tallystream.aggregator import clients
 from tallystream.aggregator.spark.ranges import LostRecordsError
 from tallystream.aggregator.watermarks import watermarks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from confluent_kafka import Consumer
 
     from tallystream.aggregator.selection import Offsets, Selection
     from tallystream.aggregator.spark.kafka import Fetch
@@ -57,7 +60,7 @@ class Ends:
 
     def _ask(self) -> Bounds:
         if self._consumer is None:
-            self._consumer = Consumer(self._options)
+            self._consumer = clients.consumer(self._options, polled=False)
         consumer = self._consumer
         return {
             topic: {str(p): watermarks(consumer, TopicPartition(topic, p), timeout=TIMEOUT_S) for p in partitions}

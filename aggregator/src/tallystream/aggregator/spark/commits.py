@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+
+from tallystream.aggregator import clients
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,13 +35,14 @@ class GroupCommitter:
         self._group = group
         self._kafka = {**(options or {}), "bootstrap.servers": bootstrap_servers}
         self._committed: dict[tuple[str, int], int] = {}
-        self._consumer = Consumer(
+        self._consumer = clients.consumer(
             {
                 **self._kafka,
                 "group.id": group,
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
-            }
+            },
+            polled=False,
         )
 
     def commit(self, offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
@@ -73,7 +75,7 @@ class GroupCommitter:
         for Python deletes whole groups alone: what is kept is committed again. A broker that does not allow that is
         said and left as it is.
         """
-        admin = AdminClient(dict(self._kafka))
+        admin = clients.admin(self._kafka)
         try:
             # This waits for the group's coordinator, which the call below must find: where it is still being chosen, as
             # on a broker that has just begun, librdkafka 2.16 ends the process with a segmentation fault.

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from confluent_kafka import TopicCollection
-from confluent_kafka.admin import AdminClient
 
+from tallystream.aggregator import clients
 from tallystream.reporter.errors import TallystreamError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class TopicIdentity:
     def __init__(self, checkpoint: Path, kafka: Mapping[str, str], *, timeout: float = 10.0) -> None:
         self._path = checkpoint.with_name(checkpoint.name + ".topic")
         self._timeout = timeout
-        self._admin = AdminClient(dict(kafka))
+        self._admin = clients.admin(kafka)
 
     def note(self, topics: Iterable[str]) -> None:
         """Remember the topics as they are now, and no others: a table begins.

@@ -1,20 +1,16 @@
-"""The JVM that Spark runs in: which Java it may be, with which options and classes it is started."""
+"""The JVM that Spark runs in: with which options and classes it is started."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pyspark
 
 from tallystream.aggregator import jars
-from tallystream.reporter.errors import ConfigError
 
-JAVA_VERSIONS = (17, 21)
 LOGGING = Path(__file__).with_name("log4j2.properties")
 OPTIONS = (
     f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
@@ -26,24 +22,6 @@ OPTIONS = (
 )
 _QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 """An archive that does not fit, of another Java or of older jars, is left alone by the JVM: it need not say so."""
-
-
-def java_version() -> str:
-    """Return the version of the Java that Spark will be started with, such as 17.0.15.
-
-    Raises:
-        ConfigError: there is none, or it is not one that Spark runs on.
-    """
-    launcher = jars.java()
-    try:
-        said = subprocess.run([launcher, "-version"], capture_output=True, text=True, check=False, timeout=60).stderr
-    except FileNotFoundError as error:
-        raise ConfigError("java", launcher, "install Java 17 or 21, or point JAVA_HOME at one") from error
-    found = re.search(r'version "((?:1\.)?(\d+)[^"]*)"', said)
-    if found is None or int(found.group(2)) not in JAVA_VERSIONS:
-        line = said.strip().splitlines()[0] if said.strip() else launcher
-        raise ConfigError("java", line, "install Java 17 or 21, or point JAVA_HOME at one")
-    return found.group(1)
 
 
 def class_path() -> str:

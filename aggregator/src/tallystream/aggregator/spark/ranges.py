@@ -6,13 +6,16 @@ import time
 from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from tallystream.aggregator import clients
 from tallystream.aggregator.table.chunk import Chunk
 from tallystream.reporter.errors import TallystreamError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from confluent_kafka import Consumer
 
     from tallystream.aggregator.spark.cutting import Range
 
@@ -60,7 +63,7 @@ def read_range(reading: Reading, wanted: Range) -> Iterator[Chunk]:
         KafkaException: the broker refused.
     """
     reset = "earliest" if reading.go_on else "error"
-    consumer = Consumer({**_OPTIONS, **reading.kafka, "group.id": reading.group, "auto.offset.reset": reset})
+    consumer = clients.consumer({**_OPTIONS, **reading.kafka, "group.id": reading.group, "auto.offset.reset": reset})
     try:
         consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.first)])
         yield from _read(consumer, reading, wanted)

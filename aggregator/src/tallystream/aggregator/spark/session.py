@@ -69,7 +69,7 @@ def build_session(
     builder = SparkSession.builder.appName(name)
     settings = {**_STATE, **_HABITS}
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # set by spark-submit, whose own settings stand
-        java = jvm.java_version()
+        java = jars.java_version()
         settings |= {"spark.master": master, "spark.driver.memory": driver_memory}
         local = master.startswith("local")
         if local:

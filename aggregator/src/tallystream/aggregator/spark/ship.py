@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 from pyspark.sql import functions as f
 
-from tallystream.aggregator import ledger
+from tallystream.aggregator import clients, ledger
 from tallystream.aggregator.epochs import Epochs
 from tallystream.aggregator.health import Health, HealthSettings
+from tallystream.aggregator.login import log_in
 from tallystream.aggregator.ship.patience import StoppedError, persist
 from tallystream.aggregator.ship.refused import Refused
 from tallystream.aggregator.ship.translating import LIFE, SHARD, Shipped, Translator
@@ -171,9 +171,10 @@ def run(settings: ShipSettings) -> int:
         health = stack.enter_context(Health("ship", settings.health, trigger_s=settings.trigger_ms / 1000))
         kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
         try:
-            create_topics(AdminClient(dict(kafka)), topics)
+            log_in(kafka)
+            create_topics(clients.admin(kafka), topics)
         except KafkaException as error:
-            raise TallystreamError(f"broker {settings.bootstrap_servers}: {error.args[0]}") from error
+            raise TallystreamError(f"broker {settings.bootstrap_servers}: {clients.reason(error)}.") from error
         sink = open_sink(settings.store)
         stack.callback(sink.close)
         refused = Refused(topics.dead, kafka, settings.store.spec)

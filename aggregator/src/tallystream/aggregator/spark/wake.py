@@ -10,8 +10,9 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException
 
+from tallystream.aggregator import clients
 from tallystream.aggregator.delivering import Outgoing, deliver
 
 if TYPE_CHECKING:
@@ -62,6 +63,6 @@ def wake(partitions: Iterable[tuple[str, int]], kafka: Mapping[str, str], *, tim
         KafkaException: the broker did not take it in time.
     """
     # Not idempotent: a tombstone sent twice changes nothing, and such a producer first waits half a second for its ID.
-    producer = Producer({**kafka, "delivery.timeout.ms": int(timeout * 1000)})
+    producer = clients.producer({**kafka, "delivery.timeout.ms": int(timeout * 1000)})
     records = (Outgoing(topic, INSTANCE.encode(), None, partition) for topic, partition in partitions)
     deliver(producer, records, timeout=timeout)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
-from tallystream.aggregator import ledger, sums
+from tallystream.aggregator import clients, ledger, sums
 from tallystream.aggregator.epochs import epochs_of
 from tallystream.aggregator.mend import Watch
 from tallystream.aggregator.spark.beginning import beginning, seed_of
@@ -52,7 +51,7 @@ class Writing:
         self.begin = keep_first(settings.checkpoint, begin)
         self._selection = settings.selection(topics)
         read = self._selection.find(kafka)
-        require_append_time(AdminClient(dict(kafka)), read)
+        require_append_time(clients.admin(kafka), read)
         log.info("reading %s", ", ".join(read))
         self._identity = TopicIdentity(settings.checkpoint, kafka)
         if self.begin:
@@ -108,7 +107,7 @@ class Writing:
         self._read = read or self._read
         new = self._identity.check(read) if read else []  # of topics that are gone Spark speaks
         if new:
-            require_append_time(AdminClient(dict(self._kafka)), new)
+            require_append_time(clients.admin(self._kafka), new)
             log.info("reading %s, too", ", ".join(new))
 
     def wake(self) -> None:

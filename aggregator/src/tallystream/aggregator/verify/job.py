@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import msgspec
 from confluent_kafka import KafkaException
 
+from tallystream.aggregator import clients
 from tallystream.aggregator.ledger import QUERY, LedgerRow, highest_epoch, read_rows, rows
+from tallystream.aggregator.login import log_in
 from tallystream.aggregator.moments import moment_ms
 from tallystream.aggregator.topics import Topics
 from tallystream.aggregator.verify import topic
@@ -71,12 +73,13 @@ def run(settings: VerifySettings, *, progress: Callable[[int], None] = lambda _r
     try:
         return _run(settings, progress)
     except KafkaException as error:
-        raise TallystreamError(f"broker {settings.bootstrap_servers}: {error.args[0]}") from error
+        raise TallystreamError(f"broker {settings.bootstrap_servers}: {clients.reason(error)}.") from error
 
 
 def _run(settings: VerifySettings, progress: Callable[[int], None]) -> Outcome:
     topics = Topics(settings.topic_prefix)
     kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
+    log_in(kafka)
     known = _known(kafka, topics)
     names = sorted({topic.split(place)[0] for place in known}) or [topics.metrics]
     ranges = topic.bounds(kafka, *names)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from tallystream.aggregator import clients
 from tallystream.aggregator.verify.reading import Raw
 from tallystream.aggregator.watermarks import at_times, watermarks
 from tallystream.reporter.errors import TallystreamError
@@ -27,7 +28,7 @@ class Reader:
     def __init__(self, kafka: Mapping[str, str], place: Place, begin: int) -> None:
         topic, partition = split(place)
         self._name = f"{topic}, partition {partition}"
-        self._consumer = Consumer(
+        self._consumer = clients.consumer(
             {
                 "queued.max.messages.kbytes": 16_384,
                 "isolation.level": "read_uncommitted",  # as Spark's source reads, whose client has another default
@@ -90,7 +91,7 @@ def bounds(kafka: Mapping[str, str], *topics: str, timeout: float = 30.0) -> dic
     Raises:
         KafkaException: the broker did not answer in `timeout` seconds.
     """
-    consumer = Consumer({**kafka, "group.id": "tallystream-verify", "enable.auto.commit": False})
+    consumer = clients.consumer({**kafka, "group.id": "tallystream-verify", "enable.auto.commit": False}, polled=False)
     found: dict[Place, tuple[int, int]] = {}
     try:
         for name in topics:
@@ -113,7 +114,7 @@ def at_time(kafka: Mapping[str, str], topics: Iterable[str], ts_ms: int, *, time
         KafkaException: the broker did not answer in `timeout` seconds.
     """
     now = bounds(kafka, *topics, timeout=timeout)
-    consumer = Consumer({**kafka, "group.id": "tallystream-verify", "enable.auto.commit": False})
+    consumer = clients.consumer({**kafka, "group.id": "tallystream-verify", "enable.auto.commit": False}, polled=False)
     try:
         found = at_times(consumer, [TopicPartition(*split(at), ts_ms) for at in now], timeout=timeout)
         offsets = {f"{tp.topic}:{tp.partition}": tp.offset for tp in found}

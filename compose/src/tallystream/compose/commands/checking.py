@@ -8,11 +8,16 @@ from typing import Annotated
 import typer
 
 from tallystream.compose import _options as o
+from tallystream.reporter.errors import ConfigError, TallystreamError
+
+
+class UncheckedError(TallystreamError):
+    """The sums could not be checked. The command line ends with code 2, since 1 says that there are differences."""
 
 
 def verify(
     *,
-    bootstrap_servers: o.BootstrapServers = "localhost:9092",
+    bootstrap_servers: o.LocalServers = None,
     topic_prefix: o.TopicPrefix = "",
     kafka: o.Kafka = None,
     since: Annotated[
@@ -29,18 +34,30 @@ def verify(
     json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
     most: Annotated[int, typer.Option(help="How many differences the table shows.")] = 50,
 ) -> None:
-    """Replay the topic metrics with independent code and compare every sum. Exit code: 0 all agree, 1 differences."""
+    """Replay the topic metrics with independent code and compare every sum.
+
+    Exit code: 0 all agree, 1 there are differences, 2 the sums could not be checked.
+    """
     from tallystream.aggregator.verify.job import VerifySettings
     from tallystream.aggregator.verify.lives import Settings
-    from tallystream.compose import _verify
+    from tallystream.compose import _here, _verify
 
+    local = _here.find() if bootstrap_servers is None else None
+    if local is not None:
+        local.say(f"broker {local.record.bootstrap_servers}")
     settings = VerifySettings(
-        bootstrap_servers,
+        local.record.bootstrap_servers if local else bootstrap_servers or _here.BROKER,
         topic_prefix=topic_prefix,
-        kafka=o.kafka_options(kafka, os.environ),
+        kafka=o.kafka_options(kafka, {} if local else os.environ),
         since=since,
         to=to,
         began=began,
         rules=Settings(retire_after_ms=int(retire_after_h * 3_600_000)),
     )
-    raise typer.Exit(_verify.verify(settings, as_json=json, most=most))
+    try:
+        code = _verify.verify(settings, as_json=json, most=most)
+    except ConfigError:
+        raise
+    except TallystreamError as error:
+        raise UncheckedError(*error.args) from error
+    raise typer.Exit(code)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tallystream.aggregator.terminal import printable
 from tallystream.compose import _grafana_options as g
 from tallystream.reporter.errors import ConfigError
 
@@ -68,4 +69,4 @@ def push(
         hands="overwrite" if overwrite else "keep" if keep_changed else "refuse",
         ca_file=ca_file,
     )
-    raise typer.Exit(run(settings, typer.echo))
+    raise typer.Exit(run(settings, lambda line: typer.echo(printable(line))))

@@ -24,6 +24,7 @@ def page(
 ) -> None:
     """Show the sums, the living instances and the lag, on a page that refreshes by itself."""
     from tallystream.aggregator.sinks.stores import StoreSettings
+    from tallystream.compose import _here
     from tallystream.dashboards.page import PageSettings, password, run
 
     settings = PageSettings(
@@ -34,13 +35,14 @@ def page(
         password=password.from_environment(),
         ready_file=ready_file,
     )
+    _here.existing(settings.store)
     raise typer.Exit(run(settings))
 
 
 def lag_show(
     group: Annotated[str | None, typer.Argument(help="One group, by partition; all groups if not given.")] = None,
     *,
-    store: o.Store,
+    store: o.LocalStore = None,
     org: o.Org = None,
     bucket: o.Bucket = None,
     watch: Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")] = False,
@@ -55,10 +57,17 @@ def lag_show(
 ) -> None:
     """Show the lag from the store. Exit code: 0 OK, 1 WARN, 2 ERR, 3 unknown, the worst of all groups."""
     from tallystream.aggregator.sinks.stores import StoreSettings
+    from tallystream.compose import _here
     from tallystream.dashboards.lag.show import ShowSettings, run
 
+    if store is None:
+        local = _here.find()
+        if local is None:
+            raise _here.no_store()
+        store, org, bucket = local.record.store, org or local.record.org, bucket or local.record.bucket
+        local.say(f"store {store}")
     settings = ShowSettings(
-        store=StoreSettings.parse(store, org=org, bucket=bucket).require_readable(),
+        store=_here.existing(StoreSettings.parse(store, org=org, bucket=bucket).require_readable()),
         group=group,
         watch=watch,
         json=json,

@@ -102,10 +102,10 @@ def ship(
 
 def replay(
     *,
-    store: o.AnyStore,
     start: Annotated[str, typer.Option("--from", help="The period's beginning, in UTC, as in 2026-11-20T03:12.")],
+    store: o.LocalAnyStore = None,
     end: Annotated[str | None, typer.Option("--to", help="The period's end, in UTC; now if not given.")] = None,
-    bootstrap_servers: o.BootstrapServers = "localhost:9092",
+    bootstrap_servers: o.LocalServers = None,
     topic_prefix: o.TopicPrefix = "",
     kafka: o.Kafka = None,
     org: o.Org = None,
@@ -117,12 +117,21 @@ def replay(
     """Write the points of a past period to a store again: the same points, of whole batches."""
     from tallystream.aggregator.replay.job import ReplaySettings
     from tallystream.aggregator.sinks.stores import StoreSettings
-    from tallystream.compose._replay import replay as run
+    from tallystream.compose import _here, _replay
 
     from_ms = o.moment("--from", start)
     to_ms = int(time.time() * 1000) if end is None else o.moment("--to", end)
+    local = _here.find() if bootstrap_servers is None else None
+    if local is not None:
+        taken = [f"broker {local.record.bootstrap_servers}"]
+        if store is None:
+            store, org, bucket = local.record.store, org or local.record.org, bucket or local.record.bucket
+            taken.append(f"store {store}")
+        local.say(*taken)
+    if store is None:  # the local system's is not for the sums of another broker
+        raise _here.no_store()
     settings = ReplaySettings(
-        bootstrap_servers,
+        local.record.bootstrap_servers if local else bootstrap_servers or _here.BROKER,
         StoreSettings.parse(
             store,
             org=org,
@@ -134,6 +143,6 @@ def replay(
         from_ms,
         to_ms,
         topic_prefix=topic_prefix,
-        kafka=o.kafka_options(kafka, os.environ),
+        kafka=o.kafka_options(kafka, {} if local else os.environ),
     )
-    raise typer.Exit(run(settings))
+    raise typer.Exit(_replay.replay(settings))

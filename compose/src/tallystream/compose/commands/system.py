@@ -42,11 +42,15 @@ def down(*, data: o.Data = Path(".tallystream")) -> None:
     raise typer.Exit(running.down(data))
 
 
-def status(*, data: o.Data = Path(".tallystream")) -> None:
+def status(
+    *,
+    data: o.Data = Path(".tallystream"),
+    json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+) -> None:
     """Say what of the local system is up; exit code 0 when all of it is, 1 otherwise."""
     from tallystream.compose.local import running
 
-    raise typer.Exit(running.status(data))
+    raise typer.Exit(running.status(data, as_json=json))
 
 
 def demo(
@@ -61,10 +65,15 @@ def demo(
         Path | None, typer.Option(help="The folder for everything; a temporary one, removed at the end, if not given.")
     ] = None,
     page_port: Annotated[int, typer.Option(help="The page's port; 0 takes a free one.")] = 0,
+    json: Annotated[
+        bool, typer.Option("--json", help="One JSON object instead of the tables; progress goes to standard error.")
+    ] = False,
 ) -> None:
     """The demonstration: a million real events, two consumers, a kill -9, and sums that agree to the integer."""
     o.need_spark()
     from tallystream.compose.demo.run import DemoSettings, run
 
-    settings = DemoSettings(events=events, quick=quick, headless=headless, keep=keep, data=data, page_port=page_port)
+    settings = DemoSettings(
+        events=events, quick=quick, headless=headless, keep=keep, data=data, page_port=page_port, as_json=json
+    )
     raise typer.Exit(run(settings))

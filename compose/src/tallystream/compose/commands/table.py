@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tallystream.aggregator.terminal import printable
 from tallystream.compose import _options as o
 
 
@@ -126,4 +127,4 @@ def rebuild(
         shards=shards,
         partitions=partitions,
     )
-    raise typer.Exit(run(settings, typer.echo))
+    raise typer.Exit(run(settings, lambda line: typer.echo(printable(line))))

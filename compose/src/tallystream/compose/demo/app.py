@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaException, Message, TopicPartition
 
+from tallystream.aggregator import clients
 from tallystream.aggregator.stopping import StopRequest
 from tallystream.compose.demo import flights
 from tallystream.compose.demo.journal import JournalWriter, Line, Span
@@ -55,7 +56,7 @@ class FlightsApp:
             topic=options.metrics_topic,
         )
 
-        self._consumer = Consumer(
+        self._consumer = clients.consumer(
             {
                 "bootstrap.servers": options.bootstrap_servers,
                 "group.id": options.group,

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import TextIO
 
 PLAIN_EVERY_S = 5.0
 
@@ -20,6 +21,7 @@ class Display:
     """Shows what happens; `took` has the seconds of each step that is over, in order. A context manager.
 
     Bars count how many of `events` each of `bars` has. `clock` is in seconds and never goes back.
+    It writes to `to`, or to standard output.
     """
 
     def __init__(
@@ -28,9 +30,10 @@ class Display:
         bars: tuple[str, ...],
         *,
         console: Console | None = None,
+        to: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.console = console or Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+        self.console = console or Console(highlight=False, file=to, width=None if (to or sys.stdout).isatty() else 120)
         self.took: list[tuple[str, float]] = []
         self._clock = clock
         self._counts = dict.fromkeys(bars, 0)

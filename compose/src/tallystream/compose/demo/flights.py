@@ -12,13 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka.admin import NewTopic
 
+from tallystream.aggregator import clients
 from tallystream.reporter.errors import TallystreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from confluent_kafka import Producer
 
 TOPIC = "flights"
 PARTITIONS = 4
@@ -114,7 +117,7 @@ def create_topic(bootstrap_servers: str) -> None:
     Raises:
         KafkaException: the broker refused.
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 3})
+    admin = clients.admin({"bootstrap.servers": bootstrap_servers})
     for future in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)]).values():
         future.result()
 
@@ -135,7 +138,7 @@ def send(
         if error is not None:
             failed.append(error)
 
-    producer = Producer(
+    producer = clients.producer(
         {
             "bootstrap.servers": bootstrap_servers,
             "enable.idempotence": True,

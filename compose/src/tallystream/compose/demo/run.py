@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -40,7 +42,8 @@ class DemoSettings:
 
     `events` is how many are sent: None means 1,010,328, or 100,000 with `quick`. `headless` leaves the page and the lag
     collector out. `keep` stays up after the table until Ctrl-C. `data` is an empty folder for everything; None takes a
-    temporary one, which is removed at the end unless something failed. A `page_port` of 0 takes a free one.
+    temporary one, which is removed at the end unless something failed. A `page_port` of 0 takes a free one. `as_json`
+    prints one JSON object in the place of the tables, and everything else on standard error.
 
     Raises:
         ConfigError: the number is out of its bounds, or the folder is not empty.
@@ -52,6 +55,7 @@ class DemoSettings:
     keep: bool = False
     data: Path | None = None
     page_port: int = 0
+    as_json: bool = False
 
     def __post_init__(self) -> None:
         if not MIN_EVENTS <= self.number <= MAX_EVENTS:
@@ -80,7 +84,9 @@ def run(settings: DemoSettings) -> int:
     done = False
     with ExitStack() as stack:
         stack.enter_context(no_orphans())
-        display = stack.enter_context(Display(settings.number, (SENT, PROCESSED)))
+        display = stack.enter_context(
+            Display(settings.number, (SENT, PROCESSED), to=sys.stderr if settings.as_json else sys.stdout)
+        )
         try:
             with interrupts.installed():
                 code = _run(settings, folder, display, interrupts)
@@ -145,7 +151,12 @@ def _run(settings: DemoSettings, folder: Path, display: Display, interrupts: Int
         with display.step("Replay metrics plainly, read the store and the journals, compare"):
             found = gather(play, servers, topics, watch, StoreSettings.parse(system.store_spec), sent=sent)
         table = rows(found)
-        _show(display, table, time.monotonic() - began)
+        seconds = time.monotonic() - began
+        if settings.as_json:
+            sys.stdout.write(json.dumps(as_dict(table, display.took, seconds)) + "\n")
+            sys.stdout.flush()
+        else:
+            _show(display, table, seconds)
         if settings.keep:
             _stay(system, display)
         return 0 if exact(table) else 1
@@ -159,6 +170,16 @@ def _stay(system: LocalSystem, display: Display) -> None:
             time.sleep(TICK_S)
     except KeyboardInterrupt:
         display.say("Stopping.")
+
+
+def as_dict(found: Sequence[Row], took: Sequence[tuple[str, float]], seconds: float) -> dict[str, object]:
+    """Return the tables as JSON has them; `took` and `seconds` are the seconds of each step and of all."""
+    return {
+        "exact": exact(found),
+        "rows": [row._asdict() for row in found],
+        "steps": [{"step": what, "seconds": round(of, 1)} for what, of in took],
+        "seconds": round(seconds, 1),
+    }
 
 
 def _show(display: Display, found: Sequence[Row], seconds: float) -> None:

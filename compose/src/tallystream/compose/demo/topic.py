@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from tallystream.aggregator import clients
 from tallystream.aggregator.watermarks import watermarks
 from tallystream.reporter.errors import TallystreamError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from confluent_kafka import Consumer
 
 TIMEOUT_S = 30.0
 
@@ -21,13 +24,12 @@ class ReadError(TallystreamError):
 
 def reader(bootstrap_servers: str, group: str = "demo-reader") -> Consumer:
     """Return a consumer that belongs to no group and commits nothing; `group` is for asking for its offsets."""
-    return Consumer(
+    return clients.consumer(
         {
             "bootstrap.servers": bootstrap_servers,
             "group.id": group,
             "enable.auto.commit": False,
             "enable.partition.eof": True,
-            "log_level": 0,
         }
     )
 

@@ -50,12 +50,17 @@ class ComponentRecord(msgspec.Struct, omit_defaults=True):
 
 
 class SystemRecord(msgspec.Struct, omit_defaults=True):
-    """The system: the process that supervises it, its addresses, its components in starting order."""
+    """The system: the process that supervises it, its addresses, its components in starting order.
+
+    `org` and `bucket` are InfluxDB's, empty with a local store.
+    """
 
     supervisor: Process
     bootstrap_servers: str
     store: str
     page_url: str = ""
+    org: str = ""
+    bucket: str = ""
     up: bool = False
     components: list[ComponentRecord] = []
 

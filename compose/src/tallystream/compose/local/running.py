@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import psutil
 from rich.console import Console
@@ -127,21 +128,33 @@ def down(data: Path) -> int:
     return 0
 
 
-def status(data: Path) -> int:
+def status(data: Path, *, as_json: bool = False) -> int:
     """Print the components and return 0 when all are up, 1 otherwise."""
     known = record.read(data / RECORD)
-    if known is None or not known.supervisor.alive():
+    if known is not None and not known.supervisor.alive():
+        known = None
+    found = [] if known is None else [_component(one) for one in known.components]
+    all_up = known is not None and known.up and all(one["state"] == "up" for one in found)
+    if as_json:
+        shown = {"data": str(data.absolute()), "running": known is not None, "up": all_up}
+        addresses = {name: getattr(known, name, "") for name in ("bootstrap_servers", "page_url", "store")}
+        sys.stdout.write(json.dumps({**shown, **addresses, "components": found}) + "\n")
+    elif known is None:
         sys.stdout.write(f"nothing runs in {data}; start it with: tallystream up --data {data}\n")
-        return 1
-    table = Table("component", "state", "restarts", "process")
-    for one in known.components:
-        alive = one.process is not None and one.process.alive()
-        state = one.state if alive or one.state != "up" else "died"
-        table.add_row(one.name, state, str(one.restarts), str(one.process.pid) if one.process and alive else "")
-    Console().print(table)
-    sys.stdout.write(f"broker {known.bootstrap_servers}, page {known.page_url}, store {known.store}\n")
-    all_up = known.up and all(one.state == "up" and one.process and one.process.alive() for one in known.components)
+    else:
+        table = Table("component", "state", "restarts", "process")
+        for one in found:
+            table.add_row(one["name"], one["state"], str(one["restarts"]), str(one["pid"] or ""))
+        Console().print(table)
+        sys.stdout.write(f"broker {known.bootstrap_servers}, page {known.page_url}, store {known.store}\n")
     return 0 if all_up else 1
+
+
+def _component(one: record.ComponentRecord) -> dict[str, Any]:
+    """Return a component's state as it is now, and the process ID of one that runs."""
+    alive = one.process is not None and one.process.alive()
+    state = one.state if alive or one.state != "up" else "died"
+    return {"name": one.name, "state": state, "restarts": one.restarts, "pid": one.process.pid if alive else None}  # type: ignore[union-attr]  # alive
 
 
 def _say(sentence: str) -> None:

@@ -10,9 +10,8 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import IO, TYPE_CHECKING, Self
 
-from confluent_kafka.admin import AdminClient
-
-from tallystream.aggregator import private
+from tallystream.aggregator import clients, private
+from tallystream.aggregator.sinks.stores import StoreSettings, open_store
 from tallystream.aggregator.topics import Topics, create_topics
 from tallystream.compose.local import record
 from tallystream.compose.local.component import Broker, Command, Component
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from tallystream.aggregator.sinks.stores import StoreSettings
 
 RECORD = "system.json"
 NOT_FOR_COMPONENTS = ("TALLYSTREAM_KAFKA_", "TALLYSTREAM_TOPIC_PREFIX", "TALLYSTREAM_BOOTSTRAP_SERVERS")
@@ -69,7 +67,12 @@ class LocalSystem:
         # Absolute, so that the record reads the same from everywhere.
         self._settings = settings = replace(settings, data=settings.data.resolve())
         self._say = say
-        self._broker = KafkaBroker(settings.data / "broker", port=settings.broker_port or free_port())
+        self._broker = KafkaBroker(
+            settings.data / "broker",
+            port=settings.broker_port or free_port(),
+            # As a broker that was just installed: an application's own topics need no command.
+            properties={"auto.create.topics.enable": "true"},
+        )
         self._page_port = settings.page_port or free_port()
         self._lock: IO[str] | None = None
         self._up = False
@@ -144,8 +147,17 @@ class LocalSystem:
 
     def _after(self, name: str) -> None:
         if name == "broker":
-            admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 3})
-            create_topics(admin, Topics())
+            # An application that was waiting for the broker may have had it create `metrics` already.
+            create_topics(clients.admin({"bootstrap.servers": self.bootstrap_servers}), Topics(), correct=True)
+            self._make_store()
+
+    def _make_store(self) -> None:
+        # The page, which begins together with what writes the store, refuses one that is not there.
+        store = self._settings.store or StoreSettings("local", str(self._settings.data / "store.db"))
+        if store.kind == "local":
+            made = open_store(store)
+            made.setup()
+            made.close()
 
     def _components(self) -> list[Component]:
         data, servers = self._settings.data, ("--bootstrap-servers", self._broker.bootstrap_servers)
@@ -206,7 +218,7 @@ class LocalSystem:
             self._say(f"ended {ended} processes that an earlier system had left")
 
     def _write(self, watched: Sequence[Watched]) -> None:
-        me = record.process(os.getpid())
+        me, store = record.process(os.getpid()), self._settings.store
         if me is None:
             raise AssertionError("this process has no ID")
         components = [
@@ -215,7 +227,16 @@ class LocalSystem:
         ]
         record.write(
             self._settings.data / RECORD,
-            record.SystemRecord(me, self.bootstrap_servers, self.store_spec, self.page_url, self._up, components),
+            record.SystemRecord(
+                me,
+                self.bootstrap_servers,
+                self.store_spec,
+                page_url=self.page_url,
+                org="" if store is None else store.org,
+                bucket="" if store is None else store.bucket,
+                up=self._up,
+                components=components,
+            ),
         )
 
 

@@ -8,9 +8,8 @@ import time
 from typing import TYPE_CHECKING, Self
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
-from tallystream.aggregator import jars, private
+from tallystream.aggregator import clients, jars, private
 from tallystream.compose.servers._process import free_port, spawn, tail
 from tallystream.compose.servers._server import Server
 from tallystream.reporter.errors import TallystreamError
@@ -89,7 +88,7 @@ class KafkaBroker(Server):
 
     def answers(self) -> bool:
         """Tell whether the broker answers now; takes up to a second."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+        admin = clients.admin({"bootstrap.servers": self.bootstrap_servers})
         try:
             return bool(admin.list_topics(timeout=1.0).brokers)
         except KafkaException:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from tallystream.aggregator import ledger
+from tallystream.aggregator import clients, ledger
 from tallystream.dashboards.lag._round import QUERY
 
 if TYPE_CHECKING:
@@ -59,9 +59,8 @@ class Ledgers:
             "group.id": "tallystream-lag-ledger",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
-            "log_level": 0,
         }
-        self._consumer = Consumer({**kafka, **options})
+        self._consumer = clients.consumer({**kafka, **options})
         self._consumer.assign([TopicPartition(topic, 0, _TAIL - ledger.TAIL)])
 
     def offsets(self) -> dict[str, dict[Place, int]] | None:

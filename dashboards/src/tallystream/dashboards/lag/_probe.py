@@ -6,10 +6,14 @@ import logging
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from tallystream.aggregator import clients
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from confluent_kafka import Consumer
 
 log = logging.getLogger(__name__)
 
@@ -61,10 +65,9 @@ class Prober:
             "isolation.level": "read_committed",
             "fetch.message.max.bytes": 65_536,
             "queued.max.messages.kbytes": 4_096,
-            "log_level": 0,
         }
         own = {"group.id": "tallystream-lag-reading", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
-        consumer = Consumer({**self._kafka, **own, **options})
+        consumer = clients.consumer({**self._kafka, **own, **options})
         found: dict[Place, Probed] = {}
         try:
             consumer.assign([TopicPartition(topic, partition, offset) for (topic, partition), offset in asked.items()])

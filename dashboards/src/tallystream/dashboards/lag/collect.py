@@ -9,9 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
-
+from tallystream.aggregator import clients
 from tallystream.aggregator.lease import GROUP as LEASE
 from tallystream.aggregator.sinks.base import SinkUnavailableError
 from tallystream.aggregator.sinks.stores import StoreSettings, open_reader, open_store
@@ -32,6 +30,8 @@ from tallystream.reporter.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from confluent_kafka.admin import AdminClient
 
     from tallystream.aggregator.sinks.base import PointReader
     from tallystream.aggregator.sinks.stores import Store
@@ -184,16 +184,6 @@ def _kafka(settings: CollectSettings) -> dict[str, str]:
 
 
 def _admin(settings: CollectSettings) -> AdminClient:
-    # Without log_level 0 librdkafka writes a line to stderr for every attempt to reach a broker that is away.
-    options: dict[str, str | int | float | bool] = {
-        "client.id": "tallystream-lag",
-        "log_level": 0,
-        "socket.connection.setup.timeout.ms": 5000,
-    }
-    try:
-        return AdminClient(options | dict(settings.options) | {"bootstrap.servers": settings.bootstrap_servers})
-    except KafkaException as error:
-        reason = error.args[0].str()
-        raise ConfigError(
-            "--kafka", sorted(settings.options), f"mend the option that librdkafka names: {reason}"
-        ) from error
+    return clients.admin(
+        {"client.id": "tallystream-lag", "socket.connection.setup.timeout.ms": 5000, **_kafka(settings)}
+    )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tallystream.aggregator.sinks.base import SinkUnavailableError
 from tallystream.aggregator.sinks.stores import StoreSettings, open_reader
 from tallystream.aggregator.stopping import stop_on_signals
+from tallystream.aggregator.terminal import printable, printable_json
 from tallystream.dashboards import units
 from tallystream.dashboards.lag.evaluate import THINNED_MS
 from tallystream.dashboards.lag.reading import last_round_ms, read_group, read_groups, read_judged
@@ -82,7 +83,7 @@ def run(settings: ShowSettings, out: TextIO | None = None, *, clock: Callable[[]
             out.write(_CLEAR if settings.watch and not settings.json and out.isatty() else "")
             out.write(_shown(states, settings) if states or settings.json else "")
             # Programs read the output; people, and they alone, the sentence.
-            (sys.stderr if settings.json else out).write(problem + "\n" if problem else "")
+            (sys.stderr if settings.json else out).write(printable(problem) + "\n" if problem else "")
             out.flush()
             if not settings.watch or stop.wait(settings.every_s):
                 return UNKNOWN if problem else exit_code(states, asked=settings.group)
@@ -169,7 +170,7 @@ def _read(settings: ShowSettings, now_s: float) -> tuple[list[GroupState], str]:
 def _shown(states: Sequence[GroupState], settings: ShowSettings) -> str:
     if settings.json:
         shown = (group_json(state, partitions=settings.group is not None) for state in states)
-        return "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in shown)
+        return "".join(printable_json(json.dumps(one, ensure_ascii=False)) + "\n" for one in shown)
     return table(states) + ("\n" + partitions_table(states[0]) if settings.group is not None else "")
 
 
@@ -180,6 +181,7 @@ def _per_second(state: GroupState, *, produced: bool) -> str:
 
 
 def _aligned(rows: Sequence[tuple[str, ...]]) -> str:
+    rows = [tuple(printable(cell) for cell in row) for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = (
         "  ".join(

@@ -1,0 +1,65 @@
+"""The local system that runs in the current folder: what a command takes where no broker or store is named."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from tallystream.reporter.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tallystream.aggregator.sinks.stores import StoreSettings
+    from tallystream.compose.local.record import SystemRecord
+
+FOLDER = Path(".tallystream")
+"""Where `up` keeps everything unless it is told otherwise."""
+
+BROKER = "localhost:9092"
+
+
+class Local(NamedTuple):
+    """A running local system."""
+
+    folder: Path
+    record: SystemRecord
+
+    def say(self, *taken: str) -> None:
+        """Say on standard error what is taken of it."""
+        sys.stderr.write(f"{' and '.join(taken)}, of the local system in {self.folder}\n")
+
+
+def find(folder: Path = FOLDER) -> Local | None:
+    """Return the system of a folder, None where none runs."""
+    import msgspec
+
+    from tallystream.compose.local import record
+    from tallystream.compose.local.system import RECORD
+
+    try:
+        known = record.read(folder / RECORD)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return Local(folder.absolute(), known) if known is not None and known.supervisor.alive() else None
+
+
+def no_store() -> ConfigError:
+    """Return the error of a command that needs a store, where none is named and no local system runs."""
+    return ConfigError(
+        "--store", None, f"name a store, or start a local system, which is found in {FOLDER}: tallystream up"
+    )
+
+
+def existing(store: StoreSettings) -> StoreSettings:
+    """Return a store that is to be read.
+
+    Raises:
+        ConfigError: it is a local one, and its file is not there.
+    """
+    if store.kind == "local" and not Path(store.where).exists():
+        raise ConfigError(
+            "--store",
+            store.spec,
+            "there is no such file: correct the path, or start what writes it first (tallystream ship, lag collect)",
+        )
+    return store

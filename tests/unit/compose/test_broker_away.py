@@ -1,0 +1,54 @@
+"""Every command against a port that nothing listens on: one sentence, and no line of librdkafka's own."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tallystream.aggregator import login
+from tallystream.compose import cli
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COMMANDS = [
+    "verify",
+    "ship --store local:{tmp}/s.db --checkpoint {tmp}/c",
+    "ship --store prometheus:0",
+    "replay --store local:{tmp}/s.db --from 2026-11-20",
+    "rebuild --checkpoint {tmp}/c",
+    "aggregate --checkpoint {tmp}/c",
+]
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_a_broker_that_does_not_answer_is_one_sentence(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The last line names the option, the address, the reason and the remedy; the exit code is 2, of `verify` too.
+
+    Nothing is printed around Python's log, and nothing is left behind.
+    """
+    with socket.socket() as closed:  # bound, and not listening: nobody else takes the port meanwhile
+        closed.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+        words = [*line.format(tmp=tmp_path).split(), "--bootstrap-servers", address]
+        monkeypatch.setattr(login, "PATIENCE_S", 0.5)
+        monkeypatch.setattr("signal.signal", lambda *_: None)  # this process keeps its own
+        monkeypatch.setattr(sys, "argv", ["tallystream", *words])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    said = capfd.readouterr()
+    assert said.out == ""
+    assert ended.value.code == 2
+    lines = said.err.splitlines()
+    assert not [one for one in lines if one.startswith("%")]
+    assert len(lines) <= 3
+    assert lines[-1] == (
+        f"--bootstrap-servers: '{address}' can't be used; no broker answers there (Connection refused): "
+        "start the broker, or correct the address."
+    )
+    assert not list(tmp_path.iterdir())
