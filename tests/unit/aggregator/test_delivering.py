@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from tallystream.aggregator import ledger, mend
+from tallystream.aggregator import clients, ledger, mend
 from tallystream.aggregator.epochs import Epochs
 from tallystream.aggregator.ledger import LedgerRow, LedgerWriter
-from tallystream.aggregator.ship import refused
 from tallystream.aggregator.ship.refused import Refused
 from tallystream.aggregator.sinks.base import Point, SinkUnavailableError
 from tallystream.aggregator.spark import wake
@@ -55,48 +54,45 @@ class Silent:
 def a_watch() -> mend.Watch:
     """Return a watch without a consumer: what it appends is all that matters here."""
     watch = object.__new__(mend.Watch)
-    watch._topic, watch._timeout, watch._producer = "t", 0.1, mend.Producer({})
+    watch._topic, watch._timeout, watch._producer = "t", 0.1, clients.producer({})
     watch._epochs = Epochs(lambda: None)
     return watch
 
 
 WRITERS = {
-    "ledger": (ledger, lambda: LedgerWriter("t", {}, timeout=0.1).write([ROW])),
-    "mend": (mend, lambda: a_watch()._append({b"k": b"v"})),
-    "wake": (wake, lambda: wake.wake([("t", 3)], {}, timeout=0.1)),
+    "ledger": lambda: LedgerWriter("t", {}, timeout=0.1).write([ROW]),
+    "mend": lambda: a_watch()._append({b"k": b"v"}),
+    "wake": lambda: wake.wake([("t", 3)], {}, timeout=0.1),
 }
 
 
 @pytest.fixture(params=WRITERS)
-def writer(request: pytest.FixtureRequest) -> tuple[Any, Callable[[], None]]:
-    """Return the module that has the producer, and a write of one record by it."""
+def write(request: pytest.FixtureRequest) -> Callable[[], None]:
+    """Return a function that writes one record."""
     return WRITERS[request.param]
 
 
 def test_a_record_that_the_broker_has_not_acknowledged_is_not_written(
-    writer: tuple[Any, Callable[[], None]], monkeypatch: pytest.MonkeyPatch
+    write: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though no delivery report says so: the queue still has it when the time is up."""
-    module, write = writer
-    monkeypatch.setattr(module, "Producer", Silent)
+    monkeypatch.setattr(clients, "producer", Silent)
     with pytest.raises(KafkaException, match="1 of 1 records"):
         write()
 
 
 def test_a_record_that_the_broker_refuses_is_not_written(
-    writer: tuple[Any, Callable[[], None]], monkeypatch: pytest.MonkeyPatch
+    write: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its delivery report says why."""
-    module, write = writer
-    monkeypatch.setattr(module, "Producer", lambda options: Silent(options, left=0, reports=REFUSED))
+    monkeypatch.setattr(clients, "producer", lambda options: Silent(options, left=0, reports=REFUSED))
     with pytest.raises(KafkaException) as raised:
         write()
     assert raised.value.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
 
 
-def test_a_full_queue_is_waited_for(writer: tuple[Any, Callable[[], None]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_queue_is_waited_for(write: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """It has room again when the broker has taken some of it."""
-    module, write = writer
     made: list[Silent] = []
 
     def make(options: object) -> Silent:
@@ -104,7 +100,7 @@ def test_a_full_queue_is_waited_for(writer: tuple[Any, Callable[[], None]], monk
         made[-1].full = 2
         return made[-1]
 
-    monkeypatch.setattr(module, "Producer", make)
+    monkeypatch.setattr(clients, "producer", make)
     write()
     assert len(made[-1].produced) == 1
 
@@ -112,7 +108,7 @@ def test_a_full_queue_is_waited_for(writer: tuple[Any, Callable[[], None]], monk
 def test_a_tombstone_that_wakes_the_query_goes_to_its_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each partition has a clock of its own."""
     producer = Silent(left=0)
-    monkeypatch.setattr(wake, "Producer", lambda _options: producer)
+    monkeypatch.setattr(clients, "producer", lambda _options: producer)
     wake.wake([("t", 0), ("t", 3)], {}, timeout=0.1)
     assert producer.produced == [("t", p, wake.INSTANCE.encode(), None) for p in (0, 3)]
 
@@ -122,6 +118,6 @@ def test_a_dead_letter_that_is_not_acknowledged_is_sent_again_later(
     producer: Silent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The shipper waits as for its store."""
-    monkeypatch.setattr(refused, "Producer", lambda _options: producer)
+    monkeypatch.setattr(clients, "producer", lambda _options: producer)
     with pytest.raises(SinkUnavailableError, match="metrics-dead"):
         Refused("metrics-dead", {}, "local:x", timeout=0.1).send([(Point("n", {}, {"count": 1}, 0), "why")])

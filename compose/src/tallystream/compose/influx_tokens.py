@@ -7,7 +7,6 @@ as for every command. It may run again at any time: a token that is there with t
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -97,7 +96,7 @@ def _write(folder: Path, token: str) -> None:
         raise ConfigError("folder", str(folder), f"let this user write it ({error.strerror})") from error
 
 
-def main(arguments: list[str], env: Mapping[str, str] = os.environ) -> int:
+def main(arguments: list[str], env: Mapping[str, str] | None = None) -> int:
     """Make the tokens; the exit code is 2 where a setting can't be used, 1 where InfluxDB does not answer."""
     try:
         make_tokens(StoreSettings.parse("influxdb", env=env), Path(*arguments))
