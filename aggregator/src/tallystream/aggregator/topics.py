@@ -82,19 +82,23 @@ def create_topics(
         ConfigError: the topic `metrics` exists without LogAppendTime: the table's clock would be the producers'.
         KafkaException: the broker refused, or did not answer in time.
     """
-    wanted = [
+    # Who may not create topics finds those that are there: a broker refuses before it looks.
+    known = admin.list_topics(timeout=timeout).topics
+    missing = [
         NewTopic(name, partitions if name == topics.metrics else 1, replication, config=dict(config))
         for name, config in policies(topics).items()
+        if name not in known
     ]
-    created = []
-    for name, future in admin.create_topics(wanted, operation_timeout=timeout, request_timeout=timeout).items():
+    created: list[str] = []
+    answers = admin.create_topics(missing, operation_timeout=timeout, request_timeout=timeout) if missing else {}
+    for name, future in answers.items():
         try:
             future.result()
             created.append(name)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
-    _wait_until_known(admin, [topic.topic for topic in wanted], timeout)
+    _wait_until_known(admin, policies(topics), timeout)
     if correct:
         _correct(admin, topics, set(policies(topics)) - set(created), timeout)
     if topics.metrics not in created:
