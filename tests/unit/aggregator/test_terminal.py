@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import unicodedata
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallystream.aggregator.terminal import printable, printable_json
@@ -25,6 +25,7 @@ def test_what_a_terminal_obeys_is_shown_escaped() -> None:
     assert printable("a\nb\x1b", keep="\n") == "a\nb\\x1b"
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=()), max_size=50))
 def test_nothing_else_comes_through(text: str) -> None:
     """Whatever the text: no control, no format sign, no line separator, and nothing that UTF-8 can't write."""
@@ -33,6 +34,7 @@ def test_nothing_else_comes_through(text: str) -> None:
         shown.encode()
 
 
+@settings(deadline=None)
 @given(st.text(max_size=50))
 def test_json_says_the_same(text: str) -> None:
     """A program reads from it what was there."""
