@@ -85,6 +85,31 @@ def test_a_forked_child_counts_from_zero_and_leaves_the_producer_alone() -> None
     assert out.splitlines() == ["[('c', 1)] []", "True False", "7 5 1"]
 
 
+def test_a_fork_while_a_metric_is_made_leaves_none_that_is_not_reported() -> None:
+    """Forked before any line of the making, by another thread as it were: the child's metric is reported."""
+    out = run("""
+        import os, sys
+        from tallystream.reporter import MetricRegistry
+        codes = []
+        def trace(frame, event, _):
+            if event == "call":
+                return trace if frame.f_code is MetricRegistry.get.__code__ else None
+            if event == "line" and not (child := os.fork()):
+                sys.settrace(None)
+                registry.counter("c").inc()
+                os._exit([(m.name, m.count) for m in registry.snapshot()] == [("c", 1)])
+            elif event == "line":
+                codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            return trace
+        registry = MetricRegistry("orders")
+        sys.settrace(trace)
+        registry.counter("c")
+        sys.settrace(None)
+        print(len(codes) > 5, set(codes))
+    """)
+    assert out.strip() == "True {1}"
+
+
 def test_the_last_report_comes_at_exit() -> None:
     """A process that ends without stop(), and a forked multiprocessing child that does, make their last report."""
     out = run("""
