@@ -104,8 +104,8 @@ class Lives:
         header = Header(self.app, self.every_ms, now, final)
         ready = records(life, metrics, groups or {}, header)
         too_large = any(len(outgoing.value) > self.max_bytes for outgoing in ready)
-        if too_large and life.established and would_fit(metrics, groups or {}, self.max_bytes):
-            # Metrics have outgrown their part, which they can't leave within a life.
+        if (too_large or life.split.torn) and life.established and would_fit(metrics, groups or {}, self.max_bytes):
+            # Metrics have outgrown their part, or belong into one part now: they can't change it within a life.
             life.outgrown = True
             life = self._life_for(now)
             ready = records(life, metrics, groups or {}, header)
