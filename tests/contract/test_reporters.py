@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from support.kafka import read_topic
-from support.reporters import BENCHES, Bench
+from support.reporters import BENCHES, Bench, Graphite, Influx
 from support.wait import wait_until
 from tallystream.aggregator.topics import Topics, create_topics
 from tallystream.reporter import ConfigError, KafkaReporter, MetricRegistry
@@ -135,6 +135,17 @@ def test_the_end_brings_a_last_report_and_then_silence(bench: Bench, registry: M
     assert reporter.stop()
     # Kafka's second life tells what came since; the others tell the whole.
     assert bench.counts("c") == [5, 2 if isinstance(bench, Kafka) else 7]
+
+
+def test_reports_name_the_app_as_the_registry_is_named_now(bench: Bench, registry: MetricRegistry) -> None:
+    """A registry may be renamed after the reporter was made: no report has the old name."""
+    registry.counter("c").inc()
+    reporter = bench.make(registry, own_metrics=False)
+    registry.app = "renamed"
+    assert reporter.report_now(timeout=60)
+    assert bench.counts("c") == [1]
+    if isinstance(bench, Graphite | Influx):
+        assert all("app=renamed" in line for line in bench.lines())
 
 
 def test_a_failed_report_is_seen_and_the_next_one_happens(bench: Bench, registry: MetricRegistry) -> None:

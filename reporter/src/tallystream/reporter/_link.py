@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 PATIENCE = 1.0
 """Seconds that the end of a producer may take, twice: to give up what it has, and to end its threads."""
 
+SHORTEST_REQUEST, LONGEST_REQUEST = 0.05, 2.0
+"""Seconds to wait for a broker's answer: longer each time that a broker was there and did not answer."""
+
 _log = logging.getLogger("tallystream.reporter")
 
 
@@ -34,6 +37,7 @@ class Link:
         self._make = make
         self._producers: list[Producer] = []  # one or none; the list is what others may hold
         self._settled = False
+        self._wait = SHORTEST_REQUEST
 
     @property
     def is_open(self) -> bool:
@@ -46,6 +50,23 @@ class Link:
             import ctypes  # noqa: F401 - for a child of a fork, where an import could wait for a thread that is gone
 
             self._producers = [self._make(self.options, self._on_error)]
+
+    def cluster(self, topic: str, timeout: float) -> str | None:
+        """Return the cluster's ID, None where no broker has told it within so many seconds, or less.
+
+        Where brokers have none it is the address by which they were reached.
+        """
+        from confluent_kafka import KafkaError, KafkaException
+
+        if not self._producers:
+            return None
+        try:
+            metadata = self._producers[0].list_topics(topic, timeout=max(min(timeout, self._wait), 0.0))
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError._TIMED_OUT:  # noqa: SLF001 - confluent-kafka's public name for it
+                self._wait = min(2 * self._wait, LONGEST_REQUEST)
+            return None
+        return metadata.cluster_id or str(self.options["bootstrap.servers"])
 
     def produce(
         self, topic: str, key: bytes, value: bytes, landed: Callable[[KafkaError | None, Message], None]

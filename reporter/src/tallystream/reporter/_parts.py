@@ -30,8 +30,8 @@ class Parts:
     """The parts of one life. A part is filled to half of `max_bytes`, counting in what its metrics may grow to.
 
     Metrics of one group are in the same part, whatever its size. Where they were in several parts before they became a
-    group, they stay there, and `torn` is True. `layout` is a new object whenever metrics came or went, or are in another
-    order.
+    group, they stay there, and `torn` is True. `layout` is a new object whenever metrics came or went, or are in
+    another order.
     """
 
     def __init__(self, max_bytes: int) -> None:

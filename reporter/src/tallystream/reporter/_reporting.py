@@ -6,6 +6,7 @@ import random
 import threading
 from typing import TYPE_CHECKING
 
+from tallystream.reporter.errors import DuplicateReporterError
 from tallystream.reporter.schedule import Schedule
 from tallystream.reporter.signals import SignalSafeEvent
 
@@ -26,7 +27,8 @@ class ReportingThread:
         name: the thread's.
         interval: seconds between two turns.
         monotonic: the clock of `interval`, `end` and `last`.
-        turn: called often, with whether a report is due; returns whether one is under way, to be attended to soon.
+        turn: called often, with whether a report is due; returns whether one is under way, to be attended to soon. If
+            it raises DuplicateReporterError the thread ends without a last report.
         last: makes the last report in so many seconds, and returns whether it arrived.
     """
 
@@ -64,6 +66,9 @@ class ReportingThread:
             pause = max(schedule.due - monotonic(), 0)
             if self._stopping.wait(min(pause, ATTEND_EVERY) if under_way else pause):
                 break
-            left = self._turn(lambda: schedule.take(monotonic()))
+            try:
+                left = self._turn(lambda: schedule.take(monotonic()))
+            except DuplicateReporterError:
+                return
             under_way = under_way if left is None else left
         self._arrived = self._last(self._deadline - monotonic())

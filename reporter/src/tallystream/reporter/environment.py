@@ -44,8 +44,8 @@ def report(
     Raises:
         ConfigError: something can't be used; the message names the argument or the variable, and never a secret.
     """
+    check_name("app", app)
     reported = MetricRegistry(app) if registry is None else registry_of(registry)
-    reported.app = check_name("app", app)
     prefix = environment.get(PREFIX + "TOPIC_PREFIX", "")
     reporter = KafkaReporter(
         reported,
@@ -55,7 +55,12 @@ def report(
         topic=_pick(topic, environment.get(PREFIX + "TOPIC"), prefix + "metrics"),
         options={**kafka_options(environment), **(options or {})},
     )
-    reported.reporter = reporter.start()
+    named, reported.app = reported.app, app
+    try:
+        reported.reporter = reporter.start()
+    except ConfigError:
+        reported.app = named
+        raise
     return reported
 
 

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tallystream.reporter import _accounts
-from tallystream.reporter._link import Link
+from tallystream.reporter._link import LONGEST_REQUEST, Link
 from tallystream.reporter._names import check_instance
 from tallystream.reporter._producing import append_ms, make_producer, producer_options
 from tallystream.reporter._read_back import read_back
@@ -36,7 +36,7 @@ class KafkaReporter(ScheduledReporter):
     lost, one interval's at most: `report_now()` before a commit closes that gap.
 
     Args:
-        registry: what is reported. Several reporters of one registry must have different topics or brokers.
+        registry: what is reported. Several reporters of one registry must have different topics or clusters.
         bootstrap_servers: host:port, several with commas between.
         instance: the instance ID, which becomes the key of the records: stable over restarts, up to 1024 bytes.
         interval: seconds between two reports, from 0.01 to 3600.
@@ -49,6 +49,9 @@ class KafkaReporter(ScheduledReporter):
 
     Raises:
         ConfigError: an argument can't be used; `start()` and `report_now()` raise it for what librdkafka refuses.
+        DuplicateReporterError: of `start()` and `report_now()`: another reporter reports the registry to the same topic
+            of the same cluster. Where that is found out later, since no broker could be reached, the later one to
+            reach it stops, with a line in the log, before it has sent anything.
     """
 
     kind: ClassVar[str] = "kafka"
@@ -79,7 +82,7 @@ class KafkaReporter(ScheduledReporter):
         self._servers = bootstrap_servers
         self._account: _accounts.Account | None = None
         self._lives = Lives(self.registry.app, 1000)
-        self._owed = self._closing = False
+        self._identified = self._owed = self._closing = False
 
     def __repr__(self) -> str:
         return f"<KafkaReporter of {self.registry.app!r} as {self.instance!r} to {self.topic!r}>"
@@ -87,10 +90,22 @@ class KafkaReporter(ScheduledReporter):
     def _open(self) -> None:
         if self._account is None:
             self._account = _accounts.claim(self, self.registry, self._servers, self.topic, self.instance)
-            self._lives = self._account.lives
-            self._lives.every_ms = round(self.interval * 1000)
-            self._lives.settle = self._settle
         self._link.open()
+
+    def _identify(self, timeout: float) -> bool:
+        """Tell whether the cluster is known, and whose lives count on there; ask for it for so many seconds at most.
+
+        Nothing is handed over before: another reporter of the registry may be at work there, under another address.
+        """
+        if not self._identified and self._account is not None:
+            cluster = self._link.cluster(self.topic, timeout)
+            if cluster is not None:
+                self._account = _accounts.identify(self._account, cluster, self, self.registry)
+                self._lives = self._account.lives
+                self._lives.every_ms = round(self.interval * 1000)
+                self._lives.settle = self._settle
+                self._identified = True
+        return self._identified
 
     def _report(self) -> bool:
         self._link.poll(0)
@@ -102,7 +117,7 @@ class KafkaReporter(ScheduledReporter):
         return self._hand_over_if_free()
 
     def _hand_over_if_free(self) -> bool:
-        if self._owed and not self._lives.under_way:
+        if self._owed and self._identify(LONGEST_REQUEST) and not self._lives.under_way:
             self._owed = False
             self._hand_over(final=False)
         return self._owed or bool(self._lives.under_way)
@@ -110,6 +125,11 @@ class KafkaReporter(ScheduledReporter):
     def _report_and_wait(self, timeout: float, *, final: bool) -> bool:
         deadline = self.registry.clock.monotonic() + timeout
         self._owed = False
+        while not self._identify(deadline - self.registry.clock.monotonic()):
+            left = deadline - self.registry.clock.monotonic()
+            if left <= 0:
+                return False
+            self._link.poll(min(left, 0.05))
         while True:
             self._wait_until_free(deadline)
             handed = self._hand_over(final=final)
@@ -135,6 +155,7 @@ class KafkaReporter(ScheduledReporter):
             self._open()
         registry, begin = self.registry, self._monotonic()
         metrics = self._selection.apply(registry.snapshot(views=self._own_views))
+        self._lives.app = registry.app
         ready = self._lives.prepare(metrics, registry.clock.now(), final=final, groups=registry.groups())
         for outgoing in ready:
             self._produce(outgoing)
@@ -175,7 +196,7 @@ class KafkaReporter(ScheduledReporter):
         self._close_link()
         if self._account is not None:
             self._account.release()
-            self._account = None
+            self._account, self._identified = None, False
 
     def _close_link(self) -> None:
         self._closing = True
@@ -193,7 +214,7 @@ class KafkaReporter(ScheduledReporter):
 
     def _leave_to_parent(self) -> None:
         self._link.leave_to_parent()
-        self._account = None
+        self._account, self._identified = None, False
         self._lives = Lives(self.registry.app, 1000)
         self.sent = 0
         self._owed = False

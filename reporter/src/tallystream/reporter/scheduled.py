@@ -12,7 +12,7 @@ from tallystream.reporter._own import OwnMetrics
 from tallystream.reporter._reportable import registry_of
 from tallystream.reporter._reporting import ReportingThread
 from tallystream.reporter._reports import Reports
-from tallystream.reporter.errors import ConfigError
+from tallystream.reporter.errors import ConfigError, DuplicateReporterError
 from tallystream.reporter.record import MAX_EVERY_MS, MIN_EVERY_MS
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class ScheduledReporter(Reports):
             ConfigError: an option can't be used.
         """
         with self._life_cycle:
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():
                 with self._reporting:
                     self._ready()
                 self._start_thread()
@@ -88,7 +88,7 @@ class ScheduledReporter(Reports):
             try:
                 if thread is not None:
                     return thread.end(timeout)
-                return self._exclusive(deadline - self._monotonic(), final=True)
+                return self._last_report(deadline - self._monotonic())
             finally:
                 self._release()
 
@@ -126,11 +126,21 @@ class ScheduledReporter(Reports):
     def _release(self) -> None:
         if self._reporting.acquire(timeout=1.0):
             try:
-                self._close()
-                self._opened = False
-                atexit.unregister(self.stop)
+                self._shut()
             finally:
                 self._reporting.release()
+
+    def _shut(self) -> None:
+        self._close()
+        self._opened = False
+        atexit.unregister(self.stop)
+
+    def _last_report(self, timeout: float) -> bool:
+        try:
+            return self._exclusive(timeout, final=True)
+        except ConfigError as error:
+            self._error("the last report failed", error)
+            return False
 
     def _exclusive(self, timeout: float, *, final: bool) -> bool:
         deadline = self._monotonic() + timeout
@@ -140,6 +150,9 @@ class ScheduledReporter(Reports):
             self._ready()
             try:
                 return self._report_and_wait(deadline - self._monotonic(), final=final)
+            except DuplicateReporterError:
+                self._shut()
+                raise
             except Exception as error:  # noqa: BLE001 - the caller learns it from the result, the log has the reason
                 _log.debug("the failure in full", exc_info=True)
                 self._error("a report failed", error)
@@ -157,7 +170,7 @@ class ScheduledReporter(Reports):
             self.interval,
             self._monotonic,
             self._turn,
-            lambda timeout: self._exclusive(timeout, final=True),
+            self._last_report,
         )
 
     def _turn(self, is_due: Callable[[], bool]) -> bool | None:
@@ -170,6 +183,10 @@ class ScheduledReporter(Reports):
                 self._ready()
                 return self._report()
             return self._attend()
+        except DuplicateReporterError as error:  # no later report would be another's
+            self._error("the reporter has stopped", error)
+            self._shut()
+            raise
         except Exception as error:  # noqa: BLE001 - one failed report must not end the reporting
             _log.debug("the failure in full", exc_info=True)
             self._error("a report failed", error)
