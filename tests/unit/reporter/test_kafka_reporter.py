@@ -230,14 +230,20 @@ def test_stop_without_an_answer_purges_and_the_same_life_goes_on() -> None:
     assert counts(bench.taken)[-1] == 5
 
 
-def test_a_producer_that_gives_nothing_up_is_left_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where librdkafka does not even serve a purge, stop() returns, and the record counts as one of unknown fate."""
+class Stuck(ScriptedProducer):
+    """Delivers nothing, and does not even serve a purge: each flush takes all the time that it is given."""
 
-    class Stuck(ScriptedProducer):
-        def flush(self, _: float) -> int:
-            return 1
+    def flush(self, seconds: float) -> int:
+        """Let the time pass."""
+        self.clock.advance(seconds)
+        return 1
 
-    monkeypatch.setattr("tallystream.reporter._link.PATIENCE", 0.01)
+
+def test_a_producer_that_gives_nothing_up_is_left_to_itself() -> None:
+    """stop() takes no longer than it may, for the last report and the end of the producer together.
+
+    The record counts as one of unknown fate.
+    """
     clock = ManualClock()
     registry = MetricRegistry("app", clock=clock)
     registry.counter("c").inc(4)
@@ -252,12 +258,43 @@ def test_a_producer_that_gives_nothing_up_is_left_to_itself(monkeypatch: pytest.
         producer=lambda *_: next(waiting),
     )
     assert not reporter.report_now(timeout=1)
-    assert not reporter.stop(timeout=1)
+    begin = clock.monotonic()
+    assert not reporter.stop(timeout=0.2)
+    assert clock.monotonic() - begin == pytest.approx(0.2)
     registry.counter("c").inc(1)
     assert reporter.report_now()
     [first, again] = [producer.taken[-1] for producer in producers]
     assert counts([first, again]) == [4, 5]
     assert (again.life, again.seq) == (first.life, first.seq + 1)
+
+
+class Taken:
+    """A lock that another thread does not give back; it notes for how long it was waited for."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock, self.waited = clock, list[float]()
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Let the time pass."""
+        assert blocking
+        assert timeout >= 0
+        self.clock.advance(timeout)
+        self.waited.append(timeout)
+        return False
+
+
+@pytest.mark.parametrize("lock", ["_reporting", "_life_cycle"])
+def test_stop_waits_for_other_threads_no_longer_than_it_may(lock: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a report, a start or another stop() does not end, it returns False in time; the next one makes the end."""
+    bench = Bench()
+    assert bench.reporter.report_now()
+    taken = Taken(bench.clock)
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.reporter, lock, taken)
+        assert not bench.reporter.stop(timeout=0.2)
+    assert sum(taken.waited) == pytest.approx(0.2)
+    assert bench.reporter.stop()
+    assert bench.taken[-1].final
 
 
 def test_a_stop_that_never_reported_is_quiet() -> None:

@@ -158,6 +158,51 @@ def test_a_fork_finds_no_producer_that_looks_for_its_broker() -> None:
     assert out.strip() == "{7} {True} {False}"
 
 
+def test_a_fork_waits_for_all_that_is_busy_no_longer_than_0_2_s_together() -> None:
+    """Two reports that do not end, a producer and a source: one deadline for all, however many they are."""
+    out = run("""
+        import os
+        from tallystream.reporter import KafkaReporter, MetricRegistry, _forks
+        now = [0.0]
+        _forks.monotonic = lambda: now[0]
+        class Busy:
+            def acquire(self, timeout):
+                now[0] += timeout / 2
+                return False
+        class Producer:
+            def list_topics(self, topic, timeout):
+                return self
+            cluster_id = "c"
+            def poll(self, seconds): pass
+            def produce(self, *args, **options): pass
+            def purge(self, blocking): pass
+            def flush(self, seconds):
+                now[0] += seconds
+        class Source:
+            kind = "other"
+            def read(self):
+                return []
+        registry = MetricRegistry("orders")
+        def reporter(number):
+            return KafkaReporter(
+                registry, bootstrap_servers="b", topic=f"t-{number}", instance="i", interval=3600,
+                producer=lambda *_: Producer(),
+            )
+        first, second, third = map(reporter, range(3))
+        third._open(); third._report()
+        first._reporting = second._reporting = Busy()
+        registry.add_source(Source())
+        joined, = registry._sources
+        joined.lock = Busy()
+        child = os.fork()
+        if not child:
+            os._exit(0)
+        os.waitpid(child, 0)
+        print(0 < now[0] <= 0.2 + 1e-9, third._link.is_open, third._reporting.acquire(blocking=False))
+    """)
+    assert out.strip() == "True False True"
+
+
 def test_a_fork_leaves_a_connection_alone() -> None:
     """A producer that has delivered stays the parent's over a fork; the child's own one delivers too."""
     out = run("""

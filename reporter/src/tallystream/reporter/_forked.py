@@ -11,11 +11,13 @@ from tallystream.reporter._forks import Step, after_fork_in_child, before_fork
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from tallystream.reporter._deadline import Deadline
+
 
 class Follower(Protocol):
     """A reporter, as a fork sees it."""
 
-    def before_fork(self) -> Iterable[Callable[[], None]]:
+    def before_fork(self, deadline: Deadline) -> Iterable[Callable[[], None]]:
         """Come to rest; what is returned ends that in the parent."""
 
     def after_fork_in_child(self) -> bool:
@@ -33,8 +35,8 @@ def follow(reporter: Follower) -> None:
     _followers.add(reporter)
 
 
-def _before() -> list[Callable[[], None]]:
-    return [go_on for reporter in list(_followers) for go_on in reporter.before_fork()]
+def _before(deadline: Deadline) -> list[Callable[[], None]]:
+    return [go_on for reporter in list(_followers) for go_on in reporter.before_fork(deadline)]
 
 
 def _in_child() -> None:
@@ -50,5 +52,5 @@ def _end_with_multiprocessing(reporter: Follower) -> None:
         util.register_after_fork(reporter, lambda it: util.Finalize(None, it.stop, exitpriority=1))
 
 
-before_fork(_before)
+before_fork(Step.REPORTERS, _before)
 after_fork_in_child(Step.REPORTERS, _in_child)

@@ -6,6 +6,7 @@ import random
 import threading
 from typing import TYPE_CHECKING
 
+from tallystream.reporter._deadline import Deadline
 from tallystream.reporter.errors import DuplicateReporterError
 from tallystream.reporter.schedule import Schedule
 from tallystream.reporter.signals import SignalSafeEvent
@@ -26,10 +27,10 @@ class ReportingThread:
     Args:
         name: the thread's.
         interval: seconds between two turns.
-        monotonic: the clock of `interval`, `end` and `last`.
+        monotonic: the clock of `interval`.
         turn: called often, with whether a report is due; returns whether one is under way, to be attended to soon. If
             it raises DuplicateReporterError the thread ends without a last report.
-        last: makes the last report in so many seconds, and returns whether it arrived.
+        last: makes the last report and ends, by the deadline that `end` was given; returns whether it arrived.
     """
 
     def __init__(
@@ -38,11 +39,11 @@ class ReportingThread:
         interval: float,
         monotonic: Callable[[], float],
         turn: Callable[[Callable[[], bool]], bool | None],
-        last: Callable[[float], bool],
+        last: Callable[[Deadline], bool],
     ) -> None:
         self._interval, self._monotonic, self._turn, self._last = interval, monotonic, turn, last
         self._stopping = SignalSafeEvent()
-        self._deadline = 0.0
+        self._deadline = Deadline(0.0, monotonic)
         self._arrived = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -51,11 +52,11 @@ class ReportingThread:
         """Tell whether it has not ended yet."""
         return self._thread.is_alive()
 
-    def end(self, timeout: float) -> bool:
-        """Have the last report made, and return whether it arrived, after `timeout` seconds at most."""
-        self._deadline = self._monotonic() + timeout
+    def end(self, deadline: Deadline) -> bool:
+        """Have the last report made, and return by the deadline whether it arrived."""
+        self._deadline = deadline
         self._stopping.set()
-        self._thread.join(max(timeout, 0))
+        self._thread.join(deadline.left())
         return self._arrived
 
     def _run(self) -> None:
@@ -71,4 +72,4 @@ class ReportingThread:
             except DuplicateReporterError:
                 return
             under_way = under_way if left is None else left
-        self._arrived = self._last(self._deadline - monotonic())
+        self._arrived = self._last(self._deadline)

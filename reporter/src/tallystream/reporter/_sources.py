@@ -11,7 +11,7 @@ from weakref import WeakSet
 import msgspec
 
 from tallystream.reporter import record
-from tallystream.reporter._forks import before_fork
+from tallystream.reporter._forks import Step, before_fork
 from tallystream.reporter._growing import Growing
 from tallystream.reporter._names import check_name, check_tags
 from tallystream.reporter._numbers import as_number
@@ -23,6 +23,7 @@ from tallystream.reporter.source import Reading
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
 
+    from tallystream.reporter._deadline import Deadline
     from tallystream.reporter.clock import Clock
     from tallystream.reporter.counter import Counter
     from tallystream.reporter.source import Source
@@ -131,9 +132,9 @@ class JoinedSource:
 _joined: WeakSet[JoinedSource] = WeakSet()
 
 
-def _hold() -> list[Callable[[], None]]:
-    # The child of a fork could not go on where a thread of ours was in the midst of a reading.
-    return [source.lock.release for source in list(_joined) if source.lock.acquire(timeout=WAIT_IN_CHILD)]
+def _hold(deadline: Deadline) -> list[Callable[[], None]]:
+    # A source can't be read in the child of a fork where a thread of ours was in the midst of a reading.
+    return [source.lock.release for source in list(_joined) if source.lock.acquire(timeout=deadline.left())]
 
 
-before_fork(_hold)
+before_fork(Step.METRICS, _hold)

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tallystream.reporter import _accounts
+from tallystream.reporter._deadline import Deadline
 from tallystream.reporter._link import LONGEST_REQUEST, Link
 from tallystream.reporter._names import check_instance
 from tallystream.reporter._producing import append_ms, make_producer, producer_options
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from tallystream.reporter._reportable import Reportable
     from tallystream.reporter.record import Snapshot
     from tallystream.reporter.registry import MetricRegistry
+
+REPLACE = 1.0
+"""Seconds that the end of a producer may take where another one replaces it."""
 
 _log = logging.getLogger("tallystream.reporter")
 
@@ -123,13 +127,12 @@ class KafkaReporter(ScheduledReporter):
         return self._owed or bool(self._lives.under_way)
 
     def _report_and_wait(self, timeout: float, *, final: bool) -> bool:
-        deadline = self.registry.clock.monotonic() + timeout
+        deadline = Deadline(timeout, self._monotonic)
         self._owed = False
-        while not self._identify(deadline - self.registry.clock.monotonic()):
-            left = deadline - self.registry.clock.monotonic()
-            if left <= 0:
+        while not self._identify(deadline.left()):
+            if not deadline.left():
                 return False
-            self._link.poll(min(left, 0.05))
+            self._link.poll(min(deadline.left(), 0.05))
         while True:
             self._wait_until_free(deadline)
             handed = self._hand_over(final=final)
@@ -140,18 +143,15 @@ class KafkaReporter(ScheduledReporter):
             if not handed or self._lives.under_way or not self._lives.refused:
                 return False
 
-    def _wait_until_free(self, deadline: float) -> None:
-        while self._lives.under_way:
-            left = deadline - self.registry.clock.monotonic()
-            if left <= 0:
-                return
+    def _wait_until_free(self, deadline: Deadline) -> None:
+        while self._lives.under_way and (left := deadline.left()):
             self._link.poll(min(left, 0.1))
 
     def _hand_over(self, *, final: bool) -> list[Outgoing]:
         if self._lives.under_way:
             return []
         if self._link.broken:
-            self._close_link()
+            self._close_link(Deadline(REPLACE, self._monotonic))
             self._open()
         registry, begin = self.registry, self._monotonic()
         metrics = self._selection.apply(registry.snapshot(views=self._own_views))
@@ -192,25 +192,25 @@ class KafkaReporter(ScheduledReporter):
     def _settle(self, doubt: Doubt) -> Snapshot | None:
         return read_back(self._link.options, self.topic, self.instance, doubt)
 
-    def _close(self) -> None:
-        self._close_link()
+    def _close(self, deadline: Deadline) -> None:
+        self._close_link(deadline)
         if self._account is not None:
             self._account.release()
             self._account, self._identified = None, False
 
-    def _close_link(self) -> None:
+    def _close_link(self, deadline: Deadline) -> None:
         self._closing = True
         try:
-            self._link.close(lambda: self._lives.under_way)
+            self._link.close(lambda: self._lives.under_way, deadline)
         finally:
             self._closing = False
         # What is still under way ends in doubt, and the next record of its life will tell.
         for outgoing in self._lives.under_way:
             self._lives.failed(outgoing)
 
-    def _rest(self) -> None:
+    def _rest(self, deadline: Deadline) -> None:
         if self._link.may_be_searching:
-            self._close_link()
+            self._close_link(deadline)
 
     def _leave_to_parent(self) -> None:
         self._link.leave_to_parent()
