@@ -194,10 +194,11 @@ def test_only_what_is_selected_is_reported(bench: Bench, registry: MetricRegistr
     [({"interval": 0}, "interval"), ({"include": "orders"}, "include"), ({"exclude": [""]}, "exclude")],
 )
 def test_bad_options_are_named(bench: Bench, registry: MetricRegistry, options: dict[str, Any], field: str) -> None:
-    """One sentence that names the option."""
+    """One sentence that names the option, and the registry has no metric of a reporter that was refused."""
     with pytest.raises(ConfigError) as caught:
-        bench.make(registry, **options)
+        bench.make(registry, own_metrics=True, **options)
     assert caught.value.field == field
+    assert registry.metrics() == []
 
 
 def test_an_empty_registry_is_no_error(bench: Bench) -> None:

@@ -370,11 +370,13 @@ def test_the_thread_reports_by_itself_and_survives_a_failure() -> None:
     ],
 )
 def test_bad_arguments_are_one_sentence_that_names_them(arguments: dict[str, Any], field: str) -> None:
-    """Each is refused when the reporter is made."""
+    """Each is refused when the reporter is made, which leaves no metric behind."""
+    bench = Bench()
     with pytest.raises(ConfigError) as caught:
-        Bench(**arguments)
+        bench.make(own_metrics=True, **arguments)
     assert caught.value.field == field
     assert str(caught.value).startswith(field)
+    assert bench.registry.metrics() == [bench.counter]
 
 
 def test_what_librdkafka_refuses_is_told_by_start_without_the_values() -> None:

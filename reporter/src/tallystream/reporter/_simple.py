@@ -47,9 +47,9 @@ class SimpleReporter(ScheduledReporter):
         duration_unit: str = "s",
         own_metrics: bool = True,
     ) -> None:
-        super().__init__(registry, interval=interval, own_metrics=own_metrics)
         self._selection = Selection(include, exclude)
         self.shape = Shape(attributes, rate_unit, duration_unit)
+        super().__init__(registry, interval=interval, own_metrics=own_metrics)
 
     @abstractmethod
     def _write(self, metrics: list[Metric], ts_ms: int) -> int:

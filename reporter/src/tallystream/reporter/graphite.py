@@ -39,9 +39,9 @@ class GraphiteReporter(SimpleReporter):
         timeout: float = 5.0,
         **options: Any,
     ) -> None:
-        super().__init__(registry, **options)
         self._where, self._timeout, self._prefix = (host, port), timeout, prefix
         self._instance = check_instance(instance)
+        super().__init__(registry, **options)
 
     def _write(self, metrics: list[Metric], ts_ms: int) -> int:
         import socket  # here alone, for it takes its time

@@ -44,7 +44,6 @@ class InfluxReporter(SimpleReporter):
         timeout: float = 5.0,
         **options: Any,
     ) -> None:
-        super().__init__(registry, **options)
         from http.client import HTTPConnection, HTTPSConnection  # slow to import, and only this reporter needs it
         from urllib.parse import urlencode, urlsplit
 
@@ -57,6 +56,7 @@ class InfluxReporter(SimpleReporter):
         self._path = f"{parts.path.rstrip('/')}/api/v2/write?{query}"
         self._headers = {"Authorization": f"Token {token}", "Content-Type": "text/plain; charset=utf-8"}
         self._instance = check_instance(instance)
+        super().__init__(registry, **options)
 
     def _write(self, metrics: list[Metric], ts_ms: int) -> int:
         from http.client import HTTPException

@@ -11,6 +11,7 @@ from tallystream.reporter._link import LONGEST_REQUEST, Link
 from tallystream.reporter._names import check_instance
 from tallystream.reporter._producing import append_ms, make_producer, producer_options
 from tallystream.reporter._read_back import read_back
+from tallystream.reporter._reportable import registry_of
 from tallystream.reporter.lives import Lives
 from tallystream.reporter.scheduled import ScheduledReporter
 from tallystream.reporter.selection import Selection
@@ -75,9 +76,8 @@ class KafkaReporter(ScheduledReporter):
         own_views: bool = False,
         producer: Callable[[Mapping[str, Any], Callable[[KafkaError], None]], Producer] = make_producer,
     ) -> None:
-        # First: a fork asks for it as soon as the reporter is known to forks.
+        registry = registry_of(registry)
         self._link = Link(producer_options(bootstrap_servers, options), producer)
-        super().__init__(registry, interval=interval, own_metrics=own_metrics)
         self.instance = check_instance(instance)
         self.topic = topic
         self.sent = 0
@@ -85,8 +85,9 @@ class KafkaReporter(ScheduledReporter):
         self._selection = Selection(include, exclude)
         self._servers = bootstrap_servers
         self._account: _accounts.Account | None = None
-        self._lives = Lives(self.registry.app, 1000)
+        self._lives = Lives(registry.app, 1000)
         self._identified = self._owed = self._closing = False
+        super().__init__(registry, interval=interval, own_metrics=own_metrics)
 
     def __repr__(self) -> str:
         return f"<KafkaReporter of {self.registry.app!r} as {self.instance!r} to {self.topic!r}>"

@@ -98,8 +98,10 @@ class MetricRegistry(Metrics):
         """
         if any(joined.source is source for joined in self._sources):
             raise ConfigError("source", source.kind, "add it once: it is reported by this registry already")
-        failed = self.counter(FAILED, tags={"source": source.kind})
-        self._sources = [*self._sources, JoinedSource(source, prefix, tags, failed, self.clock)]
+        joined = JoinedSource(
+            source, prefix, tags, lambda: self.counter(FAILED, tags={"source": source.kind}), self.clock
+        )
+        self._sources = [*self._sources, joined]
 
     def metrics(self) -> list[Metric]:
         """Return every metric, name by name, in the order in which they were made."""

@@ -37,6 +37,9 @@ class ScheduledReporter(Reports):
     logged and counted (`failures`, `last_error`), and the next one still happens. `stop()`, the end of a `with` block
     and the end of the process make a last report. After a fork the child reports for itself.
 
+    A subclass calls `__init__` last, when its own arguments were found good and its attributes are there: this adds
+    metrics to the registry, and lets the reporter take part in forks.
+
     Args:
         registry: what is reported.
         interval: seconds between two reports, from 0.01 to 3600.
