@@ -45,6 +45,7 @@ class ReportingThread:
         self._stopping = SignalSafeEvent()
         self._deadline = Deadline(0.0, monotonic)
         self._arrived = False
+        self.has_ended = False  # by itself; in the child of a fork no thread is alive, but this is as it was
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -70,6 +71,7 @@ class ReportingThread:
             try:
                 left = self._turn(lambda: schedule.take(monotonic()))
             except DuplicateReporterError:
+                self.has_ended = True
                 return
             under_way = under_way if left is None else left
         self._arrived = self._last(self._deadline)

@@ -73,7 +73,7 @@ class ScheduledReporter(Reports):
             ConfigError: an option can't be used.
         """
         with self._life_cycle:
-            if self._thread is None or not self._thread.is_alive():
+            if self._thread is None or self._thread.has_ended:
                 with self._reporting:
                     self._ready()
                 self._start_thread()
@@ -209,7 +209,7 @@ class ScheduledReporter(Reports):
 
     def after_fork_in_child(self) -> bool:
         """Begin anew in the child of a fork, if it had begun; return whether it had."""
-        running, self._thread = self._thread is not None, None
+        running, self._thread = self._thread is not None and not self._thread.has_ended, None
         self._opened = False
         self.failures, self.last_error = 0, None
         self._make_locks()
