@@ -189,7 +189,7 @@ class ScheduledReporter(Reports):
                 self._ready()
                 return self._report()
             return self._attend()
-        except DuplicateReporterError as error:  # no later report would be another's
+        except DuplicateReporterError as error:  # so would any later report
             self._error("the reporter has stopped", error)
             self._shut(Deadline(MOST_FOR_THE_END, self._monotonic))
             raise
