@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from support.kafka import read_topic
-from support.reporters import BENCHES, Bench
+from support.reporters import BENCHES, Bench, Graphite, Influx
 from support.wait import wait_until
 from tallystream.aggregator.topics import Topics, create_topics
 from tallystream.reporter import ConfigError, KafkaReporter, MetricRegistry
@@ -137,6 +137,17 @@ def test_the_end_brings_a_last_report_and_then_silence(bench: Bench, registry: M
     assert bench.counts("c") == [5, 2 if isinstance(bench, Kafka) else 7]
 
 
+def test_reports_name_the_app_as_the_registry_is_named_now(bench: Bench, registry: MetricRegistry) -> None:
+    """A registry may be renamed after the reporter was made: no report has the old name."""
+    registry.counter("c").inc()
+    reporter = bench.make(registry, own_metrics=False)
+    registry.app = "renamed"
+    assert reporter.report_now(timeout=60)
+    assert bench.counts("c") == [1]
+    if isinstance(bench, Graphite | Influx):
+        assert all("app=renamed" in line for line in bench.lines())
+
+
 def test_a_failed_report_is_seen_and_the_next_one_happens(bench: Bench, registry: MetricRegistry) -> None:
     """False, a count, a reason and the metric `tallystream.reporter.failed`; then everything arrives again."""
     counter = registry.counter("c")
@@ -183,10 +194,11 @@ def test_only_what_is_selected_is_reported(bench: Bench, registry: MetricRegistr
     [({"interval": 0}, "interval"), ({"include": "orders"}, "include"), ({"exclude": [""]}, "exclude")],
 )
 def test_bad_options_are_named(bench: Bench, registry: MetricRegistry, options: dict[str, Any], field: str) -> None:
-    """One sentence that names the option."""
+    """One sentence that names the option, and the registry has no metric of a reporter that was refused."""
     with pytest.raises(ConfigError) as caught:
-        bench.make(registry, **options)
+        bench.make(registry, own_metrics=True, **options)
     assert caught.value.field == field
+    assert registry.metrics() == []
 
 
 def test_an_empty_registry_is_no_error(bench: Bench) -> None:

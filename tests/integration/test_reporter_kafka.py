@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from support.wait import wait_until
 from tallystream.aggregator.topics import Topics, create_topics
 from tallystream.compose.servers.broker import KafkaBroker
-from tallystream.reporter import KafkaReporter, MetricRegistry
+from tallystream.reporter import ConfigError, KafkaReporter, MetricRegistry
 from tallystream.reporter._life import CannotTellError, Doubt
 from tallystream.reporter._read_back import read_back
 from tallystream.reporter.lives import RETIRE_MS
@@ -94,6 +94,26 @@ def test_what_is_acknowledged_is_in_the_topic(broker: KafkaBroker, topic: str) -
     ]
     assert [s.prev for s in snapshots] == [None, records[0][1], records[1][1], None]
     assert sum_of_lives(snapshots, "records.processed") == processed.count
+
+
+def test_two_addresses_of_a_broker_are_one_destination(broker: KafkaBroker, topic: str) -> None:
+    """A second reporter of the registry, by another address of the same cluster, is refused before it sent anything."""
+    registry = MetricRegistry("orders")
+    port = broker.bootstrap_servers.rpartition(":")[2]
+    one, two = (
+        KafkaReporter(registry, bootstrap_servers=f"{host}:{port}", instance="i", interval=3600, topic=topic)
+        for host in ("127.0.0.1", "localhost")
+    )
+    registry.counter("c").inc(3)
+    assert one.report_now(timeout=60)
+    with pytest.raises(ConfigError, match=f"another reporter reports it to '{topic}' of the same cluster"):
+        two.report_now(timeout=60)
+    assert one.stop()
+    registry.counter("c").inc(1)
+    assert two.report_now(timeout=60)
+    assert two.stop()
+    snapshots = [snapshot for _, _, snapshot in read_all(broker.bootstrap_servers, topic)]
+    assert sum_of_lives(snapshots, "c") == 4
 
 
 def test_a_broker_that_is_away_neither_blocks_nor_loses(tmp_path: Path) -> None:

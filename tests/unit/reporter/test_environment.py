@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tallystream.reporter import ConfigError, KafkaReporter, report
+from tallystream.reporter import ConfigError, KafkaReporter, MetricRegistry, report
 from tallystream.reporter.environment import kafka_options
 
 
@@ -69,6 +69,16 @@ def test_a_bad_variable_is_named() -> None:
     """An interval that is no number is one sentence with the variable's name."""
     with pytest.raises(ConfigError, match="TALLYSTREAM_INTERVAL: 'often' can't be used; set it to a number of seconds"):
         report("orders", environment={"TALLYSTREAM_INTERVAL": "often"})
+
+
+def test_a_refused_call_does_not_rename_the_registry() -> None:
+    """Whatever is refused, when the reporter is made or when it starts: the given registry is as it was."""
+    registry = MetricRegistry("before")
+    for arguments in ({"instance": "\0"}, {"options": {"no.such": "x"}}):
+        with pytest.raises(ConfigError):
+            report("after", registry=registry, environment={}, **arguments)  # type: ignore[arg-type]
+        assert registry.app == "before"
+        assert not hasattr(registry, "reporter")
 
 
 SECRET = "hush-hush-4711"

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tallystream.reporter import ConfigError, MetricRegistry, derived, ratio, record
 from tallystream.reporter.testing import ManualClock, assert_not_reported, find
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def test_a_cached_gauge_asks_once_in_its_time(registry: MetricRegistry, clock: ManualClock) -> None:
@@ -81,6 +86,35 @@ def test_a_cache_needs_a_function_and_a_time(registry: MetricRegistry) -> None:
     for seconds in (0, -1, float("nan"), float("inf")):
         with pytest.raises(ConfigError, match="cached_for"):
             registry.gauge("g", lambda: 1.0, cached_for=seconds)
+    assert registry.metrics() == []
+
+
+def test_each_gauge_that_fails_is_in_the_log(registry: MetricRegistry, caplog: pytest.LogCaptureFixture) -> None:
+    """Two gauges of one name and other tags are two complaints, and each of them is made once."""
+    for tags in ({"disk": "a"}, {"disk": "b"}):
+        registry.gauge("each.set", tags=tags).set(math.nan)
+        registry.gauge("each.asked", lambda: 1 / 0, tags=tags)
+    for _ in range(2):
+        assert registry.snapshot() == []
+    for name in ("each.set", "each.asked"):
+        for disk in "ab":
+            assert caplog.text.count(f"gauge '{name}' {{'disk': '{disk}'}} is left out") == 1
+
+
+def test_reading_a_gauge_is_what_a_snapshot_does(registry: MetricRegistry) -> None:
+    """A gauge that is no finite number, or whose function raises, has no value in either; `value` is as it is."""
+
+    def fail() -> float:
+        raise OSError("down")
+
+    answers: list[Callable[[], float | None]] = [lambda: 3.0, lambda: math.nan, lambda: math.inf, lambda: None, fail]
+    for number, answer in enumerate(answers):
+        gauge = registry.gauge(f"read.{number}", answer)
+        assert gauge.read() == find(registry, gauge.name)
+        assert (gauge.read() is None) is (number > 0)
+    with pytest.raises(OSError, match="down"):
+        assert registry.gauge("read.4").value
+    assert math.isnan(registry.gauge("read.1").value or 0)
 
 
 def test_derived_gauges_follow_their_source(registry: MetricRegistry) -> None:

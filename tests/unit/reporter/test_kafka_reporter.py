@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from tallystream.reporter import ConfigError, KafkaReporter, MetricRegistry, TallystreamError
 from tallystream.reporter._life import Doubt
@@ -32,11 +33,21 @@ class Message:
         return 2, self._append_ms
 
 
-class ScriptedProducer:
-    """Keeps what it is given; `verdicts` are served by poll(), one each: True delivers, an error fails, None waits."""
+@dataclass
+class Metadata:
+    """The answer to list_topics()."""
 
-    def __init__(self, clock: ManualClock) -> None:
-        self.clock = clock
+    cluster_id: str | None
+
+
+class ScriptedProducer:
+    """Keeps what it is given; `verdicts` are served by poll(), one each: True delivers, an error fails, None waits.
+
+    Its cluster has the ID `cluster`; without one, no broker can be reached.
+    """
+
+    def __init__(self, clock: ManualClock, cluster: str | None = "c-1") -> None:
+        self.clock, self.cluster = clock, cluster
         self.taken: list[Snapshot] = []
         self.keys: set[bytes] = set()
         self.verdicts: list[bool | KafkaError | None] = []
@@ -61,6 +72,13 @@ class ScriptedProducer:
         done = self._waiting.pop(0)
         done(None if verdict is True else verdict, Message(self.clock.now().wall_ms))
 
+    def list_topics(self, _: str, *, timeout: float) -> Metadata:
+        """Tell the cluster's ID, or let the time pass."""
+        if self.cluster is None:
+            self.clock.advance(timeout)
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        return Metadata(self.cluster)
+
     def purge(self, *, blocking: bool) -> None:
         """Fail everything that is waiting, at the next flush."""
         assert not blocking
@@ -82,6 +100,7 @@ class Bench:
         self.counter = self.registry.counter("c")
         self.producers: list[ScriptedProducer] = []
         self.errors: list[Callable[[KafkaError], None]] = []
+        self.clusters: dict[str, str | None] = {}
         self.reporter = self.make(**arguments)
 
     def make(self, **arguments: Any) -> KafkaReporter:
@@ -89,9 +108,9 @@ class Bench:
         wanted: dict[str, Any] = {"own_metrics": False, "bootstrap_servers": "b:9092", "instance": "i-1", **arguments}
         return KafkaReporter(self.registry, producer=self._producer, **wanted)
 
-    def _producer(self, _: Mapping[str, Any], on_error: Callable[[KafkaError], None]) -> Any:
+    def _producer(self, options: Mapping[str, Any], on_error: Callable[[KafkaError], None]) -> Any:
         self.errors.append(on_error)
-        self.producers.append(ScriptedProducer(self.clock))
+        self.producers.append(ScriptedProducer(self.clock, self.clusters.get(options["bootstrap.servers"], "c-1")))
         self.producers[-1].verdicts = [True] * 100
         return self.producers[-1]
 
@@ -217,14 +236,20 @@ def test_stop_without_an_answer_purges_and_the_same_life_goes_on() -> None:
     assert counts(bench.taken)[-1] == 5
 
 
-def test_a_producer_that_gives_nothing_up_is_left_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where librdkafka does not even serve a purge, stop() returns, and the record counts as one of unknown fate."""
+class Stuck(ScriptedProducer):
+    """Delivers nothing, and does not even serve a purge: each flush takes all the time that it is given."""
 
-    class Stuck(ScriptedProducer):
-        def flush(self, _: float) -> int:
-            return 1
+    def flush(self, seconds: float) -> int:
+        """Let the time pass."""
+        self.clock.advance(seconds)
+        return 1
 
-    monkeypatch.setattr("tallystream.reporter._link.PATIENCE", 0.01)
+
+def test_a_producer_that_gives_nothing_up_is_left_to_itself() -> None:
+    """stop() takes no longer than it may, for the last report and the end of the producer together.
+
+    The record counts as one of unknown fate.
+    """
     clock = ManualClock()
     registry = MetricRegistry("app", clock=clock)
     registry.counter("c").inc(4)
@@ -239,7 +264,9 @@ def test_a_producer_that_gives_nothing_up_is_left_to_itself(monkeypatch: pytest.
         producer=lambda *_: next(waiting),
     )
     assert not reporter.report_now(timeout=1)
-    assert not reporter.stop(timeout=1)
+    begin = clock.monotonic()
+    assert not reporter.stop(timeout=0.2)
+    assert clock.monotonic() - begin == pytest.approx(0.2)
     registry.counter("c").inc(1)
     assert reporter.report_now()
     [first, again] = [producer.taken[-1] for producer in producers]
@@ -312,7 +339,7 @@ def test_whether_it_is_connected() -> None:
     assert not bench.reporter.connected
 
 
-@pytest.mark.parametrize(("reached", "waited"), [(False, 1), (True, 5)])
+@pytest.mark.parametrize(("reached", "waited"), [(False, 1), (True, 4)])  # of five seconds one is for the end
 def test_the_end_waits_less_for_a_broker_that_was_never_reached(
     caplog: pytest.LogCaptureFixture, *, reached: bool, waited: float
 ) -> None:
@@ -348,6 +375,35 @@ def test_reading_back_writes_nothing_to_standard_error(capfd: pytest.CaptureFixt
     with pytest.raises(TallystreamError, match="can't be read now"):
         read_back({"bootstrap.servers": "127.0.0.1:1"}, "metrics", "i", doubt, timeout=0.5)
     assert capfd.readouterr() == ("", "")
+
+
+class Taken:
+    """A lock that another thread does not give back; it notes for how long it was waited for."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock, self.waited = clock, list[float]()
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Let the time pass."""
+        assert blocking
+        assert timeout >= 0
+        self.clock.advance(timeout)
+        self.waited.append(timeout)
+        return False
+
+
+@pytest.mark.parametrize("lock", ["_reporting", "_life_cycle"])
+def test_stop_waits_for_other_threads_no_longer_than_it_may(lock: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a report, a start or another stop() does not end, it returns False in time; the next one makes the end."""
+    bench = Bench()
+    assert bench.reporter.report_now()
+    taken = Taken(bench.clock)
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.reporter, lock, taken)
+        assert not bench.reporter.stop(timeout=0.2)
+    assert sum(taken.waited) == pytest.approx(0.2)
+    assert bench.reporter.stop()
+    assert bench.taken[-1].final
 
 
 def test_a_stop_that_never_reported_is_quiet() -> None:
@@ -423,11 +479,13 @@ def test_the_thread_reports_by_itself_and_survives_a_failure() -> None:
     ],
 )
 def test_bad_arguments_are_one_sentence_that_names_them(arguments: dict[str, Any], field: str) -> None:
-    """Each is refused when the reporter is made."""
+    """Each is refused when the reporter is made, which leaves no metric behind."""
+    bench = Bench()
     with pytest.raises(ConfigError) as caught:
-        Bench(**arguments)
+        bench.make(own_metrics=True, **arguments)
     assert caught.value.field == field
     assert str(caught.value).startswith(field)
+    assert bench.registry.metrics() == [bench.counter]
 
 
 def test_what_librdkafka_refuses_is_told_by_start_without_the_values() -> None:
@@ -452,6 +510,130 @@ def test_a_registry_has_one_reporter_and_one_instance_at_a_destination() -> None
     with pytest.raises(ConfigError, match="is reported to 'metrics' as 'i-1' already"):
         bench.make(instance="i-2").report_now()
     assert bench.make().report_now()
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_registry_that_is_renamed_gets_a_new_life_of_the_new_app(*, in_order: bool) -> None:
+    """A life belongs to one app, ended in order or not; what the old app has is not published again."""
+    bench = Bench()
+    bench.counter.inc(5)
+    assert bench.reporter.report_now()
+    bench.producers[0].verdicts = [True] * in_order
+    assert bench.reporter.stop() is in_order
+    bench.registry.app = "renamed"
+    bench.counter.inc(2)
+    other = bench.make()
+    other._settle = lambda _: None  # type: ignore[method-assign] - the topic is no real one: its last record is not there
+    assert other.report_now()
+    assert [s.app for s in bench.taken] == ["app", "app", "renamed"]
+    assert bench.taken[-1].life != bench.taken[0].life
+    assert counts(bench.taken) == [5, 5, 2]
+    bench.registry.app = "again"  # while it is reported
+    assert other.report_now()
+    assert (bench.taken[-1].app, counts(bench.taken)[-1]) == ("again", 0)
+
+
+def test_a_second_spelling_of_the_broker_is_the_same_destination() -> None:
+    """report_now() of a reporter to the same cluster and topic is a ConfigError, and nothing was handed over by it."""
+    bench = Bench()
+    bench.counter.inc(5)
+    assert bench.reporter.report_now()
+    other = bench.make(bootstrap_servers="other:9092")
+    with pytest.raises(ConfigError, match=r"another reporter reports it to 'metrics' of the same cluster \(b:9092\)"):
+        other.report_now()
+    assert other.stop()
+    assert counts(bench.taken) == [5]
+    bench.counter.inc()
+    assert bench.reporter.report_now()
+    assert counts(bench.taken) == [5, 6]
+    with pytest.raises(ConfigError, match="is reported to 'metrics' as 'i-1' already"):
+        bench.make(bootstrap_servers="other:9092", instance="i-2").report_now()
+
+
+def test_a_running_reporter_of_a_second_spelling_stops_with_one_error(caplog: pytest.LogCaptureFixture) -> None:
+    """Its thread ends with one line in the log, it sends nothing, and it can be started when the other has stopped."""
+    bench = Bench(interval=0.01)
+    bench.counter.inc(5)
+    assert bench.reporter.report_now()
+    other = bench.make(bootstrap_servers="other:9092", interval=0.01).start()
+    assert other._thread is not None
+    bench.clock.advance(1)
+    other._thread._thread.join(10)
+    assert not other._thread.is_alive()
+    assert not other._link.is_open
+    assert other.failures == 1
+    assert caplog.text.count("the reporter has stopped: registry: 'app' can't be used; another reporter") == 1
+    assert counts(bench.taken) == [5]
+    assert not other.after_fork_in_child()
+    assert other.stop()
+    assert bench.reporter.stop()
+    bench.counter.inc(2)
+    with other:
+        pass
+    assert counts(bench.taken)[-1] == 2
+
+
+def test_reporters_of_one_registry_to_two_clusters_report_everything_to_both() -> None:
+    """The same topic of another cluster is another destination, and an address may lead to another cluster later."""
+    bench = Bench()
+    bench.clusters["other:9092"] = "c-2"
+    other = bench.make(bootstrap_servers="other:9092", instance="i-2")
+    bench.counter.inc(3)
+    assert bench.reporter.report_now()
+    assert other.report_now()
+    assert counts(bench.taken) == [3, 3]
+    assert other.stop()
+    bench.clusters["other:9092"] = "c-3"
+    assert other.report_now()
+    assert counts(bench.taken)[-1] == 3
+    assert other.stop()
+    bench.clusters["other:9092"] = "c-2"
+    bench.counter.inc(2)
+    assert other.report_now()
+    assert counts(bench.taken)[-1] == 2
+
+
+def test_a_later_reporter_of_a_second_spelling_counts_on() -> None:
+    """What was acknowledged under the first spelling is not published again."""
+    bench = Bench()
+    bench.counter.inc(5)
+    assert bench.reporter.report_now()
+    assert bench.reporter.stop()
+    bench.counter.inc(2)
+    assert bench.make(bootstrap_servers="other:9092").report_now()
+    assert counts(bench.taken) == [5, 5, 2]
+
+
+def test_nothing_is_handed_over_before_the_cluster_is_known() -> None:
+    """Without a broker start() returns, report_now() and stop() give up in time; the first that reaches it reports."""
+    bench = Bench(interval=3600)
+    bench.clusters["b:9092"] = bench.clusters["other:9092"] = None
+    other = bench.make(bootstrap_servers="other:9092")
+    for reporter in (bench.reporter, other):
+        reporter._open()
+        assert reporter._report()
+        begin = bench.clock.monotonic()
+        assert not reporter.report_now(timeout=3)
+        assert bench.clock.monotonic() - begin == pytest.approx(3)
+    assert bench.taken == []
+    bench.counter.inc(4)
+    bench.producers[1].cluster = "c-1"
+    assert other._report()
+    assert counts(bench.taken) == [4]
+    bench.producers[0].cluster = "c-1"
+    with pytest.raises(ConfigError, match="another reporter"):
+        bench.reporter.report_now()
+    assert counts(bench.taken) == [4]
+
+
+def test_a_broker_that_has_no_cluster_id_is_compared_by_its_address() -> None:
+    """As some servers of Kafka's protocol have none: the same text is the same destination."""
+    bench = Bench()
+    bench.clusters.update({"b:9092": "", "other:9092": ""})
+    assert bench.reporter.report_now()
+    assert bench.make(bootstrap_servers="other:9092").report_now()
+    with pytest.raises(ConfigError, match="another reporter"):
+        bench.make().report_now()
 
 
 def test_the_reporters_own_metrics_are_in_its_registry() -> None:

@@ -2,19 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream.reporter import ConfigError
+from tallystream.reporter import ConfigError, ConsoleReporter, GraphiteReporter, InfluxReporter, MetricRegistry
 from tallystream.reporter.lines import graphite, influx, readable
 from tallystream.reporter.record import Counter, Gauge, Meter, Timer
 from tallystream.reporter.selection import Selection, Shape
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 ANY_TEXT = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), min_size=1, max_size=20)
 TIMER = Timer(name="t", count=2, sum=0.5, min=0.1, max=0.4, p99=0.4, m1_rate=2.0, sketch="x")
+
+
+GRAPHITE: dict[str, Any] = {"instance": "i"}
+INFLUX: dict[str, Any] = {"instance": "i", "url": "http://localhost:1", "token": "t", "org": "o", "bucket": "b"}
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments", "field"),
+    [
+        (GraphiteReporter, {**GRAPHITE, "instance": ""}, "instance"),
+        (GraphiteReporter, {**GRAPHITE, "attributes": ["no"]}, "attributes"),
+        (InfluxReporter, {**INFLUX, "instance": ""}, "instance"),
+        (InfluxReporter, {**INFLUX, "url": "localhost"}, "url"),
+        (InfluxReporter, {**INFLUX, "rate_unit": "day"}, "rate_unit"),
+        (ConsoleReporter, {"duration_unit": "h"}, "duration_unit"),
+    ],
+)
+def test_a_reporter_that_is_refused_leaves_no_metric_behind(
+    make: Callable[..., object], arguments: dict[str, Any], field: str
+) -> None:
+    """The error names the argument, and the registry is as it was."""
+    registry = MetricRegistry("app")
+    with pytest.raises(ConfigError) as caught:
+        make(registry, **arguments)
+    assert caught.value.field == field
+    assert registry.metrics() == []
 
 
 def test_readable() -> None:

@@ -9,7 +9,7 @@ from tallystream.reporter import ConsumerProgress, MetricRegistry
 from tallystream.reporter._parts import Parts
 from tallystream.reporter._since import identity_of
 from tallystream.reporter.lives import Lives
-from tallystream.reporter.record import Counter, Histogram, Identity, Metric, Position
+from tallystream.reporter.record import Counter, Histogram, Identity, Metric, Position, Snapshot
 from tallystream.reporter.sketch import Sketch
 from tallystream.reporter.testing import ManualClock
 
@@ -59,6 +59,55 @@ def test_groups_that_meet_become_one() -> None:
     registry.keep_together(b, c)
     assert len(set(registry.groups().values())) == 1
     assert len(registry.groups()) == 4
+
+
+def test_metrics_of_two_parts_that_are_to_be_kept_together_get_a_new_life_in_which_they_are() -> None:
+    """Whenever keep_together is called; within a life no metric changes its part, and nothing is counted twice."""
+    clock, registry = ManualClock(), MetricRegistry("app")
+    made = [registry.counter(f"metric.{number}" * 10) for number in range(100)]
+    lives = Lives("app", 1000, max_bytes=LIMIT)
+
+    def report() -> list[Snapshot]:
+        outgoing = lives.prepare(registry.snapshot(), clock.now(), groups=registry.groups())
+        for each in outgoing:
+            lives.acknowledged(each, clock.now().wall_ms, clock.now())
+        return [each.snapshot for each in outgoing]
+
+    def part_of(metric: Metric, snapshots: list[Snapshot]) -> int:
+        [part] = [s.part for s in snapshots for each in s.metrics if identity_of(each) == metric.identity]
+        return part
+
+    first, last, other = made[0], made[-1], made[-2]
+    for counter in made:
+        counter.inc()
+    apart = report()
+    assert part_of(first, apart) != part_of(last, apart)
+    registry.keep_together(first, last)
+    last.inc()
+    kept = report()
+    assert part_of(first, kept) == part_of(last, kept)
+    assert {s.life for s in kept} != {s.life for s in apart}
+    assert sum(each.count for s in apart + kept for each in s.metrics if isinstance(each, Counter)) == 101
+    late = registry.counter("late")
+    registry.keep_together(late, first)
+    registry.keep_together(first, last, late)
+    again = report()
+    assert {s.life for s in again} == {s.life for s in kept}
+    assert part_of(late, again) == part_of(first, again)
+    registry.keep_together(other, late)
+    assert part_of(other, renewed := report()) == part_of(first, renewed) == part_of(last, renewed)
+    assert sum(each.count for s in renewed for each in s.metrics if isinstance(each, Counter)) == 0
+
+
+def test_one_of_a_group_that_comes_before_those_that_have_a_part_is_in_theirs() -> None:
+    """A position made before its counter is listed before it: the group's part is the counter's, not the last one."""
+    counter, position = Counter(name="c", count=1), Position(name="p", start=0, position=1)
+    parts = Parts(LIMIT)
+    others = counters([f"{number}" * 20 for number in range(100)])
+    assert len(parts.split([counter, *others], {})) > 1
+    groups = {identity_of(counter): "one", identity_of(position): "one"}
+    split = parts.split([position, counter, *others], groups)
+    assert split[0][:2] == [position, counter]
 
 
 def test_a_large_registry_goes_out_in_several_records_and_each_counts_its_own_seq() -> None:

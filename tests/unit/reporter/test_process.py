@@ -68,6 +68,7 @@ def test_a_forked_child_counts_from_zero_and_leaves_the_producer_alone() -> None
         counter, gauge = registry.counter("c"), registry.gauge("g")
         counter.inc(5); gauge.set(1); registry.position("t", 0).cover(0, 3)
         reporter = KafkaReporter(registry, bootstrap_servers="127.0.0.1:1", instance="i", own_metrics=False).start()
+        reporter._link.cluster = lambda topic, timeout: "known"
         assert not reporter.report_now(timeout=0.1)
         # Every lock is held by another thread at the moment of the fork.
         held, go = threading.Event(), threading.Event()
@@ -88,6 +89,31 @@ def test_a_forked_child_counts_from_zero_and_leaves_the_producer_alone() -> None
         reporter.stop(timeout=0)
     """)
     assert out.splitlines() == ["[('c', 1)] []", "True False", "7 5 1"]
+
+
+def test_a_fork_while_a_metric_is_made_leaves_none_that_is_not_reported() -> None:
+    """Forked before any line of the making, by another thread as it were: the child's metric is reported."""
+    out = run("""
+        import os, sys
+        from tallystream.reporter import MetricRegistry
+        codes = []
+        def trace(frame, event, _):
+            if event == "call":
+                return trace if frame.f_code is MetricRegistry.get.__code__ else None
+            if event == "line" and not (child := os.fork()):
+                sys.settrace(None)
+                registry.counter("c").inc()
+                os._exit([(m.name, m.count) for m in registry.snapshot()] == [("c", 1)])
+            elif event == "line":
+                codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            return trace
+        registry = MetricRegistry("orders")
+        sys.settrace(trace)
+        registry.counter("c")
+        sys.settrace(None)
+        print(len(codes) > 5, set(codes))
+    """)
+    assert out.strip() == "True {1}"
 
 
 def test_the_last_report_comes_at_exit() -> None:
@@ -135,6 +161,51 @@ def test_a_fork_finds_no_producer_that_looks_for_its_broker() -> None:
         print(codes, open_before, open_after)
     """)
     assert out.strip() == "{7} {True} {False}"
+
+
+def test_a_fork_waits_for_all_that_is_busy_no_longer_than_0_2_s_together() -> None:
+    """Two reports that do not end, a producer and a source: one deadline for all, however many they are."""
+    out = run("""
+        import os
+        from tallystream.reporter import KafkaReporter, MetricRegistry, _forks
+        now = [0.0]
+        _forks.monotonic = lambda: now[0]
+        class Busy:
+            def acquire(self, timeout):
+                now[0] += timeout / 2
+                return False
+        class Producer:
+            def list_topics(self, topic, timeout):
+                return self
+            cluster_id = "c"
+            def poll(self, seconds): pass
+            def produce(self, *args, **options): pass
+            def purge(self, blocking): pass
+            def flush(self, seconds):
+                now[0] += seconds
+        class Source:
+            kind = "other"
+            def read(self):
+                return []
+        registry = MetricRegistry("orders")
+        def reporter(number):
+            return KafkaReporter(
+                registry, bootstrap_servers="b", topic=f"t-{number}", instance="i", interval=3600,
+                producer=lambda *_: Producer(),
+            )
+        first, second, third = map(reporter, range(3))
+        third._open(); third._report()
+        first._reporting = second._reporting = Busy()
+        registry.add_source(Source())
+        joined, = registry._sources
+        joined.lock = Busy()
+        child = os.fork()
+        if not child:
+            os._exit(0)
+        os.waitpid(child, 0)
+        print(0 < now[0] <= 0.2 + 1e-9, third._link.is_open, third._reporting.acquire(blocking=False))
+    """)
+    assert out.strip() == "True False True"
 
 
 def test_a_fork_leaves_a_connection_alone() -> None:

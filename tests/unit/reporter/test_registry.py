@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -31,6 +32,9 @@ from tallystream.reporter.testing import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
+
+    from tallystream.reporter.testing import ManualClock
 
 
 def test_one_object_for_a_name_and_its_tags(registry: MetricRegistry) -> None:
@@ -95,6 +99,49 @@ def test_the_longest_names_and_tags_make_a_good_record(registry: MetricRegistry)
         app="app", life="0" * 26, part=0, seq=1, ts=0, every_ms=1000, final=False, metrics=registry.snapshot()
     )
     assert record.decode(record.encode(snapshot)).metrics == snapshot.metrics
+
+
+class Interruption:
+    """A trace function that raises KeyboardInterrupt before one line of `MetricRegistry.get`, counted from 0.
+
+    The end of a `with` block, which is traced as its first line again, is no place where Python handles a signal.
+    """
+
+    def __init__(self, line: int) -> None:
+        self.left, self.last = line, 0
+
+    def trace(self, frame: FrameType, event: str, _: object) -> Any:
+        """Trace that function, and none that it calls."""
+        if event == "call":
+            return self.trace if frame.f_code is MetricRegistry.get.__code__ else None
+        if event == "line" and frame.f_lineno > self.last:
+            self.left, self.last = self.left - 1, frame.f_lineno
+            if self.left < 0:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return self.trace
+
+
+def test_an_interrupt_while_a_metric_is_made_leaves_none_that_is_not_reported(clock: ManualClock) -> None:
+    """Whichever line Ctrl-C interrupts, the metric is there or it is not; and no name without one keeps its type."""
+    lines = 0
+    while True:
+        registry, trace = MetricRegistry("app", clock=clock), sys.gettrace()
+        sys.settrace(Interruption(lines).trace)
+        try:
+            registry.counter("c")
+        except KeyboardInterrupt:
+            lines += 1
+        else:
+            break
+        finally:
+            sys.settrace(trace)
+        made = registry.metrics()
+        assert [(each.kind, each.name) for each in made] == [(each.type, each.name) for each in registry.snapshot()]
+        (registry.counter("c") if made else registry.updown("c")).inc()
+        [found] = registry.snapshot()
+        assert (found.name, found.type) == ("c", "counter" if made else "updown")
+    assert lines > 5
 
 
 def test_snapshot_has_every_metric_that_has_a_value(registry: MetricRegistry) -> None:

@@ -75,6 +75,19 @@ def test_a_source_is_added_once(registry: MetricRegistry) -> None:
         registry.add_source(Fixed(), prefix="p" * 513)
     with pytest.raises(ConfigError, match="the tag 'a'"):
         registry.add_source(Fixed(), tags={"a": 1})  # type: ignore[dict-item]
+    untouched = MetricRegistry("app")
+    with pytest.raises(ConfigError, match="prefix"):
+        untouched.add_source(Fixed(), prefix="p" * 513)
+    assert untouched.metrics() == []
+
+
+def test_each_metric_that_fails_is_in_the_log(registry: MetricRegistry, caplog: pytest.LogCaptureFixture) -> None:
+    """Two metrics of one name and other tags are two complaints, and each of them is made once."""
+    registry.add_source(Fixed(*(Counter(name="each.fails", tags={"disk": disk}, count=-1) for disk in "ab")))
+    for _ in range(2):
+        registry.snapshot()
+    for disk in "ab":
+        assert caplog.text.count(f"'each.fails' {{'disk': '{disk}'}} of fixed is not reported") == 1
 
 
 def test_a_source_that_raises_is_seen_and_breaks_nothing(

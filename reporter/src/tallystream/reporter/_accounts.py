@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary, ref
 import msgspec
 
 from tallystream.reporter._forks import Step, after_fork_in_child
-from tallystream.reporter.errors import ConfigError
+from tallystream.reporter.errors import DuplicateReporterError
 from tallystream.reporter.lives import Lives
 
 if TYPE_CHECKING:
@@ -18,10 +18,17 @@ if TYPE_CHECKING:
 
 
 class Account(msgspec.Struct, eq=False):
-    """The lives of one registry at one destination, under one instance ID; `owner` is who reports there now."""
+    """The lives of one registry at one destination, under one instance ID; `owner` is who reports there now.
 
+    A destination is a topic of a cluster. `cluster` is None as long as nothing was sent: the ID is known once a broker
+    was reached, by its `address`. Only then is it known whether two addresses lead to the same cluster.
+    """
+
+    address: str
+    topic: str
     instance: str
     lives: Lives
+    cluster: str | None = None
     owner: Callable[[], object | None] = lambda: None
 
     def release(self) -> None:
@@ -35,27 +42,65 @@ class _Accounts:
 
     def forget(self) -> None:
         self._lock = Lock()
-        self._all: WeakKeyDictionary[MetricRegistry, dict[tuple[str, str], Account]] = WeakKeyDictionary()
+        self._all: WeakKeyDictionary[MetricRegistry, list[Account]] = WeakKeyDictionary()
 
-    def claim(self, owner: object, registry: MetricRegistry, servers: str, topic: str, instance: str) -> Account:
+    def claim(self, owner: object, registry: MetricRegistry, address: str, topic: str, instance: str) -> Account:
+        """Return the account of this address, which `identify` may replace. Raises DuplicateReporterError."""
         with self._lock:
-            accounts = self._all.setdefault(registry, {})
-            key = (servers, topic)
-            account = accounts.get(key)
-            if account is None:
-                account = accounts[key] = Account(instance, Lives(registry.app, 1000))
-            if account.instance != instance:
-                raise ConfigError(
-                    "instance", instance, f"this registry is reported to {topic!r} as {account.instance!r} already"
-                )
-            if account.owner() not in (None, owner):
-                raise ConfigError(
-                    "registry", registry.app, f"another reporter reports it to {topic!r}: stop that one first"
-                )
-            account.owner = ref(owner)
+            accounts = self._all.setdefault(registry, [])
+            for account in accounts:
+                if (account.address, account.topic) == (address, topic):
+                    _take(account, owner, registry, instance)
+                    return account
+            account = Account(address, topic, instance, Lives(registry.app, 1000), owner=ref(owner))
+            accounts.append(account)
             return account
+
+    def identify(self, account: Account, cluster: str, owner: object, registry: MetricRegistry) -> Account:
+        """Return the account of this cluster, now that the address of a claimed one has led there.
+
+        Raises:
+            DuplicateReporterError: another reporter has it, under another address.
+        """
+        with self._lock:
+            if account.cluster == cluster:
+                return account
+            accounts = self._all[registry]
+            found = next((a for a in accounts if (a.cluster, a.topic) == (cluster, account.topic)), None)
+            if found is not None:
+                _take(found, owner, registry, account.instance)
+            elif account.cluster is None:
+                account.cluster = cluster
+                return account
+            else:
+                lives = Lives(registry.app, 1000)
+                found = Account(account.address, account.topic, account.instance, lives, cluster, ref(owner))
+                accounts.append(found)
+            # The address leads to `found` from now on.
+            found.address, account.address = account.address, ""
+            account.release()
+            if account.cluster is None:
+                accounts.remove(account)
+            return found
+
+
+def _take(account: Account, owner: object, registry: MetricRegistry, instance: str) -> None:
+    if account.instance != instance:
+        raise DuplicateReporterError(
+            "instance",
+            instance,
+            f"this registry is reported to {account.topic!r} as {account.instance!r} already; use the same",
+        )
+    if account.owner() not in (None, owner):
+        raise DuplicateReporterError(
+            "registry",
+            registry.app,
+            f"another reporter reports it to {account.topic!r} of the same cluster ({account.address}): stop that one "
+            "first",
+        )
+    account.owner = ref(owner)
 
 
 _accounts = _Accounts()
-claim = _accounts.claim
+claim, identify = _accounts.claim, _accounts.identify
 after_fork_in_child(Step.ACCOUNTS, _accounts.forget)

@@ -11,11 +11,13 @@ from tallystream.reporter._forks import Step, after_fork_in_child, before_fork
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from tallystream.reporter._deadline import Deadline
+
 
 class Follower(Protocol):
     """A reporter, as a fork sees it."""
 
-    def before_fork(self) -> Iterable[Callable[[], None]]:
+    def before_fork(self, deadline: Deadline) -> Iterable[Callable[[], None]]:
         """Come to rest; what is returned ends that in the parent."""
 
     def after_fork_in_child(self) -> None:
@@ -34,8 +36,8 @@ def follow(reporter: Follower) -> None:
     _stop_with_multiprocessing(reporter)
 
 
-def _before() -> list[Callable[[], None]]:
-    return [go_on for reporter in list(_followers) for go_on in reporter.before_fork()]
+def _before(deadline: Deadline) -> list[Callable[[], None]]:
+    return [go_on for reporter in list(_followers) for go_on in reporter.before_fork(deadline)]
 
 
 def _in_child() -> None:
@@ -60,5 +62,5 @@ def _stop_with_multiprocessing(reporter: Follower) -> None:
         stop_at_exit(reporter)
 
 
-before_fork(_before)
+before_fork(Step.REPORTERS, _before)
 after_fork_in_child(Step.REPORTERS, _in_child)

@@ -52,9 +52,13 @@ class Part(msgspec.Struct):
 
 
 class Life(msgspec.Struct):
-    """One life: `base` is what earlier lives had counted, `heard` when its last acknowledged record was handed over."""
+    """One life: `base` is what earlier lives had counted, `heard` when its last acknowledged record was handed over.
+
+    All its records are of one `app`.
+    """
 
     id: str
+    app: str
     born_ms: int
     base: Values
     heard: Instant

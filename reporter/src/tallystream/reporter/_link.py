@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import logging
 from threading import Thread
-from time import monotonic
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from tallystream.reporter._forks import Step, before_fork
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from confluent_kafka import KafkaError, Message, Producer
 
-PATIENCE = 1.0
-"""Seconds that the end of a producer may take, twice: to give up what it has, and to end its threads."""
+    from tallystream.reporter._deadline import Deadline
+
+SHORTEST_REQUEST, LONGEST_REQUEST = 0.05, 2.0
+"""Seconds to wait for a broker's answer: longer each time that a broker was there and did not answer."""
 
 _log = logging.getLogger("tallystream.reporter")
 
@@ -39,6 +43,7 @@ class Link:
         self._make = make
         self._producers: list[Producer] = []  # one or none; the list is what others may hold
         self._settled = False
+        self._wait = SHORTEST_REQUEST
 
     @property
     def is_open(self) -> bool:
@@ -51,6 +56,23 @@ class Link:
             import ctypes  # noqa: F401 - for a child of a fork, where an import could wait for a thread that is gone
 
             self._producers = [self._make(self.options, self._on_error)]
+
+    def cluster(self, topic: str, timeout: float) -> str | None:
+        """Return the cluster's ID, None where no broker has told it within so many seconds, or less.
+
+        Where brokers have none it is the address by which they were reached.
+        """
+        from confluent_kafka import KafkaError, KafkaException
+
+        if not self._producers:
+            return None
+        try:
+            metadata = self._producers[0].list_topics(topic, timeout=max(min(timeout, self._wait), 0.0))
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError._TIMED_OUT:  # noqa: SLF001 - confluent-kafka's public name for it
+                self._wait = min(2 * self._wait, LONGEST_REQUEST)
+            return None
+        return metadata.cluster_id or str(self.options["bootstrap.servers"])
 
     def produce(
         self, topic: str, key: bytes, value: bytes, landed: Callable[[KafkaError | None, Message], None]
@@ -71,21 +93,20 @@ class Link:
         if self._producers:
             self._producers[0].poll(seconds)
 
-    def close(self, is_waiting: Callable[[], object]) -> None:
+    def close(self, is_waiting: Callable[[], object], deadline: Deadline) -> None:
         """Let the producer go, and what it has not delivered; `is_waiting` tells whether some of that is still to land.
 
-        Neither takes long, but where a thread of librdkafka is held up, as by a name server that does not answer: that
-        is not waited for.
+        Neither takes long, but where a thread of librdkafka is held up, as by a name server that does not answer: what
+        has not ended at the deadline ends in the background.
         """
         producers, self._producers = self._producers, []
         self._forget()
         if producers and is_waiting():
             producers[0].purge(blocking=False)
-            end = monotonic() + PATIENCE
-            while is_waiting() and monotonic() < end:
-                producers[0].flush(0.05)
+            while is_waiting() and (left := deadline.left()):
+                producers[0].flush(min(left, 0.05))
         if producers:
-            _destroy(producers)
+            _destroy(producers, deadline)
 
     @property
     def may_be_searching(self) -> bool:
@@ -122,7 +143,10 @@ class Link:
         _log.log(logging.ERROR if error.fatal() else logging.DEBUG, "librdkafka: %s", error.str())
 
 
-def _destroy(producers: list[Producer]) -> None:
+_ending: WeakSet[Thread] = WeakSet()
+
+
+def _destroy(producers: list[Producer], deadline: Deadline) -> None:
     # The end of the last reference joins librdkafka's threads.
     thread = Thread(target=producers.clear, name="tallystream-end", daemon=True)
     try:
@@ -131,7 +155,18 @@ def _destroy(producers: list[Producer]) -> None:
         for producer in producers:
             _keep(producer)
         return
-    thread.join(PATIENCE)
+    _ending.add(thread)
+    thread.join(deadline.left())
+
+
+def _await_ends(deadline: Deadline) -> tuple[()]:
+    # A thread of a producer that is ending may look its broker's name up: see `may_be_searching`.
+    for thread in list(_ending):
+        thread.join(deadline.left())
+    return ()
+
+
+before_fork(Step.ACCOUNTS, _await_ends)
 
 
 def _keep(producer: Producer) -> None:

@@ -49,6 +49,11 @@ def check_tags(metric: str, tags: Mapping[str, str] | None) -> dict[str, str]:
     return dict(sorted(checked.items()))
 
 
+def label(name: object, tags: Mapping[str, str]) -> str:
+    """Return name and tags as messages have them, which tells metrics of one name apart."""
+    return f"{name!r} {dict(tags)}" if tags else repr(name)
+
+
 def check_instance(instance: object) -> str:
     """Return the instance ID, which becomes the key of every record.
 

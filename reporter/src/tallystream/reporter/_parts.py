@@ -29,8 +29,9 @@ _encoder = msgspec.json.Encoder()
 class Parts:
     """The parts of one life. A part is filled to half of `max_bytes`, counting in what its metrics may grow to.
 
-    Metrics of one group are in the same part, whatever its size. `layout` is a new object whenever metrics came or
-    went, or are in another order.
+    Metrics of one group are in the same part, whatever its size. Where they were in several parts before they became a
+    group, they stay there, and `torn` is True. `layout` is a new object whenever metrics came or went, or are in
+    another order.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -39,6 +40,7 @@ class Parts:
         self._groups: dict[Hashable, int] = {}
         self._sizes: list[int] = [0]
         self.layout: object = None
+        self.torn = False
         self._seen_parts: list[int] = []
         self._seen_groups: Mapping[record.Identity, Hashable] = {}
 
@@ -50,6 +52,7 @@ class Parts:
         # Most registries have the metrics of the last time, in the same order: seen in a few steps.
         seen = ([m.name for m in metrics], [m.tags for m in metrics], [m.__class__ for m in metrics])
         if seen != self.layout or groups != self._seen_groups:
+            self._find_groups(groups)
             self._seen_parts = [self._part(metric, groups) for metric in in_turns(metrics)]
             self.layout, self._seen_groups = seen, groups
         if len(self._sizes) == 1:
@@ -59,13 +62,21 @@ class Parts:
             split[part].append(metric)
         return split
 
+    def _find_groups(self, groups: Mapping[record.Identity, Hashable]) -> None:
+        self.torn, self._groups = False, {}
+        for identity, group in groups.items():
+            part = self._part_of.get(identity)
+            if part is not None and self._groups.setdefault(group, part) != part:
+                self.torn = True
+
     def _part(self, metric: record.Metric, groups: Mapping[record.Identity, Hashable]) -> int:
         identity = identity_of(metric)
         part = self._part_of.get(identity)
         if part is None:
-            part = self._part_of[identity] = self._place(metric, groups.get(identity))
-        if groups and (group := groups.get(identity)) is not None:
-            self._groups.setdefault(group, part)
+            group = groups.get(identity)
+            part = self._part_of[identity] = self._place(metric, group)
+            if group is not None:
+                self._groups.setdefault(group, part)
         return part
 
     def _place(self, metric: record.Metric, group: Hashable | None) -> int:

@@ -6,6 +6,8 @@ import random
 import threading
 from typing import TYPE_CHECKING
 
+from tallystream.reporter._deadline import Deadline
+from tallystream.reporter.errors import DuplicateReporterError
 from tallystream.reporter.schedule import Schedule
 from tallystream.reporter.signals import SignalSafeEvent
 
@@ -25,9 +27,10 @@ class ReportingThread:
     Args:
         name: the thread's.
         interval: seconds between two turns.
-        monotonic: the clock of `interval`, `end` and `last`.
-        turn: called often, with whether a report is due; returns whether one is under way, to be attended to soon.
-        last: makes the last report in so many seconds, and returns whether it arrived.
+        monotonic: the clock of `interval`.
+        turn: called often, with whether a report is due; returns whether one is under way, to be attended to soon. If
+            it raises DuplicateReporterError the thread ends without a last report.
+        last: makes the last report and ends, by the deadline that `end` was given; returns whether it arrived.
     """
 
     def __init__(
@@ -36,12 +39,13 @@ class ReportingThread:
         interval: float,
         monotonic: Callable[[], float],
         turn: Callable[[Callable[[], bool]], bool | None],
-        last: Callable[[float], bool],
+        last: Callable[[Deadline], bool],
     ) -> None:
         self._interval, self._monotonic, self._turn, self._last = interval, monotonic, turn, last
         self._stopping = SignalSafeEvent()
-        self._deadline = 0.0
+        self._deadline = Deadline(0.0, monotonic)
         self._arrived = False
+        self.has_ended = False  # by itself; in the child of a fork no thread is alive, but this is as it was
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -49,11 +53,11 @@ class ReportingThread:
         """Tell whether it has not ended yet."""
         return self._thread.is_alive()
 
-    def end(self, timeout: float) -> bool:
-        """Have the last report made, and return whether it arrived, after `timeout` seconds at most."""
-        self._deadline = self._monotonic() + timeout
+    def end(self, deadline: Deadline) -> bool:
+        """Have the last report made, and return by the deadline whether it arrived."""
+        self._deadline = deadline
         self._stopping.set()
-        self._thread.join(max(timeout, 0))
+        self._thread.join(deadline.left())
         return self._arrived
 
     def _run(self) -> None:
@@ -64,6 +68,10 @@ class ReportingThread:
             pause = max(schedule.due - monotonic(), 0)
             if self._stopping.wait(min(pause, ATTEND_EVERY) if under_way else pause):
                 break
-            left = self._turn(lambda: schedule.take(monotonic()))
+            try:
+                left = self._turn(lambda: schedule.take(monotonic()))
+            except DuplicateReporterError:
+                self.has_ended = True
+                return
             under_way = under_way if left is None else left
-        self._arrived = self._last(self._deadline - monotonic())
+        self._arrived = self._last(self._deadline)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tallystream.reporter._deadline import Deadline
 
 
 class Reports(ABC):
@@ -25,12 +29,15 @@ class Reports(ABC):
         """Make one report and wait for it; return whether it arrived."""
 
     @abstractmethod
-    def _close(self) -> None:
-        """Release what `_open` acquired."""
+    def _close(self, deadline: Deadline) -> None:
+        """Release what `_open` acquired; wait until the deadline at most."""
 
     @abstractmethod
-    def _rest(self) -> None:
-        """Let go of what a fork would break; before a fork, while no report is made."""
+    def _rest(self, deadline: Deadline) -> None:
+        """Let go of what a fork would break; before a fork, while no report is made.
+
+        Wait until the deadline at most.
+        """
 
     @abstractmethod
     def _leave_to_parent(self) -> None:

@@ -11,6 +11,7 @@ from tallystream.reporter.selection import Selection, Shape
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tallystream.reporter._deadline import Deadline
     from tallystream.reporter._reportable import Reportable
     from tallystream.reporter.record import Metric
     from tallystream.reporter.registry import MetricRegistry
@@ -46,9 +47,9 @@ class SimpleReporter(ScheduledReporter):
         duration_unit: str = "s",
         own_metrics: bool = True,
     ) -> None:
-        super().__init__(registry, interval=interval, own_metrics=own_metrics)
         self._selection = Selection(include, exclude)
         self.shape = Shape(attributes, rate_unit, duration_unit)
+        super().__init__(registry, interval=interval, own_metrics=own_metrics)
 
     @abstractmethod
     def _write(self, metrics: list[Metric], ts_ms: int) -> int:
@@ -74,10 +75,10 @@ class SimpleReporter(ScheduledReporter):
         self._report()
         return True
 
-    def _close(self) -> None:
+    def _close(self, deadline: Deadline) -> None:
         """Nothing to release."""
 
-    def _rest(self) -> None:
+    def _rest(self, deadline: Deadline) -> None:
         """Nothing is in a fork's way."""
 
     def _leave_to_parent(self) -> None:

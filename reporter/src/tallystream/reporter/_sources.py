@@ -11,9 +11,9 @@ from weakref import WeakSet
 import msgspec
 
 from tallystream.reporter import record
-from tallystream.reporter._forks import before_fork
+from tallystream.reporter._forks import Step, before_fork
 from tallystream.reporter._growing import Growing
-from tallystream.reporter._names import check_name, check_tags
+from tallystream.reporter._names import check_name, check_tags, label
 from tallystream.reporter._numbers import as_number
 from tallystream.reporter._quiet import OncePerKind
 from tallystream.reporter._since import identity_of
@@ -23,6 +23,7 @@ from tallystream.reporter.source import Reading
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
 
+    from tallystream.reporter._deadline import Deadline
     from tallystream.reporter.clock import Clock
     from tallystream.reporter.counter import Counter
     from tallystream.reporter.source import Source
@@ -42,7 +43,7 @@ class JoinedSource:
     Args:
         source: what is read.
         prefix, tags: put before the names, and beside the tags, of its metrics; its own tags go first.
-        failed: counts what could not be reported.
+        failed: gives the counter of what could not be reported; asked when prefix and tags were found good.
         clock: the registry's.
 
     Raises:
@@ -50,12 +51,12 @@ class JoinedSource:
     """
 
     def __init__(
-        self, source: Source, prefix: str, tags: Mapping[str, str] | None, failed: Counter, clock: Clock
+        self, source: Source, prefix: str, tags: Mapping[str, str] | None, failed: Callable[[], Counter], clock: Clock
     ) -> None:
         self.source = source
         self._prefix = check_name("prefix", prefix) + "." if prefix else ""
         self._tags = check_tags(prefix, tags)
-        self._failed, self._clock = failed, clock
+        self._failed, self._clock = failed(), clock
         self._growing: Growing | None = Growing()
         self.lock = Lock()
         _joined.add(self)
@@ -95,7 +96,7 @@ class JoinedSource:
                 try:
                     checked = self._checked(metric, taken, seen)
                 except TallystreamError as error:
-                    self._fail(metric.name, error)
+                    self._fail(label(metric.name, metric.tags), error)
                     continue
                 # As with a gauge of the registry's own; NaN is how many a library says that there is no value.
                 if isfinite(getattr(checked, "value", 0)):
@@ -125,15 +126,15 @@ class JoinedSource:
 
     def _fail(self, what: str, reason: object) -> None:
         self._failed.inc()
-        _log.error("%s of %s is not reported: %s", what, self.source.kind, reason)
+        _log.error("%s is not reported: %s", f"{what} of {self.source.kind}", reason)
 
 
 _joined: WeakSet[JoinedSource] = WeakSet()
 
 
-def _hold() -> list[Callable[[], None]]:
-    # The child of a fork could not go on where a thread of ours was in the midst of a reading.
-    return [source.lock.release for source in list(_joined) if source.lock.acquire(timeout=WAIT_IN_CHILD)]
+def _hold(deadline: Deadline) -> list[Callable[[], None]]:
+    # A source can't be read in the child of a fork where a thread of ours was in the midst of a reading.
+    return [source.lock.release for source in list(_joined) if source.lock.acquire(timeout=deadline.left())]
 
 
-before_fork(_hold)
+before_fork(Step.METRICS, _hold)

@@ -28,8 +28,8 @@ class ConsoleReporter(SimpleReporter):
     kind: ClassVar[str] = "console"
 
     def __init__(self, registry: MetricRegistry | Reportable, *, stream: TextIO | None = None, **options: Any) -> None:
-        super().__init__(registry, **options)
         self._stream = stream
+        super().__init__(registry, **options)
 
     def _write(self, metrics: list[Metric], ts_ms: int) -> int:
         time = datetime.fromtimestamp(ts_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
@@ -61,9 +61,9 @@ class LoggingReporter(SimpleReporter):
         level: int = logging.INFO,
         **options: Any,
     ) -> None:
-        super().__init__(registry, **options)
         self._logger = logging.getLogger(logger) if isinstance(logger, str) else logger
         self._level = level
+        super().__init__(registry, **options)
 
     def _write(self, metrics: list[Metric], ts_ms: int) -> int:  # noqa: ARG002 - a log line has its own time
         size = 0

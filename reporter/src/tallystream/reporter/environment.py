@@ -46,8 +46,8 @@ def report(
     """
     if environment is None:  # no default argument: `help()` would print every variable, with its secrets
         environment = os.environ
+    check_name("app", app)
     reported = MetricRegistry(app) if registry is None else registry_of(registry)
-    reported.app = check_name("app", app)
     prefix = environment.get(PREFIX + "TOPIC_PREFIX", "")
     reporter = KafkaReporter(
         reported,
@@ -57,7 +57,12 @@ def report(
         topic=_pick(topic, environment.get(PREFIX + "TOPIC"), prefix + "metrics"),
         options={**kafka_options(environment), **(options or {})},
     )
-    reported.reporter = reporter.start()
+    named, reported.app = reported.app, app
+    try:
+        reported.reporter = reporter.start()
+    except ConfigError:
+        reported.app = named
+        raise
     return reported
 
 

@@ -21,3 +21,7 @@ class ConfigError(TallystreamError):
         self.field = field
         self.value = value
         self.remedy = remedy
+
+
+class DuplicateReporterError(ConfigError):
+    """Another reporter, or another instance ID, reports the registry to the same topic: it would be counted twice."""

@@ -84,11 +84,14 @@ class Metrics(ABC):
         """
         if isinstance(function, Mapping):
             raise ConfigError(f"function of {name!r}", function, f"give tags by name: tags={function!r}")
+        if cached_for is not None:
+            if function is None:
+                remedy = "give a function with it: a gauge that is set needs no cache"
+                raise ConfigError("cached_for", cached_for, remedy)
+            function = Cached(function, cached_for, self.clock)
         gauge = self.get(Gauge, name, tags, Gauge)
         if function is not None:
-            gauge.function = function if cached_for is None else Cached(function, cached_for, self.clock)
-        elif cached_for is not None:
-            raise ConfigError("cached_for", cached_for, "give a function with it: a gauge that is set needs no cache")
+            gauge.function = function
         return gauge
 
     def meter(self, name: str, tags: Mapping[str, str] | None = None) -> Meter:

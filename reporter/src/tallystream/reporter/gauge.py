@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from tallystream.reporter import record
 from tallystream.reporter._cached import Cached
+from tallystream.reporter._names import label
 from tallystream.reporter._numbers import as_number
 from tallystream.reporter._quiet import OncePerKind
 from tallystream.reporter.metric import Metric
@@ -48,13 +49,13 @@ class Gauge(Metric):
 
     @property
     def value(self) -> float | None:
-        """The value now, None before it is first set; what the function raises is raised here."""
+        """What was set last, None before that, or what the function returns; what that raises is raised here."""
         return self._value if self.function is None else self.function()
 
     def read(self) -> record.Gauge | None:
-        """Return the value in the record's form, None before it is first set."""
-        value = self.value
-        return None if value is None else record.Gauge(name=self.name, tags=self.tags, value=as_number(value))
+        """Return the value in the record's form, None where a snapshot leaves the gauge out, with a line in the log."""
+        self.get_ready()
+        return self.captured(self.capture())
 
     def get_ready(self) -> None:
         """Ask the function. It is the application's code: it runs before the capture, whose lock it could wait for."""
@@ -64,7 +65,7 @@ class Gauge(Metric):
         try:
             value = self.function()
         except Exception:  # noqa: BLE001 - whatever it is, the gauge's neighbours must be reported
-            _log.exception("gauge %r is left out of this snapshot: its function failed", self.name)
+            _log.exception("gauge %s is left out of this snapshot: its function failed", label(self.name, self.tags))
         self._computed = value  # in one step: another reporter's snapshot may be at its capture
 
     def capture(self, *, views: bool = True) -> float | None:  # noqa: ARG002 - matters to distributions
@@ -86,7 +87,8 @@ class Gauge(Metric):
                 return record.Gauge(name=self.name, tags=self.tags, value=value)
         except Exception:  # noqa: BLE001 - a value of any type, whose neighbours must be reported
             _log.debug("the failure in full", exc_info=True)
-        _log.warning("gauge %r is left out of this snapshot: %.100r is no finite number", self.name, held)
+        text = "gauge %s is left out of this snapshot: %.100r is no finite number"
+        _log.warning(text, label(self.name, self.tags), held)
         return None
 
     def start_anew(self) -> None:

@@ -39,17 +39,18 @@ class GraphiteReporter(SimpleReporter):
         timeout: float = 5.0,
         **options: Any,
     ) -> None:
-        super().__init__(registry, **options)
         self._where, self._timeout, self._prefix = (host, port), timeout, prefix
-        self._tags = {"app": self.registry.app, "instance": check_instance(instance)}
+        self._instance = check_instance(instance)
+        super().__init__(registry, **options)
 
     def _write(self, metrics: list[Metric], ts_ms: int) -> int:
         import socket  # here alone, for it takes its time
 
+        tags = {"app": self.registry.app, "instance": self._instance}
         lines = [
             line
             for metric in metrics
-            for line in graphite(metric, self.shape.values(metric), self._prefix, self._tags, ts_ms)
+            for line in graphite(metric, self.shape.values(metric), self._prefix, tags, ts_ms)
         ]
         data = "".join(line + "\n" for line in lines).encode()
         with socket.create_connection(self._where, timeout=self._timeout) as connection:

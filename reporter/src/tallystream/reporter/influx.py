@@ -44,7 +44,6 @@ class InfluxReporter(SimpleReporter):
         timeout: float = 5.0,
         **options: Any,
     ) -> None:
-        super().__init__(registry, **options)
         from http.client import HTTPConnection, HTTPSConnection  # slow to import, and only this reporter needs it
         from urllib.parse import urlencode, urlsplit
 
@@ -56,14 +55,15 @@ class InfluxReporter(SimpleReporter):
         query = urlencode({"org": org, "bucket": bucket, "precision": "ms"})
         self._path = f"{parts.path.rstrip('/')}/api/v2/write?{query}"
         self._headers = {"Authorization": f"Token {token}", "Content-Type": "text/plain; charset=utf-8"}
-        self._tags = {"app": self.registry.app, "instance": check_instance(instance)}
+        self._instance = check_instance(instance)
+        super().__init__(registry, **options)
 
     def _write(self, metrics: list[Metric], ts_ms: int) -> int:
         from http.client import HTTPException
 
+        tags = {"app": self.registry.app, "instance": self._instance}
         lines = [
-            influx(metric, self.shape.values(metric), {**self._tags, "metric_type": metric.type}, ts_ms)
-            for metric in metrics
+            influx(metric, self.shape.values(metric), {**tags, "metric_type": metric.type}, ts_ms) for metric in metrics
         ]
         data = "\n".join(line for line in lines if line).encode()
         if not data:

@@ -31,8 +31,8 @@ class JsonLinesReporter(SimpleReporter):
     kind: ClassVar[str] = "jsonlines"
 
     def __init__(self, registry: MetricRegistry | Reportable, *, path: str | os.PathLike[str], **options: Any) -> None:
-        super().__init__(registry, **options)
         self._path = os.fspath(path)
+        super().__init__(registry, **options)
 
     def _write(self, metrics: list[Metric], ts_ms: int) -> int:
         shown = [{"name": m.name, "tags": m.tags, "type": m.type, **self.shape.values(m)} for m in metrics]

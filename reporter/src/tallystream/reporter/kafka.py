@@ -6,10 +6,12 @@ import logging
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tallystream.reporter import _accounts
-from tallystream.reporter._link import Link
+from tallystream.reporter._deadline import Deadline
+from tallystream.reporter._link import LONGEST_REQUEST, Link
 from tallystream.reporter._names import check_instance
 from tallystream.reporter._producing import append_ms, make_producer, producer_options
 from tallystream.reporter._read_back import read_back
+from tallystream.reporter._reportable import registry_of
 from tallystream.reporter.lives import Lives
 from tallystream.reporter.scheduled import ScheduledReporter
 from tallystream.reporter.selection import Selection
@@ -32,6 +34,9 @@ LAST_TRY = 1.0
 
 NO_ANSWER = "the broker does not answer"
 
+REPLACE = 1.0
+"""Seconds that the end of a producer may take where another one replaces it."""
+
 _log = logging.getLogger("tallystream.reporter")
 
 
@@ -45,7 +50,7 @@ class KafkaReporter(ScheduledReporter):
     lost, one interval's at most: `report_now()` before a commit closes that gap.
 
     Args:
-        registry: what is reported. Several reporters of one registry must have different topics or brokers.
+        registry: what is reported. Several reporters of one registry must have different topics or clusters.
         bootstrap_servers: host:port, several with commas between.
         instance: the instance ID, which becomes the key of the records: stable over restarts, up to 1024 bytes.
         interval: seconds between two reports, from 0.01 to 3600.
@@ -58,6 +63,9 @@ class KafkaReporter(ScheduledReporter):
 
     Raises:
         ConfigError: an argument can't be used; `start()` and `report_now()` raise it for what librdkafka refuses.
+        DuplicateReporterError: of `start()` and `report_now()`: another reporter reports the registry to the same topic
+            of the same cluster. Where that is found out later, since no broker could be reached, the later one to
+            reach it stops, with a line in the log, before it has sent anything.
     """
 
     kind: ClassVar[str] = "kafka"
@@ -77,9 +85,8 @@ class KafkaReporter(ScheduledReporter):
         own_views: bool = False,
         producer: Callable[[Mapping[str, Any], Callable[[KafkaError], None]], Producer] = make_producer,
     ) -> None:
-        # First: a fork asks for it as soon as the reporter is known to forks.
+        registry = registry_of(registry)
         self._link = Link(producer_options(bootstrap_servers, options), producer)
-        super().__init__(registry, interval=interval, own_metrics=own_metrics)
         self.instance = check_instance(instance)
         self.topic = topic
         self.sent = 0
@@ -87,9 +94,10 @@ class KafkaReporter(ScheduledReporter):
         self._selection = Selection(include, exclude)
         self._servers = bootstrap_servers
         self._account: _accounts.Account | None = None
-        self._lives = Lives(self.registry.app, 1000)
-        self._owed = self._closing = self._silent = False
+        self._lives = Lives(registry.app, 1000)
+        self._identified = self._owed = self._closing = self._silent = False
         self._waiting_since: float | None = None  # when the first report was due that nothing has arrived after
+        super().__init__(registry, interval=interval, own_metrics=own_metrics)
 
     def __repr__(self) -> str:
         return f"<KafkaReporter of {self.registry.app!r} as {self.instance!r} to {self.topic!r}>"
@@ -102,10 +110,22 @@ class KafkaReporter(ScheduledReporter):
     def _open(self) -> None:
         if self._account is None:
             self._account = _accounts.claim(self, self.registry, self._servers, self.topic, self.instance)
-            self._lives = self._account.lives
-            self._lives.every_ms = round(self.interval * 1000)
-            self._lives.settle = self._settle
         self._link.open()
+
+    def _identify(self, timeout: float) -> bool:
+        """Tell whether the cluster is known, and whose lives count on there; ask for it for so many seconds at most.
+
+        Nothing is handed over before: another reporter of the registry may be at work there, under another address.
+        """
+        if not self._identified and self._account is not None:
+            cluster = self._link.cluster(self.topic, timeout)
+            if cluster is not None:
+                self._account = _accounts.identify(self._account, cluster, self, self.registry)
+                self._lives = self._account.lives
+                self._lives.every_ms = round(self.interval * 1000)
+                self._lives.settle = self._settle
+                self._identified = True
+        return self._identified
 
     def _report(self) -> bool:
         self._expect_arrival()
@@ -118,21 +138,22 @@ class KafkaReporter(ScheduledReporter):
         return self._hand_over_if_free()
 
     def _hand_over_if_free(self) -> bool:
-        if self._owed and not self._lives.under_way:
+        if self._owed and self._identify(LONGEST_REQUEST) and not self._lives.under_way:
             self._owed = False
             self._hand_over(final=False)
         return self._owed or bool(self._lives.under_way)
 
     def _report_and_wait(self, timeout: float, *, final: bool) -> bool:
-        begin = self._monotonic()
+        whole, short = (Deadline(seconds, self._monotonic) for seconds in (timeout, min(timeout, LAST_TRY)))
 
         def left() -> float:
-            limit = min(timeout, LAST_TRY) if final and self._was_never_reached else timeout
-            return begin + limit - self._monotonic()
+            return (short if final and self._was_never_reached else whole).left()
 
         self._owed = False
         self._expect_arrival()
-        while True:
+        while not self._identify(left()) and left():
+            self._poll(min(left(), 0.05))
+        while self._identified:
             self._wait_until_free(left)
             handed = self._hand_over(final=final)
             self._wait_until_free(left)
@@ -151,7 +172,7 @@ class KafkaReporter(ScheduledReporter):
         return not self.sent and (self._link.all_down or self._silent)
 
     def _wait_until_free(self, left: Callable[[], float]) -> None:
-        while self._lives.under_way and (seconds := left()) > 0:
+        while self._lives.under_way and (seconds := left()):
             self._poll(min(seconds, 0.1))
 
     def _expect_arrival(self) -> None:
@@ -171,10 +192,11 @@ class KafkaReporter(ScheduledReporter):
         if self._lives.under_way:
             return []
         if self._link.broken:
-            self._close_link()
+            self._close_link(Deadline(REPLACE, self._monotonic))
             self._open()
         registry, begin = self.registry, self._monotonic()
         metrics = self._selection.apply(registry.snapshot(views=self._own_views))
+        self._lives.app = registry.app
         ready = self._lives.prepare(metrics, registry.clock.now(), final=final, groups=registry.groups())
         for outgoing in ready:
             self._produce(outgoing)
@@ -215,30 +237,30 @@ class KafkaReporter(ScheduledReporter):
     def _settle(self, doubt: Doubt) -> Snapshot | None:
         return read_back(self._link.options, self.topic, self.instance, doubt)
 
-    def _close(self) -> None:
-        self._close_link()
+    def _close(self, deadline: Deadline) -> None:
+        self._close_link(deadline)
         self._silent, self._waiting_since = False, None
         if self._account is not None:
             self._account.release()
-            self._account = None
+            self._account, self._identified = None, False
 
-    def _close_link(self) -> None:
+    def _close_link(self, deadline: Deadline) -> None:
         self._closing = True
         try:
-            self._link.close(lambda: self._lives.under_way)
+            self._link.close(lambda: self._lives.under_way, deadline)
         finally:
             self._closing = False
         # What is still under way ends in doubt, and the next record of its life will tell.
         for outgoing in self._lives.under_way:
             self._lives.failed(outgoing)
 
-    def _rest(self) -> None:
+    def _rest(self, deadline: Deadline) -> None:
         if self._link.may_be_searching:
-            self._close_link()
+            self._close_link(deadline)
 
     def _leave_to_parent(self) -> None:
         self._link.leave_to_parent()
-        self._account = None
+        self._account, self._identified = None, False
         self._lives = Lives(self.registry.app, 1000)
         self.sent = 0
         self._owed = self._silent = False

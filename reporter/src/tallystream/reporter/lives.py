@@ -2,8 +2,8 @@
 
 Within a life values are absolute, so a lost, late or repeated record is mended by the next one. Only where one life
 follows another must it be known exactly what the table has: the new life publishes what came after that. So a life ends
-in order (its `final` is acknowledged), or when a record of it would be refused soon, and never while a record is under
-way. Where the fate of its last record can't be known, `settle` finds it out.
+in order (its `final` is acknowledged), or when a record of it would be refused soon, or when the registry has another
+name, and never while a record is under way. Where the fate of its last record can't be known, `settle` finds it out.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Lives:
     """The state machine. Used by one thread at a time.
 
     Args:
-        app: the application's name.
+        app: the application's name; where it is set to another, a new life begins.
         every_ms: the reporting interval that the records state.
         settle: asked what became of a doubtful part when its life has to end: returns the newest snapshot of it that
             the table took, or None when it took none of those in question. It may raise, and is asked again later.
@@ -104,8 +104,8 @@ class Lives:
         header = Header(self.app, self.every_ms, now, final)
         ready = records(life, metrics, groups or {}, header)
         too_large = any(len(outgoing.value) > self.max_bytes for outgoing in ready)
-        if too_large and life.established and would_fit(metrics, groups or {}, self.max_bytes):
-            # Metrics have outgrown their part, which they can't leave within a life.
+        if (too_large or life.split.torn) and life.established and would_fit(metrics, groups or {}, self.max_bytes):
+            # Metrics have outgrown their part, or belong into one part now: they can't change it within a life.
             life.outgrown = True
             life = self._life_for(now)
             ready = records(life, metrics, groups or {}, header)
@@ -156,11 +156,13 @@ class Lives:
         if life is not None:
             self._settle(life)
         born_ms = max(now.wall_ms + self._skew_ms, 0)
-        self._life = Life(new_ulid(born_ms), born_ms, dict(self._counted.values()), now, Parts(self.max_bytes))
+        self._life = Life(
+            new_ulid(born_ms), self.app, born_ms, dict(self._counted.values()), now, Parts(self.max_bytes)
+        )
         return self._life
 
     def _over(self, life: Life, now: Instant) -> bool:
-        if life.closed or life.refused or life.outgrown:
+        if life.closed or life.refused or life.outgrown or life.app != self.app:
             return True
         doubtful = any(part.unknown for part in life.parts.values())
         # A doubtful life goes on while the table still takes its records: an acknowledgement ends the doubt.

@@ -55,9 +55,10 @@ class MetricRegistry(Metrics):
         self.app = check_name("app", app)
         self.clock, self.sampling = clock, sampling
         self._reporter: KafkaReporter | None = None
-        self._metrics: dict[tuple[str, tuple[tuple[str, str], ...]], Metric] = {}
-        self._by_class: dict[type[Metric], list[Metric]] = {}
-        self._kinds: dict[str, str] = {}
+        # The one index, by name and then by tags: one assignment adds a metric, so a fork or KeyboardInterrupt at any
+        # moment leaves it there or not. All metrics of a name have one type.
+        self._metrics: dict[str, dict[tuple[tuple[str, str], ...], Metric]] = {}
+        self._by_class: list[tuple[type[Metric], list[Metric]]] | None = None  # made of the index when it is needed
         self._groups: dict[record.Identity, record.Identity] = {}
         self._sources: list[JoinedSource] = []
         self._making = Lock()
@@ -117,13 +118,15 @@ class MetricRegistry(Metrics):
         """
         if any(joined.source is source for joined in self._sources):
             raise ConfigError("source", source.kind, "add it once: it is reported by this registry already")
-        failed = self.counter(FAILED, tags={"source": source.kind})
-        self._sources = [*self._sources, JoinedSource(source, prefix, tags, failed, self.clock)]
+        joined = JoinedSource(
+            source, prefix, tags, lambda: self.counter(FAILED, tags={"source": source.kind}), self.clock
+        )
+        self._sources = [*self._sources, joined]
 
     def metrics(self) -> list[Metric]:
-        """Return every metric, in the order in which they were made."""
+        """Return every metric, name by name, in the order in which they were made."""
         with self._making:
-            return list(self._metrics.values())
+            return [metric for of_name in self._metrics.values() for metric in of_name.values()]
 
     def snapshot(self, *, views: bool = True) -> list[record.Metric]:
         """Return the value of every metric that has one, in the record's form, type by type.
@@ -133,8 +136,7 @@ class MetricRegistry(Metrics):
         """
         begin_turns()
         bridged = self._read_sources()
-        with self._making:
-            classes = [(each, metrics.copy()) for each, metrics in self._by_class.items()]
+        classes = self._classes()
         ahead = chain.from_iterable(metrics for each, metrics in classes if each.kind in _AHEAD)
         for metric in in_turns(ahead):
             metric.get_ready()
@@ -145,9 +147,18 @@ class MetricRegistry(Metrics):
         found = [metric.captured(each) for metric, each in in_turns(chain.from_iterable(pairs))]
         return [value for value in found if value is not None] + bridged
 
+    def _classes(self) -> list[tuple[type[Metric], list[Metric]]]:
+        with self._making:
+            if self._by_class is None:
+                grouped: dict[type[Metric], list[Metric]] = {}
+                for metric in chain.from_iterable(of_name.values() for of_name in self._metrics.values()):
+                    grouped.setdefault(metric.__class__, []).append(metric)
+                self._by_class = list(grouped.items())
+            return self._by_class
+
     def _read_sources(self) -> list[record.Metric]:
         with self._making:
-            taken = set(self._kinds) if self._sources else set()
+            taken = set(self._metrics) if self._sources else set()
         seen: set[record.Identity] = set()
         return [metric for source in self._sources for metric in source.read(taken, seen)]
 
@@ -155,7 +166,7 @@ class MetricRegistry(Metrics):
         """Let every metric start anew, with new locks: for the child of a fork, before it has threads."""
         self._making = Lock()
         self._lock = RLock()
-        for metric in self._metrics.values():
+        for metric in self.metrics():
             metric.start_anew()
         for source in self._sources:
             source.start_anew()
@@ -169,17 +180,20 @@ class MetricRegistry(Metrics):
     ) -> M:
         """Return the metric of this type, name and tags; `make(name, tags)` makes it."""
         tags = check_tags(check_name("the name of a metric", name), tags)
+        key = tuple(tags.items())
         with self._making:
-            known = self._kinds.setdefault(name, kind.kind)
-            if known != kind.kind:
+            of_name = self._metrics.get(name, {})
+            one = next(iter(of_name.values()), None)
+            if one is not None and one.kind != kind.kind:
                 raise MetricTypeError(
-                    f"the name {name!r} is a {known} already, so it can't be a {kind.kind}; choose another name"
+                    f"the name {name!r} is a {one.kind} already, so it can't be a {kind.kind}; choose another name"
                 )
-            key = (name, tuple(tags.items()))
-            metric = self._metrics.get(key)
+            metric = of_name.get(key)
             if metric is None:
-                metric = self._metrics[key] = make(name, tags)
-                self._by_class.setdefault(metric.__class__, []).append(metric)
+                metric = make(name, tags)
+                self._by_class = None
+                of_name[key] = metric
+                self._metrics[name] = of_name
             assert isinstance(metric, kind)
             return metric
 

@@ -8,11 +8,12 @@ import threading
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from tallystream.reporter import _forked
+from tallystream.reporter._deadline import Deadline
 from tallystream.reporter._own import OwnMetrics
 from tallystream.reporter._reportable import registry_of
 from tallystream.reporter._reporting import ReportingThread
 from tallystream.reporter._reports import Reports
-from tallystream.reporter.errors import ConfigError
+from tallystream.reporter.errors import ConfigError, DuplicateReporterError
 from tallystream.reporter.record import MAX_EVERY_MS, MIN_EVERY_MS
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from tallystream.reporter._reportable import Reportable
     from tallystream.reporter.registry import MetricRegistry
 
-REST_BEFORE_FORK = 0.2
-"""Seconds that a fork waits for a report to end."""
+MOST_FOR_THE_END, SHARE_FOR_THE_END = 1.0, 0.2
+"""Seconds of `stop()`'s, and which share of them at most, that are left when the last report is given up."""
 
 _log = logging.getLogger("tallystream.reporter")
 
@@ -35,6 +36,9 @@ class ScheduledReporter(Reports):
     together. A report that takes longer than an interval makes the next ones fall out, not pile up. One that fails is
     logged and counted (`failures`, `last_error`), and the next one still happens. `stop()`, the end of a `with` block
     and the end of the process make a last report. After a fork the child reports for itself.
+
+    A subclass calls `__init__` last, when its own arguments were found good and its attributes are there: this adds
+    metrics to the registry, and lets the reporter take part in forks.
 
     Args:
         registry: what is reported.
@@ -69,7 +73,7 @@ class ScheduledReporter(Reports):
             ConfigError: an option can't be used.
         """
         with self._life_cycle:
-            if self._thread is None:
+            if self._thread is None or self._thread.has_ended:
                 with self._reporting:
                     self._ready()
                 self._start_thread()
@@ -78,19 +82,19 @@ class ScheduledReporter(Reports):
     def stop(self, timeout: float = 5.0) -> bool:
         """Make a last report and end, in `timeout` seconds at most; return whether it arrived. Safe to call again.
 
-        The handler of a signal may call it too.
+        A fifth of that time, a second at most, is for the end; the last report has the rest. The handler of a signal
+        may call it too.
         """
-        deadline = self._monotonic() + timeout
-        with self._life_cycle:
+        deadline = Deadline(timeout, self._monotonic)
+        if not self._life_cycle.acquire(timeout=deadline.left()):
+            return False
+        try:
             thread, self._thread = self._thread, None
-            if thread is None and not self._opened:
-                return True
-            try:
-                if thread is not None:
-                    return thread.end(timeout)
-                return self._exclusive(deadline - self._monotonic(), final=True)
-            finally:
-                self._release()
+            if thread is not None:
+                return thread.end(deadline)
+            return self._end(deadline) if self._opened else True
+        finally:
+            self._life_cycle.release()
 
     def report_now(self, timeout: float = 10.0) -> bool:
         """Report the values of this moment and wait until they arrived; return False when they have not in `timeout` s.
@@ -126,23 +130,38 @@ class ScheduledReporter(Reports):
             self._opened = True
             atexit.register(self.stop)
 
-    def _release(self) -> None:
-        if self._reporting.acquire(timeout=1.0):
-            try:
-                self._close()
-                self._opened = False
-                atexit.unregister(self.stop)
-            finally:
-                self._reporting.release()
+    def _shut(self, deadline: Deadline) -> None:
+        self._close(deadline)
+        self._opened = False
+        atexit.unregister(self.stop)
+
+    def _end(self, deadline: Deadline) -> bool:
+        left = deadline.left()
+        try:
+            return self._exclusive(left - min(MOST_FOR_THE_END, SHARE_FOR_THE_END * left), final=True)
+        except ConfigError as error:
+            self._error("the last report failed", error)
+            return False
+        finally:
+            # What could not be reported in time, since a metric's lock was held, is left to the report at exit.
+            in_time = deadline.left() or not deadline.seconds
+            if in_time and self._reporting.acquire(timeout=deadline.left()):
+                try:
+                    self._shut(deadline)
+                finally:
+                    self._reporting.release()
 
     def _exclusive(self, timeout: float, *, final: bool) -> bool:
-        deadline = self._monotonic() + timeout
-        if not self._reporting.acquire(timeout=max(timeout, 0)):
+        deadline = Deadline(timeout, self._monotonic)
+        if not self._reporting.acquire(timeout=deadline.left()):
             return False
         try:
             self._ready()
             try:
-                return self._report_and_wait(deadline - self._monotonic(), final=final)
+                return self._report_and_wait(deadline.left(), final=final)
+            except DuplicateReporterError:
+                self._shut(deadline)
+                raise
             except Exception as error:  # noqa: BLE001 - the caller learns it from the result, the log has the reason
                 _log.debug("the failure in full", exc_info=True)
                 self._error("a report failed", error)
@@ -160,7 +179,7 @@ class ScheduledReporter(Reports):
             self.interval,
             self._monotonic,
             self._turn,
-            lambda timeout: self._exclusive(timeout, final=True),
+            self._end,
         )
 
     def _turn(self, is_due: Callable[[], bool]) -> bool | None:
@@ -173,6 +192,10 @@ class ScheduledReporter(Reports):
                 self._ready()
                 return self._report()
             return self._attend()
+        except DuplicateReporterError as error:  # so would any later report
+            self._error("the reporter has stopped", error)
+            self._shut(Deadline(MOST_FOR_THE_END, self._monotonic))
+            raise
         except Exception as error:  # noqa: BLE001 - one failed report must not end the reporting
             _log.debug("the failure in full", exc_info=True)
             self._error("a report failed", error)
@@ -180,16 +203,16 @@ class ScheduledReporter(Reports):
         finally:
             self._reporting.release()
 
-    def before_fork(self) -> Iterable[Callable[[], None]]:
+    def before_fork(self, deadline: Deadline) -> Iterable[Callable[[], None]]:
         """Come to rest for a fork; what is returned ends that in the parent."""
-        if not self._reporting.acquire(timeout=REST_BEFORE_FORK):
+        if not self._reporting.acquire(timeout=deadline.left()):
             return ()
-        self._rest()
+        self._rest(deadline)
         return (self._reporting.release,)
 
     def after_fork_in_child(self) -> None:
         """Start again in the child of a fork, if it had started."""
-        running, self._thread = self._thread is not None, None
+        running, self._thread = self._thread is not None and not self._thread.has_ended, None
         self._opened = False
         self.failures, self.last_error = 0, None
         self._make_locks()

@@ -52,8 +52,8 @@ class InMemoryReporter(SimpleReporter):
     kind: ClassVar[str] = "memory"
 
     def __init__(self, registry: MetricRegistry | Reportable, *, own_metrics: bool = False, **options: Any) -> None:
-        super().__init__(registry, own_metrics=own_metrics, **options)
         self.reports: list[list[Metric]] = []
+        super().__init__(registry, own_metrics=own_metrics, **options)
 
     def _write(self, metrics: list[Metric], ts_ms: int) -> int:  # noqa: ARG002 - its clock is the test's
         self.reports.append(metrics)

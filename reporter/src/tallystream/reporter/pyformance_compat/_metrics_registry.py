@@ -5,7 +5,7 @@ from __future__ import annotations
 from threading import RLock
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tallystream.reporter._names import check_name
+from tallystream.reporter._names import check_name, label
 from tallystream.reporter.pyformance_compat._clock import WALL, Clock
 from tallystream.reporter.pyformance_compat._log import log
 from tallystream.reporter.pyformance_compat._published import Key, Member, PublishedRegistry
@@ -145,7 +145,7 @@ class MetricsRegistry:
             try:
                 dumped[_dumped(place)] = self._values(place)
             except Exception:  # noqa: BLE001 - the application's function; its neighbours must be dumped
-                log.exception("%r is left out of this dump", place[0])
+                log.exception("%s is left out of this dump", label(place[0], dict(place[1])))
         return dumped
 
     def _values(self, place: Key) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tallystream.reporter._names import check_name, check_tags
+from tallystream.reporter._names import check_name, check_tags, label
 from tallystream.reporter._since import identity_of
 from tallystream.reporter.pyformance_compat._log import log
 from tallystream.reporter.registry import MetricRegistry
@@ -64,7 +64,8 @@ class PublishedRegistry(MetricRegistry):
             if value is None:
                 continue
             if identity_of(value) in known:
-                log.warning("%r is left out: there is another %s of this name and tags", value.name, value.type)
+                what = label(value.name, value.tags)
+                log.warning("%s is left out: there is another %s of this name and tags", what, value.type)
                 continue
             known.add(identity_of(value))
             own.append(value)
@@ -81,5 +82,5 @@ def _read(key: Key, member: Member) -> record.Metric | None:
     try:
         return member.tallystream_read(check_name("the name of a metric", name), check_tags(name, dict(key[1])))
     except Exception as error:  # noqa: BLE001 - the application's functions and numbers; its neighbours are reported
-        log.warning("%r is left out of this snapshot: %s: %s", name, type(error).__name__, error)
+        log.warning("%s is left out of this snapshot: %s: %s", label(name, dict(key[1])), type(error).__name__, error)
         return None
