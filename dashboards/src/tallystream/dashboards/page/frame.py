@@ -34,8 +34,12 @@ STYLE = """<style>
 .stMainBlockContainer { padding-top: 2.2rem; padding-bottom: 2rem; max-width: 1500px; }
 [data-testid="stMetricValue"] { font-variant-numeric: tabular-nums; }
 [data-stale="true"] { opacity: 1 !important; transition: none !important; }
+.stHtml .chart-legend { display: flex; flex-wrap: wrap; gap: 0.1rem 1rem; max-height: 6.4rem; overflow-y: auto;
+  margin: 0; padding: 0; list-style: none; font-size: 0.8rem; }
+.stHtml .chart-legend li { max-width: 100%; margin: 0; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.chart-legend i { display: inline-block; width: 0.7em; height: 0.7em; margin-right: 0.4em; border-radius: 50%; }
 </style>"""
-"""Narrow margins, digits of one width, and no fading while the page refreshes."""
+"""Narrow margins, digits of one width, no fading while the page refreshes, and legends that scroll."""
 
 COLORS: dict[Verdict, Literal["green", "orange", "red", "gray"]] = {
     Verdict.OK: "green",
@@ -83,13 +87,16 @@ def chart(
         st.caption("There is nothing in the chosen period.")
         return
     # Data beside the specification, not in it: the same chart takes new rows and nothing flickers.
-    st.vega_lite_chart(
-        charts.frame(drawn.lines),
-        charts.spec(title, step=step, whole=whole, legend=len(drawn.lines) > 1, events=events),
-        key=key,
-    )
+    with st.container(key=f"{key}-box", gap="xsmall"):
+        st.vega_lite_chart(
+            charts.frame(drawn),
+            charts.spec(title, step=step, whole=whole, others=drawn.others is not None, events=events),
+            key=key,
+        )
+        if len(drawn.lines) > 1:
+            st.html(charts.legend(drawn))
     if drawn.left_out:
-        st.caption(f"The {len(drawn.lines)} largest lines are drawn; {drawn.left_out:,} more are not.")
+        st.caption(f"The largest are drawn; {drawn.left_out:,} more are not.")
 
 
 def as_of(what: str, newest_ms: int | None, *, now_ms: int, zone: tzinfo, every: float, past: bool) -> None:

@@ -10,7 +10,6 @@ from tallystream.dashboards import units
 from tallystream.dashboards.lag.verdict import Verdict
 from tallystream.dashboards.lag.wording import age, lag_range, until_drained, why
 from tallystream.dashboards.page import frame, tables
-from tallystream.dashboards.page.lines import Drawn, thin
 from tallystream.dashboards.page.selection import options
 
 if TYPE_CHECKING:
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from datetime import tzinfo
 
     from tallystream.dashboards.lag.state import GroupState, PartitionState
-    from tallystream.dashboards.page.lines import Line
     from tallystream.dashboards.page.reading_lag import GroupsView, GroupView
 
 ALL = "All groups"
@@ -60,9 +58,9 @@ def draw_group(name: str, view: GroupView, *, now_ms: int, zone: tzinfo) -> None
     with left:
         frame.chart(f"Lag of {name} by partition, records", view.by_partition, whole=True, key="lag-chart")
     with middle:
-        frame.chart("Produced and consumed, records a second", _drawn(*view.rates), key="rates-chart")
+        frame.chart("Produced and consumed, records a second", view.rates, key="rates-chart")
     with right:
-        frame.chart("Age of the oldest unconsumed record, seconds", _drawn(view.seconds), key="seconds-chart")
+        frame.chart("Age of the oldest unconsumed record, seconds", view.seconds, key="seconds-chart")
     shown = _partitions(state)
     frame.table(tables.partitions(shown[:SHOWN], frame.clock(zone, now_ms)), key="partitions-table")
     if len(shown) > SHOWN:
@@ -148,7 +146,3 @@ def _partitions(state: GroupState) -> list[PartitionState]:
         return list(state.partitions)
     wanted = st.text_input("Filter", key="filter", placeholder="topic/partition", label_visibility="collapsed")
     return [one for one in state.partitions if wanted.lower() in one.name.lower()]
-
-
-def _drawn(*lines: Line) -> Drawn:
-    return Drawn(tuple(thin(line) for line in lines if line.times_ms))

@@ -8,7 +8,7 @@ import streamlit as st
 
 from tallystream.dashboards import units
 from tallystream.dashboards.page import frame, tables
-from tallystream.dashboards.page.lines import Drawn, rate, thin
+from tallystream.dashboards.page.lines import draw, rate
 from tallystream.dashboards.page.selection import options
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def draw_twice(view: SumsView, found: Twice | None) -> None:
         )
     frame.chart(
         "Processed twice over time, records",
-        Drawn((thin(found.over_time),) if found.over_time.times_ms else ()),
+        draw([found.over_time], *view.over_time.period_ms, until_ms=view.until_ms),
         step=True,
         whole=True,
         key="twice-chart",
