@@ -158,6 +158,11 @@ def test_the_metrics_with_instances_and_restarts(past: Callable, look: Callable)
         assert "range=1h" in page.url
         page.locator('[data-testid="stVegaLiteChart"] svg').nth(2).wait_for(timeout=LIMIT_MS)
         page.screenshot(path=SHOTS / "metrics.png", full_page=True)
+        page.locator(".st-key-metric input").click()
+        page.get_by_role("option", name="batch", exact=True).click()
+        until(page, "Calls of batch", "640")
+        assert tile(page, "Mean of batch") == "12.5 ms"
+        page.get_by_text("Calls over time").wait_for(timeout=LIMIT_MS)
 
 
 def test_what_was_processed_twice(past: Callable, look: Callable) -> None:

@@ -16,7 +16,7 @@ from tallystream.dashboards.lag.wording import lag_range, why
 from tallystream.dashboards.page import tables
 from tallystream.dashboards.page.lines import Line
 from tallystream.dashboards.page.selection import Selection, chosen_moment, options, parse, refresh_every
-from tallystream.dashboards.page.sums import SumRow
+from tallystream.dashboards.page.sums import SumRow, counted
 
 
 @pytest.mark.parametrize(
@@ -147,6 +147,30 @@ def test_the_table_of_sums_is_exact() -> None:
     """A count above 2**53 is shown to the last digit: it is text for the browser."""
     row = SumRow("n", "a=1", "counter", 2**63 - 1, None, 2, 3, 5)
     assert tables.sums([row], str)["Sum"].tolist() == ["9,223,372,036,854,775,807"]
+
+
+def test_a_distribution_shows_what_it_counts_and_its_mean() -> None:
+    """A timer's number is its calls and its mean is a time; a histogram's number is its values."""
+    table = tables.sums(
+        [SumRow("batch", "", "timer", 1234, 0.0125, 1, 1, 5), SumRow("size", "", "histogram", 4, 2.5, 1, 1, 5)], str
+    )
+    assert table[["Sum", "Mean"]].to_numpy().tolist() == [["1,234 calls", "12.5 ms"], ["4 values", "2.50"]]
+    assert [counted(type_, "x") for type_ in ("timer", "histogram", "position", "counter", "gauge")] == [
+        "Calls of x",
+        "Values of x",
+        "Position of x",
+        "Sum of x",
+        "Sum of x",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (0.000_003_21, "3.21 µs"), (0.0125, "12.5 ms"), (0.9996, "1 s"), (1.5, "1.5 s"), (75.2, "1 min 15 s")],
+)
+def test_a_mean_time_has_a_unit(seconds: float, text: str) -> None:
+    """Three digits and the unit that suits them; from a minute on, a duration."""
+    assert units.mean_time(seconds) == text
 
 
 def test_a_trend_ends_with_the_last_value() -> None:

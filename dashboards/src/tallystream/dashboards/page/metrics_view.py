@@ -10,6 +10,7 @@ from tallystream.dashboards import units
 from tallystream.dashboards.page import frame, tables
 from tallystream.dashboards.page.lines import draw, rate
 from tallystream.dashboards.page.selection import options
+from tallystream.dashboards.page.sums import DISTRIBUTIONS, GAUGES, counted, mean_text, noun
 
 if TYPE_CHECKING:
     from datetime import tzinfo
@@ -36,7 +37,9 @@ def draw_metrics(view: SumsView, *, now_ms: int, zone: tzinfo) -> None:
         return
     wide, narrow = st.columns([2, 1])
     with wide:
-        frame.chart("Sum over time", view.over_time, step=True, key="sum-chart", events=view.events)
+        frame.chart(
+            f"{noun(view.chosen[0].type)} over time", view.over_time, step=True, key="sum-chart", events=view.events
+        )
     with narrow:
         frame.chart("Living instances over time", view.instances, step=True, whole=True, key="instances-chart")
     if view.by_instance.lines:
@@ -99,15 +102,19 @@ def _tiles(view: SumsView) -> None:
     first = view.chosen[0] if view.chosen else None
     value = first.value if first else None
     growth = rate(value, window_ms=RATE_MS, at_ms=view.until_ms) if value else None
-    columns = st.columns(3)
     more = f" ({first.label})" if first and len(view.chosen) > 1 else ""
-    columns[0].metric(
-        f"Sum of {view.metric or units.NOTHING}{more}", units.number(value.last if value else None), **frame.TILE
-    )
-    gauge = first is not None and first.type in ("gauge", "updown")
-    columns[1].metric("Rate, last minute", units.per_second(None if gauge else growth), **frame.TILE)
+    gauge = first is not None and first.type in GAUGES
     living = first.line("instances").last if first else None
-    columns[2].metric("Living instances", units.number(living), **frame.TILE)
+    name = f"{view.metric or units.NOTHING}{more}"
+    tiles = {
+        counted(first.type if first else None, name): units.number(value.last if value else None),
+        "Rate, last minute": units.per_second(None if gauge else growth),
+        "Living instances": units.number(living),
+    }
+    if first is not None and first.type in DISTRIBUTIONS:
+        tiles[f"Mean of {name}"] = mean_text(first.type, first.mean) or units.NOTHING
+    for column, (title, text) in zip(st.columns(len(tiles)), tiles.items(), strict=True):
+        column.metric(title, text, **frame.TILE)
 
 
 def _forget_metric() -> None:

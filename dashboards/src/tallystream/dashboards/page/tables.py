@@ -10,6 +10,7 @@ from tallystream.dashboards import units
 from tallystream.dashboards.lag.wording import age, skew, until_drained, why
 from tallystream.dashboards.page.lines import Line
 from tallystream.dashboards.page.roles import role
+from tallystream.dashboards.page.sums import DISTRIBUTIONS, mean_text, noun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,8 +38,8 @@ def sums(rows: Sequence[SumRow], clock: Clock) -> pd.DataFrame:
                 "Metric": row.metric,
                 "Tags": row.tags,
                 "Type": row.type,
-                "Sum": units.number(row.value),
-                "Mean": "" if row.mean is None else units.number(row.mean),
+                "Sum": units.number(row.value) + (f" {noun(row.type).lower()}" if row.type in DISTRIBUTIONS else ""),
+                "Mean": mean_text(row.type, row.mean),
                 "Living instances": row.instances,
                 "Living lives": row.lives,
                 "Last change": clock(row.changed_ms),
