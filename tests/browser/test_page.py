@@ -60,7 +60,7 @@ def now_ms() -> int:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_overview_has_the_worst_first(past: Callable, look: Callable, scheme: str) -> None:
-    """Verdict, lag, age, when it is through, a trend and why; who died is marked; in the visitor's own colours."""
+    """Status, lag, time lag, when it catches up, a trend and why; who died is marked; in the visitor's own colours."""
     with look(past(), color_scheme=scheme) as page:
         until(page, "Worst: audit", "2,360")
         assert tile(page, "Groups") == "4"
@@ -104,7 +104,7 @@ def test_one_group_by_partition(past: Callable, look: Callable) -> None:
         page.locator(".st-key-group input").click()
         page.get_by_role("option", name="audit").click()
         page.get_by_text("Lag of audit by partition").wait_for(timeout=LIMIT_MS)
-        page.get_by_text("records wait, and no commit has moved for").first.wait_for(timeout=LIMIT_MS)
+        page.get_by_text("records wait, and the committed offset has not moved for").first.wait_for(timeout=LIMIT_MS)
         assert tile(page, "Members") == "0"
         assert [row[:4] for row in cells(page, "partitions-table")[1:]] == [["orders", "0", "STOP", "2360"]]
         page.wait_for_url(re.compile(r"group=audit"), timeout=LIMIT_MS)
@@ -217,7 +217,7 @@ def test_an_empty_store_says_what_to_do_and_fills_by_itself(
 ) -> None:
     """No points: a sentence and two commands; the first point makes the page, with no hand at the browser."""
     with serve(spec) as url, look(url) as page:
-        page.get_by_text("The store is there, and empty").wait_for(timeout=LIMIT_MS)
+        page.get_by_text("The store is empty").wait_for(timeout=LIMIT_MS)
         assert "tallystream up" in page.inner_text("body")
         sink.write([counted(7, now_ms())])
         sink.flush()
@@ -240,7 +240,7 @@ def test_a_link_to_a_group_that_nobody_knows(spec: str, sink: Sink, serve: Calla
     """A sentence that says what to look at, not an error."""
     Past(sink)
     with serve(spec) as url, look(f"{url}/?group=nobody") as page:
-        page.get_by_text("Nothing is known of the group").wait_for(timeout=LIMIT_MS)
+        page.get_by_text("The store has no lag of the group").wait_for(timeout=LIMIT_MS)
         assert "--include" in page.inner_text("body")
 
 

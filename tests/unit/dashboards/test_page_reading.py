@@ -157,6 +157,7 @@ def test_the_pipeline_is_told_hop_by_hop(sink: Sink, reader: PointReader) -> Non
         ("sums → store", "0 s"),
         ("store → page", "4 s ago"),
     ]
+    assert found_hops[1].detail.startswith("5 records behind. It keeps up. The lag is 5")
     assert [line.label for line in delays.lines] == ["metrics → sums", "sums → store"]
 
 

@@ -123,13 +123,13 @@ def test_a_lag_that_is_known_in_part_is_a_bound() -> None:
 
 
 def test_the_table_of_groups_has_words_and_exact_numbers() -> None:
-    """Verdict, age and time to drain beside the lag; an unknown lag is an empty cell, and makes no float of another."""
+    """Status, time lag and time to catch up beside the lag; an unknown lag is an empty cell, and no lag is a float."""
     trends = {"g": Line("g", [0, 1000], [8, 3])}
     table = tables.groups([state(2**53 + 1, Verdict.ERR), state(None, gone=True)], trends, str, now_ms=2000)
     assert table["Lag"][0] == 2**53 + 1
     assert table["Lag"].isna().tolist() == [False, True]
-    assert table.loc[0, ["Verdict", "Age", "Through in"]].tolist() == [["ERR"], "1 min 15 s", "1 min or never"]
-    assert table["Verdict"][1] == ["GONE"]
+    assert table.loc[0, ["Status", "Time lag", "Catches up in"]].tolist() == [["ERR"], "1 min 15 s", "1 min or never"]
+    assert table["Status"][1] == ["GONE"]
 
 
 def test_since_when_is_said_from_a_minute_on() -> None:
@@ -140,7 +140,7 @@ def test_since_when_is_said_from_a_minute_on() -> None:
 
 def test_tables_without_rows_keep_their_columns() -> None:
     """A group that a link names and nobody knows has an empty table, not an error."""
-    assert tables.partitions([], str).columns.tolist()[:4] == ["Topic", "Partition", "Verdict", "Lag"]
+    assert tables.partitions([], str).columns.tolist()[:4] == ["Topic", "Partition", "Status", "Lag"]
 
 
 def test_the_table_of_sums_is_exact() -> None:

@@ -53,7 +53,7 @@ COLORS: dict[Verdict, Literal["green", "orange", "red", "gray"]] = {
 GONE = "GONE"
 
 _COLUMNS = {
-    "Verdict": st.column_config.MultiselectColumn(
+    "Status": st.column_config.MultiselectColumn(
         options=[*(verdict.name for verdict in COLORS), GONE], color=[*COLORS.values(), "gray"], width="small"
     ),
     "Why": st.column_config.TextColumn(width="large"),
@@ -61,7 +61,10 @@ _COLUMNS = {
         name: st.column_config.NumberColumn(format="localized")
         for name in ("Lag", "Committed", "End", "Offsets", "Counted from", "Position")
     },
-    **{name: st.column_config.TextColumn(alignment="right") for name in ("Sum", "Mean", "Age", "In/s", "Out/s")},
+    **{
+        name: st.column_config.TextColumn(alignment="right")
+        for name in ("Sum", "Mean", "Time lag", "Produced/s", "Consumed/s")
+    },
     "Trend": st.column_config.AreaChartColumn(y_min=0, width=110),
 }
 
@@ -106,7 +109,7 @@ def as_of(what: str, newest_ms: int | None, *, now_ms: int, zone: tzinfo, every:
     ago = units.duration((now_ms - newest_ms) / 1000)
     moment = units.clock(newest_ms, zone, now_ms=now_ms)
     if past:
-        st.caption(f"History: as it was at **{moment}** · *Moment* leads back to now")
+        st.caption(f"History: as it was at **{moment}** · *Time* leads back to now")
         return
     st.caption(f"{what} **{moment}** · {ago} ago · refreshes every {every:g} s")
 
@@ -116,8 +119,8 @@ def silent(as_of_ms: int | None, *, now_ms: int) -> None:
     if as_of_ms is not None and now_ms - as_of_ms > SILENT_MS:
         ago = units.duration((now_ms - as_of_ms) / 1000)
         st.warning(
-            f"No lag has been collected for {ago}: what stands below is history. "
-            "Look whether the collector runs: `tallystream status`.",
+            f"No lag has been collected for {ago}: this is the lag as it was then. "
+            "Check that the collector runs: `tallystream status`.",
             icon=":material/schedule:",
         )
 
@@ -125,9 +128,9 @@ def silent(as_of_ms: int | None, *, now_ms: int) -> None:
 def empty() -> None:
     """Say what to do when the store has no points at all."""
     st.info(
-        "**The store is there, and empty.** Sums appear as soon as an application reports and the aggregator and the "
+        "**The store is empty.** Sums appear as soon as an application reports and the aggregator and the "
         "shipper run; lag appears as soon as the collector runs.\n\n"
-        "- start everything: `tallystream up`, or see it at work: `tallystream demo --keep`\n"
+        "- start everything: `tallystream up`, or with sample data: `tallystream demo --keep`\n"
         "- see what runs: `tallystream status`",
         icon=":material/hourglass_empty:",
     )

@@ -44,13 +44,13 @@ def draw_metrics(view: SumsView, *, now_ms: int, zone: tzinfo) -> None:
         frame.chart("Living instances over time", view.instances, step=True, whole=True, key="instances-chart")
     if view.by_instance.lines:
         frame.chart("By instance", view.by_instance, step=True, key="instance-chart", events=view.events)
-        st.caption("Each instance's own count: it begins again at a restart; the sum above does not.")
+        st.caption("Each instance's own value. A restart sets it back to 0; the sum above keeps growing.")
     else:
-        st.caption("Single instances are drawn where the shipper runs with `--rows`.")
+        st.caption("To see each instance, run the shipper with `--rows`.")
     clock = frame.clock(zone, now_ms)
     frame.table(tables.sums(view.rows, clock), key="sums-table")
     if view.left_out:
-        st.caption(f"{view.left_out:,} more metrics are in the store; a page shows the first by name.")
+        st.caption(f"{view.left_out:,} more metrics are in the store; the table has the first by name.")
     if view.events:
         st.markdown("**Events**")
         frame.table(tables.events(view.events, clock), key="events-table")
@@ -61,8 +61,8 @@ def draw_twice(view: SumsView, found: Twice | None) -> None:
     if found is None:
         st.info(
             f"**{view.app or 'This app'}** reports no positions beside the counter "
-            f"{view.metric or 'that was chosen'}, so nothing can be said about what was processed twice. Choose the "
-            "counter of processed records, and let consumers set `registry.position(topic, partition)` with it.",
+            f"{view.metric or 'that was chosen'}, so records that were processed twice can't be found. Choose the "
+            "counter of processed records, and set `registry.position(topic, partition)` together with it.",
             icon=":material/search_off:",
         )
         return
@@ -93,8 +93,8 @@ def draw_twice(view: SumsView, found: Twice | None) -> None:
     )
     frame.table(tables.covered(found.partitions), key="covered-table")
     st.caption(
-        "Consumers report how many records they processed and, set together with it, how far they got. What is merely "
-        "in flight is never counted; what was processed and not yet reported is at most one interval's."
+        "Consumers report, in one snapshot, how many records they processed and their positions. Records in flight are "
+        "not counted. Records processed since a consumer's last report are not shown yet."
     )
 
 
