@@ -19,7 +19,7 @@ class ConfigError(TallystreamError):
 
     def __init__(self, field: str, value: object, remedy: str) -> None:
         setting = field.startswith("--") or field.isupper()
-        problem = f"{field} is not set" if setting and value == "" else f"{field}: {value!r} can't be used"
+        problem = f"{field} is not set" if setting and value in ("", None) else f"{field}: {value!r} can't be used"
         super().__init__(f"{problem}; {remedy}.")
         self.field = field
         self.value = value

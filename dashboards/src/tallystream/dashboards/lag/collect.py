@@ -187,5 +187,5 @@ def _admin(settings: CollectSettings) -> AdminClient:
     except KafkaException as error:
         reason = error.args[0].str()
         raise ConfigError(
-            "--kafka", sorted(settings.options), f"mend the option that librdkafka names: {reason}"
+            "--kafka", sorted(settings.options), f"correct the option that librdkafka names: {reason}"
         ) from error
