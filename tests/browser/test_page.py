@@ -147,6 +147,12 @@ def test_the_metrics_with_instances_and_restarts(past: Callable, look: Callable)
         page.locator(".st-key-app input").click()
         page.get_by_role("option", name="orders").click()
         until(page, "Sum of records.processed", "1,232,567")
+        chosen = page.locator(".st-key-metric")
+        wait_until(
+            lambda: "records.processed" in chosen.inner_text() + (chosen.locator("input").input_value()),
+            LIMIT_MS / 1000,
+            "the metric that is shown is the one that is chosen",
+        )
         assert tile(page, "Rate") == "1,000/s"
         assert tile(page, "Living instances") == "2"
         # The tables stand below the tiles, and are drawn after them.

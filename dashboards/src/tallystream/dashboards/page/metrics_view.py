@@ -26,7 +26,10 @@ def choose(view: SumsView) -> None:
     left, right = st.columns(2)
     apps, names = options(view.apps, view.app), options(view.names, view.metric)
     left.selectbox("App", apps, key="app", index=frame.index(apps, view.app), on_change=_forget_metric)
-    right.selectbox("Metric", names, key="metric", index=frame.index(names, view.metric))
+    # Set, not given as the default: the browser would go on showing, and choosing, the metric of another app.
+    if view.metric is not None and "metric" not in st.session_state:
+        st.session_state["metric"] = view.metric
+    right.selectbox("Metric", names, key="metric")
 
 
 def draw_metrics(view: SumsView, *, now_ms: int, zone: tzinfo) -> None:
@@ -44,7 +47,12 @@ def draw_metrics(view: SumsView, *, now_ms: int, zone: tzinfo) -> None:
         frame.chart("Living instances over time", view.instances, step=True, whole=True, key="instances-chart")
     if view.by_instance.lines:
         frame.chart("By instance", view.by_instance, step=True, key="instance-chart", events=view.events)
-        st.caption("Each instance's own value. A restart sets it back to 0; the sum above keeps growing.")
+        counts = view.chosen[0].type not in (*GAUGES, "position")
+        st.caption(
+            "Each instance's own count. A restart sets it back to 0; the sum above keeps growing."
+            if counts
+            else "Each instance's own value."
+        )
     else:
         st.caption("To see each instance, run the shipper with `--rows`.")
     clock = frame.clock(zone, now_ms)
