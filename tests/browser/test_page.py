@@ -12,7 +12,7 @@ import pytest
 
 from support.lag import Rounds, found, group
 from support.past import Past, counted
-from support.seeing import LIMIT_MS, SHOTS, cells, tile, until, until_row, verdicts
+from support.seeing import LIMIT_MS, cells, picture, tile, until, until_row, verdicts
 from support.stores import influx_bucket
 from support.wait import wait_until
 from tallystream.aggregator.sinks.stores import StoreSettings, open_sink
@@ -81,7 +81,7 @@ def test_the_overview_has_the_worst_first(past: Callable, look: Callable, scheme
         page.locator('[data-testid="stVegaLiteChart"] svg').first.wait_for(timeout=LIMIT_MS)
         shade = page.evaluate("getComputedStyle(document.querySelector('.stApp')).backgroundColor")
         assert (int(re.findall(r"\d+", shade)[0]) > 200) is (scheme == "light")
-        page.screenshot(path=SHOTS / f"groups-{scheme}.png", full_page=True)
+        picture(page, f"groups-{scheme}.png")
 
 
 def test_it_refreshes_by_itself_without_drawing_anew(spec: str, sink: Sink, serve: Callable, look: Callable) -> None:
@@ -109,7 +109,7 @@ def test_one_group_by_partition(past: Callable, look: Callable) -> None:
         assert [row[:4] for row in cells(page, "partitions-table")[1:]] == [["orders", "0", "STOP", "2360"]]
         page.wait_for_url(re.compile(r"group=audit"), timeout=LIMIT_MS)
         page.locator('[data-testid="stVegaLiteChart"] svg').nth(2).wait_for(timeout=LIMIT_MS)
-        page.screenshot(path=SHOTS / "group.png", full_page=True)
+        picture(page, "group.png")
 
 
 def test_a_past_moment(past: Callable, look: Callable) -> None:
@@ -137,12 +137,12 @@ def test_the_pipeline_hop_by_hop(past: Callable, look: Callable) -> None:
         assert "17 records behind" in cells(page, "hops-table")[2][3]
         assert tile(page, "sums → store") == "0 s"
         page.locator('[data-testid="stVegaLiteChart"] svg').first.wait_for(timeout=LIMIT_MS)
-        page.screenshot(path=SHOTS / "pipeline.png", full_page=True)
+        picture(page, "pipeline.png")
 
 
 def test_the_metrics_with_instances_and_restarts(past: Callable, look: Callable) -> None:
     """Sum, rate, living instances, each instance, restarts, by a link; another app is chosen by hand."""
-    with look(past(view="metrics", app="billing", metric="invoices", range="1h")) as page:
+    with look(past(view="metrics", app="billing", metric="invoices", range="5m")) as page:
         until(page, "Sum of invoices", "55")
         page.locator(".st-key-app input").click()
         page.get_by_role("option", name="orders").click()
@@ -161,9 +161,9 @@ def test_the_metrics_with_instances_and_restarts(past: Callable, look: Callable)
         wait_until(lambda: len(cells(page, "events-table")) == 2, LIMIT_MS / 1000, "one event is shown")
         assert cells(page, "events-table")[1][1:] == ["restart", "restart: orders-2"]
         page.wait_for_url(re.compile(r"app=orders.*metric=records\.processed"), timeout=LIMIT_MS)
-        assert "range=1h" in page.url
+        assert "range=5m" in page.url
         page.locator('[data-testid="stVegaLiteChart"] svg').nth(2).wait_for(timeout=LIMIT_MS)
-        page.screenshot(path=SHOTS / "metrics.png", full_page=True)
+        picture(page, "metrics.png")
         page.locator(".st-key-metric input").click()
         page.get_by_role("option", name="batch", exact=True).click()
         until(page, "Calls of batch", "640")
@@ -178,7 +178,7 @@ def test_what_was_processed_twice(past: Callable, look: Callable) -> None:
         assert tile(page, "Different records") == "1,173,067"
         assert tile(page, "Processed twice") == "59,500"
         page.locator('[data-testid="stVegaLiteChart"] svg').first.wait_for(timeout=LIMIT_MS)
-        page.screenshot(path=SHOTS / "twice.png", full_page=True)
+        picture(page, "twice.png")
         page.locator(".st-key-app input").click()
         page.get_by_role("option", name="billing").click()
         page.get_by_text("reports no positions").wait_for(timeout=LIMIT_MS)
