@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.crowd import write_crowd
 from support.past import Past
 from support.wait import wait_until
 from tallystream.aggregator.sinks.stores import StoreSettings, open_sink
@@ -59,7 +60,8 @@ def look(chromium: Browser) -> Callable[..., AbstractContextManager[Page]]:
         problems: list[str] = []
         origin = url.partition("?")[0].rstrip("/")
         own = (origin, origin.replace("http", "ws"), "data:", "blob:")
-        context = chromium.new_context(viewport={"width": 1400, "height": 1700}, timezone_id="UTC", **options)
+        window = {"viewport": {"width": 1400, "height": 1700}, "timezone_id": "UTC"}
+        context = chromium.new_context(**window | options)
         page = context.new_page()
         page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: problems.append(str(error)))
@@ -112,3 +114,16 @@ def page_of_the_past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple
     sink.close()
     with serving(folder, spec) as url:
         yield url, past.last_ms
+
+
+@pytest.fixture(scope="session")
+def crowded_page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
+    """Serve apps of 1, 20 and 60 instances and 40 groups: yields the address, and the last moment, epoch ms."""
+    folder = tmp_path_factory.mktemp("crowd")
+    spec = f"local:{folder / 'store.db'}"
+    sink = open_sink(StoreSettings.parse(spec))
+    sink.setup()
+    last_ms = write_crowd(sink, groups=40)
+    sink.close()
+    with serving(folder, spec) as url:
+        yield url, last_ms

@@ -95,11 +95,13 @@ def test_a_consumer_stops_and_comes_back(system: Live, serve: Callable, look: Ca
             until(page, "Members", "2")
 
             system.stop()
-            page.get_by_text("no member is there").first.wait_for(timeout=LIMIT_MS)
+            page.get_by_text("the group has no members").first.wait_for(timeout=LIMIT_MS)
             said = page.get_by_test_id("stAlert").inner_text()
-            assert re.search(rf"ERR .*STOP in {group}/\d .*records wait, and no commit has moved for \d+ s", said), said
+            assert re.search(
+                rf"ERR .*STOP in {group}/\d .*records wait, and the committed offset has not moved for \d+ s", said
+            ), said
             until(page, "Members", "0")
-            until(page, "Through in", "never")
+            until(page, "Catches up", "never")
             shot(page, "stopped")
             page.locator(".st-key-group input").click()
             page.get_by_role("option", name="All groups").click()
@@ -118,7 +120,7 @@ def test_a_consumer_stops_and_comes_back(system: Live, serve: Callable, look: Ca
         at = datetime.fromtimestamp(stopped, UTC).strftime("%Y-%m-%dT%H:%M:%S")
         with look(f"{url}/?{urlencode({'group': group, 'range': '5m', 'at': at})}") as page:
             page.get_by_text("History: as it was at").wait_for(timeout=LIMIT_MS)
-            page.get_by_text("no member is there").first.wait_for(timeout=LIMIT_MS)
+            page.get_by_text("the group has no members").first.wait_for(timeout=LIMIT_MS)
             assert tile(page, "Members") == "0"
             assert "STOP" in [row[2] for row in cells(page, "partitions-table")[1:]]
             shot(page, "moment")

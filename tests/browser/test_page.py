@@ -12,7 +12,7 @@ import pytest
 
 from support.lag import Rounds, found, group
 from support.past import Past, counted
-from support.seeing import LIMIT_MS, SHOTS, cells, tile, until, until_row, verdicts
+from support.seeing import LIMIT_MS, cells, picture, tile, until, until_row, verdicts
 from support.stores import influx_bucket
 from support.wait import wait_until
 from tallystream.aggregator.sinks.stores import StoreSettings, open_sink
@@ -60,7 +60,7 @@ def now_ms() -> int:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_overview_has_the_worst_first(past: Callable, look: Callable, scheme: str) -> None:
-    """Verdict, lag, age, when it is through, a trend and why; who died is marked; in the visitor's own colours."""
+    """Status, lag, time lag, when it catches up, a trend and why; who died is marked; in the visitor's own colours."""
     with look(past(), color_scheme=scheme) as page:
         until(page, "Worst: audit", "2,360")
         assert tile(page, "Groups") == "4"
@@ -81,7 +81,7 @@ def test_the_overview_has_the_worst_first(past: Callable, look: Callable, scheme
         page.locator('[data-testid="stVegaLiteChart"] svg').first.wait_for(timeout=LIMIT_MS)
         shade = page.evaluate("getComputedStyle(document.querySelector('.stApp')).backgroundColor")
         assert (int(re.findall(r"\d+", shade)[0]) > 200) is (scheme == "light")
-        page.screenshot(path=SHOTS / f"groups-{scheme}.png", full_page=True)
+        picture(page, f"groups-{scheme}.png")
 
 
 def test_it_refreshes_by_itself_without_drawing_anew(spec: str, sink: Sink, serve: Callable, look: Callable) -> None:
@@ -104,12 +104,12 @@ def test_one_group_by_partition(past: Callable, look: Callable) -> None:
         page.locator(".st-key-group input").click()
         page.get_by_role("option", name="audit").click()
         page.get_by_text("Lag of audit by partition").wait_for(timeout=LIMIT_MS)
-        page.get_by_text("records wait, and no commit has moved for").first.wait_for(timeout=LIMIT_MS)
+        page.get_by_text("records wait, and the committed offset has not moved for").first.wait_for(timeout=LIMIT_MS)
         assert tile(page, "Members") == "0"
         assert [row[:4] for row in cells(page, "partitions-table")[1:]] == [["orders", "0", "STOP", "2360"]]
         page.wait_for_url(re.compile(r"group=audit"), timeout=LIMIT_MS)
         page.locator('[data-testid="stVegaLiteChart"] svg').nth(2).wait_for(timeout=LIMIT_MS)
-        page.screenshot(path=SHOTS / "group.png", full_page=True)
+        picture(page, "group.png")
 
 
 def test_a_past_moment(past: Callable, look: Callable) -> None:
@@ -137,16 +137,22 @@ def test_the_pipeline_hop_by_hop(past: Callable, look: Callable) -> None:
         assert "17 records behind" in cells(page, "hops-table")[2][3]
         assert tile(page, "sums → store") == "0 s"
         page.locator('[data-testid="stVegaLiteChart"] svg').first.wait_for(timeout=LIMIT_MS)
-        page.screenshot(path=SHOTS / "pipeline.png", full_page=True)
+        picture(page, "pipeline.png")
 
 
 def test_the_metrics_with_instances_and_restarts(past: Callable, look: Callable) -> None:
     """Sum, rate, living instances, each instance, restarts, by a link; another app is chosen by hand."""
-    with look(past(view="metrics", app="billing", metric="invoices", range="1h")) as page:
+    with look(past(view="metrics", app="billing", metric="invoices", range="5m")) as page:
         until(page, "Sum of invoices", "55")
         page.locator(".st-key-app input").click()
         page.get_by_role("option", name="orders").click()
         until(page, "Sum of records.processed", "1,232,567")
+        chosen = page.locator(".st-key-metric")
+        wait_until(
+            lambda: "records.processed" in chosen.inner_text() + (chosen.locator("input").input_value()),
+            LIMIT_MS / 1000,
+            "the metric that is shown is the one that is chosen",
+        )
         assert tile(page, "Rate") == "1,000/s"
         assert tile(page, "Living instances") == "2"
         # The tables stand below the tiles, and are drawn after them.
@@ -155,9 +161,14 @@ def test_the_metrics_with_instances_and_restarts(past: Callable, look: Callable)
         wait_until(lambda: len(cells(page, "events-table")) == 2, LIMIT_MS / 1000, "one event is shown")
         assert cells(page, "events-table")[1][1:] == ["restart", "restart: orders-2"]
         page.wait_for_url(re.compile(r"app=orders.*metric=records\.processed"), timeout=LIMIT_MS)
-        assert "range=1h" in page.url
+        assert "range=5m" in page.url
         page.locator('[data-testid="stVegaLiteChart"] svg').nth(2).wait_for(timeout=LIMIT_MS)
-        page.screenshot(path=SHOTS / "metrics.png", full_page=True)
+        picture(page, "metrics.png")
+        page.locator(".st-key-metric input").click()
+        page.get_by_role("option", name="batch", exact=True).click()
+        until(page, "Calls of batch", "640")
+        assert tile(page, "Mean of batch") == "12.5 ms"
+        page.get_by_text("Calls over time").wait_for(timeout=LIMIT_MS)
 
 
 def test_what_was_processed_twice(past: Callable, look: Callable) -> None:
@@ -167,7 +178,7 @@ def test_what_was_processed_twice(past: Callable, look: Callable) -> None:
         assert tile(page, "Different records") == "1,173,067"
         assert tile(page, "Processed twice") == "59,500"
         page.locator('[data-testid="stVegaLiteChart"] svg').first.wait_for(timeout=LIMIT_MS)
-        page.screenshot(path=SHOTS / "twice.png", full_page=True)
+        picture(page, "twice.png")
         page.locator(".st-key-app input").click()
         page.get_by_role("option", name="billing").click()
         page.get_by_text("reports no positions").wait_for(timeout=LIMIT_MS)
@@ -212,7 +223,7 @@ def test_an_empty_store_says_what_to_do_and_fills_by_itself(
 ) -> None:
     """No points: a sentence and two commands; the first point makes the page, with no hand at the browser."""
     with serve(spec) as url, look(url) as page:
-        page.get_by_text("The store is there, and empty").wait_for(timeout=LIMIT_MS)
+        page.get_by_text("The store is empty").wait_for(timeout=LIMIT_MS)
         assert "tallystream up" in page.inner_text("body")
         sink.write([counted(7, now_ms())])
         sink.flush()
@@ -235,7 +246,7 @@ def test_a_link_to_a_group_that_nobody_knows(spec: str, sink: Sink, serve: Calla
     """A sentence that says what to look at, not an error."""
     Past(sink)
     with serve(spec) as url, look(f"{url}/?group=nobody") as page:
-        page.get_by_text("Nothing is known of the group").wait_for(timeout=LIMIT_MS)
+        page.get_by_text("The store has no lag of the group").wait_for(timeout=LIMIT_MS)
         assert "--include" in page.inner_text("body")
 
 

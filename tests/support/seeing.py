@@ -49,3 +49,9 @@ def until_row(page: Page, key: str, *row: str) -> None:
 def verdicts(page: Page, key: str = "groups-table") -> list[list[str]]:
     """Return group, verdict and lag of each row."""
     return [row[:3] for row in cells(page, key)[1:]]
+
+
+def picture(page: Page, name: str) -> None:
+    """Keep what the page shows, without the empty room below it; docs/page*.png are such pictures."""
+    page.wait_for_function("""!document.querySelector('[data-stale="true"]')""", timeout=LIMIT_MS)
+    page.get_by_test_id("stMainBlockContainer").screenshot(path=SHOTS / name)

@@ -64,5 +64,5 @@ def test_what_can_not_be_read_is_one_sentence(
 @pytest.mark.parametrize("text", ["", "a", "0-2", "0,,1"])
 def test_what_are_no_partitions_is_one_sentence(text: str) -> None:
     """With an example of what is."""
-    with pytest.raises(ConfigError, match=r"^--partitions: .*as in 0,2"):
+    with pytest.raises(ConfigError, match=r"^--partitions.*as in 0,2"):
         parse_partitions(text)

@@ -43,5 +43,5 @@ def test_offsets_are_by_topic_and_partition() -> None:
 )
 def test_anything_else_is_one_sentence_with_the_forms(text: str) -> None:
     """The sentence names the option and shows what it takes."""
-    with pytest.raises(ConfigError, match=r"^--from: .*earliest, latest, group"):
+    with pytest.raises(ConfigError, match=r"^--from.*earliest, latest, group"):
         parse_start(text)

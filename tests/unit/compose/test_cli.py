@@ -92,7 +92,7 @@ BAD = [
     ("aggregate --checkpoint {tmp}/c --kafka acks", "--kafka: '***' can't be used; give KEY=VALUE"),
     ("ship --checkpoint {tmp}/c --store tape:x", "--store: 'tape:x' can't be used; give local:PATH"),
     ("ship --checkpoint {tmp}/c --store local:{tmp}/s.db --max-records 0", "--max-records: 0 can't be used; "),
-    ("ship --store local:{tmp}/s.db", "--checkpoint: None can't be used; name a directory"),
+    ("ship --store local:{tmp}/s.db", "--checkpoint is not set; name a directory"),
     ("ship --store prometheus:0 --rows", "--rows: True can't be used; Prometheus is shown sums alone"),
     (
         "ship --checkpoint {tmp}/c --store graphite:h:1 --graphite-prefix a..b",

@@ -83,7 +83,8 @@ def test_a_consumer_that_stops_is_found_with_the_reason() -> None:
     assert well.judgement.verdict is Verdict.OK
     assert (stopped.judgement.verdict, stopped.partitions[0].judgement.verdict) == (Verdict.ERR, Verdict.STOP)
     assert stopped.judgement.reason == (
-        "STOP in t/0 (1 of 1 partitions): 375 records wait, and no commit has moved for 75 s; no member is there."
+        "STOP in t/0 (1 of 1 partitions): 375 records wait, and the committed offset has not moved for 75 s; "
+        "the group has no members."
     )
     assert (stopped.lag, stopped.seconds) == (375, Exact(75.0))
 

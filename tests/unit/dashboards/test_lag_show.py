@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -50,13 +51,15 @@ def shown(settings: ShowSettings) -> tuple[int, str]:
 
 
 def test_the_table_has_the_worst_first_and_the_reason(store: StoreSettings, now_ms: int) -> None:
-    """One line a group: verdict, lag, age, rates, and why; the exit code is that of the worst."""
+    """One line a group: status, lag, time lag, rates, and why; the exit code is that of the worst."""
     code, text = shown(ShowSettings(store=store, at_ms=now_ms))
     head, first, second = text.splitlines()
     assert code == 2
-    assert head.split()[:4] == ["GROUP", "VERDICT", "LAG", "AGE"]
+    assert re.split("  +", head) == [
+        *("GROUP", "STATUS", "LAG", "TIME LAG", "PRODUCED/S", "CONSUMED/S", "CATCHES UP IN", "REASON")
+    ]
     assert first.split("  ")[0] == "stopped"
-    for word in ("ERR", "500", "1 min 40 s", "never at this rate", "no commit has moved for 100 s; no member is there"):
+    for word in ("ERR", "500", "1 min 40 s", "never at this rate", "has not moved for 100 s; the group has no members"):
         assert word in first
     assert second.split()[:4] == ["well", "OK", "0", "0"]
 
@@ -104,7 +107,7 @@ def test_a_collector_that_is_silent_is_unknown(store: StoreSettings, now_ms: int
     """What was seen too long ago is shown as that, and is no OK."""
     out = io.StringIO()
     code = run(ShowSettings(store=store, group="well"), out, clock=lambda: now_ms / 1000 + 200)
-    assert (code, "had last looked 3 min 20 s before" in out.getvalue(), "well" in out.getvalue()) == (3, True, True)
+    assert (code, "was collected 3 min 20 s before" in out.getvalue(), "well" in out.getvalue()) == (3, True, True)
 
 
 def test_no_collector_ever_is_unknown(store: StoreSettings) -> None:
@@ -172,7 +175,7 @@ def test_ages(seconds: SecondsLag, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("drain", "text"),
-    [(Drained(), "now"), (Never(), "never at this rate"), (Steady(), "steady"), (NotKnown(), NOTHING),
+    [(Drained(), "now"), (Never(), "never at this rate"), (Steady(), "keeps up"), (NotKnown(), NOTHING),
      (Between(60, 60.4), "1 min"), (Between(60, 120), "1 min to 2 min"), (Between(0.1, 0.2), "< 1 s"),
      (Between(60, None), "1 min or never")],
 )  # fmt: skip

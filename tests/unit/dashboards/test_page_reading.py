@@ -10,7 +10,7 @@ from support.lag import Rounds, found, group
 from tallystream.aggregator.sinks.base import Point
 from tallystream.aggregator.sinks.stores import StoreSettings, open_reader, open_sink
 from tallystream.dashboards.page.lines import MAX_LINES, MAX_POINTS, rate
-from tallystream.dashboards.page.reading_lag import LINES, TRENDS, WORST, read_group_view, read_groups_view
+from tallystream.dashboards.page.reading_lag import PARTITIONS, TRENDS, WORST, read_group_view, read_groups_view
 from tallystream.dashboards.page.reading_pipeline import read_pipeline
 from tallystream.dashboards.page.reading_sums import read_sums, read_twice
 from tallystream.dashboards.page.selection import Selection
@@ -89,15 +89,18 @@ def test_what_a_link_names_may_be_missing(sink: Sink, reader: PointReader) -> No
 
 
 def test_charts_are_bounded(sink: Sink, reader: PointReader) -> None:
-    """At most 1,000 points a line, the newest value among them, and at most 20 lines; the rest is counted."""
+    """At most 1,000 points a line, the newest value among them; ten lines one by one, and the others as a band."""
     sink.write([counted(number, NOW - 3000 + number) for number in range(3000)])
     view = read_sums(reader, Selection(), now_ms=NOW, until_ms=None)
     (line,) = view.over_time.lines
     assert (len(line.times_ms) <= MAX_POINTS, line.last) == (True, 2999)
     sink.write(Rounds().points(found(*(group(f"g{n:02}", (0, n), topic=f"t{n}") for n in range(30))), NOW - 1))
     groups = read_groups_view(reader, at_ms=NOW, range_s=900)
-    assert [line.label for line in groups.drawn.lines] == [f"g{number}" for number in range(29, 9, -1)]
-    assert (len(groups.drawn.lines), groups.drawn.left_out, len(groups.states)) == (MAX_LINES, 10, 30)
+    assert [line.label for line in groups.drawn.lines] == [f"g{number}" for number in range(29, 19, -1)]
+    others = groups.drawn.others
+    assert others is not None
+    assert (len(groups.drawn.lines), others.count, groups.drawn.left_out) == (MAX_LINES, 20, 0)
+    assert (others.lows[-1], others.highs[-1]) == (0, 19)
 
 
 def test_a_silent_collector_leaves_the_last_lag(sink: Sink, reader: PointReader) -> None:
@@ -117,22 +120,24 @@ def test_one_group_by_partition(sink: Sink, reader: PointReader) -> None:
     assert view.state is not None
     assert [(one.name, one.lag) for one in view.state.partitions] == [("orders/0", 99), ("orders/1", 0)]
     assert {line.label: line.last for line in view.by_partition.lines} == {"orders/0": 99, "orders/1": 0}
-    assert (view.total.last, view.rates[0].last, view.rates[1].last) == (99, 1.0, 0.0)
-    assert view.seconds.last == pytest.approx(59, abs=1)
+    assert view.total.last == 99
+    assert {line.label: line.last for line in view.rates.lines} == {"produced": 1.0, "consumed": 0.0}
+    assert view.seconds.lines[0].last == pytest.approx(59, abs=1)
 
 
 def test_thousands_of_groups_and_partitions_are_read_in_part(sink: Sink, reader: PointReader) -> None:
     """The table has all of them; lines are read and drawn of the worst only."""
     many = (group(f"g{number:04}", (0, number), topic=f"t{number}") for number in range(TRENDS + 1))
-    wide = group("wide", *((0, number + 1000) for number in range(LINES + 30)), topic="wide")
+    wide = group("wide", *((0, number + 1000) for number in range(PARTITIONS + 30)), topic="wide")
     sink.write(Rounds().points(found(*many, wide), NOW - 1000))
     view = read_groups_view(reader, at_ms=NOW, range_s=900)
     assert (len(view.states), len(view.trends), view.states[0].group) == (TRENDS + 2, WORST, "wide")
+    assert (len(view.drawn.lines), view.drawn.left_out) == (MAX_LINES, TRENDS + 2 - WORST)
     one = read_group_view(reader, "wide", at_ms=NOW, range_s=900)
     assert one.state is not None
-    assert len(one.state.partitions) == LINES + 30
-    assert (len(one.by_partition.lines), one.by_partition.left_out) == (LINES, 30)
-    assert one.by_partition.lines[0].label == f"wide/{LINES + 29}"
+    assert len(one.state.partitions) == PARTITIONS + 30
+    assert (len(one.by_partition.lines), one.by_partition.left_out) == (MAX_LINES, PARTITIONS + 30 - MAX_LINES)
+    assert one.by_partition.lines[0].label == f"wide/{PARTITIONS + 29}"
 
 
 def test_the_pipeline_is_told_hop_by_hop(sink: Sink, reader: PointReader) -> None:
@@ -152,6 +157,7 @@ def test_the_pipeline_is_told_hop_by_hop(sink: Sink, reader: PointReader) -> Non
         ("sums → store", "0 s"),
         ("store → page", "4 s ago"),
     ]
+    assert found_hops[1].detail.startswith("5 records behind. It keeps up. The lag is 5")
     assert [line.label for line in delays.lines] == ["metrics → sums", "sums → store"]
 
 
@@ -227,3 +233,24 @@ def test_what_has_not_changed_is_drawn_to_the_newest_round(sink: Sink, reader: P
         sink.write(rounds.points(found(group("idle", (7, 7)), group("busy", (90 - ago_s, 100))), NOW - ago_s * 1000))
     view = read_groups_view(reader, at_ms=NOW, range_s=900)
     assert {line.label: line.times_ms[-1] for line in view.drawn.lines} == {"idle": NOW, "busy": NOW}
+
+
+def test_charts_of_one_view_have_one_period(sink: Sink, reader: PointReader) -> None:
+    """Whatever lines there are, the time axes cover the chosen period; a row from before it holds at its beginning."""
+    sink.write([counted(30, NOW - 200_000), counted(40, NOW - 5000)])
+    tags = {"app": "orders", "metric_type": "counter"}
+    for instance, ages_s in {"orders-1": (400, 100), "orders-2": (150,), "ended": (900,)}.items():
+        for age_s in ages_s:
+            row = tags | {"instance": instance}
+            sink.write([Point("instance:records", row, {"count": 1000 - age_s}, NOW - age_s * 1000)])
+    view = read_sums(reader, Selection(range="5m"), now_ms=NOW, until_ms=None)
+    period = (NOW - 5 * MINUTE, NOW)
+    assert [chart.period_ms for chart in (view.over_time, view.instances, view.by_instance)] == [period] * 3
+    lines = {line.label: (line.times_ms, line.values) for line in view.by_instance.lines}
+    assert lines == {
+        "orders-1": ([NOW - 5 * MINUTE, NOW - 100_000], [600, 900]),
+        "orders-2": ([NOW - 150_000], [850]),
+    }
+    sink.write(Rounds().points(found(group("g", (30, 100))), NOW - 1000))
+    one = read_group_view(reader, "g", at_ms=NOW, range_s=300)
+    assert [chart.period_ms for chart in (one.by_partition, one.rates, one.seconds)] == [period] * 3

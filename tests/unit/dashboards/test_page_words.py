@@ -17,7 +17,7 @@ from tallystream.dashboards.lag.wording import lag_range, why
 from tallystream.dashboards.page import tables
 from tallystream.dashboards.page.lines import Line
 from tallystream.dashboards.page.selection import Selection, chosen_moment, options, parse, refresh_every
-from tallystream.dashboards.page.sums import SumRow
+from tallystream.dashboards.page.sums import SumRow, counted
 
 
 @pytest.mark.parametrize(
@@ -125,13 +125,13 @@ def test_a_lag_that_is_known_in_part_is_a_bound() -> None:
 
 
 def test_the_table_of_groups_has_words_and_exact_numbers() -> None:
-    """Verdict, age and time to drain beside the lag; an unknown lag is an empty cell, and makes no float of another."""
+    """Status, time lag and time to catch up beside the lag; an unknown lag is an empty cell, and no lag is a float."""
     trends = {"g": Line("g", [0, 1000], [8, 3])}
     table = tables.groups([state(2**53 + 1, Verdict.ERR), state(None, gone=True)], trends, str, now_ms=2000)
     assert table["Lag"][0] == 2**53 + 1
     assert table["Lag"].isna().tolist() == [False, True]
-    assert table.loc[0, ["Verdict", "Age", "Through in"]].tolist() == [["ERR"], "1 min 15 s", "1 min or never"]
-    assert table["Verdict"][1] == ["GONE"]
+    assert table.loc[0, ["Status", "Time lag", "Catches up in"]].tolist() == [["ERR"], "1 min 15 s", "1 min or never"]
+    assert table["Status"][1] == ["GONE"]
 
 
 def test_since_when_is_said_from_a_minute_on() -> None:
@@ -142,13 +142,37 @@ def test_since_when_is_said_from_a_minute_on() -> None:
 
 def test_tables_without_rows_keep_their_columns() -> None:
     """A group that a link names and nobody knows has an empty table, not an error."""
-    assert tables.partitions([], str).columns.tolist()[:4] == ["Topic", "Partition", "Verdict", "Lag"]
+    assert tables.partitions([], str).columns.tolist()[:4] == ["Topic", "Partition", "Status", "Lag"]
 
 
 def test_the_table_of_sums_is_exact() -> None:
     """A count above 2**53 is shown to the last digit: it is text for the browser."""
     row = SumRow("n", "a=1", "counter", 2**63 - 1, None, 2, 3, 5)
     assert tables.sums([row], str)["Sum"].tolist() == ["9,223,372,036,854,775,807"]
+
+
+def test_a_distribution_shows_what_it_counts_and_its_mean() -> None:
+    """A timer's number is its calls and its mean is a time; a histogram's number is its values."""
+    table = tables.sums(
+        [SumRow("batch", "", "timer", 1234, 0.0125, 1, 1, 5), SumRow("size", "", "histogram", 4, 2.5, 1, 1, 5)], str
+    )
+    assert table[["Sum", "Mean"]].to_numpy().tolist() == [["1,234 calls", "12.5 ms"], ["4 values", "2.50"]]
+    assert [counted(type_, "x") for type_ in ("timer", "histogram", "position", "counter", "gauge")] == [
+        "Calls of x",
+        "Values of x",
+        "Position of x",
+        "Sum of x",
+        "Sum of x",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (0.000_003_21, "3.21 µs"), (0.0125, "12.5 ms"), (0.9996, "1 s"), (1.5, "1.5 s"), (75.2, "1 min 15 s")],
+)
+def test_a_mean_time_has_a_unit(seconds: float, text: str) -> None:
+    """Three digits and the unit that suits them; from a minute on, a duration."""
+    assert units.mean_time(seconds) == text
 
 
 def test_a_trend_ends_with_the_last_value() -> None:

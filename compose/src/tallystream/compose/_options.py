@@ -141,7 +141,7 @@ NoOwnMetrics = Annotated[
         envvar="TALLYSTREAM_NO_OWN_METRICS",
     ),
 ]
-Window = Annotated[float | None, typer.Option(help="Seconds of the sliding window of the verdict; 120.")]
+Window = Annotated[float | None, typer.Option(help="Seconds of the sliding window of the status; 120.")]
 StopAfter = Annotated[
     float | None, typer.Option(help="Seconds without progress that make STALL or STOP; half the window.")
 ]

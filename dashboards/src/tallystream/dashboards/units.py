@@ -45,6 +45,17 @@ def duration(seconds: float) -> str:
     return f"{whole} s"
 
 
+def mean_time(seconds: float) -> str:
+    """Return a mean time with three digits and its unit: `3.21 µs`, `12.5 ms`; from a minute on, a duration."""
+    if seconds >= 60:
+        return duration(seconds)
+    for factor, unit in ((1e6, "µs"), (1e3, "ms"), (1, "s")):
+        shown = f"{seconds * factor:.3g}"
+        if seconds and float(shown) < 1000:
+            return f"{shown} {unit}"
+    return "0 s"
+
+
 def clock(time_ms: int, zone: tzinfo = UTC, *, now_ms: int) -> str:
     """Return the time of day in `zone`, with the date where it is not today's."""
     time, now = (datetime.fromtimestamp(ms / 1000, zone) for ms in (time_ms, now_ms))

@@ -12,12 +12,15 @@ class ConfigError(TallystreamError):
 
     Args:
         field: the option, argument or environment variable at fault.
-        value: what it was set to. A secret's value is never passed here: pass `"***"`.
+        value: what it was set to. A secret's value is never passed here: pass `"***"`. An option or a variable whose
+            value is empty is not set, and the message says so.
         remedy: what to do, as the end of the sentence.
     """
 
     def __init__(self, field: str, value: object, remedy: str) -> None:
-        super().__init__(f"{field}: {value!r} can't be used; {remedy}.")
+        setting = field.startswith("--") or field.isupper()
+        problem = f"{field} is not set" if setting and value in ("", None) else f"{field}: {value!r} can't be used"
+        super().__init__(f"{problem}; {remedy}.")
         self.field = field
         self.value = value
         self.remedy = remedy

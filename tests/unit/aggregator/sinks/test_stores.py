@@ -100,8 +100,9 @@ def test_an_unknown_form_is_one_sentence(spec: str) -> None:
     """It names the option and the value, and shows every form."""
     with pytest.raises(ConfigError) as caught:
         StoreSettings.parse(spec, env={})
+    problem = f"--store: {spec!r} can't be used" if spec else "--store is not set"
     assert str(caught.value) == (
-        f"--store: {spec!r} can't be used; give local:PATH, as in local:./metrics.db, "
+        f"{problem}; give local:PATH, as in local:./metrics.db, "
         "influxdb:URL, as in influxdb:http://localhost:8086, graphite:HOST:PORT, as in graphite:localhost:2003, "
         "or prometheus:PORT, as in prometheus:9464."
     )
@@ -113,9 +114,9 @@ def test_an_unknown_form_is_one_sentence(spec: str) -> None:
         ("INFLUXDB_URL", "--store: 'influxdb' can't be used; give local:PATH"),
         (
             "INFLUXDB_TOKEN",
-            "INFLUXDB_TOKEN: '' can't be used; set it, or name the token's file in INFLUXDB_TOKEN_FILE.",
+            "INFLUXDB_TOKEN is not set; set it, or name the token's file in INFLUXDB_TOKEN_FILE.",
         ),
-        ("INFLUXDB_ORG", "INFLUXDB_ORG: '' can't be used; set it, or give --org."),
+        ("INFLUXDB_ORG", "INFLUXDB_ORG is not set; set it, or give --org."),
     ],
 )
 def test_what_influxdb_needs_and_lacks_is_named(missing: str, sentence: str) -> None:

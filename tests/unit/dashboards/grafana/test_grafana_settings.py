@@ -15,7 +15,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"uid_prefix": "a b"}, "--uid-prefix: 'a b' can't be used; give 1 to 15 letters, digits, _ or -."),
     ({"uid_prefix": "x" * 16}, "--uid-prefix"),
     ({"folder_title": " "}, "--folder"),
-    ({"bucket": ""}, "--bucket: '' can't be used; give the name that it has in InfluxDB."),
+    ({"bucket": ""}, "--bucket is not set; give the name that it has in InfluxDB."),
     ({"org": ""}, "--org"),
     ({"datasource_url": "influxdb:8086"}, "--datasource-url"),
     ({"datasource_url": "http://[1"}, "--datasource-url"),

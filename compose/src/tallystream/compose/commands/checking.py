@@ -23,10 +23,10 @@ def verify(
     since: Annotated[
         str | None,
         typer.Option(
-            "--from", help="Compare every sum after this moment, in UTC, or ledger:TIME; the newest if not given."
+            "--from", help="Compare every sum after this time, in UTC, or ledger:TIME; the newest if not given."
         ),
     ] = None,
-    to: Annotated[str | None, typer.Option(help="Compare up to this moment, in UTC, or ledger:TIME.")] = None,
+    to: Annotated[str | None, typer.Option(help="Compare up to this time, in UTC, or ledger:TIME.")] = None,
     began: Annotated[
         str | None, typer.Option(help="Where a table began with --accept-partial: offsets as JSON.")
     ] = None,

@@ -164,7 +164,7 @@ def _as_judged(fields: Mapping[str, Series], seen_ms: int, now_ms: int) -> Judge
     """Return what the collector judged at its last look, where that is all that is left of that time."""
     ago_s, named = (now_ms - seen_ms) / 1000, str(_value(fields.get("verdict"), seen_ms))
     if ago_s * 1000 > THINNED_MS + HELD_MS or named not in Verdict.__members__:
-        return Judgement(Verdict.NOTFOUND, f"Nothing was seen for {ago_s:.0f} s.")
+        return Judgement(Verdict.NOTFOUND, f"No offsets were read for {ago_s:.0f} s.")
     return Judgement(Verdict[named], f"Judged {ago_s:.0f} s earlier; the history of that time is thinned out.")
 
 

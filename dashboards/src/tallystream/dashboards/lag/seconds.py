@@ -76,7 +76,7 @@ def age_in(committed: int | None, times_ms: Sequence[int], ends: Sequence[int], 
     if not ends:
         return Unknown("the end of the partition has not been observed")
     if committed > ends[-1]:
-        return Unknown("the committed offset is past the end: the topic was truncated or made anew")
+        return Unknown("the committed offset is past the end: the topic was truncated or recreated")
     if committed == ends[-1]:
         return Zero()
     earliest_ms, latest_ms, share = appended(committed, times_ms, ends)

@@ -30,7 +30,7 @@ OK, WARN, ERR, UNKNOWN = 0, 1, 2, 3
 """Exit codes, as monitoring checks have them."""
 
 _CODES = {Verdict.OK: OK, Verdict.WARN: WARN, Verdict.NOTFOUND: UNKNOWN}
-_COLUMNS = ("GROUP", "VERDICT", "LAG", "AGE", "IN/S", "OUT/S", "THROUGH IN", "REASON")
+_COLUMNS = ("GROUP", "STATUS", "LAG", "TIME LAG", "PRODUCED/S", "CONSUMED/S", "CATCHES UP IN", "REASON")
 _RIGHT = {2, 3, 4, 5}
 _CLEAR = "\x1b[H\x1b[2J"
 
@@ -125,7 +125,7 @@ def partitions_table(state: GroupState) -> str:
         (one.name, one.judgement.verdict.name, units.number(one.lag), age(one.seconds), one.judgement.reason)
         for one in state.partitions
     ]
-    return _aligned([("PARTITION", "VERDICT", "LAG", "AGE", "REASON"), *rows])
+    return _aligned([("PARTITION", "STATUS", "LAG", "TIME LAG", "REASON"), *rows])
 
 
 def read_states(reader: PointReader, settings: ShowSettings, *, at_ms: int) -> list[GroupState]:
@@ -158,12 +158,12 @@ def _read(settings: ShowSettings, now_s: float) -> tuple[list[GroupState], str]:
     ago_s = (at_ms - last_ms) / 1000
     if ago_s > (THINNED_MS if settings.at_ms is not None else 0) / 1000 + HELD_MS / 1000:
         return states, (
-            f"The collector had last looked {units.duration(ago_s)} before: what it saw then is not known to hold. "
-            "Look whether it runs: `tallystream status`."
+            f"The newest lag in the store was collected {units.duration(ago_s)} before: the lag since then is not "
+            "known. Check that the collector runs: `tallystream status`."
         )
     if not states:
         whose = f"the group {settings.group!r}" if settings.group is not None else "any group"
-        return [], f"No lag of {whose} is known: is its name right, does the collector's --include match it?"
+        return [], f"The store has no lag of {whose}. Check the name and the collector's --include."
     return states, ""
 
 

@@ -97,7 +97,7 @@ def partition_judgement(looks: Sequence[Look], seconds: SecondsLag, *, now_ms: i
     if not looks:
         return Judgement(Verdict.NOTFOUND, "The group has committed nothing here.")
     if looks[-1].committed > looks[-1].end:
-        return Judgement(Verdict.NOTFOUND, "The committed offset is past the end: the topic was made anew.")
+        return Judgement(Verdict.NOTFOUND, "The committed offset is past the end: the topic was recreated.")
     if isinstance(seconds, Zero) and looks[-1].lag > rules.allowed_lag:
         return Judgement(Verdict.OK, _NO_RECORD.format(looks[-1].lag))
     return too_old(judge(looks, now_ms=now_ms, rules=rules), at_least(seconds), rules=rules)

@@ -112,7 +112,7 @@ def judge(looks: Sequence[Look], *, now_ms: int, rules: Rules) -> Judgement:
     """
     window = _window(looks, now_ms, rules)
     if not window:
-        return Judgement(Verdict.NOTFOUND, f"Nothing was seen in the last {rules.window_s:g} s.")
+        return Judgement(Verdict.NOTFOUND, f"No offsets were read in the last {rules.window_s:g} s.")
     last = window[-1]
     if last.lag <= rules.allowed_lag:
         return Judgement(Verdict.OK, f"The lag is {last.lag:,}.")
@@ -121,7 +121,7 @@ def judge(looks: Sequence[Look], *, now_ms: int, rules: Rules) -> Judgement:
         return _without_progress(last, quiet_s, rules)
     found = _with_progress(window, now_ms, rules)
     if found.verdict is Verdict.OK and quiet_s >= rules.quiet_s / 2:
-        waiting = f"{last.lag:,} records wait, and no commit has moved for {quiet_s:.0f} s"
+        waiting = f"{last.lag:,} records wait, and the committed offset has not moved for {quiet_s:.0f} s"
         return Judgement(Verdict.OK, f"{waiting}; from {rules.quiet_s:.0f} s on it counts as stopped.", notable=True)
     return found
 
@@ -135,7 +135,7 @@ def _with_progress(window: Sequence[Look], now_ms: int, rules: Rules) -> Judgeme
         return Judgement(Verdict.OK, f"It caught up within the last {rules.window_s:g} s; the lag is {last.lag:,} now.")
     watched_s = (last.ts_ms - window[0].ts_ms) / 1000
     if watched_s < rules.window_s / 2:
-        return Judgement(Verdict.OK, f"The lag is {last.lag:,}; {watched_s:.0f} s of watching are too few to say more.")
+        return Judgement(Verdict.OK, f"The lag is {last.lag:,}; it has been watched for only {watched_s:.0f} s.")
     lows = _lows(window, rules, now_ms)
     if all(b >= a for a, b in pairwise(lows)):
         return Judgement(
@@ -212,11 +212,11 @@ def _went_back_from(window: Sequence[Look], rules: Rules) -> int | None:
 
 def _without_progress(last: Look, quiet_s: float, rules: Rules) -> Judgement:
     more = " or more" if quiet_s >= rules.window_s else ""
-    waiting = f"{last.lag:,} records wait, and no commit has moved for {quiet_s:.0f} s{more}"
+    waiting = f"{last.lag:,} records wait, and the committed offset has not moved for {quiet_s:.0f} s{more}"
     if last.members:
-        members = "1 member is" if last.members == 1 else f"{last.members:,} members are"
-        return Judgement(Verdict.STALL, f"{waiting}, although {members} there.")
-    return Judgement(Verdict.STOP, f"{waiting}; no member is there." if last.members == 0 else f"{waiting}.")
+        members = "1 member" if last.members == 1 else f"{last.members:,} members"
+        return Judgement(Verdict.STALL, f"{waiting}, although the group has {members}.")
+    return Judgement(Verdict.STOP, f"{waiting}; the group has no members." if last.members == 0 else f"{waiting}.")
 
 
 def _lows(window: Sequence[Look], rules: Rules, now_ms: int) -> list[int]:

@@ -26,9 +26,9 @@ def age(found: SecondsLag) -> str:
 
 
 def until_drained(found: Drain) -> str:
-    """Return when a group is through.
+    """Return in what time a group catches up.
 
-    `now`, `4 min to 9 min`, `4 min or never`, `never at this rate`, `steady` where it keeps up, or nothing.
+    `now`, `4 min to 9 min`, `4 min or never`, `never at this rate`, `keeps up`, or nothing where it is not known.
     """
     match found:
         case Drained():
@@ -36,7 +36,7 @@ def until_drained(found: Drain) -> str:
         case Never():
             return "never at this rate"
         case Steady():
-            return "steady"
+            return "keeps up"
         case Between(low, None):
             return f"{_span(low)} or never"
         case Between(low, high) if high is not None:
@@ -57,7 +57,7 @@ def lag_range(state: GroupState) -> str:
 
 
 def why(state: GroupState) -> str:
-    """Return the reason of the verdict, and what else one has to know to read the numbers."""
+    """Return the reason of the status, and what else one has to know to read the numbers."""
     said = [state.judgement.reason, *([state.stale] if state.stale else [])]
     if state.unknown and state.lag is not None:
         said.append(

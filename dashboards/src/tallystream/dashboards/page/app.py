@@ -65,8 +65,8 @@ def main() -> None:
 
 
 def _moment(column: object, asked: Selection) -> str | None:
-    """Draw the choice of a moment in the past; None is now."""
-    with column.popover("Moment" if asked.at is None else asked.at.replace("T", " "), width="stretch"):  # type: ignore[attr-defined]  # a column
+    """Draw the choice of a time in the past; None is now."""
+    with column.popover("Time" if asked.at is None else asked.at.replace("T", " "), width="stretch"):  # type: ignore[attr-defined]  # a column
         known = asked.at_ms
         value = None if known is None else datetime.fromtimestamp(known / 1000, UTC).replace(tzinfo=None)
         found = st.datetime_input("The period ends at (UTC)", value=value, key="moment", step=60)

@@ -1,11 +1,14 @@
-"""Charts: rows for the browser, and a specification that stays the same from one refresh to the next.
+"""Charts: rows for the browser, a specification that stays the same from one refresh to the next, and a legend.
 
-The data travel beside the specification, so that a refresh moves the lines and does not draw the chart anew.
+The data travel beside the specification, so that a refresh moves the lines and does not draw the chart again. The
+legend is not a part of the chart: there it would take its room from the lines.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+from html import escape
+from typing import TYPE_CHECKING, Any, Literal
 
 import altair as alt
 import pandas as pd
@@ -13,10 +16,25 @@ import pandas as pd
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tallystream.dashboards.page.lines import Line
+    from tallystream.dashboards.page.lines import Drawn
     from tallystream.dashboards.page.reading_sums import Event
 
-TIME, VALUE, SERIES = "time", "value", "series"
+TIME, VALUE, HIGH, SERIES, COLOR = "time", "value", "high", "series", "color"
+
+COLORS = (
+    "#2b74c4",
+    "#d9730d",
+    "#1f9e3a",
+    "#f04a55",
+    "#7350d0",
+    "#8e5d34",
+    "#e84fae",
+    "#1ba090",
+    "#858915",
+    "#b04866",
+)
+"""One colour for each line; each has a contrast of 3 or more with the light and with the dark background."""
+OTHERS = "#8a8f98"
 
 _CLOCK = (
     "hours(datum.value) + minutes(datum.value) + seconds(datum.value) == 0 ? timeFormat(datum.value, '%b %d') : "
@@ -24,24 +42,82 @@ _CLOCK = (
 )
 """Times of day with 24 hours, in the browser's zone, and the date at midnight."""
 
+_SHOWN = f"format(datum.{VALUE}, ',.10~g') + (isValid(datum.{HIGH}) ? ' to ' + format(datum.{HIGH}, ',.10~g') : '')"
+"""A point's value, of the others the lowest and the highest."""
 
-def frame(lines: Iterable[Line]) -> pd.DataFrame:
-    """Return one row a point: time (UTC), value (a float, NaN for a gap) and the series' label."""
-    points = [
-        (time, value, line.label) for line in lines for time, value in zip(line.times_ms, line.values, strict=True)
+
+def frame(drawn: Drawn) -> pd.DataFrame:
+    """Return one row a point: time (UTC), value (a float, NaN for a gap), the series' label and its colour's number.
+
+    The band of the others has its lower edge as value, its upper edge in the column `high`.
+    """
+    places = _places(line.label for line in drawn.lines)
+    points: list[tuple[int, float | None, float | None, str, int]] = [
+        (time, value, None, line.label, places[line.label])
+        for line in drawn.lines
+        for time, value in zip(line.times_ms, line.values, strict=True)
     ]
-    table = pd.DataFrame(points, columns=[TIME, VALUE, SERIES])
+    if drawn.others is not None:
+        band = drawn.others
+        points += [
+            (time, low, high, band.label, len(COLORS))
+            for time, low, high in zip(band.times_ms, band.lows, band.highs, strict=True)
+        ]
+    points += _edges(drawn)
+    table = pd.DataFrame(points, columns=[TIME, VALUE, HIGH, SERIES, COLOR])
     table[TIME] = pd.to_datetime(table[TIME], unit="ms", utc=True)
-    table[VALUE] = table[VALUE].astype("float64")
+    table[[VALUE, HIGH]] = table[[VALUE, HIGH]].astype("float64")
+    table[COLOR] = table[COLOR].astype("int8")
     return table
 
 
+def legend(drawn: Drawn) -> str:
+    """Return the legend as HTML, sorted by name; nothing for a single line."""
+    if len(drawn.lines) < 2:
+        return ""
+    places = _places(line.label for line in drawn.lines)
+    entries = [(label, COLORS[place]) for label, place in places.items()]
+    if drawn.others is not None:
+        entries.append((drawn.others.label, OTHERS))
+    # The title is for names that are cut off, the tab index for keys: the list may have to be scrolled.
+    items = "".join(
+        f'<li title="{escape(label)}"><i style="background:{color}"></i>{escape(label)}</li>'
+        for label, color in entries
+    )
+    return f'<ul class="chart-legend" tabindex="0">{items}</ul>'
+
+
+def _places(labels: Iterable[str]) -> dict[str, int]:
+    """Return the number of each label's colour: by name, so that it stays when the largest changes."""
+    return {label: place for place, label in enumerate(sorted(labels, key=_natural))}
+
+
+def _natural(label: str) -> list[str | int]:
+    """Sort `worker-2` before `worker-10`."""
+    return [int(part) if place % 2 else part for place, part in enumerate(re.split("([0-9]+)", label))]
+
+
+def _edges(drawn: Drawn) -> list[tuple[int, float | None, float | None, str, int]]:
+    """Return points without a value at the ends of the period, where no line reaches them: the axis covers it all."""
+    first = drawn.lines[0]
+    return [
+        (time, None, None, first.label, 0)
+        for time, missing in zip(
+            drawn.period_ms,
+            (first.times_ms[0] > drawn.period_ms[0], first.times_ms[-1] < drawn.period_ms[1]),
+            strict=True,
+        )
+        if missing
+    ]
+
+
 def spec(
-    title: str, *, step: bool, whole: bool = False, legend: bool = True, events: Sequence[Event] = ()
+    title: str, *, step: bool, whole: bool = False, others: bool = False, events: Sequence[Event] = ()
 ) -> dict[str, Any]:
     """Return a Vega-Lite specification of lines over time; `step`: a value holds until the next one.
 
-    Each of the `events` is a thin vertical line that says what happened.
+    With `others` there is an area behind the lines. Each of the `events` is a thin vertical line that says what
+    happened.
     """
     base = alt.Chart(alt.NamedData("rows"))
     near = alt.selection_point(
@@ -52,26 +128,32 @@ def spec(
     # Without this nothing but zeros would be drawn in the middle, over an axis of negative numbers.
     floor = alt.Scale(zero=True, nice=True, domain={"unionWith": [0, 1]}) if whole else alt.Scale(zero=False, nice=True)
     y = alt.Y(f"{VALUE}:Q", axis=axis, scale=floor)
-    color = alt.Color(
-        f"{SERIES}:N",
-        legend=alt.Legend(orient="bottom", title=None, labelLimit=320, columns=3) if legend else None,
-    )
-    lines = base.mark_line(interpolate="step-after" if step else "linear", strokeWidth=2).encode(x=x, y=y, color=color)
+    colors = alt.Scale(domain=list(range(len(COLORS) + 1)), range=[*COLORS, OTHERS])
+    color = alt.Color(f"{COLOR}:N", legend=None, scale=colors)
+    curve: Literal["step-after", "linear"] = "step-after" if step else "linear"
+    lines = base.mark_line(interpolate=curve, strokeWidth=2).encode(x=x, y=y, color=color)
     tooltip = [
         alt.Tooltip(f"{SERIES}:N", title="series"),
-        alt.Tooltip(f"{VALUE}:Q", title=title, format=",.10~g"),
+        alt.Tooltip("shown:N", title=title),
         alt.Tooltip(f"{TIME}:T", title="time", format="%Y-%m-%d %H:%M:%S"),
     ]
     # One layer both catches the pointer and marks what it is near: a layer of its own for the mark would mostly be
     # empty, and Vega warns about empty layers at every refresh.
     points = (
-        base.mark_point(filled=True, size=70)
+        base.transform_calculate(shown=_SHOWN)
+        .mark_point(filled=True, size=70)
         .encode(
             x=x, y=y, color=color, tooltip=tooltip, opacity=alt.when(near).then(alt.value(1)).otherwise(alt.value(0))
         )
         .add_params(near)
     )
-    layers: dict[str, Any] = alt.layer(lines, points).properties(height=260).to_dict(validate=True)
+    drawn = [lines, points]
+    if others:
+        lines = lines.transform_filter(alt.datum[COLOR] < len(COLORS))
+        area = base.mark_area(interpolate=curve, opacity=0.25, line={"color": OTHERS, "strokeWidth": 1})
+        edges = area.encode(x=x, y=y, y2=alt.Y2(HIGH), color=color)
+        drawn = [edges.transform_filter(alt.datum[COLOR] == len(COLORS)), lines, points]
+    layers: dict[str, Any] = alt.layer(*drawn).properties(height=260).to_dict(validate=True)
     layers.pop("data", None)
     for layer in layers["layer"]:
         layer.pop("data", None)

@@ -34,8 +34,12 @@ STYLE = """<style>
 .stMainBlockContainer { padding-top: 2.2rem; padding-bottom: 2rem; max-width: 1500px; }
 [data-testid="stMetricValue"] { font-variant-numeric: tabular-nums; }
 [data-stale="true"] { opacity: 1 !important; transition: none !important; }
+.stHtml .chart-legend { display: flex; flex-wrap: wrap; gap: 0.1rem 1rem; max-height: 6.4rem; overflow-y: auto;
+  margin: 0; padding: 0; list-style: none; font-size: 0.8rem; }
+.stHtml .chart-legend li { max-width: 100%; margin: 0; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.chart-legend i { display: inline-block; width: 0.7em; height: 0.7em; margin-right: 0.4em; border-radius: 50%; }
 </style>"""
-"""Narrow margins, digits of one width, and no fading while the page refreshes."""
+"""Narrow margins, digits of one width, no fading while the page refreshes, and legends that scroll."""
 
 COLORS: dict[Verdict, Literal["green", "orange", "red", "gray"]] = {
     Verdict.OK: "green",
@@ -49,7 +53,7 @@ COLORS: dict[Verdict, Literal["green", "orange", "red", "gray"]] = {
 GONE = "GONE"
 
 _COLUMNS = {
-    "Verdict": st.column_config.MultiselectColumn(
+    "Status": st.column_config.MultiselectColumn(
         options=[*(verdict.name for verdict in COLORS), GONE], color=[*COLORS.values(), "gray"], width="small"
     ),
     "Why": st.column_config.TextColumn(width="large"),
@@ -57,7 +61,10 @@ _COLUMNS = {
         name: st.column_config.NumberColumn(format="localized")
         for name in ("Lag", "Committed", "End", "Offsets", "Counted from", "Position")
     },
-    **{name: st.column_config.TextColumn(alignment="right") for name in ("Sum", "Mean", "Age", "In/s", "Out/s")},
+    **{
+        name: st.column_config.TextColumn(alignment="right")
+        for name in ("Sum", "Mean", "Time lag", "Produced/s", "Consumed/s")
+    },
     "Trend": st.column_config.AreaChartColumn(y_min=0, width=110),
 }
 
@@ -83,13 +90,16 @@ def chart(
         st.caption("There is nothing in the chosen period.")
         return
     # Data beside the specification, not in it: the same chart takes new rows and nothing flickers.
-    st.vega_lite_chart(
-        charts.frame(drawn.lines),
-        charts.spec(title, step=step, whole=whole, legend=len(drawn.lines) > 1, events=events),
-        key=key,
-    )
+    with st.container(key=f"{key}-box", gap="xsmall"):
+        st.vega_lite_chart(
+            charts.frame(drawn),
+            charts.spec(title, step=step, whole=whole, others=drawn.others is not None, events=events),
+            key=key,
+        )
+        if len(drawn.lines) > 1:
+            st.html(charts.legend(drawn))
     if drawn.left_out:
-        st.caption(f"The {len(drawn.lines)} largest lines are drawn; {drawn.left_out:,} more are not.")
+        st.caption(f"The largest are drawn; {drawn.left_out:,} more are not.")
 
 
 def as_of(what: str, newest_ms: int | None, *, now_ms: int, zone: tzinfo, every: float, past: bool) -> None:
@@ -99,7 +109,7 @@ def as_of(what: str, newest_ms: int | None, *, now_ms: int, zone: tzinfo, every:
     ago = units.duration((now_ms - newest_ms) / 1000)
     moment = units.clock(newest_ms, zone, now_ms=now_ms)
     if past:
-        st.caption(f"History: as it was at **{moment}** · *Moment* leads back to now")
+        st.caption(f"History: as it was at **{moment}** · *Time* leads back to now")
         return
     st.caption(f"{what} **{moment}** · {ago} ago · refreshes every {every:g} s")
 
@@ -109,8 +119,8 @@ def silent(as_of_ms: int | None, *, now_ms: int) -> None:
     if as_of_ms is not None and now_ms - as_of_ms > SILENT_MS:
         ago = units.duration((now_ms - as_of_ms) / 1000)
         st.warning(
-            f"No lag has been collected for {ago}: what stands below is history. "
-            "Look whether the collector runs: `tallystream status`.",
+            f"No lag has been collected for {ago}: this is the lag as it was then. "
+            "Check that the collector runs: `tallystream status`.",
             icon=":material/schedule:",
         )
 
@@ -118,9 +128,9 @@ def silent(as_of_ms: int | None, *, now_ms: int) -> None:
 def empty() -> None:
     """Say what to do when the store has no points at all."""
     st.info(
-        "**The store is there, and empty.** Sums appear as soon as an application reports and the aggregator and the "
+        "**The store is empty.** Sums appear as soon as an application reports and the aggregator and the "
         "shipper run; lag appears as soon as the collector runs.\n\n"
-        "- start everything: `tallystream up`, or see it at work: `tallystream demo --keep`\n"
+        "- start everything: `tallystream up`, or with sample data: `tallystream demo --keep`\n"
         "- see what runs: `tallystream status`",
         icon=":material/hourglass_empty:",
     )

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from tallystream.dashboards import units
+from tallystream.dashboards.lag.drain import Between
 from tallystream.dashboards.lag.verdict import Verdict
 from tallystream.dashboards.lag.wording import age, lag_range, until_drained, why
 from tallystream.dashboards.page import frame, tables
-from tallystream.dashboards.page.lines import Drawn, thin
 from tallystream.dashboards.page.selection import options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import tzinfo
 
+    from tallystream.dashboards.lag.drain import Drain
     from tallystream.dashboards.lag.state import GroupState, PartitionState
-    from tallystream.dashboards.page.lines import Line
     from tallystream.dashboards.page.reading_lag import GroupsView, GroupView
 
 ALL = "All groups"
@@ -46,12 +46,12 @@ def draw_groups(view: GroupsView, *, now_ms: int, zone: tzinfo) -> None:
 
 
 def draw_group(name: str, view: GroupView, *, now_ms: int, zone: tzinfo) -> None:
-    """One group: its verdict and why, its partitions over time, what was produced and consumed."""
+    """One group: its status and why, its partitions over time, what was produced and consumed."""
     state = view.state
     if state is None:
         st.info(
-            f"Nothing is known of the group **{name}** at this moment. Look whether its name is right, whether it has "
-            "ever committed, and whether the collector's `--include` matches it.",
+            f"The store has no lag of the group **{name}** at this time. Check its name, that it has committed, and "
+            "that the collector's `--include` matches it.",
             icon=":material/search_off:",
         )
         return
@@ -60,9 +60,9 @@ def draw_group(name: str, view: GroupView, *, now_ms: int, zone: tzinfo) -> None
     with left:
         frame.chart(f"Lag of {name} by partition, records", view.by_partition, whole=True, key="lag-chart")
     with middle:
-        frame.chart("Produced and consumed, records a second", _drawn(*view.rates), key="rates-chart")
+        frame.chart("Produced and consumed, records a second", view.rates, key="rates-chart")
     with right:
-        frame.chart("Age of the oldest unconsumed record, seconds", _drawn(view.seconds), key="seconds-chart")
+        frame.chart("Time lag, seconds: age of the oldest unread record", view.seconds, key="seconds-chart")
     shown = _partitions(state)
     frame.table(tables.partitions(shown[:SHOWN], frame.clock(zone, now_ms)), key="partitions-table")
     if len(shown) > SHOWN:
@@ -93,8 +93,8 @@ def _tiles(living: Sequence[GroupState], *, now_ms: int) -> None:
         delta_arrow="off",
         **frame.TILE,
     )
-    columns[2].metric("Its oldest unread record", age(worst.seconds), **frame.TILE)
-    columns[3].metric("It is through in", _short(until_drained(worst.drain)), **frame.TILE)
+    columns[2].metric("Time lag", age(worst.seconds), **frame.TILE)
+    _catches_up(columns[3], worst.drain)
 
 
 def _alarms(living: Sequence[GroupState], *, now_ms: int) -> None:
@@ -107,9 +107,12 @@ def _alarms(living: Sequence[GroupState], *, now_ms: int) -> None:
             st.warning(said, icon=":material/warning:")
 
 
-def _short(text: str) -> str:
-    """Return what fits into a tile."""
-    return text.removesuffix(" at this rate")
+def _catches_up(column: Any, drain: Drain) -> None:
+    """Draw in what time a group catches up; a tile has no room for the whole of `never at this rate`."""
+    label = "Catches up in" if isinstance(drain, Between) else "Catches up"
+    time, _, rate = until_drained(drain).partition(" at ")
+    more = f"at {rate}" if rate else None
+    column.metric(label, time, more, delta_color="off", delta_arrow="off", **frame.TILE)
 
 
 def _verdict(state: GroupState, *, now_ms: int, zone: tzinfo) -> None:
@@ -125,8 +128,8 @@ def _verdict(state: GroupState, *, now_ms: int, zone: tzinfo) -> None:
         st.markdown(f":{frame.COLORS[verdict]}-badge[{verdict.name}{tables.since(state, now_ms)}] {said}")
     columns = st.columns(5)
     columns[0].metric("Lag, records", lag_range(state), **frame.TILE)
-    columns[1].metric("Oldest unread record", age(state.seconds), **frame.TILE)
-    columns[2].metric("Through in", _short(until_drained(state.drain)), **frame.TILE)
+    columns[1].metric("Time lag", age(state.seconds), **frame.TILE)
+    _catches_up(columns[2], state.drain)
     rates = state.rates
     quiet: Any = {"delta_color": "off", "delta_arrow": "off"}
     consumed = f"consumed {units.per_second(rates.consumed)}" if rates else None
@@ -148,7 +151,3 @@ def _partitions(state: GroupState) -> list[PartitionState]:
         return list(state.partitions)
     wanted = st.text_input("Filter", key="filter", placeholder="topic/partition", label_visibility="collapsed")
     return [one for one in state.partitions if wanted.lower() in one.name.lower()]
-
-
-def _drawn(*lines: Line) -> Drawn:
-    return Drawn(tuple(thin(line) for line in lines if line.times_ms))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-MAX_LINES = 20
-"""How many lines a chart holds before nobody can tell them apart."""
+MAX_LINES = 10
+"""How many lines a chart draws one by one: more colours are hard to tell apart."""
 MAX_POINTS = 1_000
 """What a browser draws quickly, and more than a screen has columns for one line."""
+BAND_STEPS = 250
+"""Into how many steps a chart's period is divided for the lines that are not drawn one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,23 +38,68 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
+class Band:
+    """What lies between the lowest and the highest of several lines: one area instead of `count` lines."""
+
+    count: int
+    times_ms: list[int]
+    lows: list[float | int | None]
+    highs: list[float | int | None]
+
+    @property
+    def label(self) -> str:
+        """What the legend says."""
+        return "1 other" if self.count == 1 else f"{self.count:,} others, lowest to highest"
+
+
+@dataclass(frozen=True, slots=True)
 class Drawn:
-    """Lines for a chart, thinned out; `left_out` counts those that there was no room for."""
+    """The lines of a chart, thinned out, and the band of the others; the time axis covers `period_ms` (start, end).
+
+    `left_out` counts lines that were not read.
+    """
 
     lines: tuple[Line, ...] = ()
+    period_ms: tuple[int, int] = (0, 0)
+    others: Band | None = None
     left_out: int = 0
 
 
-def draw(lines: Sequence[Line], start_ms: int, until_ms: int | None) -> Drawn:
-    """Return what of the lines fits into a chart that begins at `start_ms`.
+def draw(lines: Sequence[Line], start_ms: int, end_ms: int, *, until_ms: int | None = None, left_out: int = 0) -> Drawn:
+    """Return a chart of the period from `start_ms` to `end_ms`: the first ten lines, and the band of the others.
 
-    Each is drawn on to `until_ms`, None: to its own last point.
+    Each line is drawn on to `until_ms`, None: to its own last point. A line that ended before the period is left out.
     """
-    clipped = (
-        clip(line, start_ms, max(start_ms, until_ms or (line.times_ms[-1] if line.times_ms else 0)))
-        for line in lines[:MAX_LINES]
-    )
-    return Drawn(tuple(thin(line) for line in clipped if line.times_ms), max(0, len(lines) - MAX_LINES))
+    shown = []
+    for line in lines:
+        last_ms = line.times_ms[-1] if line.times_ms else 0
+        if until_ms is not None or last_ms >= start_ms:
+            shown.append(clip(line, start_ms, max(start_ms, last_ms if until_ms is None else until_ms)))
+    shown = [line for line in shown if line.times_ms]
+    top, rest = shown[:MAX_LINES], shown[MAX_LINES:]
+    return Drawn(tuple(thin(line) for line in top), (start_ms, end_ms), band(rest) if rest else None, left_out)
+
+
+def band(lines: Sequence[Line]) -> Band:
+    """Return the lowest and the highest value of the lines (each has points) in each step of time: no peak is lost."""
+    begin, end = min(line.times_ms[0] for line in lines), max(line.times_ms[-1] for line in lines)
+    steps = min(BAND_STEPS, max(1, end - begin))
+    edges = [begin + step * (end - begin) // steps for step in range(steps + 1)]
+    inside = [_within(lines, a, b) for a, b in pairwise(edges)]
+    # The last edge has a point of its own: the area ends where the lines do.
+    inside.append(_within(lines, end, end + 1))
+    lows, highs = [min(some, default=None) for some in inside], [max(some, default=None) for some in inside]
+    return Band(len(lines), edges, lows, highs)
+
+
+def _within(lines: Sequence[Line], begin: int, end: int) -> list[float | int]:
+    """Return the values of the lines at `begin` <= time < `end`; a line has none before and after its own points."""
+    found = []
+    for line in lines:
+        if line.times_ms[-1] >= begin:
+            first, last = max(0, bisect_right(line.times_ms, begin) - 1), bisect_left(line.times_ms, end)
+            found += [value for value in line.values[first:last] if value is not None]
+    return found
 
 
 def clip(line: Line, start_ms: int, end_ms: int) -> Line:

@@ -8,8 +8,9 @@ import streamlit as st
 
 from tallystream.dashboards import units
 from tallystream.dashboards.page import frame, tables
-from tallystream.dashboards.page.lines import Drawn, rate, thin
+from tallystream.dashboards.page.lines import draw, rate
 from tallystream.dashboards.page.selection import options
+from tallystream.dashboards.page.sums import DISTRIBUTIONS, GAUGES, counted, mean_text, noun
 
 if TYPE_CHECKING:
     from datetime import tzinfo
@@ -25,7 +26,10 @@ def choose(view: SumsView) -> None:
     left, right = st.columns(2)
     apps, names = options(view.apps, view.app), options(view.names, view.metric)
     left.selectbox("App", apps, key="app", index=frame.index(apps, view.app), on_change=_forget_metric)
-    right.selectbox("Metric", names, key="metric", index=frame.index(names, view.metric))
+    # Set, not given as the default: the browser would go on showing, and choosing, the metric of another app.
+    if view.metric is not None and "metric" not in st.session_state:
+        st.session_state["metric"] = view.metric
+    right.selectbox("Metric", names, key="metric")
 
 
 def draw_metrics(view: SumsView, *, now_ms: int, zone: tzinfo) -> None:
@@ -36,18 +40,25 @@ def draw_metrics(view: SumsView, *, now_ms: int, zone: tzinfo) -> None:
         return
     wide, narrow = st.columns([2, 1])
     with wide:
-        frame.chart("Sum over time", view.over_time, step=True, key="sum-chart", events=view.events)
+        frame.chart(
+            f"{noun(view.chosen[0].type)} over time", view.over_time, step=True, key="sum-chart", events=view.events
+        )
     with narrow:
         frame.chart("Living instances over time", view.instances, step=True, whole=True, key="instances-chart")
     if view.by_instance.lines:
         frame.chart("By instance", view.by_instance, step=True, key="instance-chart", events=view.events)
-        st.caption("Each instance's own count: it begins again at a restart; the sum above does not.")
+        counts = view.chosen[0].type not in (*GAUGES, "position")
+        st.caption(
+            "Each instance's own count. A restart sets it back to 0; the sum above keeps growing."
+            if counts
+            else "Each instance's own value."
+        )
     else:
-        st.caption("Single instances are drawn where the shipper runs with `--rows`.")
+        st.caption("To see each instance, run the shipper with `--rows`.")
     clock = frame.clock(zone, now_ms)
     frame.table(tables.sums(view.rows, clock), key="sums-table")
     if view.left_out:
-        st.caption(f"{view.left_out:,} more metrics are in the store; a page shows the first by name.")
+        st.caption(f"{view.left_out:,} more metrics are in the store; the table has the first by name.")
     if view.events:
         st.markdown("**Events**")
         frame.table(tables.events(view.events, clock), key="events-table")
@@ -58,8 +69,8 @@ def draw_twice(view: SumsView, found: Twice | None) -> None:
     if found is None:
         st.info(
             f"**{view.app or 'This app'}** reports no positions beside the counter "
-            f"{view.metric or 'that was chosen'}, so nothing can be said about what was processed twice. Choose the "
-            "counter of processed records, and let consumers set `registry.position(topic, partition)` with it.",
+            f"{view.metric or 'that was chosen'}, so records that were processed twice can't be found. Choose the "
+            "counter of processed records, and set `registry.position(topic, partition)` together with it.",
             icon=":material/search_off:",
         )
         return
@@ -82,7 +93,7 @@ def draw_twice(view: SumsView, found: Twice | None) -> None:
         )
     frame.chart(
         "Processed twice over time, records",
-        Drawn((thin(found.over_time),) if found.over_time.times_ms else ()),
+        draw([found.over_time], *view.over_time.period_ms, until_ms=view.until_ms),
         step=True,
         whole=True,
         key="twice-chart",
@@ -90,8 +101,8 @@ def draw_twice(view: SumsView, found: Twice | None) -> None:
     )
     frame.table(tables.covered(found.partitions), key="covered-table")
     st.caption(
-        "Consumers report how many records they processed and, set together with it, how far they got. What is merely "
-        "in flight is never counted; what was processed and not yet reported is at most one interval's."
+        "Consumers report, in one snapshot, how many records they processed and their positions. Records in flight are "
+        "not counted. Records processed since a consumer's last report are not shown yet."
     )
 
 
@@ -99,15 +110,19 @@ def _tiles(view: SumsView) -> None:
     first = view.chosen[0] if view.chosen else None
     value = first.value if first else None
     growth = rate(value, window_ms=RATE_MS, at_ms=view.until_ms) if value else None
-    columns = st.columns(3)
     more = f" ({first.label})" if first and len(view.chosen) > 1 else ""
-    columns[0].metric(
-        f"Sum of {view.metric or units.NOTHING}{more}", units.number(value.last if value else None), **frame.TILE
-    )
-    gauge = first is not None and first.type in ("gauge", "updown")
-    columns[1].metric("Rate, last minute", units.per_second(None if gauge else growth), **frame.TILE)
+    gauge = first is not None and first.type in GAUGES
     living = first.line("instances").last if first else None
-    columns[2].metric("Living instances", units.number(living), **frame.TILE)
+    name = f"{view.metric or units.NOTHING}{more}"
+    tiles = {
+        counted(first.type if first else None, name): units.number(value.last if value else None),
+        "Rate, last minute": units.per_second(None if gauge else growth),
+        "Living instances": units.number(living),
+    }
+    if first is not None and first.type in DISTRIBUTIONS:
+        tiles[f"Mean of {name}"] = mean_text(first.type, first.mean) or units.NOTHING
+    for column, (title, text) in zip(st.columns(len(tiles)), tiles.items(), strict=True):
+        column.metric(title, text, **frame.TILE)
 
 
 def _forget_metric() -> None:

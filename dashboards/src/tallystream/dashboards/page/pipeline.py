@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tallystream.dashboards import units
+from tallystream.dashboards.lag.drain import Steady
 from tallystream.dashboards.lag.verdict import Verdict
 from tallystream.dashboards.lag.wording import age, lag_range, until_drained, why
 from tallystream.dashboards.page.roles import AGGREGATOR, SHIPPER, role
@@ -69,15 +70,17 @@ def _arrival(arrived_ms: int | None, now_ms: int) -> Hop:
         return Hop("instance → metrics", units.NOTHING, None, "No record came in the chosen period.")
     silent_ms = max(0, now_ms - arrived_ms)
     quiet = silent_ms > QUIET_MS
-    detail = "The newest record came so long ago" + (": does any instance report?" if quiet else ".")
+    detail = "The newest record in `metrics`." + (" Check that an instance reports." if quiet else "")
     verdict = Verdict.WARN if quiet else Verdict.OK
     return Hop("instance → metrics", f"{units.duration(silent_ms / 1000)} ago", verdict, detail)
 
 
 def _reading(name: str, state: GroupState | None, who: str) -> Hop:
     if state is None:
-        return Hop(name, units.NOTHING, None, f"There is no consumer group of {who}: does it run?")
-    detail = f"{lag_range(state)} records behind, through: {until_drained(state.drain)}. {why(state)}"
+        return Hop(name, units.NOTHING, None, f"There is no consumer group of {who}. Check that it runs.")
+    until = until_drained(state.drain)
+    catches_up = "It keeps up." if isinstance(state.drain, Steady) else f"Catches up: {until}."
+    detail = f"{lag_range(state)} records behind. {catches_up} {why(state)}"
     return Hop(name, age(state.seconds), state.judgement.verdict, detail)
 
 

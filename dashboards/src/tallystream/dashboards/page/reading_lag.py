@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tallystream.dashboards.lag.model import LAG
 from tallystream.dashboards.lag.reading import last_round_ms, read_group, read_groups
 from tallystream.dashboards.lag.stored import GROUPS
-from tallystream.dashboards.page.lines import Drawn, Line, draw
+from tallystream.dashboards.page.lines import MAX_LINES, Drawn, Line, draw
 from tallystream.dashboards.page.selection import AHEAD_MS
 
 if TYPE_CHECKING:
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 TRENDS = 300
 """With more groups than that, only the worst have a sparkline and a line."""
 WORST = 50
-LINES = 20
-"""How many partitions of a group are drawn; with more than that, only the worst are read."""
+_OVER_TIME = {"seconds": "time lag", "produced": "produced", "consumed": "consumed"}
+"""The fields of a group that have a chart of their own, and how their lines are called."""
+PARTITIONS = 100
+"""With more partitions than that, a group's lag over time is read for the worst only, as many as lines are drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +38,13 @@ class GroupsView:
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """One group with its partitions; over time: its lag by partition, its age, what was produced and consumed."""
+    """One group with its partitions; over time: its lag by partition, its time lag, what was produced and consumed."""
 
     state: GroupState | None
     by_partition: Drawn
     total: Line
-    seconds: Line
-    rates: tuple[Line, Line]
+    seconds: Drawn
+    rates: Drawn
     as_of_ms: int | None
 
 
@@ -68,7 +70,8 @@ def read_groups_view(reader: PointReader, *, at_ms: int, range_s: int, ahead_ms:
     lines = [trends[state.group] for state in states if state.group in trends and not state.gone]
     lines.sort(key=lambda line: -(line.last or 0))
     # A point that says nothing new is not kept: what was last said holds until the newest round.
-    return GroupsView(tuple(states), trends, draw(lines, start_ms, as_of_ms), as_of_ms)
+    drawn = draw(lines, start_ms, at_ms, until_ms=as_of_ms, left_out=_unread(len(states), TRENDS, WORST))
+    return GroupsView(tuple(states), trends, drawn, as_of_ms)
 
 
 def read_group_view(
@@ -83,22 +86,31 @@ def read_group_view(
     as_of_ms = last_round_ms(reader, at_ms=until_ms)
     state = read_group(reader, group, at_ms=max(at_ms, min(as_of_ms or 0, until_ms)))
     start_ms = at_ms - range_s * 1000
-    fields = ("lag", "seconds", "produced", "consumed")
+    fields = ("lag", *_OVER_TIME)
     found = {
         one.field: one for one in reader.read(GROUPS, fields, start_ms=start_ms, end_ms=until_ms, tags={"group": group})
     }
-    worst = [] if state is None else list(state.partitions[:LINES])
+    worst = [] if state is None else list(state.partitions[:MAX_LINES])
     count = 0 if state is None else len(state.partitions)
-    lines = _partition_lines(reader, group, worst, few=count <= LINES, start_ms=start_ms, end_ms=until_ms)
-    drawn = draw(sorted(lines, key=lambda line: -(line.last or 0)), start_ms, None)
+    lines = _partition_lines(reader, group, worst, few=count <= PARTITIONS, start_ms=start_ms, end_ms=until_ms)
+    lines.sort(key=lambda line: -(line.last or 0))
+    seconds, *rates = (_line(name, found.get(field)) for field, name in _OVER_TIME.items())
+    # A point that says nothing new is not kept: what was last said of a group that is there holds until the newest
+    # round.
+    last_ms = as_of_ms if state is not None and not state.gone else None
     return GroupView(
         state,
-        Drawn(drawn.lines, drawn.left_out + max(0, count - LINES)),
+        draw(lines, start_ms, at_ms, until_ms=last_ms, left_out=_unread(count, PARTITIONS, MAX_LINES)),
         _line(group, found.get("lag")),
-        _line("age of the oldest unread record", found.get("seconds")),
-        (_line("produced", found.get("produced")), _line("consumed", found.get("consumed"))),
+        draw([seconds], start_ms, at_ms, until_ms=last_ms),
+        draw(rates, start_ms, at_ms, until_ms=last_ms),
         as_of_ms,
     )
+
+
+def _unread(count: int, limit: int, worst: int) -> int:
+    """Return of how many the history is not read: above the limit, only that of the worst is."""
+    return 0 if count <= limit else count - worst
 
 
 def _partition_lines(

@@ -36,6 +36,8 @@ def read_pipeline(
         for one in reader.read(ENDS, ("end",), start_ms=start_ms, end_ms=until_ms, tags={"topic": topic})
     ]
     lines = []
+    # An age that stays the same is not written again: it holds until the newest round, unless the group is gone.
+    gone = any(state.gone for state in (aggregator, shipper) if state is not None)
     for name, state in (("metrics → sums", aggregator), ("sums → store", shipper)):
         if state is not None:
             found = reader.read(GROUPS, ("seconds",), start_ms=start_ms, end_ms=until_ms, tags={"group": state.group})
@@ -47,7 +49,7 @@ def read_pipeline(
         stored_ms=_newest_sum_ms(reader, start_ms=start_ms, end_ms=until_ms),
         now_ms=at_ms,
     )
-    return found_hops, draw(lines, start_ms, None)
+    return found_hops, draw(lines, start_ms, at_ms, until_ms=None if gone else groups.as_of_ms)
 
 
 def _newest_sum_ms(reader: PointReader, *, start_ms: int, end_ms: int) -> int | None:

@@ -89,10 +89,10 @@ def read_sums(reader: PointReader, selection: Selection, *, now_ms: int, until_m
         names=tuple(metric_names),
         metric=name,
         chosen=tuple(chosen),
-        over_time=draw([metric.value for metric in chosen], start_ms, until),
-        instances=draw([metric.line("instances") for metric in chosen], start_ms, until),
+        over_time=draw([metric.value for metric in chosen], start_ms, now_ms, until_ms=until),
+        instances=draw([metric.line("instances") for metric in chosen], start_ms, now_ms, until_ms=until),
         rows=tuple(sums.rows(of_app)),
-        by_instance=_by_instance(reader, name, app=app, start_ms=start_ms, end_ms=now_ms + selection.ahead_ms),
+        by_instance=_by_instance(reader, name, app=app, start_ms=start_ms, now_ms=now_ms, selection=selection),
         events=_events(reader, app, start_ms=start_ms, end_ms=now_ms + selection.ahead_ms),
         left_out=max(0, len(names) - MAX_MEASUREMENTS),
         as_of_ms=as_of_ms,
@@ -125,12 +125,21 @@ def read_twice(reader: PointReader, view: SumsView, selection: Selection, *, now
     return twice(counters, positions) if counters and positions else None
 
 
-def _by_instance(reader: PointReader, name: str | None, *, app: str | None, start_ms: int, end_ms: int) -> Drawn:
+def _by_instance(
+    reader: PointReader, name: str | None, *, app: str | None, start_ms: int, now_ms: int, selection: Selection
+) -> Drawn:
     if name is None:
         return Drawn()
-    fields = ("count", "value", "position")
-    found = reader.read(PREFIX + name, fields, start_ms=start_ms, end_ms=end_ms, tags={"app": app or ""})
-    return draw(by_instance(found), start_ms, None)
+    found = reader.read(
+        PREFIX + name,
+        ("count", "value", "position"),
+        start_ms=start_ms,
+        end_ms=now_ms + selection.ahead_ms,
+        tags={"app": app or ""},
+        last_before=True,
+    )
+    # An instance's line ends when it was last heard: it is not drawn on.
+    return draw(by_instance(found), start_ms, now_ms)
 
 
 def _events(reader: PointReader, app: str | None, *, start_ms: int, end_ms: int) -> tuple[Event, ...]:

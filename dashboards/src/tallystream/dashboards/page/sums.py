@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tallystream.dashboards import units
 from tallystream.dashboards.page.lines import Line
 
 if TYPE_CHECKING:
@@ -20,6 +21,26 @@ VALUE_FIELD = {"counter": "count", "meter": "count", "histogram": "count", "time
 
 GAUGES = ("gauge", "updown")
 DISTRIBUTIONS = ("histogram", "timer")
+
+NOUNS = {"timer": "Calls", "histogram": "Values", "position": "Position"}
+"""What the value of a type is; that of the others is a sum."""
+
+
+def noun(type_: str | None) -> str:
+    """Return what the value of a metric of this type is, for the title of a tile or a chart."""
+    return NOUNS.get(type_ or "", "Sum")
+
+
+def counted(type_: str | None, name: str) -> str:
+    """Return what the value of a metric is: `Calls of batch`, `Sum of records`."""
+    return f"{noun(type_)} of {name}"
+
+
+def mean_text(type_: str, mean: float | None) -> str:
+    """Return a mean as people read it: a timer's is a time, a histogram's has the unit of its values."""
+    if mean is None:
+        return ""
+    return units.mean_time(mean) if type_ == "timer" else units.number(mean)
 
 
 def fields(types: Iterable[str]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from tallystream.dashboards import units
 from tallystream.dashboards.lag.wording import age, skew, until_drained, why
 from tallystream.dashboards.page.lines import Line
 from tallystream.dashboards.page.roles import role
+from tallystream.dashboards.page.sums import DISTRIBUTIONS, mean_text, noun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,8 +38,8 @@ def sums(rows: Sequence[SumRow], clock: Clock) -> pd.DataFrame:
                 "Metric": row.metric,
                 "Tags": row.tags,
                 "Type": row.type,
-                "Sum": units.number(row.value),
-                "Mean": "" if row.mean is None else units.number(row.mean),
+                "Sum": units.number(row.value) + (f" {noun(row.type).lower()}" if row.type in DISTRIBUTIONS else ""),
+                "Mean": mean_text(row.type, row.mean),
                 "Living instances": row.instances,
                 "Living lives": row.lives,
                 "Last change": clock(row.changed_ms),
@@ -49,14 +50,14 @@ def sums(rows: Sequence[SumRow], clock: Clock) -> pd.DataFrame:
 
 
 def groups(states: Sequence[GroupState], trends: Mapping[str, Line], clock: Clock, *, now_ms: int) -> pd.DataFrame:
-    """Return the table of consumer groups. The verdict is a list of one: the browser shows it as a badge."""
+    """Return the table of consumer groups. The status is a list of one: the browser shows it as a badge."""
     return pd.DataFrame(
         {
             "Group": [state.group for state in states],
-            "Verdict": [["GONE" if state.gone else state.judgement.verdict.name] for state in states],
+            "Status": [["GONE" if state.gone else state.judgement.verdict.name] for state in states],
             "Lag": _whole(state.lag for state in states),
-            "Age": [age(state.seconds) for state in states],
-            "Through in": [until_drained(state.drain) for state in states],
+            "Time lag": [age(state.seconds) for state in states],
+            "Catches up in": [until_drained(state.drain) for state in states],
             "Trend": [trend(trends.get(state.group, Line(state.group))) for state in states],
             "Why": [why(state) for state in states],
             "Since": ["" if state.since_ms is None else clock(state.since_ms) for state in states],
@@ -73,11 +74,11 @@ def partitions(states: Sequence[PartitionState], clock: Clock) -> pd.DataFrame:
         {
             "Topic": [one.topic for one in states],
             "Partition": [one.partition for one in states],
-            "Verdict": [[one.judgement.verdict.name] for one in states],
+            "Status": [[one.judgement.verdict.name] for one in states],
             "Lag": _whole(one.lag for one in states),
-            "Age": [age(one.seconds) for one in states],
-            "In/s": [units.rate(one.rates.produced if one.rates else None) for one in states],
-            "Out/s": [units.rate(one.rates.consumed if one.rates else None) for one in states],
+            "Time lag": [age(one.seconds) for one in states],
+            "Produced/s": [units.rate(one.rates.produced if one.rates else None) for one in states],
+            "Consumed/s": [units.rate(one.rates.consumed if one.rates else None) for one in states],
             "Committed": _whole(one.committed for one in states),
             "End": _whole(one.end for one in states),
             "Why": [_partition_why(one, clock) for one in states],
@@ -86,7 +87,7 @@ def partitions(states: Sequence[PartitionState], clock: Clock) -> pd.DataFrame:
 
 
 def since(state: GroupState, now_ms: int) -> str:
-    """Return since when the verdict holds, as the end of a phrase: ` for 12 min`."""
+    """Return since when the status holds, as the end of a phrase: ` for 12 min`."""
     if state.since_ms is None or now_ms - state.since_ms < MINUTE_MS:
         return ""
     return f" for {units.duration((now_ms - state.since_ms) / 1000)}"
@@ -97,7 +98,7 @@ def hops(found: Sequence[Hop]) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "Hop": [hop.name for hop in found],
-            "Verdict": [[] if hop.verdict is None else [hop.verdict.name] for hop in found],
+            "Status": [[] if hop.verdict is None else [hop.verdict.name] for hop in found],
             "Delay": [hop.delay for hop in found],
             "Why": [hop.detail for hop in found],
         }
@@ -111,7 +112,7 @@ def events(found: Sequence[Event], clock: Clock) -> pd.DataFrame:
         {
             "Time": [clock(event.ts_ms) for event in newest],
             "Kind": [event.kind for event in newest],
-            "What": [event.text for event in newest],
+            "Event": [event.text for event in newest],
         }
     )
 
@@ -132,7 +133,7 @@ def covered(found: Sequence[Covered]) -> pd.DataFrame:
 def _partition_why(one: PartitionState, clock: Clock) -> str:
     said = [one.judgement.reason]
     if one.record_ms is not None:
-        said.append(f"Its oldest unread record is of {clock(one.record_ms)}, by the record's own timestamp.")
+        said.append(f"The timestamp of its oldest unread record is {clock(one.record_ms)}.")
     if one.skew_ms:
         said.append(skew(one.skew_ms))
     return " ".join(said)
