@@ -75,7 +75,7 @@ def instances(ts: int, seconds: int) -> list[Point]:
     position = {"app": "orders", "metric_type": "position", "topic": "orders", "partition": "0"}
     reached = 1_234_567 - (600 - seconds) * 1000 - 1_500
     fields = {"start": 0, "position": reached, "instances": 2, "lives": 2, "retired": 0}
-    made += [Point("position", position, fields, ts), counted(55, ts, app="billing", name="invoices")]
+    made += [Point("records.processed.position", position, fields, ts), counted(55, ts, app="billing", name="invoices")]
     if seconds == 420:
         event = {"kind": "restart", "app": "orders", "instance": "orders-2"}
         made.append(Point("tallystream.events", event, {"text": "restart: orders-2"}, ts))

@@ -155,21 +155,36 @@ def test_the_pipeline_is_told_hop_by_hop(sink: Sink, reader: PointReader) -> Non
     assert [line.label for line in delays.lines] == ["metrics → sums", "sums → store"]
 
 
+def covered(position: int, ts_ms: int, name: str, *, start: int = 0, partition: int = 0, app: str = "orders") -> Point:
+    tags = {"app": app, "metric_type": "position", "topic": "t", "partition": str(partition)}
+    return Point(name, tags, {"start": start, "position": position, "instances": 1, "lives": 1}, ts_ms)
+
+
 def test_what_was_processed_twice_is_told_from_positions(sink: Sink, reader: PointReader) -> None:
     """Everything processed less the offsets covered; without positions nothing is said."""
     sink.write([counted(120, NOW - 2000, "done"), counted(125, NOW - 1000, "done")])
     view = read_sums(reader, Selection(view="twice", metric="done"), now_ms=NOW, until_ms=None)
     assert read_twice(reader, view, Selection(), now_ms=NOW) is None
-    for partition, (start, position) in enumerate([(10, 60), (0, 65)]):
-        tags = {"app": "orders", "metric_type": "position", "topic": "t", "partition": str(partition)}
-        fields = {"start": start, "position": position, "instances": 1, "lives": 1}
-        sink.write([Point("position", tags, fields, NOW - 3000)])
+    sink.write([covered(60, NOW - 3000, "done.position", start=10)])
+    sink.write([covered(65, NOW - 3000, "done.position", partition=1)])
     view = read_sums(reader, Selection(view="twice", metric="done"), now_ms=NOW, until_ms=None)
     twice = read_twice(reader, view, Selection(), now_ms=NOW)
     assert twice is not None
     assert (twice.processed, twice.covered, twice.number) == (125, 115, 10)
     assert (twice.over_time.times_ms[-2:], twice.over_time.values[-2:]) == ([NOW - 2000, NOW - 1000], [5, 10])
     assert [(one.partition, one.count) for one in twice.partitions] == [("0", 50), ("1", 65)]
+
+
+def test_only_the_positions_of_the_counter_itself_are_covered_by_it(sink: Sink, reader: PointReader) -> None:
+    """Two consumers in one app, each with its own positions: neither counts the other's offsets, nor loose ones."""
+    sink.write([counted(100, NOW, "paid"), covered(100, NOW, "paid.position")])
+    sink.write([counted(53, NOW, "shipped"), covered(50, NOW, "shipped.position"), covered(7, NOW, "position")])
+    for name, number in (("paid", 0), ("shipped", 3)):
+        selection = Selection(view="twice", metric=name)
+        view = read_sums(reader, selection, now_ms=NOW, until_ms=None)
+        twice = read_twice(reader, view, selection, now_ms=NOW)
+        assert twice is not None
+        assert (twice.number, [one.count for one in twice.partitions]) == (number, [100 if name == "paid" else 50])
 
 
 def test_instances_and_restarts_stand_beside_the_sum(sink: Sink, reader: PointReader) -> None:

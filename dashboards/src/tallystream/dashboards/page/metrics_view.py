@@ -57,9 +57,10 @@ def draw_twice(view: SumsView, found: Twice | None) -> None:
     """Processed twice: the formula with its numbers, over time, and how far the positions got."""
     if found is None:
         st.info(
-            f"**{view.app or 'This app'}** reports no positions beside the counter "
-            f"{view.metric or 'that was chosen'}, so nothing can be said about what was processed twice. Choose the "
-            "counter of processed records, and let consumers set `registry.position(topic, partition)` with it.",
+            f"**{view.app or 'This app'}** reports no positions of the counter {view.metric or 'that was chosen'}, so "
+            "the records processed twice are not known. Choose the counter of processed records, and count with "
+            "`ConsumerProgress`, or set `registry.position(topic, partition, name='NAME.position')` together with the "
+            "counter NAME.",
             icon=":material/search_off:",
         )
         return

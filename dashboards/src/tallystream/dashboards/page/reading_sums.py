@@ -13,7 +13,7 @@ from tallystream.dashboards.lag.stored import ALL as LAGS
 from tallystream.dashboards.page import sums
 from tallystream.dashboards.page.instances import by_instance
 from tallystream.dashboards.page.lines import Drawn, draw
-from tallystream.dashboards.page.twice import Twice, twice
+from tallystream.dashboards.page.twice import Twice, positions_of, twice
 
 if TYPE_CHECKING:
     from tallystream.aggregator.sinks.base import PointReader, Series
@@ -101,28 +101,24 @@ def read_sums(reader: PointReader, selection: Selection, *, now_ms: int, until_m
 
 
 def read_twice(reader: PointReader, view: SumsView, selection: Selection, *, now_ms: int) -> Twice | None:
-    """Return what was processed twice, by the chosen counter and the app's positions; None without either.
+    """Return what was processed twice, by the chosen counter and its positions; None without either.
 
     Raises:
         SinkUnavailableError: the store does not answer.
     """
-    names = {row.metric for row in view.rows if row.type == "position"}
     counters = [metric for metric in view.chosen if metric.type == "counter"]
-    positions = [
-        metric
-        for name in sorted(names)
-        for metric in sums.metrics(
-            reader.read(
-                name,
-                ("start", "position"),
-                start_ms=now_ms - selection.range_s * 1000,
-                end_ms=now_ms + selection.ahead_ms,
-                tags={"app": view.app or "", "metric_type": "position"},
-                last_before=True,
-            )
-        )
-    ]
-    return twice(counters, positions) if counters and positions else None
+    if not counters:
+        return None
+    found = reader.read(
+        positions_of(counters[0].name),
+        ("start", "position"),
+        start_ms=now_ms - selection.range_s * 1000,
+        end_ms=now_ms + selection.ahead_ms,
+        tags={"app": view.app or "", "metric_type": "position"},
+        last_before=True,
+    )
+    positions = sums.metrics(found)
+    return twice(counters, positions) if positions else None
 
 
 def _by_instance(reader: PointReader, name: str | None, *, app: str | None, start_ms: int, end_ms: int) -> Drawn:
