@@ -103,7 +103,7 @@ def test_one_group_by_partition(past: Callable, look: Callable) -> None:
         until(page, "Worst: audit", "2,360")
         page.locator(".st-key-group input").click()
         page.get_by_role("option", name="audit").click()
-        page.get_by_text("Lag of audit by partition").wait_for(timeout=LIMIT_MS)
+        page.get_by_text("Lag by partition").wait_for(timeout=LIMIT_MS)
         page.get_by_text("records wait, and no commit has moved for").first.wait_for(timeout=LIMIT_MS)
         assert tile(page, "Members") == "0"
         assert [row[:4] for row in cells(page, "partitions-table")[1:]] == [["orders", "0", "STOP", "2360"]]
@@ -203,7 +203,7 @@ def test_a_password_is_asked_for_where_one_is_set(
         page.get_by_text("That is not the password").wait_for(timeout=LIMIT_MS)
         field.fill("open sesame")
         field.press("Enter")
-        page.get_by_text("Lag of audit by partition").wait_for(timeout=LIMIT_MS)
+        page.get_by_text("Lag by partition").wait_for(timeout=LIMIT_MS)
         wait_until(lambda: "open sesame" not in page.content(), 60, "the field has gone")
 
 

@@ -77,7 +77,10 @@ def table(content: pd.DataFrame, *, key: str) -> None:
 def chart(
     title: str, drawn: Drawn, *, key: str, step: bool = False, whole: bool = False, events: Sequence[Event] = ()
 ) -> None:
-    """Draw lines over time, with a mark for each event; says so where there is nothing to draw."""
+    """Draw lines over time, with a mark for each event; says so where there is nothing to draw.
+
+    The title is in the page's own words, with no name in it: Vega makes it a part of an expression.
+    """
     st.markdown(f"**{title}**")
     if not drawn.lines:
         st.caption("There is nothing in the chosen period.")

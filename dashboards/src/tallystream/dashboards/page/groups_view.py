@@ -11,6 +11,7 @@ from tallystream.dashboards.lag.verdict import Verdict
 from tallystream.dashboards.lag.wording import age, lag_range, until_drained, why
 from tallystream.dashboards.page import frame, tables
 from tallystream.dashboards.page.lines import Drawn, thin
+from tallystream.dashboards.page.markdown import literal
 from tallystream.dashboards.page.selection import options
 
 if TYPE_CHECKING:
@@ -50,15 +51,15 @@ def draw_group(name: str, view: GroupView, *, now_ms: int, zone: tzinfo) -> None
     state = view.state
     if state is None:
         st.info(
-            f"Nothing is known of the group **{name}** at this moment. Look whether its name is right, whether it has "
-            "ever committed, and whether the collector's `--include` matches it.",
+            f"Nothing is known of the group **{literal(name)}** at this moment. Look whether its name is right, "
+            "whether it has ever committed, and whether the collector's `--include` matches it.",
             icon=":material/search_off:",
         )
         return
     _verdict(state, now_ms=now_ms, zone=zone)
     left, middle, right = st.columns(3)
     with left:
-        frame.chart(f"Lag of {name} by partition, records", view.by_partition, whole=True, key="lag-chart")
+        frame.chart("Lag by partition, records", view.by_partition, whole=True, key="lag-chart")
     with middle:
         frame.chart("Produced and consumed, records a second", _drawn(*view.rates), key="rates-chart")
     with right:
@@ -86,7 +87,7 @@ def _tiles(living: Sequence[GroupState], *, now_ms: int) -> None:
         return
     verdict = worst.judgement.verdict
     columns[1].metric(
-        f"Worst: {worst.group}",
+        f"Worst: {literal(worst.group)}",
         lag_range(worst),
         f"{verdict.name}{tables.since(worst, now_ms)}",
         delta_color=frame.COLORS[verdict],
@@ -100,7 +101,8 @@ def _tiles(living: Sequence[GroupState], *, now_ms: int) -> None:
 def _alarms(living: Sequence[GroupState], *, now_ms: int) -> None:
     """Say in full why the worst groups are bad: a table's cell is too narrow for that."""
     for state in [one for one in living if one.judgement.verdict in (Verdict.ERR, Verdict.WARN)][:ALARMS]:
-        said = f"**{state.group}** · {state.judgement.verdict.name}{tables.since(state, now_ms)} · {why(state)}"
+        told = f"{state.judgement.verdict.name}{tables.since(state, now_ms)}"
+        said = f"**{literal(state.group)}** · {told} · {literal(why(state))}"
         if state.judgement.verdict is Verdict.ERR:
             st.error(said, icon=":material/error:")
         else:
@@ -114,7 +116,7 @@ def _short(text: str) -> str:
 
 def _verdict(state: GroupState, *, now_ms: int, zone: tzinfo) -> None:
     verdict = state.judgement.verdict
-    said = why(state)
+    said = literal(why(state))
     if state.gone:
         st.warning(f"**GONE** · {said}", icon=":material/person_off:")
     elif verdict is Verdict.ERR:
@@ -131,7 +133,7 @@ def _verdict(state: GroupState, *, now_ms: int, zone: tzinfo) -> None:
     quiet: Any = {"delta_color": "off", "delta_arrow": "off"}
     consumed = f"consumed {units.per_second(rates.consumed)}" if rates else None
     columns[3].metric("Produced", units.per_second(rates.produced if rates else None), consumed, **quiet, **frame.TILE)
-    members: Any = {"delta": state.broker_state or None, **quiet}
+    members: Any = {"delta": literal(state.broker_state) or None, **quiet}
     columns[4].metric("Members", units.number(state.members), **members, **frame.TILE)
     st.caption(f"Last seen {units.clock(state.seen_ms, zone, now_ms=now_ms)}")
 

@@ -9,6 +9,7 @@ import streamlit as st
 from tallystream.dashboards import units
 from tallystream.dashboards.page import frame, tables
 from tallystream.dashboards.page.lines import Drawn, rate, thin
+from tallystream.dashboards.page.markdown import literal
 from tallystream.dashboards.page.selection import options
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def draw_metrics(view: SumsView, *, now_ms: int, zone: tzinfo) -> None:
     """One metric over time, its living instances, each instance, and the newest sum of every metric of the app."""
     _tiles(view)
     if not view.over_time.lines:
-        st.info(f"No points of {view.metric or 'any metric'} in this store yet.", icon=":material/search_off:")
+        st.info(f"No points of {literal(view.metric or 'any metric')} in this store yet.", icon=":material/search_off:")
         return
     wide, narrow = st.columns([2, 1])
     with wide:
@@ -57,7 +58,8 @@ def draw_twice(view: SumsView, found: Twice | None) -> None:
     """Processed twice: the formula with its numbers, over time, and how far the positions got."""
     if found is None:
         st.info(
-            f"**{view.app or 'This app'}** reports no positions of the counter {view.metric or 'that was chosen'}, so "
+            f"**{literal(view.app or 'This app')}** reports no positions of the counter "
+            f"{literal(view.metric or 'that was chosen')}, so "
             "the records processed twice are not known. Choose the counter of processed records, and count with "
             "`ConsumerProgress`, or set `registry.position(topic, partition, name='NAME.position')` together with the "
             "counter NAME.",
@@ -65,7 +67,7 @@ def draw_twice(view: SumsView, found: Twice | None) -> None:
         )
         return
     columns = st.columns(3)
-    columns[0].metric(f"Processed: {view.metric}", units.number(found.processed), **frame.TILE)
+    columns[0].metric(f"Processed: {literal(view.metric)}", units.number(found.processed), **frame.TILE)
     columns[1].metric("Different records: offsets covered", units.number(found.covered), **frame.TILE)
     columns[2].metric(
         "Processed twice",
@@ -101,9 +103,11 @@ def _tiles(view: SumsView) -> None:
     value = first.value if first else None
     growth = rate(value, window_ms=RATE_MS, at_ms=view.until_ms) if value else None
     columns = st.columns(3)
-    more = f" ({first.label})" if first and len(view.chosen) > 1 else ""
+    more = f" ({literal(first.label)})" if first and len(view.chosen) > 1 else ""
     columns[0].metric(
-        f"Sum of {view.metric or units.NOTHING}{more}", units.number(value.last if value else None), **frame.TILE
+        f"Sum of {literal(view.metric or units.NOTHING)}{more}",
+        units.number(value.last if value else None),
+        **frame.TILE,
     )
     gauge = first is not None and first.type in ("gauge", "updown")
     columns[1].metric("Rate, last minute", units.per_second(None if gauge else growth), **frame.TILE)
