@@ -203,6 +203,31 @@ def test_instances_and_restarts_stand_beside_the_sum(sink: Sink, reader: PointRe
     ]
 
 
+def row(ts_ms: int, life: str, **field: float) -> Point:
+    type_ = "gauge" if "value" in field else "position" if "position" in field else "counter"
+    tags = {"app": "orders", "metric_type": type_, "instance": "web"}
+    return Point(f"instance:{type_}", tags, {**field, "life": life}, ts_ms)
+
+
+def test_processes_that_share_an_instance_make_one_line_that_adds_them_up(sink: Sink, reader: PointReader) -> None:
+    """Counts go on at a restart, gauges lose a life that fell silent, positions are the highest; nothing jumps."""
+    sink.write([counted(1, NOW, "counter"), counted(1, NOW, "gauge", type_="gauge"), counted(1, NOW, "position")])
+    counts = [("a", 100), ("b", 10), ("a", 110), ("b", 20), ("c", 1), ("b", 25)]
+    for number, (life, count) in enumerate(counts):
+        ts_ms = NOW - 400_000 + number * 1000
+        sink.write([row(ts_ms, life, count=count), row(ts_ms, life, value=count / 2), row(ts_ms, life, position=count)])
+    sink.write([row(NOW - 200_000, "c", value=2.0)])
+    lines = {}
+    for metric in ("counter", "gauge", "position"):
+        view = read_sums(reader, Selection(metric=metric), now_ms=NOW, until_ms=None)
+        ((label, values),) = [(line.label, line.values) for line in view.by_instance.lines]
+        assert label == "web"
+        lines[metric] = values
+    assert lines["counter"][:6] == [100, 110, 120, 130, 131, 136]
+    assert lines["gauge"][:7] == [50, 55, 60, 65, 65.5, 68, 2]
+    assert lines["position"][:6] == [100, 100, 110, 110, 110, 110]
+
+
 def test_events_single_instances_and_the_system_itself_stand_back(sink: Sink, reader: PointReader) -> None:
     """Of the sums alone is read; the system's own figures are among them, and not what a visitor sees first."""
     event = Point("tallystream.events", {"app": "a", "kind": "restart"}, {"text": "restart: i"}, NOW)

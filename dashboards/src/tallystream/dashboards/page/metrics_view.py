@@ -42,7 +42,7 @@ def draw_metrics(view: SumsView, *, now_ms: int, zone: tzinfo) -> None:
         frame.chart("Living instances over time", view.instances, step=True, whole=True, key="instances-chart")
     if view.by_instance.lines:
         frame.chart("By instance", view.by_instance, step=True, key="instance-chart", events=view.events)
-        st.caption("Each instance's own count: it begins again at a restart; the sum above does not.")
+        st.caption("The lives of an instance in the period are added up: restarts, and processes that share its ID.")
     else:
         st.caption("Single instances are drawn where the shipper runs with `--rows`.")
     clock = frame.clock(zone, now_ms)

@@ -11,7 +11,7 @@ from tallystream.aggregator.ship.rows import PREFIX
 from tallystream.aggregator.ship.translating import is_sum
 from tallystream.dashboards.lag.stored import ALL as LAGS
 from tallystream.dashboards.page import sums
-from tallystream.dashboards.page.instances import by_instance
+from tallystream.dashboards.page.instances import FIELDS, by_instance
 from tallystream.dashboards.page.lines import Drawn, draw
 from tallystream.dashboards.page.twice import Twice, positions_of, twice
 
@@ -124,8 +124,7 @@ def read_twice(reader: PointReader, view: SumsView, selection: Selection, *, now
 def _by_instance(reader: PointReader, name: str | None, *, app: str | None, start_ms: int, end_ms: int) -> Drawn:
     if name is None:
         return Drawn()
-    fields = ("count", "value", "position")
-    found = reader.read(PREFIX + name, fields, start_ms=start_ms, end_ms=end_ms, tags={"app": app or ""})
+    found = reader.read(PREFIX + name, FIELDS, start_ms=start_ms, end_ms=end_ms, tags={"app": app or ""})
     return draw(by_instance(found), start_ms, None)
 
 
