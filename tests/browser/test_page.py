@@ -185,15 +185,22 @@ def test_the_metrics_with_instances_and_restarts(past: Callable, look: Callable)
 
 
 def test_what_was_processed_twice(past: Callable, look: Callable) -> None:
-    """The formula with its numbers; an app without positions is told what to do."""
+    """The formula with its numbers; an app without positions is no choice, and a link to it says what to do."""
     with look(past(view="twice", app="orders", metric="records.processed")) as page:
         until(page, "Processed: records.processed", "1,232,567")
         assert tile(page, "Different records") == "1,173,067"
         assert tile(page, "Processed twice") == "59,500"
         page.locator('[data-testid="stVegaLiteChart"] svg').first.wait_for(timeout=LIMIT_MS)
         page.screenshot(path=SHOTS / "twice.png", full_page=True)
-        page.locator(".st-key-app input").click()
-        page.get_by_role("option", name="billing").click()
+    with look(past(view="metrics", app="billing")) as page:
+        until(page, "Sum of invoices", "55")
+        page.locator(".st-key-view").get_by_role("radio", name="Processed twice").click()
+        until(page, "Processed twice", "59,500")
+        page.wait_for_url(re.compile(r"view=twice&app=orders&metric=records\.processed"), timeout=LIMIT_MS)
+        page.locator(".st-key-twice-app input").click()
+        page.get_by_role("option", name="orders").wait_for(timeout=LIMIT_MS)
+        assert page.get_by_role("option").count() == 1
+    with look(past(view="twice", app="billing")) as page:
         page.get_by_text("reports no positions").wait_for(timeout=LIMIT_MS)
 
 

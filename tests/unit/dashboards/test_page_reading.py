@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -185,6 +185,37 @@ def test_only_the_positions_of_the_counter_itself_are_covered_by_it(sink: Sink, 
         twice = read_twice(reader, view, selection, now_ms=NOW)
         assert twice is not None
         assert (twice.number, [one.count for one in twice.partitions]) == (number, [100 if name == "paid" else 50])
+
+
+def test_processed_twice_opens_where_there_are_positions(sink: Sink, reader: PointReader) -> None:
+    """Apps and counters without positions are no choice there, unless a link asks for one, or nobody has any."""
+    sink.write([counted(1, NOW, "alone", app="a"), counted(2, NOW, "bare", app="z"), covered(1, NOW, "bare", app="z")])
+
+    def opened(**selected: Any) -> tuple[Any, ...]:
+        view = read_sums(reader, Selection(view="twice", **selected), now_ms=NOW, until_ms=None)
+        return view.apps, view.app, view.names, view.metric
+
+    assert opened() == (("a", "z"), "a", ("alone",), "alone")
+    sink.write([counted(9, NOW, "sold", app="z"), covered(9, NOW, "sold.position", app="z")])
+    assert opened() == (("z",), "z", ("sold",), "sold")
+    assert opened(app="a", metric="alone", carried=True) == (("z",), "z", ("sold",), "sold")
+    assert opened(app="z", metric="bare", carried=True) == (("z",), "z", ("sold",), "sold")
+    assert opened(app="z", metric="sold", carried=True) == (("z",), "z", ("sold",), "sold")
+    assert opened(app="a", metric="alone") == (("z",), "a", (), "alone")
+    assert opened(app="z", metric="bare") == (("z",), "z", ("sold",), "bare")
+
+
+def test_the_reporters_own_metrics_come_last(sink: Sink, reader: PointReader) -> None:
+    """What an app measures is shown first, and what its reporter says of itself apart from it."""
+    own = "tallystream.reporter.failures"
+    sink.write(
+        [counted(1, NOW, own), counted(2, NOW, "zebra"), counted(3, NOW, "zoo"), counted(4, NOW, own, app="with none")]
+    )
+    view = read_sums(reader, Selection(), now_ms=NOW, until_ms=None)
+    assert (view.app, view.metric) == ("orders", "zebra")
+    assert ([row.metric for row in view.rows], [row.metric for row in view.own_rows]) == (["zebra", "zoo"], [own])
+    only = read_sums(reader, Selection(app="with none"), now_ms=NOW, until_ms=None)
+    assert (only.metric, only.rows, [row.value for row in only.own_rows]) == (own, (), [4])
 
 
 def test_instances_and_restarts_stand_beside_the_sum(sink: Sink, reader: PointReader) -> None:

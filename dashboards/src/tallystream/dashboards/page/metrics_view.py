@@ -21,12 +21,18 @@ if TYPE_CHECKING:
 RATE_MS = 60_000
 
 
-def choose(view: SumsView) -> None:
-    """Draw the choice of app and metric; the page's state has them under `app` and `metric`."""
+def keys(view: str) -> tuple[str, str]:
+    """Return under which keys a view's app and metric are in the page's state: not every view offers the same."""
+    return ("app", "metric") if view == "metrics" else (f"{view}-app", f"{view}-metric")
+
+
+def choose(view: SumsView, kind: str) -> None:
+    """Draw the choice of app and metric; the page's state has them under `keys`."""
+    app_key, metric_key = keys(kind)
     left, right = st.columns(2)
     apps, names = options(view.apps, view.app), options(view.names, view.metric)
-    left.selectbox("App", apps, key="app", index=frame.index(apps, view.app), on_change=_forget_metric)
-    right.selectbox("Metric", names, key="metric", index=frame.index(names, view.metric))
+    left.selectbox("App", apps, key=app_key, index=frame.index(apps, view.app), on_change=_forget, args=(metric_key,))
+    right.selectbox("Metric", names, key=metric_key, index=frame.index(names, view.metric))
 
 
 def draw_metrics(view: SumsView, *, now_ms: int, zone: tzinfo) -> None:
@@ -46,7 +52,11 @@ def draw_metrics(view: SumsView, *, now_ms: int, zone: tzinfo) -> None:
     else:
         st.caption("Single instances are drawn where the shipper runs with `--rows`.")
     clock = frame.clock(zone, now_ms)
-    frame.table(tables.sums(view.rows, clock), key="sums-table")
+    if view.rows:
+        frame.table(tables.sums(view.rows, clock), key="sums-table")
+    if view.own_rows:
+        with st.expander(f"The reporter's own metrics ({len(view.own_rows)})", expanded=not view.rows):
+            frame.table(tables.sums(view.own_rows, clock), key="own-sums-table")
     if view.left_out:
         st.caption(f"{view.left_out:,} more metrics are in the store; a page shows the first by name.")
     if view.events:
@@ -115,7 +125,7 @@ def _tiles(view: SumsView) -> None:
     columns[2].metric("Living instances", units.number(living), **frame.TILE)
 
 
-def _forget_metric() -> None:
+def _forget(metric_key: str) -> None:
     # The metric of another app is rarely one of this app's: begin with the first there is.
-    st.session_state.pop("metric", None)
+    st.session_state.pop(metric_key, None)
     st.query_params.pop("metric", None)
