@@ -55,6 +55,11 @@ def past(page_of_the_past: tuple[str, int]) -> Callable[..., str]:
     return address
 
 
+CUT = """table => [table, ...table.querySelectorAll("td")].filter(one => one.scrollWidth > one.clientWidth + 1 ||
+    one.getBoundingClientRect().right > innerWidth).map(one => one.textContent)"""
+"""What of a table is cut off, or beyond the edge of the screen."""
+
+
 def now_ms() -> int:
     return round(time.time() * 1000)
 
@@ -91,8 +96,8 @@ def test_the_overview_has_the_worst_first(past: Callable, look: Callable, scheme
         assert "1 ERR · 1 WARN" in page.get_by_test_id("stMetric").first.inner_text()
         page.get_by_text("History: as it was at").wait_for(timeout=LIMIT_MS)
         assert verdicts(page) == [
-            ["audit", "ERR", "2360"],
-            ["billing", "WARN", "4317"],
+            ["audit", "ERR", "2,360"],
+            ["billing", "WARN", "4,317"],
             ["old", "GONE", "7"],
             ["tallystream-aggregator", "OK", "17"],
             ["tallystream-shipper", "OK", "0"],
@@ -100,12 +105,16 @@ def test_the_overview_has_the_worst_first(past: Callable, look: Callable, scheme
         first, second = cells(page, "groups-table")[1:3]
         assert re.fullmatch(r"[12] min( \d+ s)?", first[3])
         assert first[4] == "never at this rate"
-        assert "STOP in orders/0" in first[6]
-        assert "Nothing valid is committed in 1 of 2 partitions, which hold 10 records." in second[6]
+        assert first[6] == "1"
+        assert "STOP in orders/0" in first[7]
+        assert "Nothing valid is committed in 1 of 2 partitions, which hold 10 records." in second[7]
         page.locator('[data-testid="stVegaLiteChart"] svg').first.wait_for(timeout=LIMIT_MS)
         shade = page.evaluate("getComputedStyle(document.querySelector('.stApp')).backgroundColor")
         assert (int(re.findall(r"\d+", shade)[0]) > 200) is (scheme == "light")
-        page.screenshot(path=SHOTS / f"groups-{scheme}.png", full_page=True)
+        for width in (1400, 400):
+            page.set_viewport_size({"width": width, "height": 1700})
+            assert page.locator(".st-key-groups-table").evaluate(CUT) == [], f"{width} px wide"
+            page.screenshot(path=SHOTS / f"groups-{scheme}-{width}.png", full_page=True)
 
 
 def test_it_refreshes_by_itself_without_drawing_anew(spec: str, sink: Sink, serve: Callable, look: Callable) -> None:

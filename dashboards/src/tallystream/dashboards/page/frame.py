@@ -8,7 +8,7 @@ import streamlit as st
 
 from tallystream.dashboards import units
 from tallystream.dashboards.lag.verdict import Verdict
-from tallystream.dashboards.page import charts
+from tallystream.dashboards.page import charts, html_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,12 +30,13 @@ ICON = (
 )
 """The page's sign, inline: Streamlit would fetch one of its own from the internet."""
 
-STYLE = """<style>
+_LOOKS = """
 .stMainBlockContainer { padding-top: 2.2rem; padding-bottom: 2rem; max-width: 1500px; }
 [data-testid="stMetricValue"] { font-variant-numeric: tabular-nums; }
 [data-stale="true"] { opacity: 1 !important; transition: none !important; }
-</style>"""
-"""Narrow margins, digits of one width, and no fading while the page refreshes."""
+"""
+STYLE = f"<style>{_LOOKS}{html_table.STYLE}</style>"
+"""Narrow margins, digits of one width, no fading while the page refreshes, and tables with sentences."""
 
 COLORS: dict[Verdict, Literal["green", "orange", "red", "gray"]] = {
     Verdict.OK: "green",
@@ -58,7 +59,6 @@ _COLUMNS = {
         for name in ("Lag", "Committed", "End", "Offsets", "Counted from", "Position")
     },
     **{name: st.column_config.TextColumn(alignment="right") for name in ("Sum", "Mean", "Age", "In/s", "Out/s")},
-    "Trend": st.column_config.AreaChartColumn(y_min=0, width=110),
 }
 
 
@@ -72,6 +72,13 @@ def table(content: pd.DataFrame, *, key: str) -> None:
             key=f"{key}-data",
             column_config={name: column for name, column in _COLUMNS.items() if name in content},
         )
+
+
+def told(content: pd.DataFrame, *, key: str) -> None:
+    """Draw a table whose sentences are read in full, whatever the width of the screen."""
+    colors = {verdict.name: color for verdict, color in COLORS.items()}
+    with st.container(key=key):
+        st.html(html_table.html_table(content, colors))
 
 
 def chart(
