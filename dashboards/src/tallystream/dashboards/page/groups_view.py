@@ -12,6 +12,7 @@ from tallystream.dashboards.lag.wording import age, lag_range, until_drained, wh
 from tallystream.dashboards.page import frame, tables
 from tallystream.dashboards.page.lines import Drawn, thin
 from tallystream.dashboards.page.markdown import literal
+from tallystream.dashboards.page.roles import role
 from tallystream.dashboards.page.selection import options
 
 if TYPE_CHECKING:
@@ -33,6 +34,18 @@ def choose(states: Sequence[GroupState], wanted: str | None) -> None:
     """Draw the choice of a group; the page's state has it under `group`."""
     names = [ALL, *options((state.group for state in states), wanted)]
     st.selectbox("Consumer group", names, key="group", index=frame.index(names, wanted))
+
+
+def worst_of(living: Sequence[GroupState]) -> GroupState | None:
+    """Return the first group, of those in order, whose lag is known; one of Tallystream's own only if it is not OK."""
+    return next(
+        (
+            state
+            for state in living
+            if state.lag is not None and (role(state.group) == "consumer" or state.judgement.verdict > Verdict.NOTFOUND)
+        ),
+        None,
+    )
 
 
 def draw_groups(view: GroupsView, *, now_ms: int, zone: tzinfo) -> None:
@@ -81,7 +94,7 @@ def _tiles(living: Sequence[GroupState], *, now_ms: int) -> None:
         delta_arrow="off",
         **frame.TILE,
     )
-    worst = next((state for state in living if state.lag is not None), None)
+    worst = worst_of(living)
     if worst is None:
         columns[1].metric("Worst lag", units.NOTHING, **frame.TILE)
         return
