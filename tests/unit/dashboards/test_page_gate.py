@@ -109,6 +109,8 @@ def test_the_right_password_lets_in_to_where_the_link_leads() -> None:
     assert flags == f"Max-Age={LASTS_S}; Path=/; HttpOnly; SameSite=Lax"
     assert server.ask("GET", cookie=f"other=1; {cookie}")[0] == 204
     assert server.ask("GET", "/_stcore/stream", type="websocket", cookie=cookie)[0] == 204
+    assert server.log_in("open sesame", cookie=cookie)[0] == 303, "the form of a second tab"
+    server.now += 10
     assert server.log_in("open sesame", scheme="https")[1]["set-cookie"].endswith("; Secure")
     server.now += LASTS_S + 1
     assert 'type="password"' in server.ask("GET", cookie=cookie)[2]

@@ -51,7 +51,7 @@ class Gate:
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serve one request."""
         kind = scope["type"]
-        if kind == "http" and not self._lets_in(scope) and scope["path"] == "/" and scope["method"] == "POST":
+        if kind == "http" and self._password and scope["path"] == "/" and scope["method"] == "POST":
             await self._log_in(scope, receive, send)
         elif kind == "http" and scope["method"] not in ("GET", "HEAD"):
             await _answer(send, HTTPStatus.METHOD_NOT_ALLOWED, "The page only reads: use GET.", allow="GET, HEAD")
