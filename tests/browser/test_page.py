@@ -180,6 +180,7 @@ def test_the_metrics_with_instances_and_restarts(past: Callable, look: Callable)
         page.locator(".st-key-app input").click()
         page.get_by_role("option", name="orders").click()
         until(page, "Sum of records.processed", "1,232,567")
+        assert page.locator(".st-key-metric input").input_value() == "records.processed"
         assert tile(page, "Rate") == "1,000/s"
         assert tile(page, "Living instances") == "2"
         # The tables stand below the tiles, and are drawn after them.

@@ -139,11 +139,13 @@ def _selected(asked: Selection) -> Selection:
     """Return what to show: what the widgets say, before that what the address asks for."""
     state, now = st.session_state, parse(st.query_params)
     group = state.get("group", asked.group)
-    app_key, metric_key = metrics_view.keys(asked.view)
+    app = state.get(metrics_view.app_key(asked.view), now.app)
+    # The metric of another app is rarely one of this app's.
+    linked = now.metric if app == now.app else None
     return replace(
         asked,
-        app=state.get(app_key, now.app),
-        metric=state.get(metric_key, now.metric),
+        app=app,
+        metric=state.get(metrics_view.metric_key(asked.view, app), linked),
         carried=now.view != asked.view,
         group=None if group == groups_view.ALL else group,
     )

@@ -21,18 +21,23 @@ if TYPE_CHECKING:
 RATE_MS = 60_000
 
 
-def keys(view: str) -> tuple[str, str]:
-    """Return under which keys a view's app and metric are in the page's state: not every view offers the same."""
-    return ("app", "metric") if view == "metrics" else (f"{view}-app", f"{view}-metric")
+def app_key(view: str) -> str:
+    """Return under which key a view's app is in the page's state: not every view offers the same apps."""
+    return "app" if view == "metrics" else f"{view}-app"
+
+
+def metric_key(view: str, app: str | None) -> str:
+    """Return under which key the metric is: each app has its own, since a browser keeps what a key last had."""
+    return f"{view}-metric-of-{app}"
 
 
 def choose(view: SumsView, kind: str) -> None:
-    """Draw the choice of app and metric; the page's state has them under `keys`."""
-    app_key, metric_key = keys(kind)
+    """Draw the choice of app and metric; the page's state has them under their keys."""
     left, right = st.columns(2)
     apps, names = options(view.apps, view.app), options(view.names, view.metric)
-    left.selectbox("App", apps, key=app_key, index=frame.index(apps, view.app), on_change=_forget, args=(metric_key,))
-    right.selectbox("Metric", names, key=metric_key, index=frame.index(names, view.metric))
+    left.selectbox("App", apps, key=app_key(kind), index=frame.index(apps, view.app))
+    with right.container(key="metric"):
+        st.selectbox("Metric", names, key=metric_key(kind, view.app), index=frame.index(names, view.metric))
 
 
 def draw_metrics(view: SumsView, *, now_ms: int, zone: tzinfo) -> None:
@@ -123,9 +128,3 @@ def _tiles(view: SumsView) -> None:
     columns[1].metric("Rate, last minute", units.per_second(None if gauge else growth), **frame.TILE)
     living = first.line("instances").last if first else None
     columns[2].metric("Living instances", units.number(living), **frame.TILE)
-
-
-def _forget(metric_key: str) -> None:
-    # The metric of another app is rarely one of this app's: begin with the first there is.
-    st.session_state.pop(metric_key, None)
-    st.query_params.pop("metric", None)
