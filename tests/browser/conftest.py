@@ -53,10 +53,13 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def look(chromium: Browser) -> Callable[..., AbstractContextManager[Page]]:
-    """Look at an address: at the end the page has had no error, and asked no other host for anything."""
+    """Look at an address: at the end the page has had no error, and asked no other host for anything.
+
+    An error that holds the text `expected` is none.
+    """
 
     @contextmanager
-    def looking(url: str, **options: object) -> Iterator[Page]:
+    def looking(url: str, *, expected: str | None = None, **options: object) -> Iterator[Page]:
         problems: list[str] = []
         origin = url.partition("?")[0].rstrip("/")
         own = (origin, origin.replace("http", "ws"), "data:", "blob:")
@@ -71,7 +74,7 @@ def look(chromium: Browser) -> Callable[..., AbstractContextManager[Page]]:
             yield page
         finally:
             context.close()
-        assert problems == []
+        assert [problem for problem in problems if expected is None or expected not in problem] == []
 
     return looking
 

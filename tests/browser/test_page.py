@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from datetime import UTC, datetime
+from http.client import HTTPConnection
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
@@ -54,8 +55,37 @@ def past(page_of_the_past: tuple[str, int]) -> Callable[..., str]:
     return address
 
 
+VALUES = "all => all.map(one => one.value)"
+CUT = """table => [table, ...table.querySelectorAll("td")].filter(one => one.scrollWidth > one.clientWidth + 1 ||
+    one.getBoundingClientRect().right > innerWidth).map(one => one.textContent)"""
+"""What of a table is cut off, or beyond the edge of the screen."""
+
+
 def now_ms() -> int:
     return round(time.time() * 1000)
+
+
+def statuses(url: str) -> list[int]:
+    """Ask without a login: for an upload, for figures of the server, for the websocket and whether it is healthy."""
+    upgrade = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+    }
+    found = []
+    asked: list[tuple[str, str, dict[str, str]]] = [
+        ("PUT", "/_stcore/upload_file/session/file", {}),
+        ("GET", "/_stcore/metrics", {}),
+        ("GET", "/_stcore/stream", upgrade),
+        ("GET", "/_stcore/health", {}),
+    ]
+    for method, path, headers in asked:
+        connection = HTTPConnection(url.removeprefix("http://"), timeout=LIMIT_MS / 1000)
+        connection.request(method, path, headers=headers)
+        found.append(connection.getresponse().status)
+        connection.close()
+    return found
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -67,8 +97,8 @@ def test_the_overview_has_the_worst_first(past: Callable, look: Callable, scheme
         assert "1 ERR · 1 WARN" in page.get_by_test_id("stMetric").first.inner_text()
         page.get_by_text("History: as it was at").wait_for(timeout=LIMIT_MS)
         assert verdicts(page) == [
-            ["audit", "ERR", "2360"],
-            ["billing", "WARN", "4317"],
+            ["audit", "ERR", "2,360"],
+            ["billing", "WARN", "4,317"],
             ["old", "GONE", "7"],
             ["tallystream-aggregator", "OK", "17"],
             ["tallystream-shipper", "OK", "0"],
@@ -76,12 +106,16 @@ def test_the_overview_has_the_worst_first(past: Callable, look: Callable, scheme
         first, second = cells(page, "groups-table")[1:3]
         assert re.fullmatch(r"[12] min( \d+ s)?", first[3])
         assert first[4] == "never at this rate"
-        assert "STOP in orders/0" in first[6]
-        assert "Nothing valid is committed in 1 of 2 partitions, which hold 10 records." in second[6]
+        assert first[6] == "1"
+        assert "STOP in orders/0" in first[7]
+        assert "Nothing valid is committed in 1 of 2 partitions, which hold 10 records." in second[7]
         page.locator('[data-testid="stVegaLiteChart"] svg').first.wait_for(timeout=LIMIT_MS)
         shade = page.evaluate("getComputedStyle(document.querySelector('.stApp')).backgroundColor")
         assert (int(re.findall(r"\d+", shade)[0]) > 200) is (scheme == "light")
-        picture(page, f"groups-{scheme}.png")
+        for width in (1400, 400):
+            page.set_viewport_size({"width": width, "height": 1700 if width > 640 else 3400})
+            assert page.locator(".st-key-groups-table").evaluate(CUT) == [], f"{width} px wide"
+            picture(page, f"groups-{scheme}-{width}.png")
 
 
 def test_it_refreshes_by_itself_without_drawing_anew(spec: str, sink: Sink, serve: Callable, look: Callable) -> None:
@@ -103,7 +137,7 @@ def test_one_group_by_partition(past: Callable, look: Callable) -> None:
         until(page, "Worst: audit", "2,360")
         page.locator(".st-key-group input").click()
         page.get_by_role("option", name="audit").click()
-        page.get_by_text("Lag of audit by partition").wait_for(timeout=LIMIT_MS)
+        page.get_by_text("Lag by partition").wait_for(timeout=LIMIT_MS)
         page.get_by_text("records wait, and the committed offset has not moved for").first.wait_for(timeout=LIMIT_MS)
         assert tile(page, "Members") == "0"
         assert [row[:4] for row in cells(page, "partitions-table")[1:]] == [["orders", "0", "STOP", "2360"]]
@@ -147,12 +181,8 @@ def test_the_metrics_with_instances_and_restarts(past: Callable, look: Callable)
         page.locator(".st-key-app input").click()
         page.get_by_role("option", name="orders").click()
         until(page, "Sum of records.processed", "1,232,567")
-        chosen = page.locator(".st-key-metric")
-        wait_until(
-            lambda: "records.processed" in chosen.inner_text() + (chosen.locator("input").input_value()),
-            LIMIT_MS / 1000,
-            "the metric that is shown is the one that is chosen",
-        )
+        chosen = page.locator(".st-key-metric input")
+        wait_until(lambda: chosen.evaluate_all(VALUES) == ["records.processed"], LIMIT_MS / 1000, "it is that app's")
         assert tile(page, "Rate") == "1,000/s"
         assert tile(page, "Living instances") == "2"
         # The tables stand below the tiles, and are drawn after them.
@@ -172,15 +202,22 @@ def test_the_metrics_with_instances_and_restarts(past: Callable, look: Callable)
 
 
 def test_what_was_processed_twice(past: Callable, look: Callable) -> None:
-    """The formula with its numbers; an app without positions is told what to do."""
+    """The formula with its numbers; an app without positions is no choice, and a link to it says what to do."""
     with look(past(view="twice", app="orders", metric="records.processed")) as page:
         until(page, "Processed: records.processed", "1,232,567")
         assert tile(page, "Different records") == "1,173,067"
         assert tile(page, "Processed twice") == "59,500"
         page.locator('[data-testid="stVegaLiteChart"] svg').first.wait_for(timeout=LIMIT_MS)
         picture(page, "twice.png")
-        page.locator(".st-key-app input").click()
-        page.get_by_role("option", name="billing").click()
+    with look(past(view="metrics", app="billing")) as page:
+        until(page, "Sum of invoices", "55")
+        page.locator(".st-key-view").get_by_role("radio", name="Processed twice").click()
+        until(page, "Processed twice", "59,500")
+        page.wait_for_url(re.compile(r"view=twice&app=orders&metric=records\.processed"), timeout=LIMIT_MS)
+        page.locator(".st-key-twice-app input").click()
+        page.get_by_role("option", name="orders").wait_for(timeout=LIMIT_MS)
+        assert page.get_by_role("option").count() == 1
+    with look(past(view="twice", app="billing")) as page:
         page.get_by_text("reports no positions").wait_for(timeout=LIMIT_MS)
 
 
@@ -200,22 +237,30 @@ def test_ten_thousand_partitions_stay_usable(spec: str, sink: Sink, serve: Calla
 
 
 def test_a_password_is_asked_for_where_one_is_set(
-    spec: str, sink: Sink, serve: Callable, look: Callable, monkeypatch: pytest.MonkeyPatch
+    sink: Sink, serve: Callable, look: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is shown before it; a wrong one is refused; the right one lets in, and is nowhere on the page."""
+    """Nothing is shown or taken in before it; a wrong one is refused and logged; the right one holds for a reload."""
     monkeypatch.setenv("TALLYSTREAM_PAGE_PASSWORD", "open sesame")
     Past(sink)
-    with serve(spec) as url, look(f"{url}/?view=groups&group=audit") as page:
+    spec = f"local:{tmp_path / 'store.db'}"
+    with serve(spec) as url, look(f"{url}/?view=groups&group=audit", expected="401") as page:
+        assert statuses(url) == [405, 401, 403, 200]
         field = page.get_by_label("Password", exact=True)
         field.wait_for(timeout=LIMIT_MS)
         assert "audit" not in page.inner_text("body")
+        picture(page, "password.png")
         field.fill("wrong")
         field.press("Enter")
         page.get_by_text("That is not the password").wait_for(timeout=LIMIT_MS)
         field.fill("open sesame")
         field.press("Enter")
-        page.get_by_text("Lag of audit by partition").wait_for(timeout=LIMIT_MS)
-        wait_until(lambda: "open sesame" not in page.content(), 60, "the field has gone")
+        page.get_by_text("Lag by partition").wait_for(timeout=LIMIT_MS)
+        assert "open sesame" not in page.content()
+        page.reload()
+        page.get_by_text("Lag by partition").wait_for(timeout=LIMIT_MS)
+    log = (tmp_path / "page.log").read_text()
+    assert "a wrong password given to the page, the last from 127.0.0.1" in log
+    assert "sesame" not in log
 
 
 def test_an_empty_store_says_what_to_do_and_fills_by_itself(

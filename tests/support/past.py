@@ -68,8 +68,9 @@ def instances(ts: int, seconds: int) -> list[Point]:
     """What the shipper writes of two instances, the second of which restarted after 400 s, and of positions."""
     tags = {"app": "orders", "metric_type": "counter", "topic": "orders"}
     counts = {"orders-1": seconds * 600, "orders-2": max(0, seconds - 400 if seconds >= 400 else seconds) * 400}
+    lives = {"orders-1": "a", "orders-2": "b" if seconds < 400 else "c"}
     made = [
-        Point("instance:records.processed", tags | {"instance": name}, {"count": count}, ts)
+        Point("instance:records.processed", tags | {"instance": name}, {"count": count, "life": lives[name]}, ts)
         for name, count in counts.items()
     ]
     position = {"app": "orders", "metric_type": "position", "topic": "orders", "partition": "0"}
@@ -77,7 +78,7 @@ def instances(ts: int, seconds: int) -> list[Point]:
     fields = {"start": 0, "position": reached, "instances": 2, "lives": 2, "retired": 0}
     timer = {"count": 100 + seconds, "sum": (100 + seconds) / 80, "instances": 2, "lives": 2, "retired": 0}
     made.append(Point("batch", {"app": "orders", "metric_type": "timer"}, timer, ts))
-    made += [Point("position", position, fields, ts), counted(55, ts, app="billing", name="invoices")]
+    made += [Point("records.processed.position", position, fields, ts), counted(55, ts, app="billing", name="invoices")]
     if seconds == 420:
         event = {"kind": "restart", "app": "orders", "instance": "orders-2"}
         made.append(Point("tallystream.events", event, {"text": "restart: orders-2"}, ts))

@@ -68,7 +68,7 @@ def test_a_pause_is_said_before_it_is_a_stop() -> None:
     )
     well = Judgement(Verdict.OK, "The lag is 0.")
     assert judge_group([("t/0", well), ("t/1", found)]).reason == f"t/1: {found.reason}"
-    assert judge_group([("t/0", well), ("t/1", well)]).reason == "All 2 partitions are well."
+    assert judge_group([("t/0", well), ("t/1", well)]).reason == "All 2 partitions are OK. t/0: The lag is 0."
 
 
 def test_the_first_record_after_a_quiet_night_is_no_alarm() -> None:
@@ -153,6 +153,13 @@ def test_a_group_is_as_bad_as_its_worst_partition(partitions: list[Verdict], gro
     """STOP, STALL and REWIND make ERR; partitions of which nothing is known count only when all are so."""
     named = [(f"t/{i}", Judgement(one, f"It is {one.name}.")) for i, one in enumerate(partitions)]
     assert judge_group(named).verdict is group
+
+
+def test_the_reason_of_a_group_that_is_well_says_what_its_lag_does() -> None:
+    """A group that is OK with a lag is no group without one: the partition that comes first, the largest, is quoted."""
+    behind = Judgement(Verdict.OK, "It makes progress and the lag falls at times; it is 12,000.")
+    found = judge_group([("t/1", behind), ("t/0", Judgement(Verdict.OK, "The lag is 468."))])
+    assert found == Judgement(Verdict.OK, f"All 2 partitions are OK. t/1: {behind.reason}")
 
 
 def test_the_groups_reason_names_the_worst_partition() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -161,21 +161,67 @@ def test_the_pipeline_is_told_hop_by_hop(sink: Sink, reader: PointReader) -> Non
     assert [line.label for line in delays.lines] == ["metrics → sums", "sums → store"]
 
 
+def covered(position: int, ts_ms: int, name: str, *, start: int = 0, partition: int = 0, app: str = "orders") -> Point:
+    tags = {"app": app, "metric_type": "position", "topic": "t", "partition": str(partition)}
+    return Point(name, tags, {"start": start, "position": position, "instances": 1, "lives": 1}, ts_ms)
+
+
 def test_what_was_processed_twice_is_told_from_positions(sink: Sink, reader: PointReader) -> None:
     """Everything processed less the offsets covered; without positions nothing is said."""
     sink.write([counted(120, NOW - 2000, "done"), counted(125, NOW - 1000, "done")])
     view = read_sums(reader, Selection(view="twice", metric="done"), now_ms=NOW, until_ms=None)
     assert read_twice(reader, view, Selection(), now_ms=NOW) is None
-    for partition, (start, position) in enumerate([(10, 60), (0, 65)]):
-        tags = {"app": "orders", "metric_type": "position", "topic": "t", "partition": str(partition)}
-        fields = {"start": start, "position": position, "instances": 1, "lives": 1}
-        sink.write([Point("position", tags, fields, NOW - 3000)])
+    sink.write([covered(60, NOW - 3000, "done.position", start=10)])
+    sink.write([covered(65, NOW - 3000, "done.position", partition=1)])
     view = read_sums(reader, Selection(view="twice", metric="done"), now_ms=NOW, until_ms=None)
     twice = read_twice(reader, view, Selection(), now_ms=NOW)
     assert twice is not None
     assert (twice.processed, twice.covered, twice.number) == (125, 115, 10)
     assert (twice.over_time.times_ms[-2:], twice.over_time.values[-2:]) == ([NOW - 2000, NOW - 1000], [5, 10])
     assert [(one.partition, one.count) for one in twice.partitions] == [("0", 50), ("1", 65)]
+
+
+def test_only_the_positions_of_the_counter_itself_are_covered_by_it(sink: Sink, reader: PointReader) -> None:
+    """Two consumers in one app, each with its own positions: neither counts the other's offsets, nor loose ones."""
+    sink.write([counted(100, NOW, "paid"), covered(100, NOW, "paid.position")])
+    sink.write([counted(53, NOW, "shipped"), covered(50, NOW, "shipped.position"), covered(7, NOW, "position")])
+    for name, number in (("paid", 0), ("shipped", 3)):
+        selection = Selection(view="twice", metric=name)
+        view = read_sums(reader, selection, now_ms=NOW, until_ms=None)
+        twice = read_twice(reader, view, selection, now_ms=NOW)
+        assert twice is not None
+        assert (twice.number, [one.count for one in twice.partitions]) == (number, [100 if name == "paid" else 50])
+
+
+def test_processed_twice_opens_where_there_are_positions(sink: Sink, reader: PointReader) -> None:
+    """Apps and counters without positions are no choice there, unless a link asks for one, or nobody has any."""
+    sink.write([counted(1, NOW, "alone", app="a"), counted(2, NOW, "bare", app="z"), covered(1, NOW, "bare", app="z")])
+
+    def opened(**selected: Any) -> tuple[Any, ...]:
+        view = read_sums(reader, Selection(view="twice", **selected), now_ms=NOW, until_ms=None)
+        return view.apps, view.app, view.names, view.metric
+
+    assert opened() == (("a", "z"), "a", ("alone",), "alone")
+    sink.write([counted(9, NOW, "sold", app="z"), covered(9, NOW, "sold.position", app="z")])
+    assert opened() == (("z",), "z", ("sold",), "sold")
+    assert opened(app="a", metric="alone", carried=True) == (("z",), "z", ("sold",), "sold")
+    assert opened(app="z", metric="bare", carried=True) == (("z",), "z", ("sold",), "sold")
+    assert opened(app="z", metric="sold", carried=True) == (("z",), "z", ("sold",), "sold")
+    assert opened(app="a", metric="alone") == (("z",), "a", (), "alone")
+    assert opened(app="z", metric="bare") == (("z",), "z", ("sold",), "bare")
+
+
+def test_the_reporters_own_metrics_come_last(sink: Sink, reader: PointReader) -> None:
+    """What an app measures is shown first, and what its reporter says of itself apart from it."""
+    own = "tallystream.reporter.failures"
+    sink.write(
+        [counted(1, NOW, own), counted(2, NOW, "zebra"), counted(3, NOW, "zoo"), counted(4, NOW, own, app="with none")]
+    )
+    view = read_sums(reader, Selection(), now_ms=NOW, until_ms=None)
+    assert (view.app, view.metric) == ("orders", "zebra")
+    assert ([row.metric for row in view.rows], [row.metric for row in view.own_rows]) == (["zebra", "zoo"], [own])
+    only = read_sums(reader, Selection(app="with none"), now_ms=NOW, until_ms=None)
+    assert (only.metric, only.rows, [row.value for row in only.own_rows]) == (own, (), [4])
 
 
 def test_instances_and_restarts_stand_beside_the_sum(sink: Sink, reader: PointReader) -> None:
@@ -192,6 +238,31 @@ def test_instances_and_restarts_stand_beside_the_sum(sink: Sink, reader: PointRe
     assert [(event.ts_ms, event.kind, event.text) for event in view.events] == [
         (NOW - 7000, "restart", "restart: orders-1")
     ]
+
+
+def row(ts_ms: int, life: str, **field: float) -> Point:
+    type_ = "gauge" if "value" in field else "position" if "position" in field else "counter"
+    tags = {"app": "orders", "metric_type": type_, "instance": "web"}
+    return Point(f"instance:{type_}", tags, {**field, "life": life}, ts_ms)
+
+
+def test_processes_that_share_an_instance_make_one_line_that_adds_them_up(sink: Sink, reader: PointReader) -> None:
+    """Counts go on at a restart, gauges lose a life that fell silent, positions are the highest; nothing jumps."""
+    sink.write([counted(1, NOW, "counter"), counted(1, NOW, "gauge", type_="gauge"), counted(1, NOW, "position")])
+    counts = [("a", 100), ("b", 10), ("a", 110), ("b", 20), ("c", 1), ("b", 25)]
+    for number, (life, count) in enumerate(counts):
+        ts_ms = NOW - 400_000 + number * 1000
+        sink.write([row(ts_ms, life, count=count), row(ts_ms, life, value=count / 2), row(ts_ms, life, position=count)])
+    sink.write([row(NOW - 200_000, "c", value=2.0)])
+    lines = {}
+    for metric in ("counter", "gauge", "position"):
+        view = read_sums(reader, Selection(metric=metric), now_ms=NOW, until_ms=None)
+        ((label, values),) = [(line.label, line.values) for line in view.by_instance.lines]
+        assert label == "web"
+        lines[metric] = values
+    assert lines["counter"][:6] == [100, 110, 120, 130, 131, 136]
+    assert lines["gauge"][:7] == [50, 55, 60, 65, 65.5, 68, 2]
+    assert lines["position"][:6] == [100, 100, 110, 110, 110, 110]
 
 
 def test_events_single_instances_and_the_system_itself_stand_back(sink: Sink, reader: PointReader) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
@@ -15,6 +16,7 @@ from tallystream.dashboards.lag.state import GroupState
 from tallystream.dashboards.lag.verdict import Judgement, Verdict
 from tallystream.dashboards.lag.wording import lag_range, why
 from tallystream.dashboards.page import tables
+from tallystream.dashboards.page.groups_view import worst_of
 from tallystream.dashboards.page.lines import Line
 from tallystream.dashboards.page.selection import Selection, chosen_moment, options, parse, refresh_every
 from tallystream.dashboards.page.sums import SumRow, counted
@@ -132,6 +134,16 @@ def test_the_table_of_groups_has_words_and_exact_numbers() -> None:
     assert table["Lag"].isna().tolist() == [False, True]
     assert table.loc[0, ["Status", "Time lag", "Catches up in"]].tolist() == [["ERR"], "1 min 15 s", "1 min or never"]
     assert table["Status"][1] == ["GONE"]
+
+
+def test_the_worst_group_is_an_applications() -> None:
+    """Tallystream's own groups are named as the worst when something is wrong with them, and not among healthy ones."""
+    own = replace(state(900), group="prod.tallystream-aggregator")
+    app, unknown = state(3), replace(state(None), group="new")
+    assert worst_of([own, unknown, app]) is app
+    assert worst_of([own, unknown]) is None
+    bad = replace(own, judgement=Judgement(Verdict.STOP, "It stands."))
+    assert worst_of([bad, app]) is bad
 
 
 def test_since_when_is_said_from_a_minute_on() -> None:

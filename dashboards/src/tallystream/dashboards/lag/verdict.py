@@ -154,7 +154,7 @@ def too_old(found: Judgement, seconds: float, *, rules: Rules) -> Judgement:
 
 
 def judge_group(partitions: Sequence[tuple[str, Judgement]]) -> Judgement:
-    """Judge a group by its partitions (name, judgement): the worst decides, and the reason names it.
+    """Judge a group by its partitions (name, judgement): the worst decides, of equals the first; the reason names it.
 
     STOP, STALL and REWIND of a partition make the group ERR. Partitions that are NOTFOUND count only if all are.
     """
@@ -166,7 +166,9 @@ def judge_group(partitions: Sequence[tuple[str, Judgement]]) -> Judgement:
         notable = next((one for one in known if one[1].notable), None)
         if notable is not None and len(known) > 1:
             return Judgement(Verdict.OK, f"{notable[0]}: {notable[1].reason}", notable=True)
-        return found if len(known) == 1 else Judgement(Verdict.OK, f"All {len(known):,} partitions are well.")
+        if len(known) == 1:
+            return found
+        return Judgement(Verdict.OK, f"All {len(known):,} partitions are OK. {name}: {found.reason}")
     bad = sum(one.verdict is not Verdict.OK for _, one in known)
     verdict = Verdict.WARN if found.verdict is Verdict.WARN else Verdict.ERR
     return Judgement(verdict, f"{found.verdict.name} in {name} ({bad:,} of {len(known):,} partitions): {found.reason}")

@@ -13,7 +13,8 @@ import streamlit as st
 from tallystream.aggregator.sinks.base import SinkUnavailableError
 from tallystream.aggregator.sinks.stores import open_reader
 from tallystream.dashboards.lag.reading import last_round_ms
-from tallystream.dashboards.page import frame, groups_view, metrics_view, password, pipeline_view, serving
+from tallystream.dashboards.page import frame, groups_view, metrics_view, pipeline_view, serving
+from tallystream.dashboards.page.markdown import literal
 from tallystream.dashboards.page.reading_lag import read_group_view, read_groups_view
 from tallystream.dashboards.page.reading_pipeline import read_pipeline
 from tallystream.dashboards.page.reading_sums import read_sums, read_twice
@@ -35,8 +36,6 @@ def main() -> None:
         raise ConfigError("the page", "streamlit run", "start it with `tallystream page`, which knows the store")
     st.set_page_config(page_title="Tallystream", page_icon=frame.ICON, layout="wide")
     st.html(frame.STYLE)
-    if not password.let_in(settings.password):
-        return
     asked = parse(st.query_params)
     title, moment, period = st.columns([7, 3, 6], vertical_alignment="bottom")
     title.title("Tallystream", anchor=False)
@@ -111,12 +110,12 @@ def _draw(reader: PointReader, selection: Selection, *, now_ms: int, zone: tzinf
         if view.as_of_ms is None:
             frame.empty()
             return selection
-        metrics_view.choose(view)
+        metrics_view.choose(view, selection.view)
         if selection.view == "metrics":
             metrics_view.draw_metrics(view, now_ms=now_ms, zone=zone)
         else:
             metrics_view.draw_twice(view, read_twice(reader, view, selection, now_ms=now_ms))
-        return replace(selection, app=view.app, metric=view.metric)
+        return replace(selection, app=view.app, metric=view.metric, carried=False)
     groups = read_groups_view(reader, at_ms=now_ms, range_s=selection.range_s, ahead_ms=ahead_ms)
     if groups.as_of_ms is None:
         _nothing(reader)
@@ -140,10 +139,14 @@ def _selected(asked: Selection) -> Selection:
     """Return what to show: what the widgets say, before that what the address asks for."""
     state, now = st.session_state, parse(st.query_params)
     group = state.get("group", asked.group)
+    app = state.get(metrics_view.app_key(asked.view), now.app)
+    # The metric of another app is rarely one of this app's.
+    linked = now.metric if app == now.app else None
     return replace(
         asked,
-        app=state.get("app", now.app),
-        metric=state.get("metric", now.metric),
+        app=app,
+        metric=state.get(metrics_view.metric_key(asked.view, app), linked),
+        carried=now.view != asked.view,
         group=None if group == groups_view.ALL else group,
     )
 
@@ -157,8 +160,9 @@ def _nothing(reader: PointReader) -> None:
 
 def _unreachable(settings: PageSettings, error: Exception, every: float) -> None:
     st.error(
-        f"**The store can't be read.** {error}\n\nStore: `{settings.store}`. Check that it runs and that this page may "
-        f"read it (`tallystream status`). The page tries again every {duration(max(1, every))}.",
+        f"**The store can't be read.** {literal(error)}\n\nStore: {literal(settings.store.spec)}. "
+        "Check that it runs and that this page may read it (`tallystream status`). "
+        f"The page tries again every {duration(max(1, every))}.",
         icon=":material/cloud_off:",
     )
 

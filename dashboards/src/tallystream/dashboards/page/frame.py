@@ -8,7 +8,7 @@ import streamlit as st
 
 from tallystream.dashboards import units
 from tallystream.dashboards.lag.verdict import Verdict
-from tallystream.dashboards.page import charts
+from tallystream.dashboards.page import charts, html_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ ICON = (
 )
 """The page's sign, inline: Streamlit would fetch one of its own from the internet."""
 
-STYLE = """<style>
+_LOOKS = """
 .stMainBlockContainer { padding-top: 2.2rem; padding-bottom: 2rem; max-width: 1500px; }
 [data-testid="stMetricValue"] { font-variant-numeric: tabular-nums; }
 [data-stale="true"] { opacity: 1 !important; transition: none !important; }
@@ -38,8 +38,9 @@ STYLE = """<style>
   margin: 0; padding: 0; list-style: none; font-size: 0.8rem; }
 .stHtml .chart-legend li { max-width: 100%; margin: 0; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .chart-legend i { display: inline-block; width: 0.7em; height: 0.7em; margin-right: 0.4em; border-radius: 50%; }
-</style>"""
-"""Narrow margins, digits of one width, no fading while the page refreshes, and legends that scroll."""
+"""
+STYLE = f"<style>{_LOOKS}{html_table.STYLE}</style>"
+"""Narrow margins, digits of one width, no fading while the page refreshes, legends that scroll, and tables with text."""
 
 COLORS: dict[Verdict, Literal["green", "orange", "red", "gray"]] = {
     Verdict.OK: "green",
@@ -65,7 +66,6 @@ _COLUMNS = {
         name: st.column_config.TextColumn(alignment="right")
         for name in ("Sum", "Mean", "Time lag", "Produced/s", "Consumed/s")
     },
-    "Trend": st.column_config.AreaChartColumn(y_min=0, width=110),
 }
 
 
@@ -81,10 +81,20 @@ def table(content: pd.DataFrame, *, key: str) -> None:
         )
 
 
+def told(content: pd.DataFrame, *, key: str) -> None:
+    """Draw a table whose sentences are read in full, whatever the width of the screen."""
+    colors = {verdict.name: color for verdict, color in COLORS.items()}
+    with st.container(key=key):
+        st.html(html_table.html_table(content, colors))
+
+
 def chart(
     title: str, drawn: Drawn, *, key: str, step: bool = False, whole: bool = False, events: Sequence[Event] = ()
 ) -> None:
-    """Draw lines over time, with a mark for each event; says so where there is nothing to draw."""
+    """Draw lines over time, with a mark for each event; says so where there is nothing to draw.
+
+    The title is in the page's own words, with no name in it: Vega makes it a part of an expression.
+    """
     st.markdown(f"**{title}**")
     if not drawn.lines:
         st.caption("There is nothing in the chosen period.")

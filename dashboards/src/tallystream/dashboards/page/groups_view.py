@@ -11,6 +11,8 @@ from tallystream.dashboards.lag.drain import Between
 from tallystream.dashboards.lag.verdict import Verdict
 from tallystream.dashboards.lag.wording import age, lag_range, until_drained, why
 from tallystream.dashboards.page import frame, tables
+from tallystream.dashboards.page.markdown import literal
+from tallystream.dashboards.page.roles import role
 from tallystream.dashboards.page.selection import options
 
 if TYPE_CHECKING:
@@ -34,6 +36,18 @@ def choose(states: Sequence[GroupState], wanted: str | None) -> None:
     st.selectbox("Consumer group", names, key="group", index=frame.index(names, wanted))
 
 
+def worst_of(living: Sequence[GroupState]) -> GroupState | None:
+    """Return the first group, of those in order, whose lag is known; one of Tallystream's own only if it is not OK."""
+    return next(
+        (
+            state
+            for state in living
+            if state.lag is not None and (role(state.group) == "consumer" or state.judgement.verdict > Verdict.NOTFOUND)
+        ),
+        None,
+    )
+
+
 def draw_groups(view: GroupsView, *, now_ms: int, zone: tzinfo) -> None:
     """Every group: how many are well, the worst, their lag over time, and a table."""
     living = [state for state in view.states if not state.gone]
@@ -41,7 +55,7 @@ def draw_groups(view: GroupsView, *, now_ms: int, zone: tzinfo) -> None:
     _alarms(living, now_ms=now_ms)
     frame.chart("Lag by group, records", view.drawn, whole=True, key="lag-chart")
     states = _filtered(view.states)
-    frame.table(tables.groups(states, view.trends, frame.clock(zone, now_ms), now_ms=now_ms), key="groups-table")
+    frame.told(tables.groups(states, view.trends, frame.clock(zone, now_ms), now_ms=now_ms), key="groups-table")
     st.caption("A group's partitions, rates and history: choose it above.")
 
 
@@ -50,15 +64,15 @@ def draw_group(name: str, view: GroupView, *, now_ms: int, zone: tzinfo) -> None
     state = view.state
     if state is None:
         st.info(
-            f"The store has no lag of the group **{name}** at this time. Check its name, that it has committed, and "
-            "that the collector's `--include` matches it.",
+            f"The store has no lag of the group **{literal(name)}** at this time. Check its name, that it has committed, "
+            "and that the collector's `--include` matches it.",
             icon=":material/search_off:",
         )
         return
     _verdict(state, now_ms=now_ms, zone=zone)
     left, middle, right = st.columns(3)
     with left:
-        frame.chart(f"Lag of {name} by partition, records", view.by_partition, whole=True, key="lag-chart")
+        frame.chart("Lag by partition, records", view.by_partition, whole=True, key="lag-chart")
     with middle:
         frame.chart("Produced and consumed, records a second", view.rates, key="rates-chart")
     with right:
@@ -80,13 +94,13 @@ def _tiles(living: Sequence[GroupState], *, now_ms: int) -> None:
         delta_arrow="off",
         **frame.TILE,
     )
-    worst = next((state for state in living if state.lag is not None), None)
+    worst = worst_of(living)
     if worst is None:
         columns[1].metric("Worst lag", units.NOTHING, **frame.TILE)
         return
     verdict = worst.judgement.verdict
     columns[1].metric(
-        f"Worst: {worst.group}",
+        f"Worst: {literal(worst.group)}",
         lag_range(worst),
         f"{verdict.name}{tables.since(worst, now_ms)}",
         delta_color=frame.COLORS[verdict],
@@ -100,7 +114,8 @@ def _tiles(living: Sequence[GroupState], *, now_ms: int) -> None:
 def _alarms(living: Sequence[GroupState], *, now_ms: int) -> None:
     """Say in full why the worst groups are bad: a table's cell is too narrow for that."""
     for state in [one for one in living if one.judgement.verdict in (Verdict.ERR, Verdict.WARN)][:ALARMS]:
-        said = f"**{state.group}** · {state.judgement.verdict.name}{tables.since(state, now_ms)} · {why(state)}"
+        told = f"{state.judgement.verdict.name}{tables.since(state, now_ms)}"
+        said = f"**{literal(state.group)}** · {told} · {literal(why(state))}"
         if state.judgement.verdict is Verdict.ERR:
             st.error(said, icon=":material/error:")
         else:
@@ -117,7 +132,7 @@ def _catches_up(column: Any, drain: Drain) -> None:
 
 def _verdict(state: GroupState, *, now_ms: int, zone: tzinfo) -> None:
     verdict = state.judgement.verdict
-    said = why(state)
+    said = literal(why(state))
     if state.gone:
         st.warning(f"**GONE** · {said}", icon=":material/person_off:")
     elif verdict is Verdict.ERR:
@@ -134,7 +149,7 @@ def _verdict(state: GroupState, *, now_ms: int, zone: tzinfo) -> None:
     quiet: Any = {"delta_color": "off", "delta_arrow": "off"}
     consumed = f"consumed {units.per_second(rates.consumed)}" if rates else None
     columns[3].metric("Produced", units.per_second(rates.produced if rates else None), consumed, **quiet, **frame.TILE)
-    members: Any = {"delta": state.broker_state or None, **quiet}
+    members: Any = {"delta": literal(state.broker_state) or None, **quiet}
     columns[4].metric("Members", units.number(state.members), **members, **frame.TILE)
     st.caption(f"Last seen {units.clock(state.seen_ms, zone, now_ms=now_ms)}")
 

@@ -9,6 +9,7 @@ import streamlit as st
 from tallystream.dashboards import units
 from tallystream.dashboards.page import frame, tables
 from tallystream.dashboards.page.lines import draw, rate
+from tallystream.dashboards.page.markdown import literal
 from tallystream.dashboards.page.selection import options
 from tallystream.dashboards.page.sums import DISTRIBUTIONS, GAUGES, counted, mean_text, noun
 
@@ -21,22 +22,30 @@ if TYPE_CHECKING:
 RATE_MS = 60_000
 
 
-def choose(view: SumsView) -> None:
-    """Draw the choice of app and metric; the page's state has them under `app` and `metric`."""
+def app_key(view: str) -> str:
+    """Return under which key a view's app is in the page's state: not every view offers the same apps."""
+    return "app" if view == "metrics" else f"{view}-app"
+
+
+def metric_key(view: str, app: str | None) -> str:
+    """Return under which key the metric is: each app has its own, since a browser keeps what a key last had."""
+    return f"{view}-metric-of-{app}"
+
+
+def choose(view: SumsView, kind: str) -> None:
+    """Draw the choice of app and metric; the page's state has them under their keys."""
     left, right = st.columns(2)
     apps, names = options(view.apps, view.app), options(view.names, view.metric)
-    left.selectbox("App", apps, key="app", index=frame.index(apps, view.app), on_change=_forget_metric)
-    # Set, not given as the default: the browser would go on showing, and choosing, the metric of another app.
-    if view.metric is not None and "metric" not in st.session_state:
-        st.session_state["metric"] = view.metric
-    right.selectbox("Metric", names, key="metric")
+    left.selectbox("App", apps, key=app_key(kind), index=frame.index(apps, view.app))
+    with right.container(key="metric"):
+        st.selectbox("Metric", names, key=metric_key(kind, view.app), index=frame.index(names, view.metric))
 
 
 def draw_metrics(view: SumsView, *, now_ms: int, zone: tzinfo) -> None:
     """One metric over time, its living instances, each instance, and the newest sum of every metric of the app."""
     _tiles(view)
     if not view.over_time.lines:
-        st.info(f"No points of {view.metric or 'any metric'} in this store yet.", icon=":material/search_off:")
+        st.info(f"No points of {literal(view.metric or 'any metric')} in this store yet.", icon=":material/search_off:")
         return
     wide, narrow = st.columns([2, 1])
     with wide:
@@ -47,16 +56,15 @@ def draw_metrics(view: SumsView, *, now_ms: int, zone: tzinfo) -> None:
         frame.chart("Living instances over time", view.instances, step=True, whole=True, key="instances-chart")
     if view.by_instance.lines:
         frame.chart("By instance", view.by_instance, step=True, key="instance-chart", events=view.events)
-        counts = view.chosen[0].type not in (*GAUGES, "position")
-        st.caption(
-            "Each instance's own count. A restart sets it back to 0; the sum above keeps growing."
-            if counts
-            else "Each instance's own value."
-        )
+        st.caption("The lives of an instance in the period are added up: restarts, and processes that share its ID.")
     else:
         st.caption("To see each instance, run the shipper with `--rows`.")
     clock = frame.clock(zone, now_ms)
-    frame.table(tables.sums(view.rows, clock), key="sums-table")
+    if view.rows:
+        frame.table(tables.sums(view.rows, clock), key="sums-table")
+    if view.own_rows:
+        with st.expander(f"The reporter's own metrics ({len(view.own_rows)})", expanded=not view.rows):
+            frame.table(tables.sums(view.own_rows, clock), key="own-sums-table")
     if view.left_out:
         st.caption(f"{view.left_out:,} more metrics are in the store; the table has the first by name.")
     if view.events:
@@ -68,14 +76,15 @@ def draw_twice(view: SumsView, found: Twice | None) -> None:
     """Processed twice: the formula with its numbers, over time, and how far the positions got."""
     if found is None:
         st.info(
-            f"**{view.app or 'This app'}** reports no positions beside the counter "
-            f"{view.metric or 'that was chosen'}, so records that were processed twice can't be found. Choose the "
-            "counter of processed records, and set `registry.position(topic, partition)` together with it.",
+            f"**{literal(view.app or 'This app')}** reports no positions of the counter "
+            f"{literal(view.metric or 'that was chosen')}, so records that were processed twice can't be found. "
+            "Choose the counter of processed records, and count with `ConsumerProgress`, or set "
+            "`registry.position(topic, partition, name='NAME.position')` together with the counter NAME.",
             icon=":material/search_off:",
         )
         return
     columns = st.columns(3)
-    columns[0].metric(f"Processed: {view.metric}", units.number(found.processed), **frame.TILE)
+    columns[0].metric(f"Processed: {literal(view.metric)}", units.number(found.processed), **frame.TILE)
     columns[1].metric("Different records: offsets covered", units.number(found.covered), **frame.TILE)
     columns[2].metric(
         "Processed twice",
@@ -110,10 +119,10 @@ def _tiles(view: SumsView) -> None:
     first = view.chosen[0] if view.chosen else None
     value = first.value if first else None
     growth = rate(value, window_ms=RATE_MS, at_ms=view.until_ms) if value else None
-    more = f" ({first.label})" if first and len(view.chosen) > 1 else ""
+    more = f" ({literal(first.label)})" if first and len(view.chosen) > 1 else ""
     gauge = first is not None and first.type in GAUGES
     living = first.line("instances").last if first else None
-    name = f"{view.metric or units.NOTHING}{more}"
+    name = f"{literal(view.metric or units.NOTHING)}{more}"
     tiles = {
         counted(first.type if first else None, name): units.number(value.last if value else None),
         "Rate, last minute": units.per_second(None if gauge else growth),
@@ -123,9 +132,3 @@ def _tiles(view: SumsView) -> None:
         tiles[f"Mean of {name}"] = mean_text(first.type, first.mean) or units.NOTHING
     for column, (title, text) in zip(st.columns(len(tiles)), tiles.items(), strict=True):
         column.metric(title, text, **frame.TILE)
-
-
-def _forget_metric() -> None:
-    # The metric of another app is rarely one of this app's: begin with the first there is.
-    st.session_state.pop("metric", None)
-    st.query_params.pop("metric", None)

@@ -11,11 +11,13 @@ from tallystream.aggregator.ship.rows import PREFIX
 from tallystream.aggregator.ship.translating import is_sum
 from tallystream.dashboards.lag.stored import ALL as LAGS
 from tallystream.dashboards.page import sums
-from tallystream.dashboards.page.instances import by_instance
+from tallystream.dashboards.page.instances import FIELDS, by_instance
 from tallystream.dashboards.page.lines import Drawn, draw
-from tallystream.dashboards.page.twice import Twice, twice
+from tallystream.dashboards.page.twice import Twice, positions_of, twice
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tallystream.aggregator.sinks.base import PointReader, Series
     from tallystream.dashboards.page.selection import Selection
 
@@ -39,7 +41,9 @@ class SumsView:
     """What is shown of the sums.
 
     `app` and `metric` are what was chosen, or the first there is, of metrics the first counter; None: there is none.
-    `by_instance` are the values of single instances, where the shipper ships them.
+    `by_instance` are the values of single instances, where the shipper ships them; `own_rows` are of the metrics that
+    reporters have of themselves. Of the apps and names only those with positions are offered where records processed
+    twice are asked for, unless there are none.
     Sums are known to hold until `until_ms`.
     """
 
@@ -51,6 +55,7 @@ class SumsView:
     over_time: Drawn
     instances: Drawn
     rows: tuple[sums.SumRow, ...]
+    own_rows: tuple[sums.SumRow, ...]
     by_instance: Drawn
     events: tuple[Event, ...]
     left_out: int
@@ -72,12 +77,13 @@ def read_sums(reader: PointReader, selection: Selection, *, now_ms: int, until_m
         series for name in names[:MAX_MEASUREMENTS] for series in _newest(reader, name, now_ms + selection.ahead_ms)
     ]
     everything = sums.metrics(latest)
-    apps = sorted({metric.app for metric in everything})
+    offered = (_with_positions(everything) if selection.view == "twice" else []) or everything
+    apps = sorted({metric.app for metric in offered})
     # The system's own figures are there by choice, not first.
-    app = selection.app or next((app for app in apps if app != OWN_APP), next(iter(apps), None))
+    app = _kept(selection.app, apps, selection) or min(apps, key=lambda app: (app == OWN_APP, app), default=None)
     of_app = [metric for metric in everything if metric.app == app]
-    metric_names = sorted({metric.name for metric in of_app})
-    name = selection.metric or _first_counter(of_app) or next(iter(metric_names), None)
+    metric_names = sorted({metric.name for metric in offered if metric.app == app})
+    name = _kept(selection.metric, metric_names, selection) or _first([one for one in offered if one.app == app])
     types = {metric.type for metric in of_app if metric.name == name}
     chosen = _history(reader, name, types, app=app, selection=selection, now_ms=now_ms) if name and types else []
     as_of_ms = max((metric.changed_ms for metric in everything), default=None)
@@ -91,7 +97,8 @@ def read_sums(reader: PointReader, selection: Selection, *, now_ms: int, until_m
         chosen=tuple(chosen),
         over_time=draw([metric.value for metric in chosen], start_ms, now_ms, until_ms=until),
         instances=draw([metric.line("instances") for metric in chosen], start_ms, now_ms, until_ms=until),
-        rows=tuple(sums.rows(of_app)),
+        rows=tuple(sums.rows(one for one in of_app if not one.of_reporter)),
+        own_rows=tuple(sums.rows(one for one in of_app if one.of_reporter)),
         by_instance=_by_instance(reader, name, app=app, start_ms=start_ms, now_ms=now_ms, selection=selection),
         events=_events(reader, app, start_ms=start_ms, end_ms=now_ms + selection.ahead_ms),
         left_out=max(0, len(names) - MAX_MEASUREMENTS),
@@ -101,28 +108,24 @@ def read_sums(reader: PointReader, selection: Selection, *, now_ms: int, until_m
 
 
 def read_twice(reader: PointReader, view: SumsView, selection: Selection, *, now_ms: int) -> Twice | None:
-    """Return what was processed twice, by the chosen counter and the app's positions; None without either.
+    """Return what was processed twice, by the chosen counter and its positions; None without either.
 
     Raises:
         SinkUnavailableError: the store does not answer.
     """
-    names = {row.metric for row in view.rows if row.type == "position"}
     counters = [metric for metric in view.chosen if metric.type == "counter"]
-    positions = [
-        metric
-        for name in sorted(names)
-        for metric in sums.metrics(
-            reader.read(
-                name,
-                ("start", "position"),
-                start_ms=now_ms - selection.range_s * 1000,
-                end_ms=now_ms + selection.ahead_ms,
-                tags={"app": view.app or "", "metric_type": "position"},
-                last_before=True,
-            )
-        )
-    ]
-    return twice(counters, positions) if counters and positions else None
+    if not counters:
+        return None
+    found = reader.read(
+        positions_of(counters[0].name),
+        ("start", "position"),
+        start_ms=now_ms - selection.range_s * 1000,
+        end_ms=now_ms + selection.ahead_ms,
+        tags={"app": view.app or "", "metric_type": "position"},
+        last_before=True,
+    )
+    positions = sums.metrics(found)
+    return twice(counters, positions) if positions else None
 
 
 def _by_instance(
@@ -132,7 +135,7 @@ def _by_instance(
         return Drawn()
     found = reader.read(
         PREFIX + name,
-        ("count", "value", "position"),
+        FIELDS,
         start_ms=start_ms,
         end_ms=now_ms + selection.ahead_ms,
         tags={"app": app or ""},
@@ -152,9 +155,20 @@ def _events(reader: PointReader, app: str | None, *, start_ms: int, end_ms: int)
     return tuple(sorted(events, key=lambda event: event.ts_ms)[-MAX_EVENTS:])
 
 
-def _first_counter(found: list[sums.Metric]) -> str | None:
-    """Return what to begin with: a counter says the most about an app."""
-    return min((metric.name for metric in found if metric.type == "counter"), default=None)
+def _with_positions(found: Sequence[sums.Metric]) -> list[sums.Metric]:
+    """Return the counters that have positions."""
+    positions = {(metric.app, metric.name) for metric in found if metric.type == "position"}
+    return [one for one in found if one.type == "counter" and (one.app, positions_of(one.name)) in positions]
+
+
+def _kept(wanted: str | None, choices: Sequence[str], selection: Selection) -> str | None:
+    return wanted if wanted in choices or not selection.carried else None
+
+
+def _first(found: Sequence[sums.Metric]) -> str | None:
+    """Return what to begin with: an app's own metrics say more than its reporter's, and a counter says the most."""
+    first = min(found, key=lambda one: (one.of_reporter, one.type != "counter", one.name), default=None)
+    return None if first is None else first.name
 
 
 def _newest(reader: PointReader, name: str, at_ms: int) -> list[Series]:

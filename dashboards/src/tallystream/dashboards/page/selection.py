@@ -26,7 +26,10 @@ DEFAULT_VIEW = "groups"
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """None means: the first there is (app, metric), all (group), or now (at: a moment in UTC)."""
+    """None means: the first there is (app, metric), all (group), or now (at: a moment in UTC).
+
+    An app and a metric that were `carried` from another view are kept where this one has them among its choices.
+    """
 
     view: str = DEFAULT_VIEW
     app: str | None = None
@@ -34,6 +37,7 @@ class Selection:
     group: str | None = None
     range: str = DEFAULT_RANGE
     at: str | None = None
+    carried: bool = False
 
     @property
     def range_s(self) -> int:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import logging
+import signal
 import socket
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tallystream.dashboards.page import serving
+from tallystream.dashboards.page.gate import Gate
 from tallystream.reporter.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 APP = Path(__file__).with_name("app.py")
+MAX_MESSAGE_MB = 16
+"""Messages of either direction: ten times what a view takes, and less than would be a burden."""
 
 
 def run(settings: PageSettings) -> int:
@@ -28,32 +33,42 @@ def run(settings: PageSettings) -> int:
     Raises:
         ConfigError: the address or port can't be listened on.
     """
-    from streamlit.web import bootstrap
+    from starlette.middleware import Middleware
+    from streamlit.starlette import App
 
     port = _free_port(settings)
     url = f"http://{_host(settings.address)}:{port}"
     serving.settings = settings
-    flags = options(settings, port)
-    bootstrap.load_config_options(flags)
+    app = App(APP, middleware=[Middleware(Gate, password=settings.password)])
     stopped = threading.Event()
     watcher = threading.Thread(target=_announce, args=(settings, port, url, stopped), name="page-ready", daemon=True)
+    before = signal.signal(signal.SIGTERM, _interrupt)
     watcher.start()
     try:
-        bootstrap.run(str(APP), is_hello=False, args=[], flag_options=flags)
+        # The server closes its connections at either signal, and then raises it again.
+        with contextlib.suppress(KeyboardInterrupt):
+            app.run(config=options(settings, port))
     finally:
+        signal.signal(signal.SIGTERM, before)
         stopped.set()
         watcher.join(timeout=5)
     return 0
 
 
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def options(settings: PageSettings, port: int) -> dict[str, object]:
-    """Return Streamlit's options: no telemetry, no browser, no look at files, no menu for developers, both themes."""
+    """Return Streamlit's options: no telemetry, no browser, no watching of files, no developer menu, both themes."""
     return {
         "server.address": settings.address,
         "server.port": port,
         "server.headless": True,
         "server.fileWatcherType": "none",
         "server.runOnSave": False,
+        "server.maxUploadSize": 1,
+        "server.maxMessageSize": MAX_MESSAGE_MB,
         "browser.gatherUsageStats": False,
         "browser.serverAddress": settings.address,
         "client.toolbarMode": "minimal",

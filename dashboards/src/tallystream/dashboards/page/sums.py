@@ -19,6 +19,9 @@ ALWAYS = ("instances", "lives")
 VALUE_FIELD = {"counter": "count", "meter": "count", "histogram": "count", "timer": "count", "position": "position"}
 """Which field is the value of which type; the value of the others (updown, gauge) is their `sum`."""
 
+REPORTER = "tallystream.reporter."
+"""What the names of a reporter's own metrics begin with: every app has them."""
+
 GAUGES = ("gauge", "updown")
 DISTRIBUTIONS = ("histogram", "timer")
 
@@ -69,6 +72,11 @@ class Metric:
     def label(self) -> str:
         """The tags as people write them, or the name where there are none."""
         return ", ".join(f"{key}={value}" for key, value in self.tags) or self.name
+
+    @property
+    def of_reporter(self) -> bool:
+        """Whether a reporter says it of itself."""
+        return self.name.startswith(REPORTER)
 
     @property
     def changed_ms(self) -> int:

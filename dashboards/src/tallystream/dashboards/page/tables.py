@@ -59,10 +59,10 @@ def groups(states: Sequence[GroupState], trends: Mapping[str, Line], clock: Cloc
             "Time lag": [age(state.seconds) for state in states],
             "Catches up in": [until_drained(state.drain) for state in states],
             "Trend": [trend(trends.get(state.group, Line(state.group))) for state in states],
+            "Partitions": [state.count for state in states],
             "Why": [why(state) for state in states],
             "Since": ["" if state.since_ms is None else clock(state.since_ms) for state in states],
             "Role": [role(state.group) for state in states],
-            "Partitions": [state.count for state in states],
             "Last seen": [clock(min(now_ms, state.seen_ms)) for state in states],
         }
     )

@@ -2,7 +2,7 @@
 
 Consumers report, in the same snapshot and set together, how many records they processed and how far they got in each
 partition. What they processed beyond the offsets covered they processed more than once; it needs no quiet moment, and
-what is merely in flight is never counted. The formula is that of docs/metrics.md.
+what is merely in flight is never counted. The formula is that of docs/metrics.md, and of the Grafana dashboard.
 """
 
 from __future__ import annotations
@@ -46,6 +46,11 @@ class Twice:
     def number(self) -> int:
         """Processed twice; below 0 where offsets hold no record, or the counter counts something else."""
         return self.processed - self.covered
+
+
+def positions_of(counter: str) -> str:
+    """Return the name of the positions that are set together with a counter: ConsumerProgress gives them this name."""
+    return f"{counter}.position"
 
 
 def twice(counters: Sequence[Metric], positions: Sequence[Metric]) -> Twice:
