@@ -40,7 +40,7 @@ _LOOKS = """
 .chart-legend i { display: inline-block; width: 0.7em; height: 0.7em; margin-right: 0.4em; border-radius: 50%; }
 """
 STYLE = f"<style>{_LOOKS}{html_table.STYLE}</style>"
-"""Narrow margins, digits of one width, no fading while the page refreshes, legends that scroll, and tables with text."""
+"""Narrow margins, digits of one width, no fading while the page refreshes, scrolling legends, and tables with text."""
 
 COLORS: dict[Verdict, Literal["green", "orange", "red", "gray"]] = {
     Verdict.OK: "green",

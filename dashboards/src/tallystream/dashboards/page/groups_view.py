@@ -64,8 +64,8 @@ def draw_group(name: str, view: GroupView, *, now_ms: int, zone: tzinfo) -> None
     state = view.state
     if state is None:
         st.info(
-            f"The store has no lag of the group **{literal(name)}** at this time. Check its name, that it has committed, "
-            "and that the collector's `--include` matches it.",
+            f"The store has no lag of the group **{literal(name)}** at this time. Check its name, that it has "
+            "committed, and that the collector's `--include` matches it.",
             icon=":material/search_off:",
         )
         return
