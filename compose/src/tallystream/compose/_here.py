@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tallystream.reporter.errors import ConfigError
+from tallystream.reporter.errors import ConfigError, TallystreamError
 
 if TYPE_CHECKING:
     from tallystream.aggregator.sinks.stores import StoreSettings
@@ -31,14 +31,12 @@ class Local(NamedTuple):
 
 def find(folder: Path = FOLDER) -> Local | None:
     """Return the system of a folder, None where none runs."""
-    import msgspec
-
     from tallystream.compose.local import record
     from tallystream.compose.local.system import RECORD
 
     try:
         known = record.read(folder / RECORD)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, TallystreamError):
         return None
     return Local(folder.absolute(), known) if known is not None and known.supervisor.alive() else None
 

@@ -8,10 +8,12 @@ import sys
 from typing import TYPE_CHECKING
 
 import psutil
+import pytest
 
 from support.wait import wait_until
 from tallystream.compose.local import record
 from tallystream.compose.local.record import ComponentRecord, Process, SystemRecord
+from tallystream.reporter.errors import TallystreamError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,6 +39,15 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     written = system(Process(1, 2.5))
     record.write(path, written)
     assert record.read(path) == written
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"supervisor":1}', b'"\xff"', b"[" * 100_000])
+def test_a_damaged_record_is_one_sentence(tmp_path: Path, content: bytes) -> None:
+    """It names the file and what to do; nothing is taken for a system that runs."""
+    path = tmp_path / "system.json"
+    path.write_bytes(content)
+    with pytest.raises(TallystreamError, match=r"system\.json is damaged .*; delete it"):
+        record.read(path)
 
 
 def test_an_id_that_went_to_another_process_is_not_ours() -> None:

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import psutil
 
+from tallystream.reporter.decoding import json_decoder
+from tallystream.reporter.errors import TallystreamError
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -65,6 +68,9 @@ class SystemRecord(msgspec.Struct, omit_defaults=True):
     components: list[ComponentRecord] = []
 
 
+_decode = json_decoder(SystemRecord)
+
+
 def left_over(record: SystemRecord) -> list[psutil.Process]:
     """Return what still runs of a system whose supervisor was killed: its components and what these started.
 
@@ -108,8 +114,14 @@ def write(path: Path, record: SystemRecord) -> None:
 
 
 def read(path: Path) -> SystemRecord | None:
-    """Return the record, None when there is none: nothing was ever started here."""
+    """Return the record, None when there is none: nothing was ever started here.
+
+    Raises:
+        TallystreamError: the file is damaged.
+    """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=SystemRecord)
+        return _decode(path.read_bytes())
     except FileNotFoundError:
         return None
+    except msgspec.DecodeError as error:
+        raise TallystreamError(f"record: {path} is damaged ({error}); delete it if nothing of it runs.") from error
