@@ -124,7 +124,14 @@ def test_no_other_cookie_lets_in() -> None:
     until, _, sign = value.partition(".")
     for other in (f"{name}={int(until) + 1}.{sign}", f"{name}={until}.", f"{name}=é.{sign}", f"{name}={'9' * 5000}.x"):
         assert "password" in server.ask("GET", cookie=other)[2]
-    assert "password" in Server().ask("GET", cookie=cookie)[2]
+    assert "password" in Server("another").ask("GET", cookie=cookie)[2]
+
+
+def test_a_login_holds_at_every_replica_with_the_same_password() -> None:
+    """A balancer may send each request to another replica, and a page may restart: the cookie holds all the same."""
+    cookie = Server().log_in("open sesame")[1]["set-cookie"].partition(";")[0]
+    assert Server().ask("GET", cookie=cookie)[0] == 204
+    assert Server().ask("GET", "/_stcore/stream", type="websocket", cookie=cookie)[0] == 204
 
 
 def test_a_wrong_password_is_refused() -> None:
