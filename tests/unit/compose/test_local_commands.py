@@ -102,7 +102,7 @@ def test_replay_finds_both(
     assert (taken[-1].bootstrap_servers, taken[-1].store.spec) == ("127.0.0.1:45678", running.store)
     assert f"broker 127.0.0.1:45678 and store {running.store}, of the local" in capsys.readouterr().err
     assert call(monkeypatch, "replay", "--from", "2026-11-20", "--bootstrap-servers", "kafka:9092") == 2
-    assert capsys.readouterr().err.startswith("--store: ")
+    assert capsys.readouterr().err.startswith("--store is not set; ")
 
 
 @pytest.mark.parametrize("supervised", [False, True])
@@ -122,7 +122,7 @@ def test_without_a_running_system_the_store_has_to_be_named(
         path.unlink()
     assert call(monkeypatch, "lag") == 2
     said = capsys.readouterr().err
-    assert said.startswith("--store: ")
+    assert said.startswith("--store is not set; ")
     assert "tallystream up" in said
     assert said.count("\n") == 1
 
