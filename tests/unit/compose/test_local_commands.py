@@ -208,7 +208,8 @@ def test_another_users_record_is_not_believed(
     here: Path, running: record.SystemRecord, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In a folder like /tmp anyone may leave a record: its store would be sent this user's InfluxDB token."""
-    monkeypatch.setattr(os, "geteuid", lambda uid=os.geteuid(): uid + 1)
+    other = os.geteuid() + 1
+    monkeypatch.setattr(os, "geteuid", lambda: other)
     assert call(monkeypatch, "lag") == 2
     assert capsys.readouterr().err.startswith("--store is not set; ")
 
