@@ -136,7 +136,7 @@ def test_a_group_that_was_not_read_keeps_its_alert(system: System, what: str) ->
     assert 'tallystream_group_stale{group="well"} 0\n' in text
     assert (state(found, "well").judgement.verdict, why(state(found, "well"))) == (
         Verdict.OK,
-        "All 2 partitions are well.",
+        "All 2 partitions are OK. well/0: The lag is 0.",
     )
     reader = system.stored()
     stored = {one.group: one for one in read_groups(reader, at_ms=system.now_ms)}
