@@ -204,6 +204,32 @@ def test_a_path_that_can_not_be_written_is_one_sentence(
     )
 
 
+def test_another_users_record_is_not_believed(
+    here: Path, running: record.SystemRecord, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a folder like /tmp anyone may leave a record: its store would be sent this user's InfluxDB token."""
+    other = os.geteuid() + 1
+    monkeypatch.setattr(os, "geteuid", lambda: other)
+    assert call(monkeypatch, "lag") == 2
+    assert capsys.readouterr().err.startswith("--store is not set; ")
+
+
+@pytest.mark.parametrize("command", [["verify"], ["replay", "--from", "2026-11-20"]])
+def test_the_environments_prefix_is_not_for_the_local_system(
+    running: record.SystemRecord, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The local system's topics have no prefix; one on the command line is for others on its broker."""
+    taken: list[VerifySettings | ReplaySettings] = []
+    monkeypatch.setattr("tallystream.compose._verify.verify", lambda settings, **_: taken.append(settings) or 0)
+    monkeypatch.setattr("tallystream.compose._replay.replay", lambda settings: taken.append(settings) or 0)
+    monkeypatch.setenv("TALLYSTREAM_TOPIC_PREFIX", "prod-")
+    assert call(monkeypatch, *command) == 0
+    assert call(monkeypatch, *command, "--topic-prefix", "own-") == 0
+    elsewhere = ["--bootstrap-servers", "kafka:9092"] + (["--store", running.store] if command[0] == "replay" else [])
+    assert call(monkeypatch, *command, *elsewhere) == 0
+    assert [one.topic_prefix for one in taken] == ["", "own-", "prod-"]
+
+
 def test_a_system_record_that_is_damaged_is_no_running_system(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`lag` asks for a store then."""
     (here / ".tallystream").mkdir()

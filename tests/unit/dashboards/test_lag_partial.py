@@ -261,3 +261,10 @@ def test_a_collector_without_memory_makes_no_group_gone(system: System) -> None:
     slow = next(one for one in read_groups(reader, at_ms=system.now_ms) if one.group == "slow")
     assert slow.gone
     reader.close()
+
+
+def test_a_consumer_group_with_the_name_of_a_query_is_a_consumer_group(system: System) -> None:
+    """A listed group is there, whatever its name begins with: it is not gone in every second round."""
+    system.cluster.groups["ledger:mine"] = Group({("well", 0): 1})
+    for _ in range(3):
+        assert not state(system.look(), "ledger:mine").gone

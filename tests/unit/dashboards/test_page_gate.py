@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import pytest
 
 from tallystream.dashboards.page.attempts import MAX_ADDRESSES, Attempts
 from tallystream.dashboards.page.gate import HEALTH, LASTS_S, MAX_BODY, Gate
+from tallystream.dashboards.page.password import ENV, from_environment
+from tallystream.reporter.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Message = Any
 
@@ -124,7 +129,14 @@ def test_no_other_cookie_lets_in() -> None:
     until, _, sign = value.partition(".")
     for other in (f"{name}={int(until) + 1}.{sign}", f"{name}={until}.", f"{name}=é.{sign}", f"{name}={'9' * 5000}.x"):
         assert "password" in server.ask("GET", cookie=other)[2]
-    assert "password" in Server().ask("GET", cookie=cookie)[2]
+    assert "password" in Server("another").ask("GET", cookie=cookie)[2]
+
+
+def test_a_login_holds_at_every_replica_with_the_same_password() -> None:
+    """A balancer may send each request to another replica, and a page may restart: the cookie holds all the same."""
+    cookie = Server().log_in("open sesame")[1]["set-cookie"].partition(";")[0]
+    assert Server().ask("GET", cookie=cookie)[0] == 204
+    assert Server().ask("GET", "/_stcore/stream", type="websocket", cookie=cookie)[0] == 204
 
 
 def test_a_wrong_password_is_refused() -> None:
@@ -185,3 +197,16 @@ def test_a_form_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
     scope = {"type": "http", "method": "POST", "path": "/", "headers": [], "query_string": b"", "scheme": "http"}
     asyncio.run(Server().gate(scope, receive, send))
     assert said[0]["status"] == 408
+
+
+def test_a_password_file_that_is_no_text_is_one_sentence(tmp_path: Path) -> None:
+    """Like one that is empty or not there: the variable and the remedy, and nothing of what is in it."""
+    path = tmp_path / "password"
+    for content, remedy in ((b"\xff\xfesecret", "UTF-8"), (b" \n", "it is empty"), (None, "it can't be read")):
+        path.unlink(missing_ok=True)
+        if content is not None:
+            path.write_bytes(content)
+        with pytest.raises(ConfigError, match=remedy) as refused:
+            from_environment({f"{ENV}_FILE": str(path)})
+        assert str(refused.value).startswith("TALLYSTREAM_PAGE_PASSWORD_FILE: ")
+        assert "secret" not in str(refused.value)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 from urllib.parse import unquote
 
 import pandas as pd
 
 from tallystream.dashboards import units
+from tallystream.dashboards.page import tables
 from tallystream.dashboards.page.html_table import html_table
 
 NAME = '<img src="http://foreign.example/x"> "quoted" & \'single\' [a](b)'
@@ -50,3 +52,11 @@ def test_names_are_text_and_numbers_exact() -> None:
     assert seen.texts[5:] == [NAME, NAME, f"{2**53 + 1:,}", "1,234", "b", units.NOTHING, "1"]
     assert "points='0.0,23.0 50.0,12.0 100.0,1.0'" in unquote(seen.images[0])
     assert all(image.startswith("data:image/svg+xml,") for image in seen.images)
+
+
+def test_every_column_of_the_tables_has_its_alignment() -> None:
+    """Lag, time lag and partitions are figures; group and reason are words that wrap."""
+    columns = tables.groups([], {}, str, now_ms=0).columns
+    made = html_table(pd.DataFrame(columns=columns), {})
+    assert re.findall('class="number">([^<]+)', made) == ["Lag", "Time lag", "Partitions"]
+    assert re.findall('class="words">([^<]+)', made) == ["Group", "Why"]

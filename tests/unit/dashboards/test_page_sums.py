@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tallystream.aggregator.sinks.base import Field, Series
+from tallystream.dashboards.page import instances
 from tallystream.dashboards.page.sums import fields, metrics, rows
 
 
@@ -73,3 +74,11 @@ def test_only_fields_that_exist_are_read() -> None:
     assert fields([]) == ("instances", "lives")
     assert fields(["counter"]) == ("count", "instances", "lives")
     assert fields(["gauge", "timer"]) == ("count", "instances", "lives", "number", "sum")
+
+
+def test_the_caption_says_what_is_drawn_of_an_instance() -> None:
+    """Counts of lives are added up, gauges those of living ones; of positions the highest is drawn."""
+    assert instances.caption("counter").startswith("The lives of an instance in the period are added up")
+    assert instances.caption("gauge").startswith("The living lives of an instance are added up")
+    assert instances.caption("updown") == instances.caption("gauge")
+    assert instances.caption("position").startswith("Of the lives of an instance in the period the highest position")

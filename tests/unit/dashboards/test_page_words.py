@@ -10,7 +10,7 @@ import pytest
 
 from support.moments import OUTSIDE
 from tallystream.dashboards import units
-from tallystream.dashboards.lag.drain import Between
+from tallystream.dashboards.lag.drain import Between, Drain, Never, NotKnown, Steady
 from tallystream.dashboards.lag.seconds import Exact
 from tallystream.dashboards.lag.state import GroupState
 from tallystream.dashboards.lag.verdict import Judgement, Verdict
@@ -18,6 +18,7 @@ from tallystream.dashboards.lag.wording import lag_range, why
 from tallystream.dashboards.page import tables
 from tallystream.dashboards.page.groups_view import worst_of
 from tallystream.dashboards.page.lines import Line
+from tallystream.dashboards.page.pipeline import hops
 from tallystream.dashboards.page.selection import Selection, chosen_moment, options, parse, refresh_every
 from tallystream.dashboards.page.sums import SumRow, counted
 
@@ -134,6 +135,21 @@ def test_the_table_of_groups_has_words_and_exact_numbers() -> None:
     assert table["Lag"].isna().tolist() == [False, True]
     assert table.loc[0, ["Status", "Time lag", "Catches up in"]].tolist() == [["ERR"], "1 min 15 s", "1 min or never"]
     assert table["Status"][1] == ["GONE"]
+
+
+@pytest.mark.parametrize(
+    ("drain", "said"),
+    [
+        (Between(60, None), "3 records behind. Catches up in 1 min or never. It stands."),
+        (Never(), "3 records behind. Catches up: never at this rate. It stands."),
+        (Steady(), "3 records behind. It keeps up. It stands."),
+        (NotKnown(), "3 records behind. It stands."),
+    ],
+)
+def test_a_hop_says_in_what_time_it_catches_up(drain: Drain, said: str) -> None:
+    """In the words of the page's tiles; nothing where it is not known yet."""
+    found = hops(replace(state(), drain=drain), None, arrived_ms=None, stored_ms=None, now_ms=0)
+    assert found[1].detail == said
 
 
 def test_the_worst_group_is_an_applications() -> None:

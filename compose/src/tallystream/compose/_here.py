@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,18 +25,26 @@ class Local(NamedTuple):
     folder: Path
     record: SystemRecord
 
+    def topic_prefix(self, given: str) -> str:
+        """Return the prefix of its topics: none, unless the command line gives another one than the environment."""
+        return "" if given == os.environ.get("TALLYSTREAM_TOPIC_PREFIX") else given
+
     def say(self, *taken: str) -> None:
         """Say on standard error what is taken of it."""
         sys.stderr.write(f"{' and '.join(taken)}, of the local system in {self.folder}\n")
 
 
 def find(folder: Path = FOLDER) -> Local | None:
-    """Return the system of a folder, None where none runs."""
+    """Return the system of a folder, None where none of this user's runs.
+
+    What another user wrote is not believed: the store that it names would be sent this user's token.
+    """
     from tallystream.compose.local import record
     from tallystream.compose.local.system import RECORD
 
+    path = folder / RECORD
     try:
-        known = record.read(folder / RECORD)
+        known = record.read(path) if path.stat().st_uid == os.geteuid() else None
     except (OSError, TallystreamError):
         return None
     return Local(folder.absolute(), known) if known is not None and known.supervisor.alive() else None

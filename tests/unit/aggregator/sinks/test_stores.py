@@ -136,6 +136,14 @@ def test_a_token_file_that_is_not_there(tmp_path: Path) -> None:
     )
 
 
+def test_a_token_file_that_is_no_text(tmp_path: Path) -> None:
+    """One sentence, like a file that is not there."""
+    path = tmp_path / "token"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="it is no text"):
+        StoreSettings.parse("influxdb:http://h", org="o", env={"INFLUXDB_TOKEN_FILE": str(path)})
+
+
 def test_a_password_in_the_url_is_refused_and_not_repeated() -> None:
     """A secret in a URL would reach logs: the sentence names the place for it, without the secret."""
     with pytest.raises(ConfigError, match="INFLUXDB_TOKEN") as caught:

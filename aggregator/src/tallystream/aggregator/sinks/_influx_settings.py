@@ -55,5 +55,6 @@ def token_file(env: Mapping[str, str]) -> str:
         return ""
     try:
         return Path(path).read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise ConfigError("INFLUXDB_TOKEN_FILE", path, f"it can't be read: {error.strerror}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise ConfigError("INFLUXDB_TOKEN_FILE", path, f"it can't be read: {reason}") from error

@@ -47,7 +47,7 @@ def verify(
         local.say(f"broker {local.record.bootstrap_servers}")
     settings = VerifySettings(
         local.record.bootstrap_servers if local else bootstrap_servers or _here.BROKER,
-        topic_prefix=topic_prefix,
+        topic_prefix=local.topic_prefix(topic_prefix) if local else topic_prefix,
         kafka=o.kafka_options(kafka, {} if local else os.environ),
         since=since,
         to=to,

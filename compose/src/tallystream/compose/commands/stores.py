@@ -142,7 +142,7 @@ def replay(
         ),
         from_ms,
         to_ms,
-        topic_prefix=topic_prefix,
+        topic_prefix=local.topic_prefix(topic_prefix) if local else topic_prefix,
         kafka=o.kafka_options(kafka, {} if local else os.environ),
     )
     raise typer.Exit(_replay.replay(settings))

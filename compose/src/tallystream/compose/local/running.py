@@ -64,7 +64,7 @@ def detach(arguments: Sequence[str], data: Path) -> int:
 
     Raises:
         ConfigError: the data folder can't be used.
-        TallystreamError: it was not up in five minutes.
+        TallystreamError: it was not up in ten minutes.
     """
     try:
         private.make_folder(data)

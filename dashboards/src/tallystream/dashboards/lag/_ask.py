@@ -75,7 +75,7 @@ class Asker:
         problems: set[str] = set()
         listed, complete = self._groups(patterns, problems)
         written = {name: offsets for name, offsets in (ledger or {}).items() if patterns.match(name)}
-        queries = {name for name in known if name.startswith(QUERY)}
+        queries = {name for name in known if name.startswith(QUERY)} - listed
         asked = listed | (set(known) - queries)
         wanted = sorted(asked)
         described = self._described(wanted, problems)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import hmac
-import secrets
 import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 HEALTH = "/_stcore/health"
 LASTS_S = 30 * 86_400
-"""How long a browser stays logged in, until the page restarts at the latest."""
+"""How long a browser stays logged in, unless the password changes."""
 MAX_BODY = 4096
 BODY_S = 10.0
 
@@ -46,7 +46,7 @@ class Gate:
         self._app, self._clock, self._sleep = app, clock, sleep
         self._password = password.encode()
         self._attempts = attempts or Attempts()
-        self._key = secrets.token_bytes(32)
+        self._key = _key(self._password)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -106,6 +106,11 @@ class Gate:
             location=f"/?{query}" if query else "/",
             set_cookie=f"{cookie}; Max-Age={LASTS_S}; Path=/; HttpOnly; SameSite=Lax{secure}",
         )
+
+
+def _key(password: bytes) -> bytes:
+    """Return what cookies are signed with: the same in every replica, and after a restart. It is slow to guess from."""
+    return hashlib.scrypt(password, salt=b"tallystream page", n=2**14, r=8, p=1) if password else b""
 
 
 def _cookie(scope: Message) -> str:

@@ -43,7 +43,7 @@ STYLE = """
 """
 
 _WORDS = {"Group", "Why"}
-_NUMBERS = {"Lag", "Age", "Partitions"}
+_NUMBERS = {"Lag", "Time lag", "Partitions"}
 
 
 def html_table(content: pd.DataFrame, colors: Mapping[str, str]) -> str:

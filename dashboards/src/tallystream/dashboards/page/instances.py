@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tallystream.dashboards.page.lines import Line
+from tallystream.dashboards.page.sums import GAUGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -39,6 +40,15 @@ def by_instance(series: Iterable[Series]) -> list[Line]:
         if field != "life" and one.times_ms
     ]
     return sorted(lines, key=lambda line: (-(line.last or 0), line.label))
+
+
+def caption(type_: str) -> str:
+    """Return what is drawn of the lives of an instance, for a metric of this type."""
+    if type_ in GAUGES:
+        return "The living lives of an instance are added up: processes that share its ID."
+    if type_ == "position":
+        return "Of the lives of an instance in the period the highest position is drawn."
+    return "The lives of an instance in the period are added up: restarts, and processes that share its ID."
 
 
 def _label(tags: dict[str, str]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from tallystream.dashboards import units
-from tallystream.dashboards.page import frame, tables
+from tallystream.dashboards.page import frame, instances, tables
 from tallystream.dashboards.page.lines import draw, rate
 from tallystream.dashboards.page.markdown import literal
 from tallystream.dashboards.page.selection import options
@@ -56,7 +56,7 @@ def draw_metrics(view: SumsView, *, now_ms: int, zone: tzinfo) -> None:
         frame.chart("Living instances over time", view.instances, step=True, whole=True, key="instances-chart")
     if view.by_instance.lines:
         frame.chart("By instance", view.by_instance, step=True, key="instance-chart", events=view.events)
-        st.caption("The lives of an instance in the period are added up: restarts, and processes that share its ID.")
+        st.caption(instances.caption(view.chosen[0].type))
     else:
         st.caption("To see each instance, run the shipper with `--rows`.")
     clock = frame.clock(zone, now_ms)

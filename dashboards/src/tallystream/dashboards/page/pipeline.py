@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tallystream.dashboards import units
-from tallystream.dashboards.lag.drain import Steady
+from tallystream.dashboards.lag.drain import Between, NotKnown, Steady
 from tallystream.dashboards.lag.verdict import Verdict
 from tallystream.dashboards.lag.wording import age, lag_range, until_drained, why
 from tallystream.dashboards.page.roles import AGGREGATOR, SHIPPER, role
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tallystream.aggregator.sinks.base import Series
+    from tallystream.dashboards.lag.drain import Drain
     from tallystream.dashboards.lag.state import GroupState
 
 QUIET_MS = 60_000
@@ -78,10 +79,19 @@ def _arrival(arrived_ms: int | None, now_ms: int) -> Hop:
 def _reading(name: str, state: GroupState | None, who: str) -> Hop:
     if state is None:
         return Hop(name, units.NOTHING, None, f"There is no consumer group of {who}. Check that it runs.")
-    until = until_drained(state.drain)
-    catches_up = "It keeps up." if isinstance(state.drain, Steady) else f"Catches up: {until}."
-    detail = f"{lag_range(state)} records behind. {catches_up} {why(state)}"
-    return Hop(name, age(state.seconds), state.judgement.verdict, detail)
+    said = (f"{lag_range(state)} records behind.", _catches_up(state.drain), why(state))
+    return Hop(name, age(state.seconds), state.judgement.verdict, " ".join(one for one in said if one))
+
+
+def _catches_up(drain: Drain) -> str:
+    match drain:
+        case Steady():
+            return "It keeps up."
+        case Between():
+            return f"Catches up in {until_drained(drain)}."
+        case NotKnown():
+            return ""
+    return f"Catches up: {until_drained(drain)}."
 
 
 def _stored(stored_ms: int | None, now_ms: int) -> Hop:
