@@ -169,7 +169,7 @@ class KafkaReporter(ScheduledReporter):
 
     @property
     def _was_never_reached(self) -> bool:
-        return not self.sent and (self._link.all_down or self._silent)
+        return not (self.sent or self._identified) and (self._link.all_down or self._silent)
 
     def _wait_until_free(self, left: Callable[[], float]) -> None:
         while self._lives.under_way and (seconds := left()):
