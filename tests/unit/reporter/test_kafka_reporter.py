@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from tallystream.reporter import ConfigError, KafkaReporter, MetricRegistry, TallystreamError
+from tallystream.reporter._deadline import Deadline
 from tallystream.reporter._life import Doubt
 from tallystream.reporter._read_back import read_back
 from tallystream.reporter.record import Counter, Gauge, Histogram, Snapshot, decode, encode
@@ -371,7 +372,7 @@ def test_the_end_waits_for_a_first_connection() -> None:
 
 
 def test_the_end_waits_for_a_broker_that_was_reached_after_a_failed_connection() -> None:
-    """One refused connection (the other address of `localhost`) before the broker answered cuts no last report short."""
+    """A connection refused before the broker answered (at `localhost`'s other address) shortens no last report."""
     bench = Bench()
     bench.reporter._ready()
     for error in (REFUSED, DOWN):
@@ -446,6 +447,22 @@ def test_the_turns_of_the_thread_keep_one_record_under_way() -> None:
     producer.verdicts = [True]
     assert not reporter._attend()
     assert counts(bench.taken) == [1, 6]
+
+
+def test_a_report_that_is_owed_over_a_fork_goes_out_by_a_new_producer() -> None:
+    """A fork closes the producer that lost its broker; what came due before goes out after it, and is no failure."""
+    bench = Bench(interval=1.0)
+    reporter = bench.reporter
+    reporter._ready()
+    bench.producers[0].verdicts = []
+    assert reporter._report()
+    bench.counter.inc()
+    assert reporter._report()
+    [go_on] = reporter.before_fork(Deadline(0.2, bench.clock.monotonic))
+    go_on()
+    reporter._attend()
+    assert (reporter.failures, reporter.last_error) == (0, None)
+    assert counts(bench.producers[1].taken) == [1]
 
 
 def test_the_thread_reports_by_itself_and_survives_a_failure() -> None:

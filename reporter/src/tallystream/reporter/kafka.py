@@ -193,7 +193,7 @@ class KafkaReporter(ScheduledReporter):
             return []
         if self._link.broken:
             self._close_link(Deadline(REPLACE, self._monotonic))
-            self._open()
+        self._open()  # a fork may have closed it since the report came due
         registry, begin = self.registry, self._monotonic()
         metrics = self._selection.apply(registry.snapshot(views=self._own_views))
         self._lives.app = registry.app
