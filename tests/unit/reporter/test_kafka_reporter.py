@@ -15,7 +15,7 @@ from tallystream.reporter import ConfigError, KafkaReporter, MetricRegistry, Tal
 from tallystream.reporter._deadline import Deadline
 from tallystream.reporter._life import Doubt
 from tallystream.reporter._read_back import read_back
-from tallystream.reporter.record import Counter, Gauge, Histogram, Snapshot, decode, encode
+from tallystream.reporter.record import Counter, Gauge, Histogram, Position, Snapshot, decode, encode
 from tallystream.reporter.testing import ManualClock, assert_count, find
 from tallystream.reporter.ulid import new_ulid
 
@@ -562,6 +562,28 @@ def test_a_registry_that_is_renamed_gets_a_new_life_of_the_new_app(*, in_order: 
     bench.registry.app = "again"  # while it is reported
     assert other.report_now()
     assert (bench.taken[-1].app, counts(bench.taken)[-1]) == ("again", 0)
+
+
+def test_positions_of_a_renamed_registry_begin_where_the_old_app_ended() -> None:
+    """What the new app counted is what its positions cover: nothing is processed twice, also in its next life."""
+    bench = Bench()
+    position = bench.registry.position("t", 0)
+
+    def process(start: int, end: int) -> None:
+        bench.counter.inc(end - start)
+        position.cover(start, end)
+
+    process(0, 100)
+    assert bench.reporter.report_now()
+    bench.registry.app = "new"
+    process(100, 110)
+    assert bench.reporter.report_now()
+    assert bench.reporter.stop()
+    process(110, 115)
+    assert bench.reporter.report_now()
+    covered = [(m.start, m.position) for s in bench.taken for m in s.metrics if isinstance(m, Position)]
+    assert covered == [(0, 100), (100, 110), (100, 110), (100, 115)]
+    assert counts(bench.taken) == [100, 10, 10, 5]
 
 
 def test_a_second_spelling_of_the_broker_is_the_same_destination() -> None:
