@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from tallystream.aggregator import ledger
+from tallystream.aggregator import ledger, rebuild
 from tallystream.aggregator.ledger import LedgerRow
 from tallystream.aggregator.reading import Read
 from tallystream.aggregator.seed import Seed, read_seed, write_seed
 from tallystream.aggregator.spark import beginning
+from tallystream.aggregator.spark.offsets import keep_first
 from tallystream.aggregator.spark.settings import AggregateSettings
 from tallystream.aggregator.topics import Topics
 from tallystream.reporter.errors import ConfigError, TallystreamError
@@ -50,6 +51,14 @@ def test_a_seed_from_before_the_tables_last_batches_is_refused(tmp_path: Path, m
     (tmp_path / "checkpoint" / "commits" / "0").write_text("v1\n{}")
     (tmp_path / "checkpoint" / "offsets" / "0").write_text('v1\n{"batchTimestampMs":1}\n{"metrics":{"0":7}}')
     beginning._require_current(Seed([b""], {}, 3), settings, Topics(), {})  # its first batch has just been finished
+
+
+def test_a_rebuild_refuses_a_checkpoint_that_keeps_where_another_table_begins(tmp_path: Path) -> None:
+    """Its first batch was never planned, but a start would read from those offsets, before the rebuilt table ends."""
+    checkpoint = tmp_path / "checkpoint"
+    keep_first(checkpoint, {"metrics": {"0": 0}})
+    with pytest.raises(ConfigError, match="it is in use"):
+        rebuild.run(rebuild.RebuildSettings("127.0.0.1:1", checkpoint), lambda _: None)
 
 
 @pytest.mark.parametrize(

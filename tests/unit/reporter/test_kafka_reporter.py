@@ -12,9 +12,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from tallystream.reporter import ConfigError, KafkaReporter, MetricRegistry, TallystreamError
+from tallystream.reporter._deadline import Deadline
 from tallystream.reporter._life import Doubt
 from tallystream.reporter._read_back import read_back
-from tallystream.reporter.record import Counter, Gauge, Histogram, Snapshot, decode, encode
+from tallystream.reporter.record import Counter, Gauge, Histogram, Position, Snapshot, decode, encode
 from tallystream.reporter.testing import ManualClock, assert_count, find
 from tallystream.reporter.ulid import new_ulid
 
@@ -345,15 +346,16 @@ def test_the_end_waits_less_for_a_broker_that_was_never_reached(
 ) -> None:
     """`stop()` gives up after a second, and says so, where every connection failed; another broker may come back."""
     bench = Bench()
+    bench.clusters["b:9092"] = "c-1" if reached else None
     if reached:
         assert bench.reporter.report_now()
     bench.reporter._ready()
     bench.producers[0].verdicts = []
     for error in (REFUSED, DOWN):
         bench.errors[0](error)
-    begin = bench.clock.monotonic()
     bench.counter.inc()
     bench.reporter._report()
+    begin = bench.clock.monotonic()
     assert not bench.reporter.stop()
     assert bench.clock.monotonic() - begin == pytest.approx(waited)
     said = "nothing of this process was reported: no metrics have arrived at b:9092: Connection refused"
@@ -367,6 +369,19 @@ def test_the_end_waits_for_a_first_connection() -> None:
     bench.producers[0].verdicts = [None] * 30 + [True] * 10
     assert bench.reporter.stop()
     assert bench.clock.monotonic() == pytest.approx(3)
+
+
+def test_the_end_waits_for_a_broker_that_was_reached_after_a_failed_connection() -> None:
+    """A connection refused before the broker answered (at `localhost`'s other address) shortens no last report."""
+    bench = Bench()
+    bench.reporter._ready()
+    for error in (REFUSED, DOWN):
+        bench.errors[0](error)
+    bench.counter.inc()
+    bench.producers[0].verdicts = [None] * 30 + [True]
+    assert bench.reporter.stop()
+    assert bench.clock.monotonic() == pytest.approx(3)
+    assert counts(bench.taken) == [1]
 
 
 def test_reading_back_writes_nothing_to_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
@@ -432,6 +447,22 @@ def test_the_turns_of_the_thread_keep_one_record_under_way() -> None:
     producer.verdicts = [True]
     assert not reporter._attend()
     assert counts(bench.taken) == [1, 6]
+
+
+def test_a_report_that_is_owed_over_a_fork_goes_out_by_a_new_producer() -> None:
+    """A fork closes the producer that lost its broker; what came due before goes out after it, and is no failure."""
+    bench = Bench(interval=1.0)
+    reporter = bench.reporter
+    reporter._ready()
+    bench.producers[0].verdicts = []
+    assert reporter._report()
+    bench.counter.inc()
+    assert reporter._report()
+    [go_on] = reporter.before_fork(Deadline(0.2, bench.clock.monotonic))
+    go_on()
+    reporter._attend()
+    assert (reporter.failures, reporter.last_error) == (0, None)
+    assert counts(bench.producers[1].taken) == [1]
 
 
 def test_the_thread_reports_by_itself_and_survives_a_failure() -> None:
@@ -531,6 +562,28 @@ def test_a_registry_that_is_renamed_gets_a_new_life_of_the_new_app(*, in_order: 
     bench.registry.app = "again"  # while it is reported
     assert other.report_now()
     assert (bench.taken[-1].app, counts(bench.taken)[-1]) == ("again", 0)
+
+
+def test_positions_of_a_renamed_registry_begin_where_the_old_app_ended() -> None:
+    """What the new app counted is what its positions cover: nothing is processed twice, also in its next life."""
+    bench = Bench()
+    position = bench.registry.position("t", 0)
+
+    def process(start: int, end: int) -> None:
+        bench.counter.inc(end - start)
+        position.cover(start, end)
+
+    process(0, 100)
+    assert bench.reporter.report_now()
+    bench.registry.app = "new"
+    process(100, 110)
+    assert bench.reporter.report_now()
+    assert bench.reporter.stop()
+    process(110, 115)
+    assert bench.reporter.report_now()
+    covered = [(m.start, m.position) for s in bench.taken for m in s.metrics if isinstance(m, Position)]
+    assert covered == [(0, 100), (100, 110), (100, 110), (100, 115)]
+    assert counts(bench.taken) == [100, 10, 10, 5]
 
 
 def test_a_second_spelling_of_the_broker_is_the_same_destination() -> None:

@@ -63,7 +63,7 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
         ConfigError: the checkpoint is in use, or the rebuilt table would lack something and that was not accepted.
         TallystreamError: there is nothing to rebuild from, or the broker can't be reached.
     """
-    if any((settings.checkpoint / log).exists() for log in ("offsets", "commits")):
+    if any((settings.checkpoint / log).exists() for log in ("sources", "offsets", "commits")):
         raise ConfigError("--checkpoint", str(settings.checkpoint), "it is in use: name a new one, or move it away")
     topics = Topics(settings.topic_prefix)
     kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}

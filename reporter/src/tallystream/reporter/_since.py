@@ -31,7 +31,8 @@ def since(metrics: list[record.Metric], base: Mapping[record.Identity, record.Me
     """Return the metrics less `base`: counts and sums of what came after it.
 
     Gauges, rates and the local view are of this moment, min and max of the whole process, and positions are no counts:
-    the table takes the lowest start and the highest position of all lives. They stay as they are.
+    the table takes the lowest start and the highest position of all lives. They stay as they are, but a position whose
+    base is another app's begins where that ended.
     """
     return [_less(metric, base.get(identity_of(metric))) for metric in in_turns(metrics)] if base else metrics
 
@@ -65,6 +66,8 @@ def _moved(metric: record.Metric, base: record.Metric | None, sign: int) -> reco
         )
     if isinstance(base, record.Counter | record.Meter) and isinstance(metric, record.Counter | record.Meter):
         return msgspec.structs.replace(metric, count=metric.count + sign * base.count)
+    if isinstance(base, record.Position) and isinstance(metric, record.Position) and sign < 0:
+        return msgspec.structs.replace(metric, start=max(metric.start, base.position))
     return metric
 
 

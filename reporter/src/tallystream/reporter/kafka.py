@@ -169,7 +169,7 @@ class KafkaReporter(ScheduledReporter):
 
     @property
     def _was_never_reached(self) -> bool:
-        return not self.sent and (self._link.all_down or self._silent)
+        return not (self.sent or self._identified) and (self._link.all_down or self._silent)
 
     def _wait_until_free(self, left: Callable[[], float]) -> None:
         while self._lives.under_way and (seconds := left()):
@@ -193,7 +193,7 @@ class KafkaReporter(ScheduledReporter):
             return []
         if self._link.broken:
             self._close_link(Deadline(REPLACE, self._monotonic))
-            self._open()
+        self._open()  # a fork may have closed it since the report came due
         registry, begin = self.registry, self._monotonic()
         metrics = self._selection.apply(registry.snapshot(views=self._own_views))
         self._lives.app = registry.app

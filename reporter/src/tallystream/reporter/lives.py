@@ -16,6 +16,7 @@ from tallystream.reporter._life import CannotTellError, Doubt, Life, Outgoing, P
 from tallystream.reporter._parts import MAX_RECORD_BYTES, Parts
 from tallystream.reporter._records import Header, records, would_fit
 from tallystream.reporter._since import by_identity, identity_of, until
+from tallystream.reporter.record import Position
 from tallystream.reporter.ulid import new_ulid
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class Lives:
     ) -> None:
         self.app, self.every_ms, self.settle, self.max_bytes = app, every_ms, settle, max_bytes
         self._counted = Counted()  # the values of the whole process that the table has, over all lives
+        self._covered: Values = {}  # the positions that another app reported: those of this one begin there
         self._life: Life | None = None
         self._skew_ms = 0  # the broker's clock less ours, as of the last acknowledgement
 
@@ -156,9 +158,11 @@ class Lives:
         if life is not None:
             self._settle(life)
         born_ms = max(now.wall_ms + self._skew_ms, 0)
-        self._life = Life(
-            new_ulid(born_ms), self.app, born_ms, dict(self._counted.values()), now, Parts(self.max_bytes)
-        )
+        counted = self._counted.values()
+        if life is not None and life.app != self.app:
+            self._covered = {key: metric for key, metric in counted.items() if isinstance(metric, Position)}
+        base = {key: metric for key, metric in counted.items() if not isinstance(metric, Position)} | self._covered
+        self._life = Life(new_ulid(born_ms), self.app, born_ms, base, now, Parts(self.max_bytes))
         return self._life
 
     def _over(self, life: Life, now: Instant) -> bool:

@@ -9,9 +9,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from tallystream.aggregator import ledger
+from tallystream.aggregator.health.figures import Figures
 from tallystream.aggregator.ledger import LedgerRow
 from tallystream.aggregator.ship.patience import StoppedError
-from tallystream.aggregator.spark.ship import _highest_epoch
+from tallystream.aggregator.spark.ship import Shipper, _highest_epoch
 from tallystream.aggregator.topics import Topics
 from tallystream.reporter.errors import TallystreamError
 
@@ -70,3 +71,16 @@ def test_a_stop_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(StoppedError):
         _highest_epoch(Topics(), {}, Stop(1), health)  # type: ignore[arg-type]
     assert health.status.waiting_for == "the ledger"
+
+
+def test_a_wait_for_the_ledger_does_not_count_as_one_for_the_store() -> None:
+    """The gauge `tallystream.ship.store_away` is 1 while the store is away, and says nothing of the ledger."""
+    figures = Figures("ship")
+    health: Any = SimpleNamespace(status=SimpleNamespace(waiting_for=None), figures=figures)
+    nothing: Any = None
+    Shipper(nothing, nothing, nothing, stop=nothing, health=health)
+    found: list[float] = []
+    for waiting in (None, "the ledger", "the store"):
+        health.status.waiting_for = waiting
+        found += [sample.value for family in figures.families() for sample in family.samples]
+    assert found == [0, 0, 1]

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GROUP = "tallystream-shipper"
+STORE = "the store"
+"""What the shipper waits for while points wait on Kafka, as health says it."""
 """The consumer group under which the query's offsets are committed, unless another is named; prefixed as topics are."""
 
 
@@ -97,7 +99,7 @@ class Shipper:
         self._health = health
         self._set_up = False
         self._counted: dict[str, int] = {}
-        health.figures.ask("tallystream.ship.store_away", lambda: int(health.status.waiting_for is not None))
+        health.figures.ask("tallystream.ship.store_away", lambda: int(health.status.waiting_for == STORE))
 
     def look(self) -> None:
         """Set the sink up if it is there now, so that wrong settings are known before Spark has started.
@@ -108,7 +110,7 @@ class Shipper:
         try:
             self._set_up_once()
         except SinkUnavailableError as error:
-            self._health.status.waiting_for = "the store"
+            self._health.status.waiting_for = STORE
             log.warning("%s Points wait on Kafka and are written when it is back.", error)
 
     def batch(self, frame: DataFrame, number: int) -> None:
@@ -132,7 +134,7 @@ class Shipper:
                 self._sink.flush()
                 self._refused.send(bad)
             except SinkUnavailableError:
-                self._health.status.waiting_for = "the store"
+                self._health.status.waiting_for = STORE
                 raise
             self._health.status.waiting_for = None
 
