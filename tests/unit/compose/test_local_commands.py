@@ -105,6 +105,16 @@ def test_replay_finds_both(
     assert capsys.readouterr().err.startswith("--store is not set; ")
 
 
+@pytest.mark.usefixtures("here", "running")
+def test_replay_writes_no_sums_of_the_local_system_to_the_environments_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store in the environment is another system's: then the broker is not taken from the local one."""
+    monkeypatch.setenv("TALLYSTREAM_STORE", "local:production.db")
+    taken: list[ReplaySettings] = []
+    monkeypatch.setattr("tallystream.compose._replay.replay", lambda settings: taken.append(settings) or 0)
+    assert call(monkeypatch, "replay", "--from", "2026-11-20") == 0
+    assert (taken[-1].bootstrap_servers, taken[-1].store.spec) == ("localhost:9092", "local:production.db")
+
+
 @pytest.mark.parametrize("supervised", [False, True])
 def test_without_a_running_system_the_store_has_to_be_named(
     here: Path,
