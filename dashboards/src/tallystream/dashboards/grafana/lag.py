@@ -11,10 +11,10 @@ from tallystream.dashboards.grafana.query import Query
 
 _COLUMNS = {
     "group": "Group",
-    "verdict": "Verdict",
+    "verdict": "Status",
     "lag": "Lag",
-    "seconds": "Age",
-    "drain": "Through",
+    "seconds": "Time lag",
+    "drain": "Catches up in",
     "members": "Members",
     "state": "State",
     "reason": "Reason",
@@ -25,12 +25,12 @@ _RENAMED = ", ".join(f'{old}: "{new}"' for old, new in _COLUMNS.items())
 _NOW = Panel(
     title="Groups",
     kind="table",
-    help="Every consumer group as it was last judged; tallystream lag GROUP says more of one.",
+    help="The last status of every consumer group; tallystream lag show GROUP says more of one.",
     empty=q.EMPTY,
     unit="none",
     width=24,
     height=9,
-    columns={"Lag": "short", "Age": "s", "Members": "none"},
+    columns={"Lag": "short", "Time lag": "s", "Members": "none"},
     mappings=(VERDICTS,),
     queries={
         "flux": (
@@ -52,7 +52,7 @@ _NOW = Panel(
         ),
         "influxql": (
             Query(
-                'SELECT last("verdict") AS "Verdict", '
+                'SELECT last("verdict") AS "Status", '
                 + ", ".join(f'"{old}" AS "{new}"' for old, new in _COLUMNS.items() if old not in {"group", "verdict"})
                 + f' FROM {q.GROUPS_QL} WHERE $timeFilter AND {q.GROUP_QL} GROUP BY "group"',
                 table=True,
@@ -71,9 +71,9 @@ _NOW = Panel(
         **{f"Time {number}": "" for number in range(1, 5)},
         "Value #A": "",
         "group": "Group",
-        "verdict": "Verdict",
+        "verdict": "Status",
         "Value #B": "Lag",
-        "Value #C": "Age",
+        "Value #C": "Time lag",
         "Value #D": "Members",
     },
 )
@@ -95,9 +95,9 @@ _AGE = Panel(
 )
 
 _VERDICT = Panel(
-    title="Verdicts",
+    title="Status",
     kind="state-timeline",
-    help="What each group was judged, over time. The words are explained in docs/lag.md.",
+    help="The status of each group over time. docs/lag.md explains the words.",
     empty=q.EMPTY,
     unit="none",
     mappings=(VERDICTS,),
@@ -117,8 +117,8 @@ _VERDICT = Panel(
 )
 
 _VERDICT_COUNT = Panel(
-    title="Groups by verdict",
-    help="How many groups were judged so.",
+    title="Groups by status",
+    help="How many groups have each status.",
     empty=q.EMPTY,
     unit="none",
     queries={
@@ -128,7 +128,7 @@ _VERDICT_COUNT = Panel(
 
 _FLOW = Panel(
     title="Produced and consumed",
-    help="Records a second that come, and that the group gets through, over its window.",
+    help="Records a second that are produced, and that the group consumes, over its window.",
     empty=q.EMPTY,
     unit="cps",
     queries={
