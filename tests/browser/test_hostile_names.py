@@ -76,7 +76,7 @@ def test_names_are_shown_as_text(tmp_path: Path, serve: Callable, look: Callable
     waits = {
         "groups": "Worst",
         "group": "Members",
-        "unknown": "Nothing is known",
+        "unknown": "The store has no lag of the group",
         "metrics": "Living instances",
         "later": "No points of",
         "twice": "Processed twice over time",
