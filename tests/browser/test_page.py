@@ -13,7 +13,7 @@ import pytest
 
 from support.lag import Rounds, found, group
 from support.past import Past, counted
-from support.seeing import LIMIT_MS, cells, picture, tile, until, until_row, verdicts
+from support.seeing import LIMIT_MS, SHOTS, cells, picture, tile, until, until_row, verdicts
 from support.stores import influx_bucket
 from support.wait import wait_until
 from tallystream.aggregator.sinks.stores import StoreSettings, open_sink
@@ -248,7 +248,7 @@ def test_a_password_is_asked_for_where_one_is_set(
         field = page.get_by_label("Password", exact=True)
         field.wait_for(timeout=LIMIT_MS)
         assert "audit" not in page.inner_text("body")
-        picture(page, "password.png")
+        page.screenshot(path=SHOTS / "password.png")
         field.fill("wrong")
         field.press("Enter")
         page.get_by_text("That is not the password").wait_for(timeout=LIMIT_MS)
