@@ -98,7 +98,7 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
     layout = Layout(len(states), settings.partitions or len(states))
     write_seed(path, Seed([pack(state) for state in states], offsets, epoch, combined))
     write_layout(settings.checkpoint, layout)
-    say(f"{lives + leaving} lives, {metrics} metrics, a base of {retired} retired rows; seed {path}")
+    say(f"{lives + leaving} lives, {metrics} metrics, {retired} rows of forgotten lives in the sums; seed {path}")
     say(f"{layout.shards} shards on {layout.partitions} partitions of Spark's state")
     for topic, partitions in offsets.items():
         say(f"{topic} is read on from {partitions}")

@@ -20,7 +20,7 @@ class Sum(msgspec.Struct, omit_defaults=True, kw_only=True):
     position: start, position. A gauge that nobody reports any more has number 0 and no sum.
 
     `lives` and `instances` count the living lives that have the metric and their distinct instance IDs; `retired`
-    the lives folded into the base. `ts` is the table's clock in epoch ms: the point's time. `offsets` maps
+    the lives that were forgotten. `ts` is the table's clock in epoch ms: the point's time. `offsets` maps
     topic → partition → the last offset included. A reader keeps, of several rows of one key, the one with the
     highest (epoch, batch).
     """

@@ -22,8 +22,8 @@ OBSERVED = "table"
 READ = "read"
 """The name under which a backlog's batch is observed: `{"read": {"records": N}}`, with those that were left out."""
 
-_TOTALS = {"records": "records", "stale": "stale", "dead_letters": "dead", "retired": "retired"}
-_NOW = ("lives", "living", "instances", "rows", "state_bytes")
+_TOTALS = {"records": "records", "stale": "stale", "dead_letters": "dead", "forgotten": "forgotten"}
+_NOW = ("lives", "disk", "living", "instances", "rows", "state_bytes")
 _decode_shard = json_decoder(ShardRow)
 
 

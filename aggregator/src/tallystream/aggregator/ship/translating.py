@@ -77,7 +77,7 @@ class Translator:
         points = [point(row) for row in self._sums.admit(summed)]
         events = by_topic.get(self._topics.events, ())
         points += [made for _, made in self._read(events, "an event", lambda r: event_point(r.value or b""))]
-        # A deletion says that a life has retired: what it counted is in the store, under its own times.
+        # A deletion says that a life was forgotten: what it counted is in the store, under its own times.
         rows = [record for record in by_topic.get(self._topics.table, ()) if record.value is not None]
         for row in self._rows.admit(list(self._read(rows, "a row", _row))):
             if isinstance(row, LifeRow):

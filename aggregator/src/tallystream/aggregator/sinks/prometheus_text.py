@@ -20,7 +20,7 @@ _SUMMARY = ("", "_sum", "_count")
 _OURS = (
     (names.LIVING_LIVES, "lives", "Living lives whose newest snapshot has the metric."),
     (names.LIVING_INSTANCES, "instances", "Different instance IDs of the living lives."),
-    (names.RETIRED_LIVES, "retired", "Lives that retired and are part of the sum."),
+    (names.RETIRED_LIVES, "retired", "Forgotten lives whose counts are part of the sum."),
 )
 
 

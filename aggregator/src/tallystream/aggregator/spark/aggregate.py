@@ -92,7 +92,7 @@ def run(settings: AggregateSettings) -> int:
             if not lease.wait(standby=settings.standby, stopped=stop.is_set):
                 return 0
             layout, streams = settle(session, settings, topics, layout, streams)
-            writing = Writing(settings, topics, kafka, lease)
+            writing = Writing(settings, topics, kafka, lease, shards=layout.shards)
             choice = _choice(settings, topics, kafka, writing.begin)
         except KafkaException as error:
             raise TallystreamError(f"broker {settings.bootstrap_servers}: {clients.reason(error)}.") from error
@@ -119,7 +119,9 @@ def run(settings: AggregateSettings) -> int:
 
         return run_plans(
             choice,
-            lambda plan: _start(streams.of(plan, writing.begin), settings, topics, writing, shards=layout.shards),
+            lambda plan: _start(
+                streams.of(plan, writing.begin), settings, topics, writing, shards=layout.shards, live=plan is Plan.LIVE
+            ),
             settings.checkpoint,
             stop=stop,
             after_batch=after_batch,
@@ -153,10 +155,10 @@ def _choice(settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str
 
 
 def _start(
-    records: DataFrame, settings: AggregateSettings, topics: Topics, writing: Writing, *, shards: int
+    records: DataFrame, settings: AggregateSettings, topics: Topics, writing: Writing, *, shards: int, live: bool
 ) -> StreamingQuery:
     writer = (
-        summed(records, settings, topics, epoch=writing.epoch, shards=shards)
+        summed(records, settings, topics, epoch=writing.epoch, shards=shards, live=live)
         .writeStream.format("kafka")
         .options(**source_options(settings.bootstrap_servers, settings.kafka))
         .option("kafka.max.request.size", str(TABLE_RECORD_BYTES))

@@ -68,7 +68,8 @@ class TableProcessor(StatefulProcessor):
     which takes what is said and hands all else on (tallystream.aggregator.spark.combining).
 
     A shard that has no state yet begins with the one in `seed`, a file that a rebuild made, if there is one. `again`
-    reads what was compacted once more, should that have to be undone.
+    reads what was compacted once more, should that have to be undone. Lives are forgotten in `live` queries alone: they
+    read every partition to its end.
 
     Delivery: at least once, with absolute values: a batch that runs again writes the same sums under the same
     (epoch, batch), or under a higher epoch.
@@ -83,10 +84,12 @@ class TableProcessor(StatefulProcessor):
         shards: int = 1,
         seed: Path | None = None,
         again: Callable[[Span], Iterable[Record]] | None = None,
+        live: bool = False,
         batch_id: Callable[[], int] = batch_id,
     ) -> None:
         self._topics = topics
         self._settings = settings
+        self._live = live
         self._epoch = epoch
         self._shards = shards
         self._seed = seed
@@ -129,16 +132,17 @@ class TableProcessor(StatefulProcessor):
         place = (self._topics.table, shard)
         stored = _in_memory.pop(place, None)  # while it is worked on, it is no table that could be gone on with
         if stored is None or not stored.log.is_still(self._store):
-            stored = load(self._store, self._settings, lambda: self._begin(shard))
+            stored = self._load(shard)
+        stored.table.disk.open(self._store)
         anew = not stored.table.state.published
         now_ms = times.getCurrentProcessingTimeInMs()
         try:
-            batch = run_batch(stored.table, records, now_ms=now_ms, expired=expired)
+            batch = run_batch(stored.table, records, now_ms=now_ms, expired=expired, at_end=self._live)
         except Unfoldable as refused:
             log.warning("%s: %s", self._topics.metrics, refused)
-            stored = load(self._store, self._settings, lambda: self._begin(shard))
+            stored = self._load(shard)
             whole = unfolded(records, refused.instances, lambda span: self._read_again(span, shard))
-            batch = run_batch(stored.table, whole, now_ms=now_ms, expired=expired)
+            batch = run_batch(stored.table, whole, now_ms=now_ms, expired=expired, at_end=self._live)
         stored.save(self._store)
         if batch.timer is not None:
             if batch.timer.replaces:
@@ -157,6 +161,9 @@ class TableProcessor(StatefulProcessor):
         if self._again is None:
             raise RuntimeError("records were compacted, and can't be read again")
         return (record for record in self._again(span) if shard_of(record.key, self._shards) == shard)
+
+    def _load(self, shard: int) -> Stored:
+        return load(self._store, self._settings, lambda: self._begin(shard))
 
     def _begin(self, shard: int) -> State:
         if self._seed is not None:

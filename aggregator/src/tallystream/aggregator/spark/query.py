@@ -73,10 +73,15 @@ def backlog(session: SparkSession, settings: AggregateSettings, topics: Topics, 
     return source.observe(READ, f.sum("read").alias("records"))
 
 
-def summed(records: DataFrame, settings: AggregateSettings, topics: Topics, *, epoch: int, shards: int) -> DataFrame:
-    """Return the rows that the table makes of a stream of records: (topic, key, value), for Kafka's sink."""
+def summed(
+    records: DataFrame, settings: AggregateSettings, topics: Topics, *, epoch: int, shards: int, live: bool = False
+) -> DataFrame:
+    """Return the rows that the table makes of a stream of records: (topic, key, value), for Kafka's sink.
+
+    `live` tells that each batch reads every partition to its end, so that lives may be forgotten.
+    """
     seed, again = seed_of(settings), SpanReader(_reading(settings))
-    processor = TableProcessor(topics, settings.table, epoch=epoch, shards=shards, seed=seed, again=again)
+    processor = TableProcessor(topics, settings.table, epoch=epoch, shards=shards, seed=seed, again=again, live=live)
     # With one shard a constant, which is never null, as in the first checkpoints: the key's type is part of the state.
     whole = "shard" if "shard" in records.columns else "crc32(coalesce(key, X''))"
     sharded = records.withColumn("shard", f.expr("0" if shards == 1 else f"int({whole} % {shards})"))

@@ -10,7 +10,7 @@ from tallystream.aggregator.layout import require_layout
 from tallystream.aggregator.selection import Selection
 from tallystream.aggregator.spark.kafka import Fetch
 from tallystream.aggregator.start import parse_start
-from tallystream.aggregator.table.settings import TableSettings
+from tallystream.aggregator.table.settings import HOUR_MS, TableSettings
 from tallystream.reporter.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -68,6 +68,11 @@ class AggregateSettings:
             raise ConfigError("--max-records", self.max_records_per_trigger, "give a whole number above zero")
         if self.trigger_ms < 0:
             raise ConfigError("--trigger-ms", self.trigger_ms, "give milliseconds, 0 for as fast as possible")
+        if self.table.retire_after_ms < 1:
+            raise ConfigError("--retire-after-h", self.table.retire_after_ms / HOUR_MS, "give hours above zero")
+        if self.table.forget_after_ms < 7 * 24 * HOUR_MS:
+            days = self.table.forget_after_ms / (24 * HOUR_MS)
+            raise ConfigError("--forget-after-days", days, "give 7 or more: a broker's clock may jump by days")
         require_layout(self.shards, self.state_partitions, option="--state-partitions")
         if self.on_data_loss not in ("fail", "continue"):
             raise ConfigError("--on-data-loss", self.on_data_loss, "give fail or continue")

@@ -1,4 +1,4 @@
-"""A shard's log in Spark's state: the head is its one value, the entries a map by number."""
+"""A shard's log in Spark's state: the head is its one value, the entries a map by number, and so are lives on disk."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class SparkStore:
     def __init__(self, handle: StatefulProcessorHandle) -> None:
         self._head = handle.getValueState("table", _PACKED)
         self._entries = handle.getMapState("log", _NUMBER, _PACKED)
+        self._chunks = handle.getMapState("disk", _NUMBER, _PACKED)
 
     def head(self) -> bytes | None:
         """Return the head."""
@@ -45,3 +46,15 @@ class SparkStore:
     def clear(self) -> None:
         """Remove all entries."""
         self._entries.clear()
+
+    def chunk(self, number: int) -> bytes | None:
+        """Return a chunk of lives on disk."""
+        stored = self._chunks.getValue((number,))
+        return None if stored is None else bytes(stored[0])
+
+    def set_chunk(self, number: int, chunk: bytes | None) -> None:
+        """Set a chunk; None removes it."""
+        if chunk is None:
+            self._chunks.removeKey((number,))
+        else:
+            self._chunks.updateValue((number,), (chunk,))

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import logging
 import time
+from itertools import chain, count
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
 from tallystream.aggregator import clients
 from tallystream.aggregator.delivering import Outgoing, deliver
+from tallystream.aggregator.table.shards import shard_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 INSTANCE = "tallystream-aggregator"
-"""An instance ID that publishes nothing else: a tombstone of it takes nothing out of any sum."""
+"""Begins instance IDs that publish nothing else: a tombstone of one takes nothing out of any sum."""
 
 
 GRACE_MS, AGAIN_MS = 500, 5_000
@@ -54,15 +56,24 @@ class Alarm:
             log.warning("silence is looked for at the next record: %s", error)
 
 
-def wake(partitions: Iterable[tuple[str, int]], kafka: Mapping[str, str], *, timeout: float = 10.0) -> None:
-    """Append a tombstone to each (topic, partition) that is read: time is told by each one's own clock.
+def wake(
+    partitions: Iterable[tuple[str, int]], kafka: Mapping[str, str], *, shards: int = 1, timeout: float = 10.0
+) -> None:
+    """Append a tombstone for each shard to each (topic, partition) that is read: time is told by each one's own clock.
 
-    Returns when the broker has them. `timeout` is in seconds.
+    A shard that was rebuilt has no timer before its first batch, so each one needs a record of its own. Returns when the broker has them. `timeout` is in seconds.
 
     Raises:
         KafkaException: the broker did not take it in time.
     """
     # Not idempotent: a tombstone sent twice changes nothing, and such a producer first waits half a second for its ID.
     producer = clients.producer({**kafka, "delivery.timeout.ms": int(timeout * 1000)})
-    records = (Outgoing(topic, INSTANCE.encode(), None, partition) for topic, partition in partitions)
+    keys = [key_in(shard, shards) for shard in range(shards)]
+    records = (Outgoing(topic, key, None, partition) for topic, partition in partitions for key in keys)
     deliver(producer, records, timeout=timeout)
+
+
+def key_in(shard: int, shards: int) -> bytes:
+    """Return a key of our own whose records are in a shard."""
+    names = chain([INSTANCE], (f"{INSTANCE}-{number}" for number in count(1)))
+    return next(name.encode() for name in names if shard_of(name.encode(), shards) == shard)

@@ -45,8 +45,10 @@ class Writing:
         KafkaException: the broker did not answer.
     """
 
-    def __init__(self, settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str], lease: Lease) -> None:
-        self._lease, self._kafka = lease, kafka
+    def __init__(
+        self, settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str], lease: Lease, *, shards: int
+    ) -> None:
+        self._lease, self._kafka, self._shards = lease, kafka, shards
         begin, partial = beginning(settings, topics, kafka)
         self.begin = keep_first(settings.checkpoint, begin)
         self._selection = settings.selection(topics)
@@ -116,7 +118,8 @@ class Writing:
         Raises:
             KafkaException: the broker did not answer.
         """
-        wake(((topic, partition) for topic, partitions in self._read.items() for partition in partitions), self._kafka)
+        read = [(topic, partition) for topic, partitions in self._read.items() for partition in partitions]
+        wake(read, self._kafka, shards=self._shards)
 
     def wake_while_it_goes_on(self) -> None:
         """Do so unless the query ends with what is there, and leaves no record of its own behind. Raises as `wake`."""

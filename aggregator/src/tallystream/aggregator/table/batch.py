@@ -25,10 +25,13 @@ class Batch(NamedTuple):
     timer: Timer | None
 
 
-def run_batch(table: Table, records: Sequence[Record], *, now_ms: int, expired: bool = False) -> Batch:
+def run_batch(
+    table: Table, records: Sequence[Record], *, now_ms: int, expired: bool = False, at_end: bool = False
+) -> Batch:
     """Apply records in (partition, offset) order; look for silence where the clocks, or an expired timer, call for it.
 
-    `now_ms` is the batch's processing time, the same when the batch runs again. The timer that is set is never later
+    `now_ms` is the batch's processing time, the same when the batch runs again; `at_end` tells whether every partition
+    is read to its end, so that lives may be forgotten. The timer that is set is never later
     than the next life's deadline; one that is too early is left as it is, and looks again when it expires: setting a
     timer costs a call to the JVM.
     """
@@ -44,6 +47,8 @@ def run_batch(table: Table, records: Sequence[Record], *, now_ms: int, expired: 
     if expired:
         state.timer_ms = 0
         table.notice_silence(now_ms)
+    if at_end:
+        table.forget(now_ms)
     timer = _next_timer(table, now_ms)
     if state.timer_ms != before_ms:
         table.tell_how_far()

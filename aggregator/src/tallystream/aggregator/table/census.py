@@ -21,10 +21,10 @@ class Census:
 
     Args:
         state: whose lives are counted.
-        retires_ms: tells the time of its partition's clock at which a life retires, None for one that never does.
+        retires_ms: tells the time of its partition's clock at which a life retires.
     """
 
-    def __init__(self, state: State, retires_ms: Callable[[Life], int | None]) -> None:
+    def __init__(self, state: State, retires_ms: Callable[[Life], int]) -> None:
         self._state, self._retires_ms = state, retires_ms
         self._changed = set(state.lives)
         self._counted: dict[str, tuple[int, int, int]] = {}  # by instance: its lives, living ones, and rows
@@ -77,5 +77,4 @@ class Census:
             due = life.deadline_ms
             self._silent[partition] = min(self._silent.get(partition, due), due)
         retires = self._retires_ms(life)
-        if retires is not None:
-            self._retired[partition] = min(self._retired.get(partition, retires), retires)
+        self._retired[partition] = min(self._retired.get(partition, retires), retires)

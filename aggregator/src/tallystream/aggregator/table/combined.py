@@ -69,13 +69,13 @@ class Combined:
             out_ms = max(out_ms, one.out_ms)
             _raise(offsets, one.offsets)
         try:
-            summed = partial.totals(None)
+            summed = partial.totals()
         except OverflowError:
             summed = {}
         if summed and fits(summed):
             combiner.overflowed = False
-            summed |= partial.quantiles(None)
-            return Total(metric, summed, partial.lives, partial.instances, out_ms, offsets, partial.leaving)
+            summed |= partial.quantiles()
+            return Total(metric, summed, partial.lives, partial.instances, out_ms, offsets, partial.forgotten)
         if combiner.overflowed:
             return None
         combiner.overflowed = True

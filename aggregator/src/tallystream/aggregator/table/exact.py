@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from fractions import Fraction
 
     from tallystream.aggregator.table.kinds import Value
 
@@ -22,10 +21,6 @@ def units(value: float) -> int:
     """Return a finite float as a whole number of 2**-1074."""
     numerator, denominator = value.as_integer_ratio()
     return numerator << (UNIT_BITS + 1 - denominator.bit_length())
-
-
-def _scaled(number: Fraction) -> int:
-    return number.numerator << (UNIT_BITS + 1 - number.denominator.bit_length())
 
 
 class Sum:
@@ -50,28 +45,17 @@ class Sum:
         self.floats += other.floats
         self.units += other.units
 
-    def add_exactly(self, more: Fraction, *, floats: bool) -> None:
-        """Add a number, a whole one or a fraction of a power of two; `floats` tells whether it was made of floats."""
-        self.known += 1
-        self.floats += floats
-        self.units += _scaled(more)
-
-    def value(self, more: Fraction | None = None, *, floats: bool = False) -> Value:
-        """Return the sum, with `more` in it: None of nothing, a float, rounded once, where a term is one.
-
-        `floats` tells whether `more` was made of floats too.
+    def value(self) -> Value:
+        """Return the sum: None of nothing, a float, rounded once, where a term is one.
 
         Raises:
             OverflowError: the sum leaves the range of floats.
         """
-        if not self.known and more is None:
+        if not self.known:
             return None
-        scaled = self.units
-        if more is not None:
-            scaled += _scaled(more)
-        if not self.floats and not floats:
-            return self.whole + (scaled >> UNIT_BITS)
-        return ((self.whole << UNIT_BITS) + scaled) / _UNITS
+        if not self.floats:
+            return self.whole
+        return ((self.whole << UNIT_BITS) + self.units) / _UNITS
 
     def _add(self, value: int | float, sign: int) -> None:  # noqa: PYI041 (the two are summed apart)
         self.known += sign
@@ -100,6 +84,11 @@ class Extreme:
         if new is not None and (self.value is None or not self.better(self.value, new)):
             self.value, self.lost = new, False  # as good as a bound of all the others
         elif old is not None and old == self.value:
+            self.lost = True
+
+    def lose(self, value: Value) -> None:
+        """Note that a value is gone: the extreme is lost, unless it was better than that."""
+        if value is not None and self.value is not None and not self.better(self.value, value):
             self.lost = True
 
     def found(self, value: Value) -> None:

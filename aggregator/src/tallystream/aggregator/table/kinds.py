@@ -42,10 +42,12 @@ def falls(kind: str, old: Values, new: Values) -> bool:
 
 
 def merge_values(kind: str, old: Values, new: Values) -> Values:
-    """Return what replaces `old`: the new values, but for positions, which keep the highest (rule 9)."""
-    if kind != "position":
-        return new
-    return (least((old[0], new[0])), greatest((old[1], new[1])))
+    """Return what replaces `old`: the new values, but for extremes and positions, which only widen (rules 7 and 9)."""
+    if kind == "position":
+        return (least((old[0], new[0])), greatest((old[1], new[1])))
+    if kind in ("histogram", "timer"):
+        return (*new[:2], least((old[2], new[2])), greatest((old[3], new[3])), *new[4:])
+    return new
 
 
 def mean(totals: Totals) -> float | None:

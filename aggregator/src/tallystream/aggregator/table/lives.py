@@ -1,9 +1,6 @@
-"""The lives in a shard's state: found by instance, gone when they retire (rule 3); and what was touched and changed.
+"""The lives in a shard's state: found by instance, moved to disk and back (rule 3); and what was touched and changed.
 
-Retiring is decided as if it took place at once: a life has retired when the clock is `retire_after_ms` past its last
-record. Before a record of an instance is looked at, the instance's lives whose time has come leave; all others leave at
-the end of a batch. As nothing but its own instance's records asks for a life, the delay shows nowhere. Nor does that
-until a life that has left is in the base: sums count it as retired at once.
+Where a life is, in memory or on disk, decides nothing: a record finds it in both. So it does not matter when it moves.
 """
 
 from __future__ import annotations
@@ -20,10 +17,18 @@ from tallystream.aggregator.table.state import Leaving
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tallystream.aggregator.table.disk import Disk
     from tallystream.aggregator.table.inputs import Record
+    from tallystream.aggregator.table.settings import TableSettings
     from tallystream.aggregator.table.state import Life, MetricId, State
 
 SHORT_FORM_LIFE = ""
+
+MOVED_AT_ONCE = 1_000
+"""Lives that a batch moves to disk, and forgets, at most: what is due beyond that waits for the next one."""
+
+CROWD = 8
+"""Silent lives of one instance that stay in memory: of a program that restarts all the time, older ones go to disk."""
 
 
 class Lives:
@@ -32,16 +37,19 @@ class Lives:
     `dirty` are the instances whose lives have changed in any way since the state was last stored.
     """
 
-    def __init__(self, state: State, retire_after_ms: int) -> None:
+    def __init__(self, state: State, settings: TableSettings, disk: Disk) -> None:
         self.state = state
-        self.partials = Partials(state)
+        self.disk = disk
+        self.partials = Partials(state, disk)
         self.events: list[Event] = []
         self.dirty: set[str] = set()
         self.census = Census(state, self._retires_ms)
-        self._retire_after_ms = retire_after_ms
+        self._settings = settings
         self._numbers = {metric: number for number, metric in enumerate(state.metrics)}
         self._changed: dict[int, tuple[Life, set[int]]] = {}
         self._buried: list[Published] = []
+        self._due: list[Life] = []
+        self._crowded: set[str] = set()
 
     def __iter__(self) -> Iterator[Life]:
         for lives in self.state.lives.values():
@@ -57,18 +65,36 @@ class Lives:
         return self.state.lives.get(instance, [])
 
     def find(self, instance: str, app: str, life: str) -> Life | None:
-        """Return a life, None when it is not in the table."""
+        """Return a life, in memory from now on wherever it was; None when there is none."""
         for known in reversed(self.of(instance)):  # the newest life is the one that most records are of
             if known.life == life and known.app == app:
                 return known
-        return None
+        on_disk = self.disk.find(instance, app, life)
+        if on_disk is not None:
+            self._bring_back(on_disk)
+        return on_disk
+
+    def bring_all_back(self, instance: str) -> None:
+        """Move every life of an instance from disk to memory."""
+        for life in self.disk.all_of(instance):
+            self._bring_back(life)
+
+    def is_listed(self, instance: str, app: str, life: str) -> bool:
+        """Tell whether a life is being forgotten."""
+        listed = (gone.life for gone in (*self.state.leaving, *self.state.deleting))
+        return any((gone.instance, gone.app, gone.life) == (instance, app, life) for gone in listed)
 
     def add(self, life: Life, record: Record, clock: int) -> Life:
         """Put a new life into the table: a restart, where its instance had one before."""
         others = self.state.lives.setdefault(life.instance, [])
-        if life.life != SHORT_FORM_LIFE and any(o.app == life.app and o.life != SHORT_FORM_LIFE for o in others):
+        if life.life != SHORT_FORM_LIFE and (
+            any(o.app == life.app and o.life != SHORT_FORM_LIFE for o in others)
+            or self.disk.has_life_of(life.instance, life.app)
+        ):
             self.event("restart", life, record, clock)
         others.append(life)
+        if len(others) > CROWD:
+            self._crowded.add(life.instance)
         return life
 
     def remove(self, life: Life) -> None:
@@ -80,19 +106,34 @@ class Lives:
         else:
             del self.state.lives[life.instance]
 
-    def retire(self, instance: str, clock: int) -> None:
-        """Retire the instance's lives whose time has come by `clock`."""
-        for life in [life for life in self.of(instance) if self._has_retired(life, clock)]:
-            self._leave(life)
+    def retire(self) -> None:
+        """Move lives to disk whose time has come, `MOVED_AT_ONCE` at most. No sum changes."""
+        crowded = [life for instance in sorted(self._crowded) for life in self._silent_of(instance)[:-CROWD]]
+        self._crowded.clear()
+        if not self._due and self.census.some_may_retire():
+            self._due = [life for life in self if self._is_due(life)]
+            self._due.reverse()
+            self.census.look()
+        retiring = {id(life): life for life in crowded}
+        while self._due and len(retiring) < MOVED_AT_ONCE:
+            life = self._due.pop()
+            if self._is_due(life) and any(life is known for known in self.of(life.instance)):
+                retiring[id(life)] = life
+        for life in retiring.values():
+            self.remove(life)
+            self.partials.retire(life)
+        self.disk.add(retiring.values())
 
-    def retire_all(self) -> None:
-        """Retire every life whose time has come by the clock of its partition."""
-        if not self.census.some_may_retire():
-            return
-        clocks = self.state.clocks
-        for life in [life for life in self if self._has_retired(life, clocks.get(life.partition, 0))]:
-            self._leave(life)
-        self.census.look()
+    def forget(self, now_ms: int) -> None:
+        """Forget lives on disk of which no record came for `forget_after`, by their partition's clock and `now_ms`."""
+        past = self.disk.past(self.state.clocks, now_ms, self._settings.forget_after_ms, MOVED_AT_ONCE)
+        for life in past:
+            self.disk.remove(life)
+            for number in [number for number in life.rows if not is_kept(self.state.metrics[number][2])]:
+                del life.rows[number]
+            self.partials.forget(life)
+            self.state.leaving.append(Leaving(self.state.fold + 1, life))
+            self.state.forgotten += 1
 
     def known(self, metric_id: MetricId) -> int:
         """Return the number of a metric, -1 for one that has none."""
@@ -133,7 +174,7 @@ class Lives:
 
     def _all_parts(self) -> list[tuple[Life, set[int]]]:
         self.dirty.update(self.state.lives)
-        lives = [*self, *(leaving.life for leaving in self.state.leaving)]
+        lives = [*self, *self.disk, *(leaving.life for leaving in self.state.leaving)]
         for life in lives:
             for part in life.parts or (0,):
                 life.places.setdefault(part, self.state.offsets.get(life.partition, -1))
@@ -150,22 +191,18 @@ class Lives:
             life.limits.append(limit)
             self.event("limit", life, record, clock, limit)
 
-    def _has_retired(self, life: Life, clock: int) -> bool:
-        retires_ms = self._retires_ms(life)
-        return retires_ms is not None and clock >= retires_ms
+    def _bring_back(self, life: Life) -> None:
+        self.disk.remove(life)
+        self.partials.bring_back(life)
+        self.state.lives.setdefault(life.instance, []).append(life)
+        self.mark(life.instance)
 
-    def _retires_ms(self, life: Life) -> int | None:
-        # Rows of the short form end only by a tombstone: without a life there is no telling a late one from a new one.
-        return None if life.life == SHORT_FORM_LIFE else life.keep_ms + self._retire_after_ms
+    def _silent_of(self, instance: str) -> list[Life]:
+        return [life for life in self.of(instance) if not life.living]
 
-    def _leave(self, life: Life) -> None:
-        self.partials.touch(life, life.rows)
-        self.remove(life)
-        life.living = False
-        for number in [number for number in life.rows if not is_kept(self.state.metrics[number][2])]:
-            del life.rows[number]
-        self.partials.left(life)
-        self.state.leaving.append(Leaving(self.state.fold + 1, life))
-        self.state.retired += 1
-        at_ms = life.keep_ms + self._retire_after_ms
-        self.events.append(Event("retired", life.app, life.instance, life.life, at_ms))
+    def _is_due(self, life: Life) -> bool:
+        return not life.living and self.state.clocks.get(life.partition, 0) >= self._retires_ms(life)
+
+    def _retires_ms(self, life: Life) -> int:
+        retires_ms = life.keep_ms + self._settings.retire_after_ms
+        return max(retires_ms, life.deadline_ms) if life.living else retires_ms

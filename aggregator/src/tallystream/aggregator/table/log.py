@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from tallystream.aggregator.table.state import STATE_VERSION, StateVersionError, damaged, version_of
+from tallystream.aggregator.table.state import STATE_VERSION, damaged, require_version
 from tallystream.reporter.decoding import msgpack_decoder
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ MOST_ENTRIES = 500
 
 
 class Store(Protocol):
-    """Where one log is kept: a head, and entries by number."""
+    """Where one log is kept: a head, and entries by number; and beside it lives on disk, in chunks by number."""
 
     def head(self) -> bytes | None:
         """Return the head, None where the log is new."""
@@ -43,6 +43,12 @@ class Store(Protocol):
 
     def clear(self) -> None:
         """Remove all entries."""
+
+    def chunk(self, number: int) -> bytes | None:
+        """Return a chunk of lives on disk, None where there is none."""
+
+    def set_chunk(self, number: int, chunk: bytes | None) -> None:
+        """Set a chunk; None removes it."""
 
 
 class Head(msgspec.Struct, array_like=True):
@@ -106,11 +112,7 @@ def read(store: Store, head: bytes) -> tuple[Log, list[bytes]]:
     Raises:
         StateVersionError: another version wrote it, or it is damaged.
     """
-    version = version_of(head)
-    if version != STATE_VERSION:
-        raise StateVersionError(
-            f"state: version {version!r} is not {STATE_VERSION}, this aggregator's; use the aggregator that wrote it."
-        )
+    require_version(head)
     try:
         found = _decode_head(head)
     except msgspec.DecodeError as error:

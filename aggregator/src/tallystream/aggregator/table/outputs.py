@@ -53,7 +53,7 @@ class Total(NamedTuple):
 
 
 class Event(NamedTuple):
-    """Something that a graph should be annotated with. `kind`: restart, retired, tombstone, overflow, limit."""
+    """Something that a graph should be annotated with. `kind`: restart, tombstone, overflow, limit."""
 
     kind: str
     app: str

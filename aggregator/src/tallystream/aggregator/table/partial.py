@@ -7,7 +7,6 @@ instances have of one metric merges into the metric's sum (rule 2 of docs/table.
 from __future__ import annotations
 
 import operator
-from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream.aggregator.table.exact import Extreme, Sum
@@ -16,8 +15,6 @@ from tallystream.aggregator.table.sketches import SKETCHED, Merged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from tallystream.aggregator.table.retired import Base
 
 Cell = Sum | Extreme
 
@@ -49,18 +46,18 @@ class Share(NamedTuple):
 
 
 class Partial:
-    """The sum of one metric over lives, less the base.
+    """The sum of one metric over lives.
 
-    `lives` and `instances` count the living, `leaving` those that have retired and are not in the base yet.
+    `lives` and `instances` count the living, `forgotten` those whose rows are gone (rule 3): they stay in every sum.
     """
 
-    __slots__ = ("cells", "instances", "kind", "leaving", "lives", "merged")
+    __slots__ = ("cells", "forgotten", "instances", "kind", "lives", "merged")
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.cells: list[Cell] = [_cell(operation) for _, operation, _ in _PLANS[kind]]
         self.merged = Merged() if kind in SKETCHED else None
-        self.lives = self.instances = self.leaving = 0
+        self.lives = self.instances = self.forgotten = 0
 
     def replace(self, old: Share | None, new: Share | None) -> None:
         """Let one life's share go and another one, or a newer one of the same life, take its place."""
@@ -78,24 +75,45 @@ class Partial:
             if new is not None:
                 self.merged.add(new.values[0], new.sketch)
 
+    def take_back(self, share: Share) -> None:
+        """Let a share go that other partial sums take over: extremes stay, as bounds that those have too."""
+        for cell, (index, _, momentary) in zip(self.cells, _PLANS[self.kind], strict=True):
+            if isinstance(cell, Sum) and not momentary:
+                cell.replace(share.values[index], None)
+        if self.merged is not None:
+            self.merged.remove(share.values[0], share.sketch)
+
+    def lose(self, share: Share) -> None:
+        """Note that a life's share is taken out of the sums: extremes that it may have held are lost."""
+        for cell, (index, _, momentary) in zip(self.cells, _PLANS[self.kind], strict=True):
+            if isinstance(cell, Extreme) and not momentary:
+                cell.lose(share.values[index])
+
     @property
     def lost(self) -> bool:
         """Whether an extreme has to be looked for among all lives."""
         return any(isinstance(cell, Extreme) and cell.lost for cell in self.cells)
 
-    def look(self, shares: Iterable[Share]) -> None:
-        """Find the extremes that are lost among the shares of all lives."""
-        known = list(shares)
-        for cell, (index, operation, momentary) in zip(self.cells, _PLANS[self.kind], strict=True):
+    @property
+    def lost_kept(self) -> bool:
+        """Whether one of the extremes that are lost outlives its life."""
+        plans = _PLANS[self.kind]
+        return any(isinstance(c, Extreme) and c.lost and not m for c, (_, _, m) in zip(self.cells, plans, strict=True))
+
+    def look(self, shares: Iterable[Share], others: Iterable[Partial] = ()) -> None:
+        """Find the extremes that are lost among the shares of all lives, and the partials of `others`."""
+        known, partials = list(shares), list(others)
+        for place, (cell, (index, operation, momentary)) in enumerate(zip(self.cells, _PLANS[self.kind], strict=True)):
             if isinstance(cell, Extreme) and cell.lost:
                 column = [share.values[index] for share in known if share.current or not momentary]
+                column += [_read(other.cells[place]) for other in partials]
                 cell.found(least(column) if operation == _LEAST else greatest(column))
 
     def merge(self, other: Partial) -> None:
-        """Add what another shard has of the same metric."""
+        """Add what other lives have of the same metric."""
         self.lives += other.lives
         self.instances += other.instances
-        self.leaving += other.leaving
+        self.forgotten += other.forgotten
         for cell, more in zip(self.cells, other.cells, strict=True):
             if isinstance(cell, Sum) and isinstance(more, Sum):
                 cell.merge(more)
@@ -104,52 +122,28 @@ class Partial:
         if self.merged is not None and other.merged is not None:
             self.merged.merge(other.merged)
 
-    def with_base(self, base: Base | None) -> Partial:
-        """Return a copy with the base in it: its lives are among `leaving` then."""
-        whole = Partial(self.kind)
-        whole.merge(self)
-        if base is None:
-            return whole
-        whole.leaving += base.lives
-        for cell, (index, _, momentary) in zip(whole.cells, _PLANS[self.kind], strict=True):
-            if STORED[self.kind][index] == "sum" and isinstance(cell, Sum):
-                cell.add_exactly(Fraction(base.total), floats=base.floats)
-            elif not momentary:
-                cell.replace(None, base.values[index])
-        if whole.merged is not None:
-            whole.merged.add(base.values[0], base.sketch)
-        return whole
-
-    def totals(self, base: Base | None) -> Totals:
-        """Return the summed fields, with the base in them.
+    def totals(self) -> Totals:
+        """Return the summed fields.
 
         Raises:
             OverflowError: a float sum leaves the range of floats.
         """
         totals: Totals = {}
         cells = iter(self.cells)
-        for index, field in enumerate(STORED[self.kind]):
-            kept = base.values[index] if base is not None and field not in MOMENTARY else None
+        for field in STORED[self.kind]:
             cell = next(cells)
             if field == "value":
                 totals |= {"sum": _read(cell), "min": _read(next(cells)), "max": _read(next(cells))}
                 totals["number"] = self.lives
             elif field == "count":
-                totals[field] = int(_read(cell) or 0) + int(kept or 0)
-            elif field == "sum" and base is not None and isinstance(cell, Sum):
-                totals[field] = cell.value(Fraction(base.total), floats=base.floats)
-            elif isinstance(cell, Extreme):
-                better = least if cell.better is operator.lt else greatest
-                totals[field] = better((cell.value, kept))
+                totals[field] = int(_read(cell) or 0)
             else:
                 totals[field] = _read(cell)
         return totals
 
-    def quantiles(self, base: Base | None) -> Totals:
+    def quantiles(self) -> Totals:
         """Return p50 to p999 of everything that was counted, nothing where a sketch is missing."""
-        if self.merged is None:
-            return {}
-        return self.merged.quantiles(*(() if base is None else ((base.values[0], base.sketch),)))
+        return {} if self.merged is None else self.merged.quantiles()
 
 
 def _cell(operation: int) -> Cell:

@@ -5,36 +5,43 @@ Whoever changes a life says so first (`touch`), while its rows are still what th
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from tallystream.aggregator.table.held import hold
 from tallystream.aggregator.table.partial import Partial, Share
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from tallystream.aggregator.table.disk import Disk
     from tallystream.aggregator.table.state import Life, State
+
+log = logging.getLogger(__name__)
 
 Before = dict[int, Share | None]
 """The metric's number → the share that a life had when the batch began."""
 
 
 class Partials:
-    """The partials of all metrics of `state`, by number."""
+    """The partials of all metrics of `state`, by number: of lives in memory, on disk and forgotten.
 
-    def __init__(self, state: State) -> None:
-        self._state = state
+    What the lives on `disk` add up to is kept by itself, too, as a restart does not read them: `state.held`.
+    """
+
+    def __init__(self, state: State, disk: Disk) -> None:
+        self._state, self._disk = state, disk
         self._partials: dict[int, Partial] = {}
+        self._on_disk: dict[int, Partial] = {}
+        self._unheld: set[int] = set()
         self._before: dict[int, tuple[Life, Before]] = {}
         self._told: set[int] = set()
         self._build()
 
     def __getitem__(self, number: int) -> Partial:
         """Return the partial of a metric, an empty one for a new metric."""
-        partial = self._partials.get(number)
-        if partial is None:
-            partial = self._partials[number] = Partial(self._state.metrics[number][2])
-        return partial
+        return self._of(self._partials, number)
 
     def touch(self, life: Life, numbers: Iterable[int]) -> None:
         """Remember what a life has of these metrics, before that changes."""
@@ -50,17 +57,33 @@ class Partials:
         """Have metrics published whether they change or not."""
         self._told.update(numbers)
 
-    def left(self, life: Life) -> None:
-        """A life has retired: what it keeps counts as retired, and soon as the base's."""
-        for number in life.rows:
-            self[number].leaving += 1
+    def retire(self, life: Life) -> None:
+        """A life goes to disk: no sum changes."""
+        for number, share in _kept_shares(life):
+            self._of(self._on_disk, number).replace(None, share)
+            self._unheld.add(number)
 
-    def absorbed(self, life: Life) -> None:
-        """The base takes in what a life has kept."""
+    def bring_back(self, life: Life) -> None:
+        """A life comes from disk: no sum changes."""
+        for number, share in _kept_shares(life):
+            self._of(self._on_disk, number).take_back(share)
+            self._unheld.add(number)
+
+    def empty(self, life: Life, numbers: Iterable[int]) -> None:
+        """Take note that a tombstone takes these metrics out of a life."""
+        self.touch(life, numbers)
+        for number in numbers:
+            share = _share(life, number)
+            if number in self._on_disk and share is not None:
+                self._on_disk[number].lose(share)
+                self._unheld.add(number)
+
+    def forget(self, life: Life) -> None:
+        """A life that was on disk is forgotten: what it keeps stays in the sums, and counts as forgotten."""
+        self.bring_back(life)
         for number in life.rows:
-            partial = self[number]
-            partial.leaving -= 1
-            partial.replace(_share(life, number), None)
+            self[number].forgotten += 1
+        self.tell(life.rows)
 
     def settle(self) -> set[int]:
         """Bring the partials up to date; return the metrics that were touched or told, and forget these."""
@@ -77,6 +100,18 @@ class Partials:
         self._look({number for number in touched if self[number].lost})
         return touched
 
+    def hold(self) -> set[int]:
+        """Bring `state.held` up to date; return the metrics of which it has changed."""
+        changed, self._unheld = self._unheld, set()
+        self._state.held.update((number, hold(self._on_disk[number])) for number in changed)
+        return changed
+
+    def _of(self, partials: dict[int, Partial], number: int) -> Partial:
+        partial = partials.get(number)
+        if partial is None:
+            partial = partials[number] = Partial(self._state.metrics[number][2])
+        return partial
+
     def _count(self, instance: str, touched: list[tuple[Life, Before]]) -> None:
         """Count the instance once, however many of its lives have the metric."""
         ids = {id(life) for life, _ in touched}
@@ -89,28 +124,46 @@ class Partials:
             self[number].instances += _any([*shares, *untouched, *now]) - _any([*shares, *untouched, *was])
 
     def _look(self, numbers: set[int]) -> None:
+        """Find extremes that are lost: among the lives on disk only where a tombstone may have taken theirs."""
         if not numbers:
             return
-        found: dict[int, list[Share]] = {number: [] for number in numbers}
-        for life in self._all():
-            for number in numbers & life.rows.keys():
-                share = _share(life, number)
-                if share is not None:
-                    found[number].append(share)
-        for number, shares in found.items():
-            self[number].look(shares)
+        kept = {number for number in numbers if self[number].lost_kept}
+        self._look_on_disk({number for number in kept if number in self._on_disk and self._on_disk[number].lost})
+        for number, shares in _shares(self._in_memory(), numbers).items():
+            others = []
+            if number in kept:
+                base = self._state.base.get(number)
+                others += [base.held.partial(self[number].kind)] if base is not None else []
+                others += [self._on_disk[number]] if number in self._on_disk else []
+            self[number].look(shares, others)
+
+    def _look_on_disk(self, numbers: set[int]) -> None:
+        if not numbers:
+            return
+        log.info("the extremes of %d metrics are looked for among %d lives on disk", len(numbers), len(self._disk))
+        for number, shares in _shares(self._disk, numbers).items():
+            self._on_disk[number].look(shares)
+            self._unheld.add(number)
 
     def _build(self) -> None:
-        for life in self._all():
+        state = self._state
+        for number, held in state.held.items():
+            self._on_disk[number] = held.partial(state.metrics[number][2])
+            self[number].merge(self._on_disk[number])
+        for number, base in state.base.items():
+            self[number].merge(base.held.partial(state.metrics[number][2]))
+            self[number].forgotten += base.lives
+        for life in self._in_memory():
             for number in life.rows:
                 self[number].replace(None, _share(life, number))
-        for leaving in self._state.leaving:
-            self.left(leaving.life)
-        for lives in self._state.lives.values():
+        for leaving in state.leaving:
+            for number in leaving.life.rows:
+                self[number].forgotten += 1
+        for lives in state.lives.values():
             for number in {number for life in lives for number in life.rows}:
                 self[number].instances += _any(_share(life, number) for life in lives)
 
-    def _all(self) -> Iterator[Life]:
+    def _in_memory(self) -> Iterator[Life]:
         for lives in self._state.lives.values():
             yield from lives
         for leaving in self._state.leaving:
@@ -120,6 +173,22 @@ class Partials:
 def _share(life: Life, number: int) -> Share | None:
     row = life.rows.get(number)
     return None if row is None else Share(row.values, life.current(row), row.sketch)
+
+
+def _kept_shares(life: Life) -> Iterator[tuple[int, Share]]:
+    """Yield what a life has that is not momentary."""
+    for number, row in life.rows.items():
+        yield number, Share(row.values, current=False, sketch=row.sketch)
+
+
+def _shares(lives: Iterable[Life], numbers: set[int]) -> dict[int, list[Share]]:
+    found: dict[int, list[Share]] = {number: [] for number in numbers}
+    for life in lives:
+        for number in numbers & life.rows.keys():
+            share = _share(life, number)
+            if share is not None:
+                found[number].append(share)
+    return found
 
 
 def _any(shares: Iterable[Share | None]) -> bool:

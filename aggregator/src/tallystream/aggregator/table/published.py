@@ -2,14 +2,14 @@
 
 Four kinds of record, each absolute, so that a newer one of its key replaces it; the kind is the first word of the key.
 
-    ["life", app, instance, life, part]       the newest values of one part of a life
-    ["base", shard, app, type, name, tags]    what the retired lives of one metric add up to
-    ["fold", shard, fold, chunk]              the lives that retired in one fold, while some of their rows still stand
+    ["life", app, instance, life, part]       the newest values of one part of a life, until it is forgotten
+    ["base", shard, app, type, name, tags]    what the forgotten lives of one metric add up to
+    ["fold", shard, fold, chunk]              lives that are being forgotten, while some of their rows still stand
     ["shard", shard]                          clocks and offsets: every row of the batches up to here has been written
 
-A life's way out takes three batches, so that no crash in between can count it twice or lose it, whatever a sink had
-written of the last one. In the first it retires: its fold is listed. In the second the base takes it in: a base says up
-to which fold it holds. In the third its own rows are deleted, and after that the list of the fold.
+A life is forgotten in three batches, so that no crash in between can count it twice or lose it, whatever a sink had
+written of the last one. In the first it is listed. In the second the base takes it in: a base says up to which list it
+holds. In the third its own rows are deleted, and after that the list.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from tallystream.aggregator.table.held import Held
 from tallystream.aggregator.table.kinds import STORED, Value, Values
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class MetricRow(msgspec.Struct, omit_defaults=True, kw_only=True):
 class LifeRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     """One part of a life, as of input offset `offset`; times in epoch ms of the partition's clock.
 
-    `heard_ms` is the last record that was applied, `keep_ms` that from which the life is kept for `retire_after`.
+    `heard_ms` is the last record that was applied, `keep_ms` the last one of any seq.
     `omitted` is the number of metrics that are left out because the record would be too large.
     """
 
@@ -90,7 +91,7 @@ class LifeRow(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 class BaseRow(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """The base of one metric: `lives` retired ones, up to and with the fold `fold`. The fields are those of `Base`."""
+    """The base of one metric: `lives` forgotten ones, up to and with the list `fold`; `held` are their partial sums."""
 
     v: int = 1
     app: str
@@ -99,16 +100,13 @@ class BaseRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     tags: dict[str, str] = {}
     fold: int
     lives: int
-    values: list[int | float | None]
-    total: str = "0"
-    floats: bool = False
-    sketch: str | None = None
+    held: Held
     epoch: int = 0
     batch: int = 0
 
 
 class FoldRow(msgspec.Struct, kw_only=True):
-    """Lives that retired in one fold: each as (app, instance, life)."""
+    """Lives of one list to be forgotten: each as (app, instance, life)."""
 
     v: int = 1
     fold: int
@@ -122,8 +120,11 @@ class ShardRow(msgspec.Struct, kw_only=True):
 
     `clocks` and `offsets` map "topic:partition" → epoch ms, and → the last offset included.
 
-    Since the table began: `records` taken, `stale` ones among them, `dead` letters, lives `retired`. Now: `lives` in
-    the table and those `living`, `instances` of living ones, `rows`, `metrics` (identities), `state_bytes` (packed).
+    `judged` maps "topic:partition" → the time by which lives were last found silent.
+
+    Since the table began: `records` taken, `stale` ones among them, `dead` letters, lives `forgotten`. Now: `lives` in
+    memory and those `living`, `instances` of living ones, `rows` in memory, lives on `disk`, `metrics` (identities),
+    `state_bytes` (packed).
     `timer_ms`: when it has to look for silent lives next, in epoch ms of processing time; 0 for never.
     """
 
@@ -132,12 +133,14 @@ class ShardRow(msgspec.Struct, kw_only=True):
     shards: int = 1
     clocks: dict[str, int]
     offsets: dict[str, int]
+    judged: dict[str, int] = {}
     out_ms: int
     fold: int
     stale: int
     records: int = 0
     dead: int = 0
-    retired: int = 0
+    forgotten: int = 0
+    disk: int = 0
     lives: int = 0
     living: int = 0
     instances: int = 0
@@ -225,10 +228,7 @@ def base_row(shard: int, metric: MetricId, base: Base) -> Published:
         tags=dict(tags),
         fold=base.fold,
         lives=base.lives,
-        values=list(base.values),
-        total=base.total,
-        floats=base.floats,
-        sketch=base.sketch,
+        held=base.held,
     )
     return Published(base_key(shard, metric), row)
 
@@ -243,19 +243,21 @@ def fold_rows(shard: int, fold: int, lives: list[Life]) -> list[Published]:
     ]
 
 
-def shard_row(state: State, census: Census) -> Published:
+def shard_row(state: State, census: Census, disk: int) -> Published:
     """Return the record that says how far the shard is, and how many lives it has."""
     row = ShardRow(
         shard=state.shard,
         shards=state.shards,
         clocks=dict(state.clocks),
         offsets=dict(state.offsets),
+        judged=dict(state.judged),
         out_ms=state.out_ms,
         fold=state.fold,
         stale=state.stale,
         records=state.records,
         dead=state.dead,
-        retired=state.retired,
+        forgotten=state.forgotten,
+        disk=disk,
         lives=census.lives,
         living=census.living,
         instances=census.instances,

@@ -2,7 +2,8 @@
 
 What the last batches had written may be there in part. A life's row says up to which offset it includes its part's
 records, so that none is applied twice when `metrics` is read again from where the shard's record says; a life that was
-on its way out is where the newest records leave it (tallystream.aggregator.table.published has the order).
+being forgotten is where the newest records leave it (tallystream.aggregator.table.published has the order). All other
+lives begin in memory: those whose time has come retire again.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tallystream.aggregator.table.kinds import STORED
 from tallystream.aggregator.table.published import BaseRow, FoldRow, LifeId, LifeRow, MetricRow, ShardRow
 from tallystream.aggregator.table.retired import Base, is_kept
 from tallystream.aggregator.table.shards import shard_of
-from tallystream.aggregator.table.standing import RebuildError, Standing, foreign, shard_in
+from tallystream.aggregator.table.standing import RebuildError, Standing, chunk_in, foreign, shard_in
 from tallystream.aggregator.table.state import Leaving, Life, MetricId, Row, State
 
 if TYPE_CHECKING:
@@ -78,16 +79,17 @@ def restore(
 
 
 def _folds(standing: Standing, building: Sequence[_Building]) -> dict[LifeKey, tuple[int, int]]:
-    """Return the lives that are on their way out: each with its shard and the fold in which it retired."""
+    """Return the lives that are being forgotten: each with its shard and the number of its list."""
     folds: dict[LifeKey, tuple[int, int]] = {}
     for key, row in standing.of_kind(FoldRow):
         number = shard_in(key)
         if number >= len(building):  # of a shard that never finished a batch, as the table was to be cut into more
-            building[0].forget(0, key)
+            building[0].delete(0, key)
         elif building[number].knows(row.fold):
+            building[number].keep_list(row.fold, key)
             folds |= {LifeKey(*life): (number, row.fold) for life in row.lives}
         else:
-            building[number].forget(row.fold, key)
+            building[number].delete(row.fold, key)
     return folds
 
 
@@ -124,12 +126,13 @@ class _Building:
             self.state = State(
                 clocks=dict(row.clocks),
                 offsets=dict(row.offsets),
+                judged=dict(row.judged),
                 out_ms=row.out_ms,
                 fold=row.fold,
                 stale=row.stale,
                 records=row.records,
                 dead=row.dead,
-                retired=row.retired,
+                forgotten=row.forgotten,
                 shard=shard,
                 shards=shards,
             )
@@ -144,26 +147,33 @@ class _Building:
         for row in rows:
             for name, clock in row.clocks.items():
                 self.state.clocks[name] = max(clock, self.state.clocks.get(name, 0))
+            for name, time in row.judged.items():
+                self.state.judged[name] = max(time, self.state.judged.get(name, 0))
 
     def knows(self, fold: int) -> bool:
-        """Tell whether a fold is one of a finished batch."""
+        """Tell whether a list is one of a finished batch."""
         return fold <= self._fold
 
-    def forget(self, fold: int, key: bytes) -> None:
-        """Have the list of an unfinished fold deleted: its lives retire again, under a number that is not taken."""
+    def keep_list(self, fold: int, key: bytes) -> None:
+        """Take note of a record of a list."""
+        self.state.lists[fold] = max(self.state.lists.get(fold, 0), chunk_in(key) + 1)
+
+    def delete(self, fold: int, key: bytes) -> None:
+        """Have the list of an unfinished batch deleted: its lives are forgotten again, under another number."""
         self.state.forget = sorted([*self.state.forget, key])
         self.state.fold = max(self.state.fold, fold)
 
     def base(self, row: BaseRow) -> None:
-        """Add what the retired lives of one metric add up to."""
+        """Add what the forgotten lives of one metric add up to."""
         number = self.number((row.app, row.name, row.type, tuple(sorted(row.tags.items()))))
-        self.state.base[number] = Base(row.lives, tuple(row.values), row.total, row.floats, row.sketch, row.fold)
+        self.state.base[number] = Base(row.lives, row.held, row.fold)
 
     def life(self, parts: list[LifeRow], fold: int) -> None:
-        """Add a life; `fold` is the one in which it retired, 0 for none."""
+        """Add a life; `fold` is the list by which it is being forgotten, 0 for none."""
         # A metric that changed its part may be in two of them, where a batch was cut off: in the newer one it counts.
-        parts = sorted(parts, key=lambda row: row.offset)
+        parts = sorted(parts, key=lambda row: (row.epoch, row.batch, row.offset))
         newest = parts[-1]
+        place = (newest.topic, newest.partition)
         life = Life(
             newest.instance,
             newest.app,
@@ -177,10 +187,12 @@ class _Building:
             {row.part: row.seq for row in parts if row.seq},
             {number: row for part in parts for number, row in self._rows(part)},
             sorted({limit for row in parts for limit in row.limits}),
-            {row.part: row.offset for row in parts},
+            # An offset of a partition that the instance has left says nothing about the one it is in.
+            {row.part: row.offset for row in parts if (row.topic, row.partition) == place},
         )
         self.state.clocks.setdefault(life.partition, 0)  # no finished batch has a record of that partition
         if not fold:
+            life.living = life.living and life.deadline_ms > self.state.judged.get(life.partition, 0)
             self.state.lives.setdefault(life.instance, []).append(life)
             return
         life.living = False
@@ -189,7 +201,7 @@ class _Building:
         gone.append(Leaving(fold, life))
 
     def _is_left(self, number: int, fold: int) -> bool:
-        """Tell whether a row of a life that retired in `fold` counts, and is not in the base yet."""
+        """Tell whether a row of a life that the list `fold` has counts, and is not in the base yet."""
         base = self.state.base.get(number)
         return is_kept(self.state.metrics[number][2]) and (base is None or base.fold < fold)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tallystream.aggregator.table.kinds import falls, merge_values, stored
+from tallystream.aggregator.table.kinds import Values, falls, merge_values, stored
 from tallystream.aggregator.table.sketches import taken
 from tallystream.aggregator.table.state import Row
 from tallystream.reporter.record import identity
@@ -24,7 +24,7 @@ def replace_all(lives: Lives, life: Life, snapshot: Snapshot, before: int, most:
     """Let each metric replace its row in `life`.
 
     Return those that are refused, and how many are beyond the `most` that a life may have. `before` is the seq of its
-    part's last snapshot, whose rows have been touched.
+    part's last snapshot, whose rows have been touched: where it is not older, only metrics that it lacks are replaced.
     """
     refused: Refused = []
     seen: set[MetricId] = set()
@@ -50,20 +50,29 @@ def replace_all(lives: Lives, life: Life, snapshot: Snapshot, before: int, most:
             number = lives.number(metric_id)  # only now: what is refused takes no room
             lives.partials.touch(life, (number,))
             life.rows[number] = Row(snapshot.part, snapshot.seq, values, sketch)
-        elif row.part != snapshot.part:
-            reason = f"the metric was in part {row.part} of this life and is now in part {snapshot.part}"
-            refused.append((reason, _text(metric)))
-            continue
-        elif falls(metric_id[2], row.values, values):
-            reason = f"the count fell within a life, from {row.values[0]} to {values[0]}"
-            refused.append((reason, _text(metric)))
-            continue
         else:
-            if row.seq != before:
-                lives.partials.touch(life, (number,))
-            row.seq, row.sketch = snapshot.seq, sketch
-            row.values = merge_values(metric_id[2], row.values, values)
+            fault = _replace(lives, life, snapshot, number, values, sketch, before=before)
+            if fault is not None:
+                refused.append((fault, _text(metric)))
     return refused, beyond
+
+
+def _replace(
+    lives: Lives, life: Life, snapshot: Snapshot, number: int, values: Values, sketch: str | None, *, before: int
+) -> str | None:
+    """Let new values and a sketch replace those of a row, and return None; or return why they are refused."""
+    row, kind = life.rows[number], lives.state.metrics[number][2]
+    if row.part != snapshot.part:
+        return f"the metric was in part {row.part} of this life and is now in part {snapshot.part}"
+    if snapshot.seq > row.seq and falls(kind, row.values, values):
+        return f"the count fell within a life, from {row.values[0]} to {values[0]}"
+    if row.seq != before or snapshot.seq <= before:
+        lives.partials.touch(life, (number,))
+    if snapshot.seq > row.seq:
+        row.seq, row.sketch, row.values = snapshot.seq, sketch, merge_values(kind, row.values, values)
+    elif kind == "position":  # of an older snapshot, too, the position was consumed
+        row.values = merge_values(kind, row.values, values)
+    return None
 
 
 def _text(metric: Metric) -> str:

@@ -9,7 +9,6 @@ from tallystream.aggregator.table.lives import SHORT_FORM_LIFE, Lives
 from tallystream.aggregator.table.replacing import Refused, replace_all
 from tallystream.aggregator.table.state import Life, Row
 from tallystream.reporter.record import DEFAULT_APP, MAX_COUNT, ShortForm, identity
-from tallystream.reporter.ulid import ulid_ms
 
 if TYPE_CHECKING:
     from tallystream.aggregator.table.inputs import Good, Record
@@ -33,14 +32,11 @@ class Rows:
     def snapshot(self, instance: str, message: Good, record: Record, clock: int) -> Refused:
         """Apply one snapshot: it replaces what its part of its life had, unless untimely or stale (rules 1 and 3)."""
         snapshot = message.snapshot
-        untimed = self._untimely(instance, snapshot, record, clock)
-        if untimed is not None:
+        if (untimed := self._untimely(instance, snapshot, record)) is not None:
             return [(untimed, None)]
         life = self._lives.find(instance, snapshot.app, snapshot.life)
         if life is None:
-            # An application whose clock is ahead is kept by its own time, so that its first record can't come twice.
-            keep = max(clock, ulid_ms(snapshot.life))
-            life = self._lives.add(Life(instance, snapshot.app, snapshot.life, "", clock, 0, keep), record, clock)
+            life = self._lives.add(Life(instance, snapshot.app, snapshot.life, "", clock, 0, clock), record, clock)
         self._lives.mark(instance)
         life.keep_ms = max(life.keep_ms, clock)
         if _includes(life, snapshot.part, record):
@@ -48,11 +44,26 @@ class Rows:
         before = life.parts.get(snapshot.part, 0)
         if snapshot.seq <= before:
             self._lives.change(life, snapshot.part, record)
-            # What it stands for has lower seqs, and is stale too.
-            self._lives.state.stale += 1 if record.folded is None else 1 + record.folded.dropped
-            return []
+            return self._stale(life, message, record)
         place = (instance, snapshot.app, snapshot.life, snapshot.part)
         self._require_followed(instance, record, self.whole.get(place))
+        self._replace_current(life, snapshot, record, clock, before)
+        refused = self._replace(life, message, record, clock, before)
+        if not refused:
+            self.whole[place] = snapshot.seq
+        return refused
+
+    def _untimely(self, instance: str, snapshot: Snapshot, record: Record) -> str | None:
+        """Return why a snapshot is refused whatever it has, None where it is not."""
+        untimed = untimely(snapshot, record.timestamp_ms)
+        if untimed is not None and record.folded is not None:
+            self.unfoldable.add(instance)
+        if untimed is None and self._lives.is_listed(instance, snapshot.app, snapshot.life):
+            return "too late: the life is being forgotten"
+        return untimed
+
+    def _replace_current(self, life: Life, snapshot: Snapshot, record: Record, clock: int, before: int) -> None:
+        """Let a snapshot be the newest of its part; `before` is the seq of the one that was."""
         # Where another part includes the record, it knows of newer things.
         heard = not any(_includes(life, part, record) for part in life.places)
         if heard and life.living == snapshot.final:
@@ -66,14 +77,25 @@ class Rows:
             life.final, life.living = snapshot.final, not snapshot.final
         self._lives.change(life, snapshot.part, record)
         life.parts[snapshot.part] = snapshot.seq
+
+    def _replace(self, life: Life, message: Good, record: Record, clock: int, before: int) -> Refused:
+        """Replace what the life has by what the snapshot has, and return what is refused."""
         refused: Refused = [(reason, metric) for reason, metric in message.rejected]
-        replaced, beyond = replace_all(self._lives, life, snapshot, before, self._settings.max_metrics)
+        replaced, beyond = replace_all(self._lives, life, message.snapshot, before, self._settings.max_metrics)
         refused += replaced
         refused += self._beyond(life, beyond, METRICS_PER_LIFE, record, clock)
-        refused += self._beyond(life, message.beyond, METRICS_PER_RECORD, record, clock)
-        if not refused:
-            self.whole[place] = snapshot.seq
-        return refused
+        return refused + self._beyond(life, message.beyond, METRICS_PER_RECORD, record, clock)
+
+    def _stale(self, life: Life, message: Good, record: Record) -> Refused:
+        """Ignore a stale snapshot, but for metrics that newer ones lack where its instance has left its partition."""
+        # What it stands for has lower seqs, and is stale too.
+        self._lives.state.stale += 1 if record.folded is None else 1 + record.folded.dropped
+        if life.partition != record.clock_name:
+            if record.folded is not None:
+                self.unfoldable.add(life.instance)
+            before = life.parts[message.snapshot.part]
+            replace_all(self._lives, life, message.snapshot, before, self._settings.max_metrics)
+        return []
 
     def _beyond(self, life: Life, number: int, limit: str, record: Record, clock: int) -> Refused:
         """Refuse `number` metrics that are beyond a limit, as one."""
@@ -82,13 +104,6 @@ class Rows:
         self._lives.limit(life, limit, record, clock)
         what = "life" if limit == METRICS_PER_LIFE else "record"
         return [(f"limit: {number} metrics beyond the {self._settings.max_metrics} that a {what} may have", None)]
-
-    def _untimely(self, instance: str, snapshot: Snapshot, record: Record, clock: int) -> str | None:
-        retire_after, folded = self._settings.retire_after_ms, record.folded
-        untimed = untimely(snapshot, clock, retire_after)
-        if folded is not None and (untimed is not None or clock - folded.since_ms >= retire_after):
-            self.unfoldable.add(instance)
-        return untimed
 
     def _require_followed(self, instance: str, record: Record, last: int | None) -> None:
         """Require that `last`, the seq that was taken whole, is the one after which records were dropped."""
@@ -135,16 +150,17 @@ class Rows:
         return []
 
     def tombstone(self, instance: str, record: Record, clock: int) -> None:
-        """Take an instance's live contribution out (rule 10): snapshots' lives stay as markers of their seqs.
+        """Take out what an instance's lives contribute (rule 10): snapshots' lives stay as markers of their seqs.
 
-        What has retired is in the base by now, and stays there.
+        What was forgotten stays.
         """
+        self._lives.bring_all_back(instance)
         self._lives.mark(instance)
         for life in list(self._lives.of(instance)):
             every = set(life.parts) or {0}
             parts = {part for part in every if not _includes(life, part, record)}
             gone = [number for number, row in life.rows.items() if row.part in parts]
-            self._lives.partials.touch(life, gone)
+            self._lives.partials.empty(life, gone)
             if gone:
                 self._lives.event("tombstone", life, record, clock)
             for number in gone:

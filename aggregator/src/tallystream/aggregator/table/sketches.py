@@ -13,17 +13,12 @@ from tallystream.reporter.record import Histogram, Metric
 from tallystream.reporter.sketch import Bins, Sketch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from tallystream.aggregator.table.kinds import Totals, Value
 
 SKETCHED = frozenset({"histogram", "timer"})
 SHARES = {"p50": 0.5, "p75": 0.75, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999}
 MAX_SKETCH = 65_536
 """Characters of an encoded sketch: more than one with all its bins full can have."""
-
-Part = tuple["Value", str | None]
-"""What a life, or the base, counted, and its sketch."""
 
 
 def taken(metric: Metric) -> str | None:
@@ -44,23 +39,6 @@ def taken(metric: Metric) -> str | None:
     if count != metric.count:
         raise ValueError(f"the sketch stands for {count} values and the count is {metric.count}")
     return metric.sketch
-
-
-def merge(parts: Iterable[Part]) -> Sketch | None:
-    """Return the sketch of everything that was counted, None where a part that counted something has none.
-
-    The result is the same whatever the order of the parts, and whichever of them were merged before.
-    """
-    texts: list[str] = []
-    for count, text in parts:
-        if text is not None:
-            texts.append(text)
-        elif count:
-            return None
-    merged = Sketch()
-    for text in texts:
-        merged.merge(Sketch.decode(text))
-    return merged
 
 
 class Merged:
@@ -94,16 +72,15 @@ class Merged:
             for index, number in others.items():
                 bins[index] = bins.get(index, 0) + number
 
-    def quantiles(self, *more: Part) -> Totals:
-        """Return p50 to p999 of all that was counted, with `more` parts in it; nothing where a sketch is missing.
+    def quantiles(self) -> Totals:
+        """Return p50 to p999 of all that was counted; nothing where a sketch is missing.
 
         Each is within 1 % of the value with the rank floor(share * (count - 1)).
         """
-        others = None if self.missing else merge(more)
-        if others is None:
+        if self.missing:
             return {}
         merged = Sketch(dict(self.positive), dict(self.negative), self.zeros)
-        merged.merge(others)
+        merged.merge(Sketch())  # collapses the bins
         if not merged.count:
             return {}
         return dict(zip(SHARES, merged.quantiles(list(SHARES.values())), strict=True))

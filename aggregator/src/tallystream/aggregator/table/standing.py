@@ -56,6 +56,8 @@ class Standing:
             row = _KINDS[str(_decode_key(key)[0])](value)
             if isinstance(row, (BaseRow, FoldRow)):
                 shard_in(key)
+            if isinstance(row, FoldRow):
+                chunk_in(key)
         except (msgspec.DecodeError, KeyError, IndexError, ValueError) as error:
             raise foreign(key, error) from error
         if self._bound is not None and row.epoch > self._bound:
@@ -82,6 +84,11 @@ def shard_in(key: bytes) -> int:
     if not isinstance(shard, int) or shard < 0:
         raise ValueError(f"{shard!r} is no shard")
     return shard
+
+
+def chunk_in(key: bytes) -> int:
+    """Return the number of a list's record in its key."""
+    return int(str(_decode_key(key)[3]))
 
 
 def foreign(key: bytes, why: object) -> RebuildError:

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
+from tallystream.aggregator.table.held import Held
 from tallystream.aggregator.table.kinds import Values
 from tallystream.aggregator.table.retired import Base
 from tallystream.reporter.decoding import msgpack_decoder
 from tallystream.reporter.errors import TallystreamError
 
-STATE_VERSION = 6
-READABLE = (3, 4, 5, 6)
-"""The versions that can be read: what later ones added has defaults.
-
-Version 3 published no rows: the next batch publishes all. Before 5 only stale records were counted: the other counts
-begin where this version takes over. Before 6 a batch stored the whole state as one value (tallystream.aggregator.
-table.log).
-"""
+STATE_VERSION = 1
 
 MetricId = tuple[str, str, str, tuple[tuple[str, str], ...]]
 """(app, name, type, sorted tags)"""
@@ -38,10 +32,10 @@ class Row(msgspec.Struct, array_like=True, gc=False):
 class Life(msgspec.Struct, array_like=True):
     """One life of an instance; `parts` maps part → highest seq; `rows` maps the metric's number → row.
 
-    `heard_ms` is the clock at the last record that was applied; `keep_ms` the clock at the last record of any seq (or
-    the ULID's time, where that is later): what it retires by; `partition` names whose clock it lives by. `limits` are
-    those that it has reached. `places` maps part → the last offset of `partition` that the part's rows include: what a
-    rebuild, which may meet a record again, must not apply twice.
+    `heard_ms` is the clock at the last record that was applied; `keep_ms` the clock at the last record of any seq, by
+    which it retires and is forgotten; `partition` names whose clock it lives by. `limits` are those that it has
+    reached. `places` maps part → the last offset of `partition` that the part's rows include: what a rebuild, which may
+    meet a record again, must not apply twice.
     """
 
     instance: str
@@ -69,27 +63,41 @@ class Life(msgspec.Struct, array_like=True):
 
 
 class Leaving(msgspec.Struct, array_like=True):
-    """A life that has retired, by the fold with this number, on its way into the base and out of `metrics-table`."""
+    """A life that is being forgotten, in the list with the number `fold`."""
 
     fold: int
     life: Life
 
 
+class Chunk(msgspec.Struct, array_like=True):
+    """Lives on disk that are stored as one value: how many of them are still there.
+
+    `kept` maps partition → the least `keep_ms` of those of its lives that can be forgotten.
+    """
+
+    lives: int
+    kept: dict[str, int]
+
+
 class State(msgspec.Struct, array_like=True):
     """A shard's table. `clocks` maps partition → running maximum of append times, `offsets` partition → last offset.
 
-    `lives` maps instance → its lives, oldest first; `base` maps the metric's number → what its retired lives add up to.
+    `lives` maps instance → its lives in memory, oldest first. `disk` maps the key of each life on disk
+    (tallystream.aggregator.table.disk) → the number of its chunk, `chunks` the number → what is known of it without
+    reading it; `held` maps the metric's number → what the lives on disk add up to, `base` → what the forgotten ones do.
+
     `out_ms` is the time of the newest output; `seen_ms` the processing time (wall clock) of the last batch that had
-    records, `seen` maps partition → the last that had some of it, `seen_ms` where it is missing; `timer_ms` is the
-    processing time at which the next silence was asked to be looked for, 0 for none.
+    records, `seen` maps partition → the last that had some of it, `seen_ms` where it is missing; `judged` maps
+    partition → the time by which its lives were last found silent; `timer_ms` is the processing time at which the next
+    silence was asked to be looked for, 0 for none.
 
-    `fold` counts the batches in which lives retired. `leaving` are lives that the base does not have yet, `deleting`
-    those that it has and whose rows are still on `metrics-table`, `settled` those of which nothing is left there but
-    the list of their fold. `settled_ms` is the processing time of the batch that moved them on. `published` tells
-    whether every row is on `metrics-table`; `forget` are keys of it that have to go.
+    `fold` counts the lists of lives to be forgotten. `leaving` are lives that the base does not have yet, `deleting`
+    those that it has and whose rows are still on `metrics-table`; `lists` maps a list's number → its records there,
+    `finished` are lists whose last row is deleted. `settled_ms` is the processing time of the batch that moved them on.
+    `published` tells whether every row is on `metrics-table`; `forget` are keys of it that have to go.
 
-    `stale`, `records`, `dead` and `retired` count, since the table began: records that were stale, all records, dead
-    letters, and lives that retired.
+    `stale`, `records`, `dead` and `forgotten` count, since the table began: records that were stale, all records, dead
+    letters, and lives that were forgotten.
 
     `shard` is one of `shards` (tallystream.aggregator.table.shards). `included` maps partition → the last offset that a
     rebuilt shard includes: another one may have to read records again that it must not.
@@ -98,28 +106,34 @@ class State(msgspec.Struct, array_like=True):
     version: int = STATE_VERSION
     metrics: list[MetricId] = []
     lives: dict[str, list[Life]] = {}
+    disk: dict[bytes, int] = {}
+    held: dict[int, Held] = {}
     base: dict[int, Base] = {}
+    chunks: dict[int, Chunk] = {}
+    last_chunk: int = 0
     clocks: dict[str, int] = {}
     offsets: dict[str, int] = {}
     overflowed: list[int] = []
     out_ms: int = 0
     seen_ms: int = 0
+    seen: dict[str, int] = {}
+    judged: dict[str, int] = {}
     timer_ms: int = 0
-    stale: int = 0
     fold: int = 0
     leaving: list[Leaving] = []
     deleting: list[Leaving] = []
-    settled: list[Leaving] = []
+    lists: dict[int, int] = {}
+    finished: list[int] = []
     settled_ms: int = 0
     published: bool = False
     forget: list[bytes] = []
+    stale: int = 0
     records: int = 0
     dead: int = 0
-    retired: int = 0
+    forgotten: int = 0
     shard: int = 0
     shards: int = 1
     included: dict[str, int] = {}
-    seen: dict[str, int] = {}
 
 
 class _Version(msgspec.Struct, array_like=True):
@@ -148,17 +162,24 @@ def unpack(data: bytes) -> State:
     Raises:
         StateVersionError: another version wrote it, or it is damaged.
     """
+    require_version(data)
+    try:
+        return _decode(data)
+    except msgspec.DecodeError as error:
+        raise damaged(error) from error
+
+
+def require_version(data: bytes) -> None:
+    """Require that what was stored has this version.
+
+    Raises:
+        StateVersionError: another version wrote it, or it is damaged.
+    """
     version = version_of(data)
-    if version not in READABLE:
+    if version != STATE_VERSION:
         raise StateVersionError(
             f"state: version {version!r} is not {STATE_VERSION}, this aggregator's; use the aggregator that wrote it."
         )
-    try:
-        state = _decode(data)
-    except msgspec.DecodeError as error:
-        raise damaged(error) from error
-    state.version = STATE_VERSION
-    return state
 
 
 def version_of(data: bytes) -> int:

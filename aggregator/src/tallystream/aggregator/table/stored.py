@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tallystream.aggregator.table.disk import GONE
 from tallystream.aggregator.table.log import Log, Store, read
-from tallystream.aggregator.table.state import STATE_VERSION, State, damaged, pack, unpack, version_of
+from tallystream.aggregator.table.state import State, damaged, pack, unpack
 from tallystream.aggregator.table.table import Table
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 CHUNK = 2_000
 """Instances in one entry of a copy."""
+
+KEYS = 100_000
+"""Keys of lives on disk in one entry of a copy: some 3 MB."""
 
 
 class Stored:
@@ -33,45 +37,59 @@ class Stored:
 
     def save(self, store: Store) -> None:
         """Store what has changed since the last time."""
+        self.table.disk.open(store)
         self.log.append(store, pack(self.table.take_difference()), self._copy)
+        self.table.disk.flush()
 
     def _copy(self) -> Iterator[bytes]:
         """Yield the whole state as entries, none of them too large for one value."""
         state = self.table.state
-        instances = iter(state.lives.items())
-        yield pack(msgspec.structs.replace(state, lives=dict(islice(instances, CHUNK))))
+        instances, disk = iter(state.lives.items()), iter(state.disk.items())
+        yield pack(msgspec.structs.replace(state, lives=dict(islice(instances, CHUNK)), disk=dict(islice(disk, KEYS))))
+        rest = msgspec.structs.replace(state, metrics=[], held={}, base={}, chunks={}, lives={}, disk={})
         while chunk := dict(islice(instances, CHUNK)):
-            yield pack(msgspec.structs.replace(state, metrics=[], base={}, lives=chunk))
+            yield pack(msgspec.structs.replace(rest, lives=chunk))
+        while keys := dict(islice(disk, KEYS)):
+            yield pack(msgspec.structs.replace(rest, disk=keys))
 
 
 def load(store: Store, settings: TableSettings, begin: Callable[[], State] = State) -> Stored:
-    """Return the table that is stored; where there is none, the one that `begin` returns.
+    """Return the table that is stored; where there is none, the one whose state `begin` returns.
 
     Raises:
         StateVersionError: another version wrote it, or it is damaged.
     """
     head = store.head()
     if head is None:
-        return Stored(Table(begin(), settings))
-    if version_of(head) < STATE_VERSION:  # before, the head was the whole state
-        return Stored(Table(unpack(head), settings))
+        return Stored(Table(begin(), settings, store))
     log, entries = read(store, head)
     if not entries:
         raise damaged("it has no entries")
     state = unpack(entries[0])
     for entry in entries[1:]:
         state = _merge(state, unpack(entry))
-    return Stored(Table(state, settings), log)
+    return Stored(Table(state, settings, store), log)
 
 
 def _merge(state: State, entry: State) -> State:
-    lives, base, metrics = state.lives, state.base, state.metrics
+    """Return `entry` with all of `state` that it does not replace."""
+    lives, disk, chunks = state.lives, state.disk, state.chunks
     for instance, changed in entry.lives.items():
         if changed:
             lives[instance] = changed
         else:
             lives.pop(instance, None)
-    base.update(entry.base)
-    metrics += entry.metrics
-    entry.lives, entry.base, entry.metrics = lives, base, metrics
+    for key, number in entry.disk.items():
+        if number == GONE:
+            disk.pop(key, None)
+        else:
+            disk[key] = number
+    for number, chunk in entry.chunks.items():
+        if chunk.lives:
+            chunks[number] = chunk
+        else:
+            chunks.pop(number, None)
+    entry.lives, entry.disk, entry.chunks = lives, disk, chunks
+    entry.metrics = state.metrics + entry.metrics
+    entry.held, entry.base = state.held | entry.held, state.base | entry.base
     return entry

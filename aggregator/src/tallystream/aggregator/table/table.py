@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from tallystream.aggregator.table.disk import Disk, MemoryChunks
 from tallystream.aggregator.table.inputs import Good, Record, Unreadable, read_key, read_value
 from tallystream.aggregator.table.kinds import fits
 from tallystream.aggregator.table.leaving import advance, everything, leave
@@ -25,6 +26,7 @@ from tallystream.aggregator.table.unfolding import Unfoldable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from tallystream.aggregator.table.disk import Chunks
     from tallystream.aggregator.table.published import Published
     from tallystream.aggregator.table.state import State
 
@@ -47,23 +49,24 @@ class Changes(NamedTuple):
 
 
 class Table:
-    """The changelog table over `state`, which it changes in place. Used by one thread."""
+    """The changelog table over `state`, which it changes in place; lives on disk are in `chunks`. For one thread."""
 
-    def __init__(self, state: State, settings: TableSettings | None = None) -> None:
+    def __init__(self, state: State, settings: TableSettings | None = None, chunks: Chunks | None = None) -> None:
         self.state = state
+        self.disk = Disk(state, MemoryChunks() if chunks is None else chunks)
         self._settings = settings or TableSettings()
         self._dead: list[DeadLetter] = []
-        self._lives = Lives(state, self._settings.retire_after_ms)
+        self._lives = Lives(state, self._settings, self.disk)
         self._rows = Rows(self._lives, self._settings)
         self._advanced: list[Published] = []
         self._moved = False
         self._bases: set[int] = set()
+        self._held: set[int] = set()
         self._metrics = len(state.metrics)
 
     def begin(self) -> None:
-        """Begin a batch: what left in one before, and so has been written, goes a step on."""
+        """Begin a batch: what was listed as forgotten in one before, and so has been written, goes a step on."""
         for leaving in self.state.leaving:
-            self._lives.partials.absorbed(leaving.life)
             self._bases.update(leaving.life.rows)
         self._advanced += advance(self.state)
 
@@ -106,6 +109,8 @@ class Table:
             one: clock if now_ms is None else clock + max(0, now_ms - self._seen_ms(one))
             for one, clock in state.clocks.items()
         }
+        judged = self.state.judged
+        judged.update((one, max(time, judged.get(one, 0))) for one, time in clocks.items())
         if all(clocks[partition] < due for partition, due in census.silent_ms().items()):
             return
         for life in self._lives:
@@ -137,13 +142,21 @@ class Table:
         """Have the next changes say how far the shard is, whatever else changes."""
         self._moved = True
 
+    def forget(self, now_ms: int) -> None:
+        """Forget lives whose time has come; `now_ms` is the batch's processing time.
+
+        To be called in batches that read every partition to its end: a record that still waits may be one of theirs.
+        """
+        self._lives.forget(now_ms)
+
     def changes(self) -> Changes:
         """Return what changed since the last call, and forget it."""
-        self._lives.retire_all()
+        self._lives.retire()
         left = leave(self.state)
         if not self.state.published:
             self._lives.partials.tell(range(len(self.state.metrics)))
         touched = sorted(self._lives.partials.settle(), key=self.state.metrics.__getitem__)
+        self._held |= self._lives.partials.hold()
         totals, said = ([], self.said(touched)) if self.state.shards > 1 else (self._totals(touched), [])
         changes = Changes(totals, list(self._dead), list(self._lives.events), self._published(left), said)
         self._dead.clear()
@@ -156,9 +169,13 @@ class Table:
         state = self.state
         lives = {instance: state.lives.get(instance, []) for instance in self._lives.dirty}
         base = {number: state.base[number] for number in self._bases}
+        held = {number: state.held[number] for number in self._held}
         metrics, self._metrics = state.metrics[self._metrics :], len(state.metrics)
-        self._lives.dirty, self._bases = set(), set()
-        return msgspec.structs.replace(state, metrics=metrics, lives=lives, base=base)
+        self._lives.dirty, self._bases, self._held = set(), set(), set()
+        disk, chunks = self.disk.take_difference()
+        return msgspec.structs.replace(
+            state, metrics=metrics, lives=lives, base=base, held=held, disk=disk, chunks=chunks
+        )
 
     def _is_included(self, record: Record, included: Mapping[str, int]) -> bool:
         """Tell whether a rebuilt table has a record already; which of those that it stands for, can't be told."""
@@ -182,7 +199,6 @@ class Table:
         instance = read_key(record.key)
         if isinstance(instance, Unreadable):
             return [(instance.reason, None)]
-        self._lives.retire(instance, clock)
         if record.value is None:
             self._rows.tombstone(instance, record, clock)
             return []
@@ -210,7 +226,7 @@ class Table:
         self._advanced, self._moved = [], False
         # Last: what it says is included has been written before it.
         self._lives.census.settle()
-        return [*rows.values(), shard_row(self.state, self._lives.census)]
+        return [*rows.values(), shard_row(self.state, self._lives.census, len(self.disk))]
 
     def said(self, numbers: Iterable[int]) -> list[ShardSum]:
         """Return what this shard has of these metrics, for those who combine it with the others'."""
@@ -219,7 +235,7 @@ class Table:
             shard_sum(
                 state.shard,
                 state.metrics[number],
-                self._lives.partials[number].with_base(state.base.get(number)),
+                self._lives.partials[number],
                 state.out_ms,
                 offsets,
             )
@@ -238,17 +254,14 @@ class Table:
         offsets = self._offsets()
         for number in touched:
             metric, partial = self.state.metrics[number], self._lives.partials[number]
-            base = self.state.base.get(number)
             try:
-                summed = partial.totals(base)
+                summed = partial.totals()
             except OverflowError:
                 summed = {}
             if summed and fits(summed):
-                retired = partial.leaving + (base.lives if base else 0)
-                summed |= partial.quantiles(base)
-                totals.append(
-                    Total(metric, summed, partial.lives, partial.instances, self.state.out_ms, offsets, retired)
-                )
+                summed |= partial.quantiles()
+                counts = (partial.lives, partial.instances, self.state.out_ms, offsets, partial.forgotten)
+                totals.append(Total(metric, summed, *counts))
                 if number in self.state.overflowed:
                     self.state.overflowed.remove(number)
             elif number not in self.state.overflowed:

@@ -51,8 +51,14 @@ def aggregate(
     fetch_pause_ms: o.FetchPauseMs = 1000,
     fetch_timeout_ms: o.FetchTimeoutMs = 120_000,
     retire_after_h: Annotated[
-        float, typer.Option(help="Hours after which a life that was not heard from is retired.")
+        float, typer.Option(help="Hours after which a silent life moves from memory to disk; no sum changes.")
     ] = 24.0,
+    forget_after_days: Annotated[
+        float,
+        typer.Option(
+            help="Days after which a silent life's rows are dropped and its counts alone are kept; 7 or more."
+        ),
+    ] = 30.0,
     shards: o.Shards = None,
     state_partitions: o.StatePartitions = None,
     master: o.Master = "local[2,4]",
@@ -69,7 +75,7 @@ def aggregate(
     from tallystream.aggregator.spark.aggregate import AggregateSettings, run
     from tallystream.aggregator.spark.kafka import Fetch
     from tallystream.aggregator.spark.plans import Plan
-    from tallystream.aggregator.table.table import TableSettings
+    from tallystream.aggregator.table.settings import HOUR_MS, TableSettings
 
     settings = AggregateSettings(
         bootstrap_servers,
@@ -87,7 +93,9 @@ def aggregate(
         standby=standby,
         catch_up=catch_up,
         on_data_loss=o.one_of("--on-data-loss", on_data_loss, "fail", "continue"),  # type: ignore[arg-type]  # just so
-        table=TableSettings(retire_after_ms=int(retire_after_h * 3_600_000)),
+        table=TableSettings(
+            retire_after_ms=int(retire_after_h * HOUR_MS), forget_after_ms=int(forget_after_days * 24 * HOUR_MS)
+        ),
         health=HealthSettings(http_port, http_address, own_metrics=not no_own_metrics),
         ready_file=ready_file,
         master=master,

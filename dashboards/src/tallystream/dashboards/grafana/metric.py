@@ -79,8 +79,8 @@ _LIVING = Panel(
 )
 
 _RETIRED = Panel(
-    title="Retired lives",
-    help="Lives that were folded into the base: they stay in the sum and need no row of their own any more.",
+    title="Forgotten lives",
+    help="Lives that were silent for long: their rows were dropped, their counts stay in the sum.",
     empty=_EMPTY,
     unit="none",
     queries={
