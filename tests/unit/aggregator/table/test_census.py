@@ -14,6 +14,7 @@ from support.topic import counter
 from tallystream.aggregator.table import Record, State, Table, TableSettings, batch, lives, pack, unpack
 from tallystream.aggregator.table.batch import Batch, Timer, run_batch
 from tallystream.aggregator.table.census import Census
+from tallystream.aggregator.table.disk import MemoryChunks
 from tallystream.reporter.ulid import new_ulid
 
 SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000, max_metrics=8)
@@ -76,7 +77,8 @@ def test_a_batch_is_what_a_look_at_all_lives_makes_it(schedule: list[int], sizes
     Timers expire when they are due, and sometimes too early; a batch may have no records, or be followed by a restart.
     """
     chance = random.Random(seed)
-    tested, plain = Table(State(), SETTINGS), new_plain_table()
+    chunks = MemoryChunks()
+    tested, plain = Table(State(), SETTINGS, chunks), new_plain_table()
     now_ms = 0
     for cut_off in cut(play(schedule), sizes):
         records = [record(written) for written in cut_off]
@@ -90,8 +92,10 @@ def test_a_batch_is_what_a_look_at_all_lives_makes_it(schedule: list[int], sizes
         assert pack(tested.state) == pack(plain.state)
         if chance.random() < 0.5:
             assert pack(tested.take_difference()) == pack(plain.take_difference())
+        tested.disk.flush()
+        plain.disk.flush()
         if chance.random() < 0.1:
-            tested = Table(unpack(pack(tested.state)), SETTINGS)
+            tested = Table(unpack(pack(tested.state)), SETTINGS, chunks)
             tested.take_difference()
             plain.take_difference()
 
@@ -113,5 +117,5 @@ def test_lives_that_go_on_reporting_are_looked_at_once_in_some_intervals(monkeyp
         written = Record("metrics", 0, number, at_ms, b"app-%d" % instance, json.dumps(value).encode())
         run_batch(table, [written], now_ms=at_ms + number % 7)
         assert not table._lives.census._changed
-    assert (len(table.state.lives), table.state.retired) == (1, 19)
+    assert (len(table.state.lives), len(table.disk)) == (1, 19)
     assert 4 <= len(looks) <= (1_200 + 90) / 20

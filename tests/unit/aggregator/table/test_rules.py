@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 
-import msgspec
 import pytest
 
-from support.topic import BEGIN_MS, DAY_MS, FIRST, HOUR_MS, SECOND, Topic, counter, gauge
+from support.topic import BEGIN_MS, DAY_MS, HOUR_MS, SECOND, Topic, counter, gauge
 from tallystream.aggregator.table import Changes, State, StateVersionError, Table, TableSettings, pack, unpack
 from tallystream.reporter.ulid import new_ulid
 
@@ -40,56 +39,20 @@ def test_rule_2_several_living_lives_of_one_instance_are_all_counted() -> None:
     assert (row.lives, row.instances) == (2, 1)
 
 
-def test_rule_3_a_life_that_retires_is_folded_and_the_sum_stays() -> None:
-    """After retire_after without a record a life leaves the table; its counts stay in the base, its gauges do not."""
-    topic = Topic().snapshot(counter(10), gauge(1)).snapshot(counter(1), key=b"app-2", life=SECOND, at=1000)
-    topic.append(b"clock", b'{"name":"tick","value":1}', at=DAY_MS)
-    assert list(topic.table.state.lives) == ["app-2", "clock"]
-    assert (topic.sum().count, topic.sum().retired) == (11, 1)
-    assert (topic.sum("g").number, topic.sum("g").retired) == (0, 0)
-    (event,) = topic.changes.events
-    assert (event.kind, event.life, event.ts_ms) == ("retired", FIRST, BEGIN_MS + DAY_MS)
-
-
-def test_rule_3_the_sum_of_a_histogram_stays_to_the_last_bit_when_its_lives_retire() -> None:
-    """Folding rounds nothing: 0.1 + 0.2 + 1e16 - 1e16 is 0.30000000000000004, in rows and in the base."""
-    topic = Topic()
-    for number, value in enumerate((0.1, 0.2, 1e16, -1e16)):
-        histogram = {"type": "histogram", "name": "h", "count": 1, "sum": value, "min": value, "max": value}
-        topic.snapshot(histogram, key=b"app-%d" % number, at=number)
-    before = topic.sum("h")
-    for number in range(4):
-        topic.append(b"clock", b'{"name":"tick","value":1}', at=DAY_MS + number)
-        row = topic.sum("h")
-        assert (row.count, row.sum, row.min, row.max) == (4, before.sum, -1e16, 1e16)
-    assert row.retired == 4
-
-
-def test_rule_3_folding_hides_no_sum_that_fits() -> None:
-    """Two folded sums that leave the range of floats together, less a living one's, are published as before."""
-    topic = Topic()
-    for number, value in enumerate((1.7e308, 1.7e308, -1.7e308)):
-        at = DAY_MS // 2 if value < 0 else number
-        histogram = {"type": "histogram", "name": "h", "count": 1, "sum": value}
-        topic.snapshot(histogram, key=b"app-%d" % number, at=at)
-    before = topic.sum("h")
-    topic.append(b"clock", b'{"name":"tick","value":1}', at=DAY_MS + 1)
-    assert topic.sum("h").retired == 2
-    assert topic.sum("h").sum == before.sum == 1.7e308
-
-
 def test_rule_3_a_record_too_long_after_its_prev_is_a_dead_letter() -> None:
-    """Whether the row is still there plays no part: here it is, and the verdict is the same."""
+    """Its own append time decides, and nothing else: not where its life is, nor the partition's clock."""
     topic = Topic().snapshot(counter(10)).snapshot(counter(11), seq=2, prev=BEGIN_MS, at=DAY_MS - 1)
     assert topic.sum().count == 11
     topic.snapshot(counter(12), seq=3, prev=BEGIN_MS, at=DAY_MS)
-    assert topic.reasons() == [f"too late: {DAY_MS} ms after prev, and lives retire after {DAY_MS} ms"]
+    assert topic.reasons() == [f"too late: appended {DAY_MS} ms after prev, less than {DAY_MS} ms are taken"]
+    topic.append(b"clock", b'{"name":"tick","value":1}', at=3 * DAY_MS)
+    assert topic.snapshot(counter(13), seq=4, prev=BEGIN_MS, at=DAY_MS - 1).sum().count == 13
 
 
 def test_rule_3_a_first_record_of_an_old_life_is_a_dead_letter() -> None:
-    """A record without prev is judged by its life's ULID: one made retire_after ago may have been folded already."""
+    """A record without prev is judged by its life's ULID."""
     topic = Topic().snapshot(counter(10), life=new_ulid(BEGIN_MS - DAY_MS))
-    assert topic.reasons() == [f"too late: {DAY_MS} ms after the life's ULID, and lives retire after {DAY_MS} ms"]
+    assert topic.reasons() == [f"too late: appended {DAY_MS} ms after the life's ULID, less than {DAY_MS} ms are taken"]
     assert topic.changes.totals == []
 
 
@@ -105,7 +68,7 @@ def test_rule_3_a_life_of_a_clock_that_is_too_far_ahead_is_refused_until_its_tim
 
 
 def test_rule_3_a_record_that_was_appended_twice_a_day_apart_counts_once() -> None:
-    """An application's clock may be ahead: its first record is not taken again after its life was folded."""
+    """An application's clock may be ahead: its first record is not taken again after its life went to disk."""
     ahead = new_ulid(BEGIN_MS + HOUR_MS)
     topic = Topic().snapshot(counter(10), life=ahead)
     topic.append(b"clock", b'{"name":"tick","value":1}', at=DAY_MS + HOUR_MS // 2)
@@ -222,11 +185,13 @@ def test_rule_10_a_tombstone_takes_the_instance_out_and_a_later_record_counts_in
     assert topic.snapshot(counter(12), seq=2).sum().count == 12
 
 
-def test_rule_10_what_has_retired_stays_in_the_base() -> None:
-    """A tombstone reaches back as far as retire_after, and not into the base."""
-    topic = Topic().snapshot(counter(10))
-    topic.snapshot(counter(1), life=new_ulid(BEGIN_MS + DAY_MS), at=DAY_MS).append(b"app-1", None, at=DAY_MS)
-    assert (topic.sum().count, topic.sum().retired) == (10, 1)
+def test_rule_10_a_tombstone_takes_out_lives_on_disk_and_leaves_their_markers() -> None:
+    """Wherever a life is, it contributes nothing any more, a stale record of it neither; a newer one counts in full."""
+    topic = Topic().snapshot(counter(10), seq=5).append(b"clock", b'{"name":"tick","value":1}', at=2 * DAY_MS)
+    assert list(topic.table.state.lives) == ["clock"]
+    assert topic.append(b"app-1", None, at=2 * DAY_MS).sum().count == 0
+    assert topic.snapshot(counter(9), seq=4, prev=BEGIN_MS, at=DAY_MS - 1).changes.totals == []
+    assert topic.snapshot(counter(12), seq=6, prev=BEGIN_MS, at=DAY_MS - 1).sum().count == 12
 
 
 def test_rule_11_a_record_beyond_the_size_limit_is_a_dead_letter_and_an_event() -> None:
@@ -277,7 +242,7 @@ def test_churn_of_ten_thousand_instances_leaves_the_lives_of_the_last_retire_aft
         expected += 3
         assert topic.sum().count == expected
     assert sum(map(len, topic.table.state.lives.values())) == DAY_MS // step_ms
-    assert topic.sum().retired == 10_000 - DAY_MS // step_ms
+    assert len(topic.table.disk) == 10_000 - DAY_MS // step_ms
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x93\x01", b"\xc1", b"\x91\xa2\xff\xff", b"\x01", b"\xa3abc"])
@@ -295,21 +260,8 @@ def test_every_truncation_of_a_state_is_refused() -> None:
             unpack(packed[:length])
 
 
-def test_a_state_of_version_4_goes_on_and_counts_from_here() -> None:
-    """It had no counts of records, dead letters and retired lives; what it had is all there."""
-    topic = Topic().snapshot(counter(5))
-    fields = msgspec.msgpack.decode(pack(topic.table.state), strict=False)
-    before = unpack(msgspec.msgpack.encode([4, *fields[1:-7]]))
-    assert (before.version, before.records, before.dead, before.retired) == (State().version, 0, 0, 0)
-    assert (before.lives, before.offsets, before.clocks) == (
-        topic.table.state.lives,
-        topic.table.state.offsets,
-        topic.table.state.clocks,
-    )
-
-
 def test_a_state_of_another_version_is_refused_with_the_remedy() -> None:
     """The sentence names both versions."""
-    state = State(version=1)
-    with pytest.raises(StateVersionError, match=r"version 1 is not \d+, this aggregator's; use the aggregator"):
+    state = State(version=7)
+    with pytest.raises(StateVersionError, match=r"version 7 is not \d+, this aggregator's; use the aggregator"):
         unpack(pack(state))

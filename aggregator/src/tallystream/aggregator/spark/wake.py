@@ -61,7 +61,8 @@ def wake(
 ) -> None:
     """Append a tombstone for each shard to each (topic, partition) that is read: time is told by each one's own clock.
 
-    A shard that was rebuilt has no timer before its first batch, so each one needs a record of its own. Returns when the broker has them. `timeout` is in seconds.
+    A shard that was rebuilt has no timer before its first batch, so each one needs a record of its own. Returns when
+    the broker has them. `timeout` is in seconds.
 
     Raises:
         KafkaException: the broker did not take it in time.

@@ -51,14 +51,14 @@ def replace_all(lives: Lives, life: Life, snapshot: Snapshot, before: int, most:
             lives.partials.touch(life, (number,))
             life.rows[number] = Row(snapshot.part, snapshot.seq, values, sketch)
         else:
-            fault = _replace(lives, life, snapshot, number, values, sketch, before=before)
+            fault = _replace(lives, life, snapshot, number, values, sketch=sketch, before=before)
             if fault is not None:
                 refused.append((fault, _text(metric)))
     return refused, beyond
 
 
 def _replace(
-    lives: Lives, life: Life, snapshot: Snapshot, number: int, values: Values, sketch: str | None, *, before: int
+    lives: Lives, life: Life, snapshot: Snapshot, number: int, values: Values, *, sketch: str | None, before: int
 ) -> str | None:
     """Let new values and a sketch replace those of a row, and return None; or return why they are refused."""
     row, kind = life.rows[number], lives.state.metrics[number][2]
