@@ -9,6 +9,7 @@ class Kept:
     def __init__(self) -> None:
         self.heads: list[bytes] = []
         self.entries: dict[int, bytes] = {}
+        self.chunks: dict[int, bytes] = {}
 
     def head(self) -> bytes | None:
         """The newest head."""
@@ -29,3 +30,14 @@ class Kept:
     def clear(self) -> None:
         """Remove the entries, not the head."""
         self.entries.clear()
+
+    def chunk(self, number: int) -> bytes | None:
+        """Return a chunk of lives on disk, None where there is none."""
+        return self.chunks.get(number)
+
+    def set_chunk(self, number: int, chunk: bytes | None) -> None:
+        """Set a chunk; None removes it."""
+        if chunk is None:
+            self.chunks.pop(number, None)
+        else:
+            self.chunks[number] = chunk
