@@ -9,18 +9,14 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from support.wait import wait_until
 from tallystream.aggregator.topics import Topics, create_topics
 from tallystream.compose.servers.broker import KafkaBroker
 from tallystream.reporter import ConfigError, KafkaReporter, MetricRegistry
-from tallystream.reporter._life import CannotTellError, Doubt
-from tallystream.reporter._read_back import read_back
-from tallystream.reporter.lives import RETIRE_MS
-from tallystream.reporter.record import Counter, Snapshot, decode, encode
-from tallystream.reporter.ulid import new_ulid
+from tallystream.reporter.record import Counter, Snapshot, decode
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -240,51 +236,3 @@ def test_spawned_processes_count_for_themselves(broker: KafkaBroker, topic: str,
     snapshots = [snapshot for _, _, snapshot in read_all(broker.bootstrap_servers, topic)]
     assert len({snapshot.life for snapshot in snapshots}) == 3
     assert sum_of_lives(snapshots, "c") == 100 + 2 * 7
-
-
-def test_a_doubtful_record_is_read_back(broker: KafkaBroker, topic: str) -> None:
-    """The newest record of the life in question is found among others; none where it never arrived."""
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
-    now_ms = read_clock(producer, topic)
-    life, other = new_ulid(now_ms), new_ulid(now_ms)
-    for key, snapshot_life, seq in [("i", life, 1), ("i", life, 2), ("i", life, 3), ("j", life, 4), ("i", other, 9)]:
-        snapshot = Snapshot(app="a", life=snapshot_life, part=0, seq=seq, ts=0, every_ms=1000, final=False, metrics=[])
-        producer.produce(topic, key=key, value=encode(snapshot))
-    late = new_ulid(now_ms - RETIRE_MS - 60_000)
-    for seq, prev in ((1, now_ms), (2, None)):  # the second is refused: it has no prev, and its life is too old
-        snapshot = Snapshot(
-            app="a", life=late, part=0, seq=seq, prev=prev, ts=0, every_ms=1000, final=False, metrics=[]
-        )
-        producer.produce(topic, key="i", value=encode(snapshot))
-    producer.produce(topic, key="i", value=b"not ours " + life.encode())
-    assert producer.flush(60) == 0
-    options = {"bootstrap.servers": broker.bootstrap_servers, "acks": "all", "linger.ms": 0}
-
-    def ask(doubt: Doubt) -> int | None:
-        found = read_back(options, topic, "i", doubt)
-        return found.seq if found else None
-
-    assert ask(Doubt(life, 0, 1, now_ms)) == 3
-    assert ask(Doubt(life, 0, 3, now_ms)) is None
-    assert ask(Doubt(life, 1, 0, now_ms)) is None
-    assert ask(Doubt(late, 0, 0, now_ms)) == 1
-
-
-def read_clock(producer: Producer, topic: str) -> int:
-    """Return the broker's append time of a new record."""
-    times: list[int] = []
-    producer.produce(
-        topic, key="clock", value=b"-", on_delivery=lambda _, message: times.append(message.timestamp()[1])
-    )
-    assert producer.flush(60) == 0
-    return times[0]
-
-
-def test_a_topic_that_lost_the_records_can_not_tell(broker: KafkaBroker, admin: AdminClient, topic: str) -> None:
-    """Where the topic was cut off after the doubtful record might have come, the answer is that nobody can tell."""
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
-    now_ms = read_clock(producer, topic)
-    read_clock(producer, topic)
-    admin.delete_records([TopicPartition(topic, 0, 1)])[TopicPartition(topic, 0)].result(timeout=30)
-    with pytest.raises(CannotTellError, match="does not reach back"):
-        read_back({"bootstrap.servers": broker.bootstrap_servers}, topic, "i", Doubt(new_ulid(0), 0, 0, now_ms))

@@ -32,7 +32,7 @@ class Kept:
         self.entries.clear()
 
     def chunk(self, number: int) -> bytes | None:
-        """A chunk, None where there is none."""
+        """Return a chunk of lives on disk, None where there is none."""
         return self.chunks.get(number)
 
     def set_chunk(self, number: int, chunk: bytes | None) -> None:

@@ -1,7 +1,13 @@
 """What the table must say, by a plain replay: a dict, the json module, and no code of Tallystream.
 
 It follows docs/table.md rule by rule in the slowest and plainest way there is: every life is kept for ever, every sum
-is made anew from all of them, floats are added as fractions. `replay` gives everything; `expected` the sums alone.
+is made from all of them, floats are added as fractions. `replay` gives everything; `expected` the sums alone.
+
+It knows no memory, disk, shards, batches, retirement or forgetting: lateness is decided by the record alone (rule 3),
+and every other record counts by its life, part and seq until a tombstone. A forgotten life changes nothing of that:
+forgetting waits until the partition's clock and the wall clock are `forget_after` (7 days at least) past everything
+that its records say, so the append time of a later record is 24 h or more past its `prev` unless the broker's clock
+is `forget_after` less 24 h slow: it is refused as too late.
 """
 
 from __future__ import annotations
@@ -18,13 +24,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 HOUR_MS = 3_600_000
+LATE_MS = 24 * HOUR_MS
 LARGEST = 2**63 - 1
 Key = tuple[str, str, str, tuple[tuple[str, str], ...]]
 """(app, name, type, sorted tags)"""
 
 RATES = ("mean_rate", "m1_rate", "m5_rate", "m15_rate")
 QUANTILES = ("mean", "stddev", "p50", "p75", "p95", "p98", "p99", "p999")
-FOR_GOOD = {
+LASTING = {
     "counter": ("count",),
     "updown": (),
     "gauge": (),
@@ -66,36 +73,38 @@ class Outcome:
     events: Counter[tuple[str, str, str, str, int, str]] = field(default_factory=Counter)
     overflowed: set[Key] = field(default_factory=set)
     stale: int = 0
-    lives: int = 0
 
 
 @dataclass
 class Life:
-    """One life: `newest` maps part → seq, `rows` maps identity → (part, seq, fields)."""
+    """One life: `newest` maps part → seq, `rows` maps identity → (part, seq, fields).
+
+    `partitions` are those in which records of it were; `heard_ms` is its clock when it was last heard of.
+    """
 
     instance: str
     app: str
     life: str
     partition: int
     heard_ms: int
-    keep_ms: int
     every_ms: int = 0
     final: bool = False
     dead: bool = False
     newest: dict[int, int] = field(default_factory=dict)
     rows: dict[Key, tuple[int, int, dict[str, Any]]] = field(default_factory=dict)
     limits: set[str] = field(default_factory=set)
+    partitions: set[int] = field(default_factory=set)
 
 
 class BadError(Exception):
     """A record or a metric that can't be taken."""
 
 
-def expected(records: Iterable[Read], *, retire_after_ms: int = 24 * HOUR_MS) -> dict[Key, dict[str, Any]]:
+def expected(records: Iterable[Read]) -> dict[Key, dict[str, Any]]:
     """Return the sums by (app, name, type, tags), less what depends on silence and so on the time of asking."""
-    outcome = replay(records, retire_after_ms=retire_after_ms)
+    outcome = replay(records)
     return {
-        key: {name: value for name, value in fields.items() if name in FOR_GOOD[key[2]]}
+        key: {name: value for name, value in fields.items() if name in LASTING[key[2]]}
         for key, fields in outcome.sums.items()
     }
 
@@ -103,7 +112,6 @@ def expected(records: Iterable[Read], *, retire_after_ms: int = 24 * HOUR_MS) ->
 def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as the page has them)
     records: Iterable[Read],
     *,
-    retire_after_ms: int = 24 * HOUR_MS,
     short_form_every_ms: int = 60_000,
     max_record_bytes: int = 1_048_576,
     max_metrics: int = 10_000,
@@ -112,13 +120,7 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as the p
     out = Outcome()
     clocks: dict[int, int] = {}
     lives: list[Life] = []
-    retired: list[Life] = []
     seen: set[Key] = set()
-
-    def retire(life: Life) -> None:
-        lives.remove(life)
-        retired.append(life)
-        event("retired", life, life.keep_ms + retire_after_ms)
 
     def event(kind: str, life: Life, ts_ms: int, detail: str = "") -> None:
         out.events[(kind, life.app, life.instance, life.life, ts_ms, detail)] += 1
@@ -136,9 +138,6 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as the p
         except BadError:
             out.dead[where] += 1
             continue
-        for life in [life for life in lives if life.instance == instance and life.life]:
-            if clock >= life.keep_ms + retire_after_ms:
-                retire(life)
         mine = [life for life in lives if life.instance == instance]
         if record.value is None:
             for life in mine:
@@ -155,7 +154,7 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as the p
         try:
             document = read_value(record.value)
             short = "metrics" not in document
-            header = read_short_form(document) if short else read_header(document, clock, retire_after_ms)
+            header = read_short_form(document) if short else read_header(document, record.timestamp_ms)
         except BadError:
             out.dead[where] += 1
             continue
@@ -164,13 +163,16 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as the p
         if found:
             life = found[0]
         else:
-            life = Life(instance, app, name, record.partition, clock, max(clock, ulid_ms(name) if name else clock))
+            life = Life(instance, app, name, record.partition, clock)
             if name and any(other.app == app and other.life for other in mine):
                 event("restart", life, clock)
             lives.append(life)
-        life.keep_ms = max(life.keep_ms, clock)
-        if not short and header["seq"] <= life.newest.get(header["part"], 0):
+        life.partitions.add(record.partition)
+        stale = not short and header["seq"] <= life.newest.get(header["part"], 0)
+        if stale:
             out.stale += 1
+            if len(life.partitions) > 1:  # it moves: what a newer snapshot does not have, an older one may add
+                add_older(life, document, header, seen)
             continue
         life.partition, life.heard_ms = record.partition, clock
         life.final, life.dead = header["final"], False
@@ -216,6 +218,7 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as the p
                     if key[2] == "position":
                         fields["start"] = min(fields["start"], old["start"])
                         fields["position"] = max(fields["position"], old["position"])
+                    widen(fields, old)
             except BadError:
                 out.dead[where] += 1
                 continue
@@ -225,27 +228,45 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as the p
             out.dead[where] += 1
             reached(life, clock, "metrics per life")
 
-    for life in [life for life in lives if life.life]:
-        if clocks[life.partition] >= life.keep_ms + retire_after_ms:
-            retire(life)
-    out.lives = len(lives)
     for key in seen:
         try:
-            out.sums[key] = total_of(key, lives, retired, clocks)
+            out.sums[key] = total_of(key, lives, clocks)
         except OverflowError:
             out.overflowed.add(key)
     return out
 
 
-def total_of(key: Key, lives: list[Life], retired: list[Life], clocks: dict[int, int]) -> dict[str, Any]:
+def widen(fields: dict[str, Any], old: dict[str, Any]) -> None:
+    """Keep the least and the greatest value of a life: they only widen."""
+    for name, choose in (("min", min), ("max", max)):
+        if old.get(name) is not None:
+            fields[name] = old[name] if fields[name] is None else choose(old[name], fields[name])
+
+
+def add_older(life: Life, document: dict[str, Any], header: dict[str, Any], seen: set[Key]) -> None:
+    """Take from an older snapshot of an instance that moves what has no newer value: the highest seq wins."""
+    for item in document["metrics"]:
+        try:
+            key, fields = read_metric(item, life.app)
+        except BadError:
+            continue
+        old = life.rows.get(key)
+        if key[2] == "position" and old is not None:
+            old[2]["start"] = min(fields["start"], old[2]["start"])
+            old[2]["position"] = max(fields["position"], old[2]["position"])
+        if old is None or (old[0] == header["part"] and old[1] < header["seq"] and key[2] != "position"):
+            life.rows[key] = (header["part"], header["seq"], fields)
+            seen.add(key)
+
+
+def total_of(key: Key, lives: list[Life], clocks: dict[int, int]) -> dict[str, Any]:
     """Return the sum of one metric over all lives; raises OverflowError where 64 bits do not hold it."""
     kind = key[2]
     having = [life for life in lives if key in life.rows]
-    gone = [life for life in retired if key in life.rows and FOR_GOOD[kind]]
     current = [life for life in having if is_current(life, life.rows[key], clocks[life.partition])]
     fields: dict[str, Any] = {}
-    for name in FOR_GOOD[kind]:
-        fields[name] = reduce(name, [life.rows[key][2][name] for life in having + gone])
+    for name in LASTING[kind]:
+        fields[name] = reduce(name, [life.rows[key][2][name] for life in having])
     for name in MOMENTARY.get(kind, ()):
         column = [life.rows[key][2][name] for life in current]
         if name == "value":
@@ -256,7 +277,7 @@ def total_of(key: Key, lives: list[Life], retired: list[Life], clocks: dict[int,
             fields[name] = add(column) if column else None
     if any(isinstance(value, int) and not -LARGEST - 1 <= value <= LARGEST for value in fields.values()):
         raise OverflowError
-    fields |= {"lives": len(current), "instances": len({life.instance for life in current}), "retired": len(gone)}
+    fields |= {"lives": len(current), "instances": len({life.instance for life in current})}
     return fields
 
 
@@ -326,7 +347,7 @@ def depth(text: str) -> int:
     return deepest
 
 
-def read_header(document: dict[str, Any], clock: int, retire_after_ms: int) -> dict[str, Any]:
+def read_header(document: dict[str, Any], appended_ms: int) -> dict[str, Any]:
     """Return a snapshot's header; raises BadError where it is not one, or comes too late or too early."""
     if not isinstance(document["metrics"], list):
         raise BadError("metrics")
@@ -342,9 +363,9 @@ def read_header(document: dict[str, Any], clock: int, retire_after_ms: int) -> d
         raise BadError("final")
     prev = document.get("prev")
     known = ulid_ms(document["life"]) if prev is None else whole(prev, 0, LARGEST)
-    if clock >= known + retire_after_ms:
+    if appended_ms - known >= LATE_MS:
         raise BadError("too late")
-    if ulid_ms(document["life"]) > clock + retire_after_ms:
+    if ulid_ms(document["life"]) - appended_ms > LATE_MS:
         raise BadError("too early")
     return document
 
@@ -359,7 +380,7 @@ def read_short_form(document: dict[str, Any]) -> dict[str, Any]:
 
 def read_metric(item: Any, app: str) -> tuple[Key, dict[str, Any]]:
     """Return a metric's identity and what is kept of it."""
-    if not isinstance(item, dict) or not isinstance(item.get("type"), str) or item["type"] not in FOR_GOOD:
+    if not isinstance(item, dict) or not isinstance(item.get("type"), str) or item["type"] not in LASTING:
         raise BadError("type")
     kind = item["type"]
     key = (app, text(item.get("name"), 1, 512), kind, read_tags(item))

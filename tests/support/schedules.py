@@ -162,8 +162,8 @@ class Play:
         """Take one step: most are snapshots, the rest is what may happen to them."""
         chance = random.Random(seed)
         self.now += chance.choices(
-            [0, 1, 300, 900, 2_999, 3_000, 10_000, 30_000, 59_999, 60_001, -5_000],
-            [10, 10, 30, 30, 3, 3, 2, 2, 1, 1, 2],
+            [0, 1, 300, 900, 2_999, 3_000, 10_000, 30_000, 59_999, 60_001, -5_000, 40_000_000, 86_399_500, -50_000_000],
+            [20, 20, 60, 60, 6, 6, 4, 4, 2, 2, 4, 2, 2, 2],
         )[0]
         instance = chance.choice(["app-1", "app-1", "app-1", "app-2", "äpp 3"])
         action = chance.choices(

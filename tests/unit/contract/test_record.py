@@ -191,3 +191,30 @@ def test_a_life_tells_when_it_was_made(made_ms: int) -> None:
     life = new_ulid(made_ms)
     assert ulid_ms(life) == made_ms
     assert record.decode(value(life=life)).life == life
+
+
+HOUR_MS = 3_600_000
+BORN_MS = 1_700_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("prev", "appended", "timely"),
+    [
+        (None, 0, True),
+        (None, 24 * HOUR_MS - 1, True),
+        (None, 24 * HOUR_MS, False),
+        (None, -24 * HOUR_MS, True),
+        (None, -24 * HOUR_MS - 1, False),
+        (100 * HOUR_MS, 124 * HOUR_MS - 1, True),
+        (100 * HOUR_MS, 124 * HOUR_MS, False),
+        (100 * HOUR_MS, 0, True),
+        (100 * HOUR_MS, -24 * HOUR_MS - 1, False),
+    ],
+)
+def test_a_record_is_in_time_by_its_own_append_time(prev: int | None, appended: int, *, timely: bool) -> None:
+    """Less than 24 h after its `prev`, or its ULID where it has none, and its ULID at most 24 h ahead of it."""
+    prev_ms = None if prev is None else BORN_MS + prev
+    snapshot = record.Snapshot(
+        app="a", life=LIFE, part=0, seq=1, prev=prev_ms, ts=0, every_ms=1000, final=False, metrics=[]
+    )
+    assert record.is_timely(snapshot, BORN_MS + appended) is timely

@@ -6,13 +6,7 @@ import msgspec
 
 from tallystream.reporter._parts import Parts
 from tallystream.reporter._since import Values
-from tallystream.reporter.clock import Instant
-from tallystream.reporter.errors import TallystreamError
 from tallystream.reporter.record import Metric, Snapshot
-
-
-class CannotTellError(TallystreamError):
-    """Nobody can say any more whether a record arrived."""
 
 
 class Outgoing(msgspec.Struct, eq=False):
@@ -24,44 +18,25 @@ class Outgoing(msgspec.Struct, eq=False):
     snapshot: Snapshot
     value: bytes
     values: list[Metric]
-    at: Instant
     layout: object
 
 
-class Doubt(msgspec.Struct, frozen=True):
-    """A part of a life of which records were handed over and may or may not have reached the table.
-
-    In question are the seqs above `acknowledged_seq`; `not_before_ms` is when the first of them was handed over, by the
-    process's wall clock.
-    """
-
-    life: str
-    part: int
-    acknowledged_seq: int
-    not_before_ms: int
-
-
 class Part(msgspec.Struct):
-    """What is known of one part: `unknown` has the first and the newest of the records of unknown fate."""
+    """What is known of one part: `unknown` is the newest record of which nobody knows whether it arrived."""
 
     seq: int = 0
     acknowledged_seq: int = 0
     closed: bool = False
     under_way: Outgoing | None = None
-    unknown: list[Outgoing] = []
+    unknown: Outgoing | None = None
 
 
 class Life(msgspec.Struct):
-    """One life: `base` is what earlier lives had counted, `heard` when its last acknowledged record was handed over.
-
-    All its records are of one `app`.
-    """
+    """One life: `base` is what earlier lives had counted. All its records are of one `app`."""
 
     id: str
     app: str
-    born_ms: int
     base: Values
-    heard: Instant
     split: Parts
     prev_ms: int | None = None
     refused: bool = False
@@ -77,8 +52,3 @@ class Life(msgspec.Struct):
     def closed(self) -> bool:
         """Whether every part's final record was acknowledged."""
         return all(part.closed for part in self.parts.values())
-
-
-def remember(part: Part, outgoing: Outgoing) -> None:
-    """Note that nobody knows what became of a record."""
-    part.unknown[1:] = [outgoing]

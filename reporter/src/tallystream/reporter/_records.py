@@ -41,7 +41,7 @@ def records(life: Life, metrics: list[Metric], groups: Mapping[Identity, Hashabl
         part = life.parts.setdefault(number, Part())
         # A record of unknown fate may have told the table of a metric that is missing now. With it in this one, what
         # the table has of it is known, as of all others, as soon as this one is acknowledged.
-        values = with_counts_of(part.unknown[-1].values, found) if part.unknown else found
+        values = with_counts_of(part.unknown.values, found) if part.unknown else found
         layout = life.split.layout if values is found else object()
         snapshot = Snapshot(
             app=app,
@@ -54,7 +54,7 @@ def records(life: Life, metrics: list[Metric], groups: Mapping[Identity, Hashabl
             final=final,
             metrics=since(values, life.base),
         )
-        ready.append(Outgoing(snapshot, encode_in_turns(snapshot), values, now, layout))
+        ready.append(Outgoing(snapshot, encode_in_turns(snapshot), values, layout))
     return ready
 
 

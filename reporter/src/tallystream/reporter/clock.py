@@ -12,13 +12,6 @@ class Instant(NamedTuple):
     monotonic: float
     wall_ms: int
 
-    def age_ms(self, earlier: Instant) -> float:
-        """Return the milliseconds since `earlier`, by the clock that saw more of them.
-
-        The monotonic clock stands still while a laptop sleeps, and the wall clock may be set back.
-        """
-        return max((self.monotonic - earlier.monotonic) * 1000, self.wall_ms - earlier.wall_ms)
-
 
 class Clock(Protocol):
     """Where the time comes from."""

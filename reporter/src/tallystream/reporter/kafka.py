@@ -10,7 +10,6 @@ from tallystream.reporter._deadline import Deadline
 from tallystream.reporter._link import LONGEST_REQUEST, Link
 from tallystream.reporter._names import check_instance
 from tallystream.reporter._producing import append_ms, make_producer, producer_options
-from tallystream.reporter._read_back import read_back
 from tallystream.reporter._reportable import registry_of
 from tallystream.reporter.lives import Lives
 from tallystream.reporter.scheduled import ScheduledReporter
@@ -21,9 +20,8 @@ if TYPE_CHECKING:
 
     from confluent_kafka import KafkaError, Message, Producer
 
-    from tallystream.reporter._life import Doubt, Outgoing
+    from tallystream.reporter._life import Outgoing
     from tallystream.reporter._reportable import Reportable
-    from tallystream.reporter.record import Snapshot
     from tallystream.reporter.registry import MetricRegistry
 
 SILENCE = 10.0
@@ -123,7 +121,6 @@ class KafkaReporter(ScheduledReporter):
                 self._account = _accounts.identify(self._account, cluster, self, self.registry)
                 self._lives = self._account.lives
                 self._lives.every_ms = round(self.interval * 1000)
-                self._lives.settle = self._settle
                 self._identified = True
         return self._identified
 
@@ -227,15 +224,12 @@ class KafkaReporter(ScheduledReporter):
             if self._lives.refused:
                 self._error(
                     "a life has ended",
-                    "its record came a day too late, or our clock is a day ahead; a new one counts on",
+                    "its record was appended a day late, or our clock is a day ahead; a new one counts on",
                 )
             return
         self._lives.failed(outgoing)
         if not self._closing:
             self._error(f"a snapshot for {self.topic!r} was not delivered", error.str())
-
-    def _settle(self, doubt: Doubt) -> Snapshot | None:
-        return read_back(self._link.options, self.topic, self.instance, doubt)
 
     def _close(self, deadline: Deadline) -> None:
         self._close_link(deadline)

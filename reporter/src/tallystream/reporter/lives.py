@@ -1,9 +1,13 @@
 """The lives of a registry at one destination: what goes into each record, and when a new life begins. No Kafka here.
 
-Within a life values are absolute, so a lost, late or repeated record is mended by the next one. Only where one life
-follows another must it be known exactly what the table has: the new life publishes what came after that. So a life ends
-in order (its `final` is acknowledged), or when a record of it would be refused soon, or when the registry has another
-name, and never while a record is under way. Where the fate of its last record can't be known, `settle` finds it out.
+Within a life values are absolute, so the next record replaces a lost, late or repeated one. Only where one life follows
+another must it be known exactly what the table has: the new life publishes what came after that. A life ends when its
+`final` is acknowledged, when the table refuses a record of it, when metrics outgrow their part or when the registry has
+another name, and never while a record is under way.
+
+Each acknowledgement says when the record was appended, and so whether the table takes it (`is_timely`): what was taken
+counts, what was refused does not. A record whose delivery failed may have been appended or not. The next acknowledged
+record of its life replaces it; where the life ends before that, it is taken as delivered: nothing is counted twice.
 """
 
 from __future__ import annotations
@@ -12,26 +16,19 @@ import logging
 from typing import TYPE_CHECKING
 
 from tallystream.reporter._counted import Counted
-from tallystream.reporter._life import CannotTellError, Doubt, Life, Outgoing, Part, remember
+from tallystream.reporter._life import Life, Outgoing, Part
 from tallystream.reporter._parts import MAX_RECORD_BYTES, Parts
 from tallystream.reporter._records import Header, records, would_fit
-from tallystream.reporter._since import by_identity, identity_of, until
-from tallystream.reporter.record import Position
+from tallystream.reporter._since import by_identity
+from tallystream.reporter.record import Position, is_timely
 from tallystream.reporter.ulid import new_ulid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Hashable, Mapping
 
     from tallystream.reporter._since import Values
     from tallystream.reporter.clock import Instant
-    from tallystream.reporter.record import Identity, Metric, Snapshot
-
-HOUR_MS = 3_600_000
-SILENCE_MS = 12 * HOUR_MS
-"""A life of which nothing was acknowledged for so long is followed by a new one."""
-
-RETIRE_MS = 2 * SILENCE_MS
-"""The table refuses a record this long after its `prev`, or its life's birth where it has none, or longer before it."""
+    from tallystream.reporter.record import Identity, Metric
 
 _log = logging.getLogger("tallystream.reporter")
 
@@ -42,21 +39,11 @@ class Lives:
     Args:
         app: the application's name; where it is set to another, a new life begins.
         every_ms: the reporting interval that the records state.
-        settle: asked what became of a doubtful part when its life has to end: returns the newest snapshot of it that
-            the table took, or None when it took none of those in question. It may raise, and is asked again later.
-            Where it raises CannotTellError they are taken as delivered: nothing is counted twice, and what was counted
-            between the last acknowledgement and the newest of them may be lost.
         max_bytes: the most that a record's value may have. A registry beyond it is split over parts.
     """
 
-    def __init__(
-        self,
-        app: str,
-        every_ms: int,
-        settle: Callable[[Doubt], Snapshot | None] | None = None,
-        max_bytes: int = MAX_RECORD_BYTES,
-    ) -> None:
-        self.app, self.every_ms, self.settle, self.max_bytes = app, every_ms, settle, max_bytes
+    def __init__(self, app: str, every_ms: int, max_bytes: int = MAX_RECORD_BYTES) -> None:
+        self.app, self.every_ms, self.max_bytes = app, every_ms, max_bytes
         self._counted = Counted()  # the values of the whole process that the table has, over all lives
         self._covered: Values = {}  # the positions that another app reported: those of this one begin there
         self._life: Life | None = None
@@ -96,9 +83,6 @@ class Lives:
         """Return the records to hand over now, given the values of the whole process; none while others are under way.
 
         `groups` says which metrics must be in the same record.
-
-        Raises:
-            Exception: what `settle` raises; nothing has changed then.
         """
         if self.under_way:
             return []
@@ -120,29 +104,20 @@ class Lives:
         """Take that the broker has the record, appended at `append_ms` by its clock."""
         life, part = self._landed(outgoing)
         self._skew_ms = append_ms - now.wall_ms
-        reference_ms = life.born_ms if outgoing.snapshot.prev is None else outgoing.snapshot.prev
-        if life.born_ms - append_ms > RETIRE_MS:  # our clock is days ahead; the next life is born by the broker's
+        if not is_timely(outgoing.snapshot, append_ms):
             life.refused = True
             return
-        late_ms = append_ms - reference_ms - RETIRE_MS
-        if late_ms >= 0:
-            life.refused = True
-            # A retried record may have been appended before, in time. That is ruled out only where it was too late
-            # already when it was handed over.
-            if now.age_ms(outgoing.at) >= late_ms:
-                remember(part, outgoing)
-            return
-        life.prev_ms, life.heard = append_ms, outgoing.at
+        life.prev_ms = append_ms
         part.acknowledged_seq = outgoing.snapshot.seq
         part.closed = outgoing.snapshot.final
-        part.unknown.clear()
+        part.unknown = None
         self._counted.take(outgoing.snapshot.part, outgoing.values, outgoing.layout)
 
     def failed(self, outgoing: Outgoing, *, never_sent: bool = False) -> None:
         """Take that no acknowledgement will come; `never_sent` says that the record surely did not reach the broker."""
         _, part = self._landed(outgoing)
         if not never_sent:
-            remember(part, outgoing)
+            part.unknown = outgoing
 
     def _landed(self, outgoing: Outgoing) -> tuple[Life, Part]:
         assert self._life is not None
@@ -153,40 +128,20 @@ class Lives:
 
     def _life_for(self, now: Instant) -> Life:
         life = self._life
-        if life is not None and not self._over(life, now):
+        if life is not None and not (life.closed or life.refused or life.outgrown or life.app != self.app):
             return life
         if life is not None:
-            self._settle(life)
+            self._take_as_delivered(life)
         born_ms = max(now.wall_ms + self._skew_ms, 0)
         counted = self._counted.values()
         if life is not None and life.app != self.app:
             self._covered = {key: metric for key, metric in counted.items() if isinstance(metric, Position)}
         base = {key: metric for key, metric in counted.items() if not isinstance(metric, Position)} | self._covered
-        self._life = Life(new_ulid(born_ms), self.app, born_ms, base, now, Parts(self.max_bytes))
+        self._life = Life(new_ulid(born_ms), self.app, base, Parts(self.max_bytes))
         return self._life
 
-    def _over(self, life: Life, now: Instant) -> bool:
-        if life.closed or life.refused or life.outgrown or life.app != self.app:
-            return True
-        doubtful = any(part.unknown for part in life.parts.values())
-        # A doubtful life goes on while the table still takes its records: an acknowledgement ends the doubt.
-        return now.age_ms(life.heard) > (RETIRE_MS - HOUR_MS if doubtful else SILENCE_MS)
-
-    def _settle(self, life: Life) -> None:
-        found: Values = {}
+    def _take_as_delivered(self, life: Life) -> None:
         for number, part in life.parts.items():
-            if not part.unknown:
-                continue
-            newest = part.unknown[-1]
-            doubt = Doubt(life.id, number, part.acknowledged_seq, part.unknown[0].at.wall_ms)
-            try:
-                if self.settle is None:
-                    raise CannotTellError("nobody is asked")  # noqa: TRY301 - the same answer, the same consequence
-                snapshot = self.settle(doubt)
-            except CannotTellError as error:
-                _log.warning("life %s, part %d: taken as delivered: %s", life.id, number, error)
-                found.update(by_identity(newest.values))
-                continue
-            if snapshot is not None:
-                found.update({identity_of(metric): metric for metric in until(snapshot.metrics, life.base)})
-        self._counted.update(found)
+            if part.unknown is not None:
+                _log.warning("life %s, part %d: its last delivery failed; it is taken as delivered", life.id, number)
+                self._counted.update(by_identity(part.unknown.values))

@@ -13,10 +13,14 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 
 from tallystream.reporter.decoding import json_decoder
+from tallystream.reporter.ulid import ulid_ms
 
 VERSION = 1
 MAX_COUNT = 2**63 - 1
 MIN_EVERY_MS, MAX_EVERY_MS = 10, 3_600_000
+TIMELY_MS = 86_400_000
+"""A record must be appended less than this after its `prev`, and its life's ULID be at most this ahead."""
+
 DEFAULT_APP = "default"
 """The app of a metric in the short form."""
 
@@ -126,6 +130,18 @@ class Header(msgspec.Struct, omit_defaults=True, kw_only=True):
     ts: Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
     every_ms: Annotated[int, msgspec.Meta(ge=MIN_EVERY_MS, le=MAX_EVERY_MS)]
     final: bool
+
+
+def is_timely(header: Header, append_ms: int) -> bool:
+    """Tell whether a record that was appended at `append_ms` (its own timestamp, epoch ms) counts, or is refused.
+
+    It is too late when that is `TIMELY_MS` or more after its `prev`, or after its life's ULID where it has none, and
+    too early when the ULID is more than `TIMELY_MS` after it. The record alone decides, so that the aggregator and the
+    reporter, which is acknowledged the same append time, say the same.
+    """
+    born_ms = ulid_ms(header.life)
+    since_ms = born_ms if header.prev is None else header.prev
+    return append_ms - since_ms < TIMELY_MS and born_ms - append_ms <= TIMELY_MS
 
 
 class Snapshot(Header, omit_defaults=True, kw_only=True):

@@ -149,7 +149,7 @@ class Cut:
     def _see(self, totals: list[Total]) -> None:
         for total in totals:
             exact = {name: value for name, value in total.totals.items() if name not in SHARES}
-            counts = {"lives": total.lives, "instances": total.instances, "retired": total.retired}
+            counts = {"lives": total.lives, "instances": total.instances}
             gauge = {"mean": mean(total.totals)} if "number" in total.totals else {}
             self.sums[total.metric] = exact | gauge | counts
 
@@ -175,9 +175,7 @@ def _stored_and_read(group: Combined) -> Combined:
 
 def replayed(records: list[Written], settings: TableSettings = SETTINGS) -> oracle.Outcome:
     """Return the oracle's outcome, which knows no shards."""
-    return oracle.replay(
-        records, retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000, max_metrics=settings.max_metrics
-    )
+    return oracle.replay(records, short_form_every_ms=5_000, max_metrics=settings.max_metrics)
 
 
 def compare(system: Cut, wanted: oracle.Outcome) -> None:

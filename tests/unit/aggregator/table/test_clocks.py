@@ -1,0 +1,317 @@
+"""No count depends on a clock but the record's own: random schedules, and the cases that showed what one would cost."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from support import oracle
+from support.clocks import DAY_MS, HOUR_MS, PLANS, Batch, Played, clock_schedules, plan, play
+from support.schedules import BEGIN_MS, Written
+from support.tables import Tables, settings
+from tallystream.aggregator.table import Record, State, Table
+from tallystream.aggregator.table.batch import run_batch
+from tallystream.aggregator.table.rebuild import restore
+from tallystream.aggregator.table.shards import shard_of
+from tallystream.aggregator.table.standing import Standing
+from tallystream.reporter.ulid import new_ulid
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+slow = list(HealthCheck)
+choices = st.randoms(use_true_random=False)
+
+
+def random_settings(chance: random.Random) -> Any:
+    """Return settings whose times may be anything: no count depends on them."""
+    retire = chance.choice([1, 6, 12, 24, 48, 240]) * HOUR_MS
+    return settings(retire_after_ms=retire, forget_after_ms=chance.randint(7, 30) * DAY_MS)
+
+
+def lasting(sums: dict[Any, dict[str, Any]]) -> dict[Any, dict[str, Any]]:
+    """Return what stays of sums when nobody is living."""
+    return {
+        key: {name: value for name, value in fields.items() if name in oracle.LASTING[key[2]]}
+        for key, fields in sums.items()
+        if oracle.LASTING[key[2]]
+    }
+
+
+def counted(sums: dict[Any, dict[str, Any]]) -> dict[tuple[str, str, str], int]:
+    """Return counts and positions as the programs know them."""
+    found = {
+        (app, kind, name): fields["position" if kind == "position" else "count"]
+        for (app, name, kind, _), fields in lasting(sums).items()
+    }
+    return {key: count for key, count in found.items() if count}
+
+
+def require_no_fall(before: dict[Any, dict[str, Any]], after: dict[Any, dict[str, Any]]) -> None:
+    """Require that no count and no position is lower than before."""
+    for key, fields in before.items():
+        for name in ("count", "position"):
+            assert (after[key].get(name) or 0) >= (fields.get(name) or 0), (key, name)
+
+
+def run(played: Played, batches: list[Batch], tables: Tables, chance: random.Random, broken: float) -> None:
+    """Run the batches; a share `broken` of them is cut off, and runs again or after a rebuild, by another writer."""
+    for batch in batches:
+        if tables.batches and chance.random() < broken:
+            tables.batch(batch, written=chance)
+            if chance.random() < 0.5:
+                tables.rebuild()
+            else:
+                tables.take_over()
+        before = dict(tables.sums)
+        records = tables.batch(batch)
+        if not any(record.value is None for record in records):
+            require_no_fall(before, tables.sums)
+
+
+def judge(played: Played, tables: Tables) -> None:
+    """Compare sums with the oracle and with what the programs counted, dead letters with what was refused."""
+    wanted = oracle.replay(played.records)
+    assert counted(wanted.sums) == {key: count for key, count in played.counted.items() if count}
+    assert set(wanted.dead) == played.refused
+    found = lasting(tables.sums)
+    # What came and was taken out in a batch that was cut off has no sum: nobody ever saw one.
+    assert found == {
+        key: fields for key, fields in lasting(wanted.sums).items() if key in found or any(fields.values())
+    }
+    assert all(fields["lives"] == fields["instances"] == 0 for fields in tables.sums.values())
+    assert tables.dead <= played.refused
+
+
+@pytest.mark.parametrize("kind", PLANS)
+@examples(max_examples=60, deadline=None, suppress_health_check=slow)
+@given(clock_schedules, choices)
+def test_no_count_depends_on_clocks_settings_or_cuts(kind: str, schedule: list[int], chance: random.Random) -> None:
+    """Sums are the oracle's and the programs', whatever clocks, partitions, settings and cuts are; none falls."""
+    played = play(schedule)
+    tables = Tables(played.records, random_settings(chance))
+    run(played, plan(played, kind, chance), tables, chance, broken=0)
+    judge(played, tables)
+    assert tables.dead == played.refused
+
+
+@pytest.mark.parametrize("kind", PLANS)
+@examples(max_examples=60, deadline=None, suppress_health_check=slow)
+@given(clock_schedules, choices)
+def test_no_count_depends_on_crashes_takeovers_or_lost_checkpoints(
+    kind: str, schedule: list[int], chance: random.Random
+) -> None:
+    """As above, with batches that are cut off in the middle of their rows, other writers, and rebuilds."""
+    played = play(schedule)
+    tables = Tables(played.records, random_settings(chance))
+    run(played, plan(played, kind, chance), tables, chance, broken=0.2)
+    judge(played, tables)
+
+
+@examples(max_examples=60, deadline=None, suppress_health_check=slow)
+@given(clock_schedules, choices)
+def test_what_one_batch_reads_is_living_by_its_partitions_clock(schedule: list[int], chance: random.Random) -> None:
+    """Gauges, rates and numbers of lives of a backlog that one batch reads are the oracle's, whatever retires."""
+    played = play(schedule)
+    tables = Tables(played.records, random_settings(chance))
+    tables.batch(plan(played, "one batch", chance)[0])
+    wanted = oracle.replay(played.records)
+    assert tables.sums == {
+        key: fields for key, fields in wanted.sums.items() if key in tables.sums or any(fields.values())
+    }
+
+
+def test_the_oracle_and_the_programs_agree_on_every_schedule() -> None:
+    """The two judges share nothing: the oracle reads the topic, the programs compare what they were acknowledged."""
+    features: set[str] = set()
+    refused = 0
+    for seed in range(150):
+        chance = random.Random(seed)
+        played = play([chance.randrange(2**32) for _ in range(chance.randint(10, 90))])
+        wanted = oracle.replay(played.records)
+        assert counted(wanted.sums) == {key: count for key, count in played.counted.items() if count}, seed
+        assert set(wanted.dead) == played.refused, seed
+        features |= played.features
+        refused += len(played.refused)
+    assert features == {"jumps", "partitions", "copies", "outages", "days"}
+    assert refused > 100
+
+
+class Story:
+    """A topic written by hand: times are in hours of a partition's broker clock."""
+
+    def __init__(self) -> None:
+        self.records: list[Written] = []
+
+    def snapshot(
+        self,
+        instance: str,
+        count: int,
+        *,
+        at: float,
+        seq: int,
+        life: str,
+        prev: float | None = None,
+        partition: int = 0,
+        name: str = "n",
+    ) -> Story:
+        """Append a snapshot of one counter and a gauge; `prev` is in hours too."""
+        header = {"v": 1, "app": "shop", "life": life, "part": 0, "seq": seq, "ts": 0, "every_ms": 1000, "final": False}
+        header |= {"prev": None if prev is None else _ms(prev)}
+        metrics = [{"type": "counter", "name": name, "count": count}, {"type": "gauge", "name": "g", "value": count}]
+        return self.append(instance, json.dumps(header | {"metrics": metrics}).encode(), at=at, partition=partition)
+
+    def append(self, instance: str, value: bytes | None, *, at: float, partition: int = 0) -> Story:
+        """Append a record."""
+        offset = sum(record.partition == partition for record in self.records)
+        self.records.append(Written(instance.encode(), value, _ms(at), partition, offset))
+        return self
+
+    def tables(self, *ends: dict[int, int], **chosen: int) -> Tables:
+        """Return the tables after batches that end at these offsets, or after each of the records."""
+        tables = Tables(self.records, settings(**chosen))
+        upto = dict.fromkeys({record.partition for record in self.records}, 0)
+        cuts = list(ends)
+        if not cuts:
+            for record in self.records:
+                upto = upto | {record.partition: record.offset + 1}
+                cuts.append(upto)
+        for number, one in enumerate(cuts):
+            tables.batch(Batch(_ms(1_000) + number, one, all_read=number + 1 == len(cuts)))
+        return tables
+
+
+def _ms(hours: float) -> int:
+    return BEGIN_MS + round(hours * HOUR_MS)
+
+
+def life(hours: float = 0) -> str:
+    """Return a ULID of that hour."""
+    return new_ulid(_ms(hours))
+
+
+def count_of(tables: Tables) -> int:
+    """Return what the programs of a story counted, as published."""
+    return sum(fields["count"] for key, fields in tables.sums.items() if key[0] == "shop" and "count" in fields)
+
+
+@pytest.mark.parametrize(("ahead", "away"), [(25, 1), (13, 11.5), (72, 1), (72, 23)])
+def test_a_record_of_a_broker_that_was_ahead_refuses_nobody_elses(ahead: float, away: float) -> None:
+    """One record appended 25 h ahead, or 13 h after an outage of 11.5 h: 1,799 were counted, not 1,809."""
+    story, one = Story(), life()
+    story.snapshot("app-1", 10, at=0, seq=1, life=one)
+    story.append("script", b'{"name":"n","value":1}', at=away - 0.1 + ahead)
+    prev = 0.0
+    for seq in range(2, 60):
+        at = away + (seq - 2) * 2
+        story.snapshot("app-1", min(1799, 400 * seq), at=at, seq=seq, life=one, prev=prev)
+        prev = at
+    tables = story.tables()
+    assert (count_of(tables), tables.dead) == (1799, set())
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        ({0: 36, 1: 0}, {0: 36, 1: 15}),
+        ({0: 36, 1: 14}, {0: 36, 1: 15}),
+        ({0: 0, 1: 15}, {0: 36, 1: 15}),
+        ({0: 0, 1: 15}, {0: 20, 1: 15}, {0: 36, 1: 15}),
+        ({0: 20, 1: 15}, {0: 36, 1: 15}),
+        ({0: 36, 1: 15},),
+    ],
+)
+def test_a_backlog_of_an_instance_that_moved_is_counted_once_wherever_batches_are_cut(
+    ends: tuple[dict[int, int], ...],
+) -> None:
+    """A partition was added: 2,016 is right, whichever partition's older records are read first."""
+    story, one = Story(), life()
+    for hour in range(36):
+        story.snapshot("app-1", 28 * (hour + 1), at=hour, seq=hour + 1, life=one, prev=hour - 1 if hour else None)
+    for hour in range(36, 50):
+        later = 1008 + 72 * (hour - 35)
+        story.snapshot("app-1", later, at=hour, seq=hour + 1, life=one, prev=hour - 1, partition=1)
+    story.append("script", b'{"name":"n","value":1}', at=80, partition=1)
+    tables = story.tables(*ends)
+    assert (count_of(tables), tables.dead) == (2016, set())
+
+
+@pytest.mark.parametrize("retire_after_h", [1, 6, 12, 24, 48, 240])
+@pytest.mark.parametrize(("away", "first", "wanted"), [(7, 10, 20), (23, 10, 20), (30, 110, 160)])
+def test_retire_after_decides_nothing_about_counts(retire_after_h: int, away: float, first: int, wanted: int) -> None:
+    """An outage of 7 h is 20, not 30 with 6 h; one of 30 h is 160, not 210 with 48 h.
+
+    Within 24 h of its `prev` the life goes on; else its reporter refuses the record too, and a new life counts on.
+    """
+    story, one = Story(), life()
+    story.snapshot("app-1", first, at=0, seq=1, life=one)
+    story.append("script", b'{"name":"n","value":1}', at=away - 0.1)
+    story.snapshot("app-1", wanted, at=away, seq=2, life=one, prev=0)
+    if away < 24:
+        story.snapshot("app-1", wanted, at=away + 0.5, seq=3, life=one, prev=away)
+    else:
+        story.snapshot("app-1", wanted - first, at=away, seq=1, life=life(away))
+    tables = story.tables(retire_after_ms=retire_after_h * HOUR_MS)
+    assert (count_of(tables), len(tables.dead)) == (wanted, int(away >= 24))
+
+
+def test_silent_lives_stay_silent_after_a_rebuild_of_several_shards() -> None:
+    """Five lives fell silent and one reports: after a rebuild the gauge sum is 1 and `lives` 1, not 501 and 6."""
+    story = Story()
+    names = [f"app-{number}" for number in range(99)]
+    for name in [name for name in names if shard_of(name.encode(), 2) == 1][:5]:
+        story.snapshot(name, 100, at=0, seq=1, life=life())
+    loud = next(name for name in names if shard_of(name.encode(), 2) == 0)
+    story.snapshot(loud, 1, at=2, seq=1, life=life(2))
+    mine = [[r for r in story.records if shard_of(r.key, 2) == number] for number in (0, 1)]
+    standing = Standing()
+    shards = [Table(State(shard=number, shards=2), settings()) for number in (0, 1)]
+    assert _gauge(shards, mine, standing, _ms(2)) == (501, 6)
+    assert _gauge(shards[1:], [[]], standing, _ms(3), expired=True) == (0, 0)
+    rebuilt = [Table(state, settings()) for state in restore(standing).states]
+    assert _gauge(rebuilt, [[], []], standing, _ms(3) + 500) == (1, 1)
+
+
+def _gauge(
+    shards: Sequence[Table], mine: Sequence[list[Written]], standing: Standing, now_ms: int, *, expired: bool = False
+) -> tuple[Any, int]:
+    """Run a batch; return the sum of the gauge and the number of living lives that these shards have."""
+    total, lives = 0.0, 0
+    for table, records in zip(shards, mine, strict=True):
+        read = [Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in records]
+        changes = run_batch(table, read, now_ms=now_ms, expired=expired).changes
+        for row in changes.rows:
+            standing.take(row.key, row.value(epoch=1, batch=now_ms))
+        for life_of in [one for every in table.state.lives.values() for one in every]:
+            if life_of.living:
+                lives += 1
+                total += sum(r.values[0] for n, r in life_of.rows.items() if table.state.metrics[n][2] == "gauge")
+    return total, lives
+
+
+def test_checkpoints_lost_while_lives_are_forgotten_count_them_once() -> None:
+    """Lost and lost again a batch later, while lives leave memory and while they are forgotten: each counts once."""
+    story = Story()
+    for number in range(8):
+        story.snapshot(f"app-{number}", 10, at=0, seq=1, life=life(), name=f"n{number % 3}")
+    first = len(story.records)
+    for begin in (24, 24 + 24 * 7, 24 * 31):
+        for hour in range(10):
+            story.append("script", b'{"name":"n","value":1}', at=begin + hour / 2)
+    for seed in range(20):
+        chance = random.Random(seed)
+        tables = Tables(story.records, settings(forget_after_ms=7 * DAY_MS))
+        for offset in range(1, len(story.records) + 1):
+            batch = Batch(story.records[offset - 1].timestamp_ms, {0: offset}, all_read=True)
+            while offset > first and chance.random() < 0.5:
+                tables.batch(batch, written=chance)
+                tables.rebuild()
+            tables.batch(batch)
+            assert count_of(tables) == 10 * min(offset, 8), (seed, offset)
+        assert tables.dead == set()
