@@ -142,15 +142,16 @@ def test_one_group_by_partition(past: Callable, look: Callable) -> None:
         page.get_by_text("Lag by partition").wait_for(timeout=LIMIT_MS)
         page.get_by_text("records wait, and the committed offset has not moved for").first.wait_for(timeout=LIMIT_MS)
         assert tile(page, "Members") == "0"
-        assert [row[:4] for row in cells(page, "partitions-table")[1:]] == [["orders", "0", "STOP", "2,360"]]
         page.wait_for_url(re.compile(r"group=audit"), timeout=LIMIT_MS)
         page.locator('[data-testid="stVegaLiteChart"] svg').nth(2).wait_for(timeout=LIMIT_MS)
         reason = page.locator(".st-key-partitions-table tbody td").last
+        reason.wait_for(state="attached", timeout=LIMIT_MS)
         for width in (1400, 400):
             page.set_viewport_size({"width": width, "height": 1700 if width > 640 else 3400})
             assert reason.evaluate(SEEN), f"{width} px wide: {reason.text_content()}"
             assert page.locator(".st-key-partitions-table").evaluate(CUT) == [], f"{width} px wide"
             picture(page, f"group-{width}.png")
+        assert [row[:4] for row in cells(page, "partitions-table")[1:]] == [["orders", "0", "STOP", "2,360"]]
 
 
 def test_a_past_moment(past: Callable, look: Callable) -> None:
