@@ -67,6 +67,8 @@ VALUES = "all => all.map(one => one.value)"
 CUT = """table => [table, ...table.querySelectorAll("td")].filter(one => one.scrollWidth > one.clientWidth + 1 ||
     one.getBoundingClientRect().right > innerWidth).map(one => one.textContent)"""
 """What of a table is cut off, or beyond the edge of the screen."""
+SEEN = "cell => cell.getBoundingClientRect().height > 0 && cell.scrollWidth <= cell.clientWidth + 1"
+"""Whether a cell is laid out with the whole of its text."""
 
 
 def now_ms() -> int:
@@ -146,7 +148,7 @@ def test_it_refreshes_by_itself_without_drawing_anew(spec: str, sink: Sink, serv
 
 
 def test_one_group_by_partition(past: Callable, look: Callable) -> None:
-    """A stopped consumer: since when, why, its partitions, its lag over time, what was produced and consumed."""
+    """A stopped consumer: since when, why in full, its partitions, its lag over time, and its rates."""
     with look(past()) as page:
         until(page, "Worst: audit", "2,360")
         page.locator(".st-key-group input").click()
@@ -154,10 +156,16 @@ def test_one_group_by_partition(past: Callable, look: Callable) -> None:
         page.get_by_text("Lag by partition").wait_for(timeout=LIMIT_MS)
         page.get_by_text("records wait, and the committed offset has not moved for").first.wait_for(timeout=LIMIT_MS)
         assert tile(page, "Members") == "0"
-        assert [row[:4] for row in cells(page, "partitions-table")[1:]] == [["orders", "0", "STOP", "2360"]]
         page.wait_for_url(re.compile(r"group=audit"), timeout=LIMIT_MS)
         page.locator('[data-testid="stVegaLiteChart"] svg').nth(2).wait_for(timeout=LIMIT_MS)
-        picture(page, "group.png")
+        reason = page.locator(".st-key-partitions-table tbody td").last
+        reason.wait_for(state="attached", timeout=LIMIT_MS)
+        for width in (1400, 400):
+            page.set_viewport_size({"width": width, "height": 1700 if width > 640 else 3400})
+            assert reason.evaluate(SEEN), f"{width} px wide: {reason.text_content()}"
+            assert page.locator(".st-key-partitions-table").evaluate(CUT) == [], f"{width} px wide"
+            picture(page, f"group-{width}.png")
+        assert [row[:4] for row in cells(page, "partitions-table")[1:]] == [["orders", "0", "STOP", "2,360"]]
 
 
 def test_a_past_moment(past: Callable, look: Callable) -> None:
@@ -247,7 +255,7 @@ def test_ten_thousand_partitions_stay_usable(spec: str, sink: Sink, serve: Calla
         page.get_by_placeholder("topic/partition").fill("orders/1234")
         page.get_by_placeholder("topic/partition").press("Enter")
         wait_until(lambda: len(cells(page, "partitions-table")) == 2, 60, "the filter is applied")
-        assert cells(page, "partitions-table")[1][:4] == ["orders", "1234", "OK", "1334"]
+        assert cells(page, "partitions-table")[1][:4] == ["orders", "1234", "OK", "1,334"]
 
 
 def test_before_the_login_no_session_is_opened_and_no_file_is_taken(
