@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.browser
 
-BY_INSTANCE, SUM, LAG = "instance-chart", "sum-chart", "lag-chart"
+BY_INSTANCE, SUM, LAG = "By instance", "Sum over time", "Lag by group, records"
 PLOT = "svg .role-frame.root > g > path.background"
 """The area between the axes."""
 MIN_PLOT_PX = 200
@@ -26,9 +26,9 @@ MAX_LEGEND_PX = 120
 TOP = 10
 
 
-def chart(page: Page, key: str) -> Locator:
-    """Return a chart once it is drawn."""
-    found = page.locator(f".st-key-{key}-box")
+def chart(page: Page, title: str) -> Locator:
+    """Return the chart with this title once it is drawn."""
+    found = page.locator(f'//p[normalize-space()="{title}"]/following::*[@data-testid="stVegaLiteChart"][1]')
     found.locator(PLOT).first.wait_for(state="attached", timeout=LIMIT_MS)
     return found
 
@@ -63,16 +63,16 @@ def test_charts_keep_their_height(crowded_page: tuple[str, int], look: Callable,
     url, last_ms = crowded_page
     at = datetime.fromtimestamp(last_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     views = [({"view": "metrics", "app": app}, BY_INSTANCE, instances) for app, instances in APPS.items()]
-    for view, key, series in [*views, ({"view": "groups"}, LAG, 40)]:
+    for view, title, series in [*views, ({"view": "groups"}, LAG, 40)]:
         address = f"{url}/?{urlencode({**view, 'at': at})}"
         with look(address, color_scheme=scheme, viewport={"width": width, "height": 1700}) as page:
-            found = chart(page, key)
+            found = chart(page, title)
             heights = page.locator(PLOT).evaluate_all("plots => plots.map(plot => plot.getBoundingClientRect().height)")
             assert min(heights) >= MIN_PLOT_PX, (view, heights)
             shown = min(series, TOP) + (series > TOP)
             drawn = colors(found)
             assert (len(drawn), len(set(drawn))) == (shown, shown), view
-            legend = found.locator(".chart-legend")
+            legend = found.locator('xpath=following::ul[@class="chart-legend"][1]')
             names = legend.locator("li").all_inner_texts()
             assert len(names) == (shown if series > 1 else 0)
             if series > TOP:
@@ -81,6 +81,6 @@ def test_charts_keep_their_height(crowded_page: tuple[str, int], look: Callable,
                 assert 0 < high <= MAX_LEGEND_PX
                 assert wide <= room
             # Charts of another width may have other labels.
-            if key == BY_INSTANCE and width == 400:
+            if title == BY_INSTANCE and width == 400:
                 assert times(found) == times(chart(page, SUM))
-            page.screenshot(path=SHOTS / f"{key}-{series}-{width}-{scheme}.png", full_page=True)
+            page.screenshot(path=SHOTS / f"charts-{view['view']}-{series}-{width}-{scheme}.png", full_page=True)

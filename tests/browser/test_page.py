@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import closing
 from datetime import UTC, datetime
 from http.client import HTTPConnection
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 import pytest
+from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.proto.ClientState_pb2 import ClientState
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+from websockets.typing import Subprotocol
 
 from support.lag import Rounds, found, group
 from support.past import Past, counted
@@ -55,37 +62,46 @@ def past(page_of_the_past: tuple[str, int]) -> Callable[..., str]:
     return address
 
 
+REFUSED = "a wrong password given to the page, the last from 127.0.0.1"
 VALUES = "all => all.map(one => one.value)"
 CUT = """table => [table, ...table.querySelectorAll("td")].filter(one => one.scrollWidth > one.clientWidth + 1 ||
     one.getBoundingClientRect().right > innerWidth).map(one => one.textContent)"""
 """What of a table is cut off, or beyond the edge of the screen."""
+SEEN = "cell => cell.getBoundingClientRect().height > 0 && cell.scrollWidth <= cell.clientWidth + 1"
+"""Whether a cell is laid out with the whole of its text."""
 
 
 def now_ms() -> int:
     return round(time.time() * 1000)
 
 
-def statuses(url: str) -> list[int]:
-    """Ask without a login: for an upload, for figures of the server, for the websocket and whether it is healthy."""
-    upgrade = {
-        "Connection": "Upgrade",
-        "Upgrade": "websocket",
-        "Sec-WebSocket-Version": "13",
-        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
-    }
-    found = []
-    asked: list[tuple[str, str, dict[str, str]]] = [
-        ("PUT", "/_stcore/upload_file/session/file", {}),
-        ("GET", "/_stcore/metrics", {}),
-        ("GET", "/_stcore/stream", upgrade),
-        ("GET", "/_stcore/health", {}),
-    ]
-    for method, path, headers in asked:
-        connection = HTTPConnection(url.removeprefix("http://"), timeout=LIMIT_MS / 1000)
-        connection.request(method, path, headers=headers)
-        found.append(connection.getresponse().status)
-        connection.close()
-    return found
+def put_file(url: str, session: str) -> int:
+    """Upload a file to a session with a token against forged requests, which is given to anybody; return the status."""
+    connection = HTTPConnection(url.removeprefix("http://"), timeout=LIMIT_MS / 1000)
+    with closing(connection):
+        connection.request("GET", "/_stcore/health")
+        answer = connection.getresponse()
+        answer.read()
+        cookie = (answer.headers["Set-Cookie"] or "").partition(";")[0]
+        body = '--b\r\nContent-Disposition: form-data; name="f"; filename="f"\r\n\r\nx\r\n--b--\r\n'
+        headers = {"Content-Type": "multipart/form-data; boundary=b", "Cookie": cookie}
+        headers["X-Xsrftoken"] = cookie.partition("=")[2]
+        connection.request("PUT", f"/_stcore/upload_file/{session}/f", body, headers)
+        return connection.getresponse().status
+
+
+def upload(url: str) -> tuple[bool, int]:
+    """Say, without a login, whether Streamlit opens a session, and with what status it answers an upload to it."""
+    try:
+        opened = connect(url.replace("http", "ws") + "/_stcore/stream", subprotocols=[Subprotocol("streamlit")])
+    except InvalidStatus:
+        return False, put_file(url, "session")
+    with opened as websocket:
+        websocket.send(BackMsg(rerun_script=ClientState()).SerializeToString())
+        message = ForwardMsg()
+        while not message.HasField("new_session"):
+            message.ParseFromString(websocket.recv(timeout=LIMIT_MS / 1000, decode=False))
+        return True, put_file(url, message.new_session.initialize.session_id)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -132,7 +148,7 @@ def test_it_refreshes_by_itself_without_drawing_anew(spec: str, sink: Sink, serv
 
 
 def test_one_group_by_partition(past: Callable, look: Callable) -> None:
-    """A stopped consumer: since when, why, its partitions, its lag over time, what was produced and consumed."""
+    """A stopped consumer: since when, why in full, its partitions, its lag over time, and its rates."""
     with look(past()) as page:
         until(page, "Worst: audit", "2,360")
         page.locator(".st-key-group input").click()
@@ -140,10 +156,16 @@ def test_one_group_by_partition(past: Callable, look: Callable) -> None:
         page.get_by_text("Lag by partition").wait_for(timeout=LIMIT_MS)
         page.get_by_text("records wait, and the committed offset has not moved for").first.wait_for(timeout=LIMIT_MS)
         assert tile(page, "Members") == "0"
-        assert [row[:4] for row in cells(page, "partitions-table")[1:]] == [["orders", "0", "STOP", "2360"]]
         page.wait_for_url(re.compile(r"group=audit"), timeout=LIMIT_MS)
         page.locator('[data-testid="stVegaLiteChart"] svg').nth(2).wait_for(timeout=LIMIT_MS)
-        picture(page, "group.png")
+        reason = page.locator(".st-key-partitions-table tbody td").last
+        reason.wait_for(state="attached", timeout=LIMIT_MS)
+        for width in (1400, 400):
+            page.set_viewport_size({"width": width, "height": 1700 if width > 640 else 3400})
+            assert reason.evaluate(SEEN), f"{width} px wide: {reason.text_content()}"
+            assert page.locator(".st-key-partitions-table").evaluate(CUT) == [], f"{width} px wide"
+            picture(page, f"group-{width}.png")
+        assert [row[:4] for row in cells(page, "partitions-table")[1:]] == [["orders", "0", "STOP", "2,360"]]
 
 
 def test_a_past_moment(past: Callable, look: Callable) -> None:
@@ -233,18 +255,26 @@ def test_ten_thousand_partitions_stay_usable(spec: str, sink: Sink, serve: Calla
         page.get_by_placeholder("topic/partition").fill("orders/1234")
         page.get_by_placeholder("topic/partition").press("Enter")
         wait_until(lambda: len(cells(page, "partitions-table")) == 2, 60, "the filter is applied")
-        assert cells(page, "partitions-table")[1][:4] == ["orders", "1234", "OK", "1334"]
+        assert cells(page, "partitions-table")[1][:4] == ["orders", "1234", "OK", "1,334"]
+
+
+def test_before_the_login_no_session_is_opened_and_no_file_is_taken(
+    serve: Callable, spec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Streamlit's own routes would give a session to anybody, and keep what is uploaded to it in memory."""
+    monkeypatch.setenv("TALLYSTREAM_PAGE_PASSWORD", "open sesame")
+    with serve(spec) as url:
+        assert upload(url) == (False, 405)
 
 
 def test_a_password_is_asked_for_where_one_is_set(
     sink: Sink, serve: Callable, look: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is shown or taken in before it; a wrong one is refused and logged; the right one holds for a reload."""
+    """Nothing is shown before it; a wrong one is refused and logged; the right one holds for a reload."""
     monkeypatch.setenv("TALLYSTREAM_PAGE_PASSWORD", "open sesame")
     Past(sink)
     spec = f"local:{tmp_path / 'store.db'}"
     with serve(spec) as url, look(f"{url}/?view=groups&group=audit", expected="401") as page:
-        assert statuses(url) == [405, 401, 403, 200]
         field = page.get_by_label("Password", exact=True)
         field.wait_for(timeout=LIMIT_MS)
         assert "audit" not in page.inner_text("body")
@@ -252,15 +282,15 @@ def test_a_password_is_asked_for_where_one_is_set(
         field.fill("wrong")
         field.press("Enter")
         page.get_by_text("That is not the password").wait_for(timeout=LIMIT_MS)
+        log = tmp_path / "page.log"
+        wait_until(lambda: REFUSED in log.read_text(), 20, "the wrong password is logged")
         field.fill("open sesame")
         field.press("Enter")
         page.get_by_text("Lag by partition").wait_for(timeout=LIMIT_MS)
         assert "open sesame" not in page.content()
         page.reload()
         page.get_by_text("Lag by partition").wait_for(timeout=LIMIT_MS)
-    log = (tmp_path / "page.log").read_text()
-    assert "a wrong password given to the page, the last from 127.0.0.1" in log
-    assert "sesame" not in log
+    assert "sesame" not in log.read_text()
 
 
 def test_an_empty_store_says_what_to_do_and_fills_by_itself(

@@ -1,8 +1,9 @@
-"""Ask a command's health by HTTP, at the address that its log says."""
+"""Ask a command's health by HTTP, at the address that its log says; or be slow to ask."""
 
 from __future__ import annotations
 
 import re
+import socket
 import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING
@@ -31,3 +32,10 @@ def figures(url: str) -> dict[str, float]:
     """Return the samples that have no more than the label `command`, by name, as a client of Prometheus reads them."""
     families = text_string_to_metric_families(ask(url + "/metrics")[1])
     return {one.name: one.value for family in families for one in family.samples if one.labels.keys() == {"command"}}
+
+
+def slow_client(port: int, sent: bytes = b"GET /") -> socket.socket:
+    """Return a connection that has sent this much of a request."""
+    connection = socket.create_connection(("127.0.0.1", port), timeout=30)
+    connection.sendall(sent)
+    return connection

@@ -55,8 +55,12 @@ def test_names_are_text_and_numbers_exact() -> None:
 
 
 def test_every_column_of_the_tables_has_its_alignment() -> None:
-    """Lag, time lag and partitions are figures; group and reason are words that wrap."""
+    """Lags, rates, offsets and partitions are figures; names and reasons are words that wrap."""
     columns = tables.groups([], {}, str, now_ms=0).columns
     made = html_table(pd.DataFrame(columns=columns), {})
     assert re.findall('class="number">([^<]+)', made) == ["Lag", "Time lag", "Partitions"]
     assert re.findall('class="words">([^<]+)', made) == ["Group", "Why"]
+    made = html_table(pd.DataFrame(columns=tables.partitions([], str).columns), {})
+    figures = ["Partition", "Lag", "Time lag", "Produced/s", "Consumed/s", "Committed", "End"]
+    assert re.findall('class="number">([^<]+)', made) == figures
+    assert re.findall('class="words">([^<]+)', made) == ["Topic", "Why"]

@@ -5,20 +5,21 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
 
 import pytest
 
+from support.health import slow_client
 from support.wait import wait_until
 from tallystream.aggregator.health import Health, HealthSettings
-from tallystream.aggregator.health.cached import Cached
-from tallystream.aggregator.health.connections import CONNECTIONS, DEADLINE_S
 from tallystream.aggregator.health.server import Answer, HealthServer
 from tallystream.reporter.errors import ConfigError
 from tallystream.reporter.testing import ManualClock
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+SLOW = 100
+"""Clients that never finish their requests."""
+MOST = 64
+"""Connections that a server keeps open at once."""
 
 
 def ask(port: int, path: str, method: str = "GET") -> tuple[int, str, str]:
@@ -85,104 +86,31 @@ def test_an_answer_that_fails_is_logged_and_the_next_one_is_made(caplog: pytest.
     assert "a fault of ours" in caplog.text
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    """The server's clock."""
-    return ManualClock()
-
-
-@pytest.fixture
-def server(clock: ManualClock) -> Iterator[HealthServer]:
-    """A server with a short answer and a long one."""
-    paths = {
-        "/healthz": lambda: Answer(200, "text/plain", "ok"),
-        "/large": lambda: Answer(200, "text/plain", b"x" * 100_000_000),
-    }
-    opened = HealthServer(paths, port=0, clock=clock.monotonic)
-    yield opened
-    opened.close()
-
-
-def slow(server: HealthServer, sent: bytes = b"GET /") -> socket.socket:
-    """Return a connection that has sent this much of a request."""
-    connection = socket.create_connection(("127.0.0.1", server.port), timeout=30)
-    connection.sendall(sent)
-    return connection
-
-
-def test_slow_connections_keep_nobody_out(server: HealthServer) -> None:
-    """However many clients connect and send nothing more, so many are open at most, and a request is answered."""
-    waiting = [slow(server) for _ in range(CONNECTIONS + 40)]
+def _open(connection: socket.socket) -> bool:
+    """Send one more byte of a request, and tell whether the server still holds the connection."""
+    connection.setblocking(False)
     try:
-        assert ask(server.port, "/healthz")[2] == "ok"
-        assert server.connections <= CONNECTIONS
-        assert waiting[0].recv(1) == b""
-        waiting[-1].sendall(b"healthz HTTP/1.0\r\n\r\n")
-        assert waiting[-1].recv(1) == b"H"
-    finally:
-        for one in waiting:
-            one.close()
+        connection.send(b"x")
+        return connection.recv(1) != b""
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
 
 
-def test_a_request_that_trickles_in_ends(server: HealthServer, clock: ManualClock) -> None:
-    """The deadline is that of the whole request: a byte now and then does not prolong it."""
-    with slow(server) as connection:
-        wait_until(lambda: server.connections == 1, 30, "the connection is open", poll=0.01)
-        for _ in range(int(DEADLINE_S) - 1):
-            clock.advance(1)
-            connection.sendall(b"x")
-        assert server.connections == 1
-        clock.advance(2)
-        assert connection.recv(1) == b""
-        wait_until(lambda: server.connections == 0, 30, "the connection is closed", poll=0.01)
-        assert ask(server.port, "/healthz")[2] == "ok"
+def test_slow_connections_keep_nobody_out() -> None:
+    """Of clients that send a byte now and then only the newest stay connected; other requests are answered."""
+    with Health("aggregate", HealthSettings(0)) as health, ExitStack() as clients:
+        port = health.port
+        assert port is not None
+        slow: list[socket.socket] = []
 
+        def held() -> int:
+            return sum(_open(client) for client in slow)
 
-def test_an_answer_that_is_not_read_ends(server: HealthServer, clock: ManualClock) -> None:
-    """A client that asks for much and reads nothing holds its connection no longer than the deadline."""
-    with slow(server, b"GET /large HTTP/1.0\r\n\r\n") as connection:
-        assert connection.recv(1) == b"H"
-        clock.advance(DEADLINE_S + 1)
-        wait_until(lambda: server.connections == 0, 30, "the connection is closed", poll=0.01)
-
-
-def test_answers_go_before_requests_that_have_not_come(server: HealthServer) -> None:
-    """Slow clients do not end a connection that is being answered."""
-    with slow(server, b"GET /large HTTP/1.0\r\n\r\n") as scraping:
-        assert scraping.recv(1) == b"H"
-        waiting = [slow(server) for _ in range(CONNECTIONS + 5)]
-        try:
-            wait_until(lambda: waiting[3].recv(1) == b"", 30, "the slow ones make room")
-            received = 1
-            while chunk := scraping.recv(1 << 20):
-                received += len(chunk)
-            assert received > 100_000_000
-        finally:
-            for one in waiting:
-                one.close()
-
-
-def test_a_text_that_takes_long_is_made_once(clock: ManualClock) -> None:
-    """Who asks again gets the same bytes; a newer version is made after five times what the last one took."""
-    cached, made = Cached(clock.monotonic), []
-
-    def make() -> str:
-        made.append(len(made))
-        clock.advance(2)
-        return f"text {len(made)}"
-
-    assert [cached.body(1, make), cached.body(1, make), cached.body(2, make)] == [b"text 1"] * 3
-    clock.advance(9.9)
-    assert cached.body(3, make) == b"text 1"
-    clock.advance(0.2)
-    assert cached.body(3, make) == b"text 2"
-    clock.advance(60)
-    assert cached.body(3, make) == b"text 2"
-    cached.clear()
-    assert cached.body(3, make) == b"text 3"
-
-
-def test_a_text_that_is_made_quickly_is_never_old(clock: ManualClock) -> None:
-    """Each version is made when it is asked for."""
-    cached = Cached(clock.monotonic)
-    assert [cached.body(number, lambda n=number: f"{n}") for number in range(3)] == [b"0", b"1", b"2"]
+        while len(slow) < SLOW:
+            slow.append(clients.enter_context(slow_client(port)))
+            held()
+        assert ask(port, "/healthz")[0] == 200
+        wait_until(lambda: held() <= MOST, 20, f"no more than {MOST} of {SLOW} slow connections are open")
+        assert _open(slow[-1])

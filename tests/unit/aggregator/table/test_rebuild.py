@@ -13,12 +13,16 @@ from support import oracle
 from support.schedules import RETIRE_AFTER_MS, Written, cut, cuts, play, schedules, short_schedules
 from support.topic import DAY_MS, Topic, counter, gauge
 from support.undecodable import UNDECODABLE
+from tallystream.aggregator import ledger, rebuild
+from tallystream.aggregator.ledger import LedgerRow
+from tallystream.aggregator.reading import Read
 from tallystream.aggregator.table import Record, State, Table, TableSettings, pack, unpack
 from tallystream.aggregator.table.kinds import mean
 from tallystream.aggregator.table.published import LifeId, ShardRow
 from tallystream.aggregator.table.rebuild import behind, restore
 from tallystream.aggregator.table.sketches import SHARES
 from tallystream.aggregator.table.standing import RebuildError, Standing
+from tallystream.aggregator.topics import Topics
 from tallystream.reporter.ulid import new_ulid
 
 if TYPE_CHECKING:
@@ -195,16 +199,14 @@ def test_a_base_or_fold_of_no_shard_of_the_table_is_refused(shard: bytes) -> Non
         rebuild()
 
 
-def test_a_row_whose_epoch_no_writer_has_taken_changes_nothing() -> None:
+def test_a_row_whose_epoch_no_writer_has_taken_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the newest row of its key, nor which rows count as a replaced writer's."""
-    topic = Topic().snapshot(counter(5))
-    found = Standing(bound=3)
-    rows = list(topic.changes.rows)
-    for row in rows:
-        found.take(row.key, row.value(epoch=2**62, batch=9))
-    assert (found.rows, found.refused) == ({}, len(rows))
-    for row in rows:
-        found.take(row.key, row.value(epoch=3, batch=9))
+    rows = Topic().snapshot(counter(5)).changes.rows
+    opened = LedgerRow(kind="opened", query=ledger.QUERY, epoch=3, ts=1)
+    written = [(row.key, row.value(epoch=epoch, batch=9)) for epoch in (2**62, 3) for row in rows]
+    monkeypatch.setattr(ledger, "read_topic", lambda *_, **__: iter([Read(b"k", ledger.encode(opened), 0)]))
+    monkeypatch.setattr(rebuild, "read_topic", lambda *_, **__: (Read(k, v, n) for n, (k, v) in enumerate(written)))
+    found = rebuild._read_table(Topics(), {}, lambda _: None)
     assert (found.epoch, len(found.rows)) == (3, len(rows))
 
 

@@ -51,21 +51,9 @@ COLORS: dict[Verdict, Literal["green", "orange", "red", "gray"]] = {
     Verdict.STOP: "red",
     Verdict.ERR: "red",
 }
-GONE = "GONE"
-
 _COLUMNS = {
-    "Status": st.column_config.MultiselectColumn(
-        options=[*(verdict.name for verdict in COLORS), GONE], color=[*COLORS.values(), "gray"], width="small"
-    ),
-    "Why": st.column_config.TextColumn(width="large"),
-    **{
-        name: st.column_config.NumberColumn(format="localized")
-        for name in ("Lag", "Committed", "End", "Offsets", "Counted from", "Position")
-    },
-    **{
-        name: st.column_config.TextColumn(alignment="right")
-        for name in ("Sum", "Mean", "Time lag", "Produced/s", "Consumed/s")
-    },
+    **{name: st.column_config.NumberColumn(format="localized") for name in ("Offsets", "Counted from", "Position")},
+    **{name: st.column_config.TextColumn(alignment="right") for name in ("Sum", "Mean")},
 }
 
 

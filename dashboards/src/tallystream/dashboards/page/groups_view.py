@@ -78,7 +78,7 @@ def draw_group(name: str, view: GroupView, *, now_ms: int, zone: tzinfo) -> None
     with right:
         frame.chart("Time lag, seconds: age of the oldest unread record", view.seconds, key="seconds-chart")
     shown = _partitions(state)
-    frame.table(tables.partitions(shown[:SHOWN], frame.clock(zone, now_ms)), key="partitions-table")
+    frame.told(tables.partitions(shown[:SHOWN], frame.clock(zone, now_ms)), key="partitions-table")
     if len(shown) > SHOWN:
         st.caption(f"The worst {SHOWN:,} of {len(shown):,} partitions; the filter finds the others.")
 

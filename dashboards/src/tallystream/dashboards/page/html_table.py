@@ -30,7 +30,7 @@ STYLE = """
 .told .orange { background: color-mix(in srgb, #e2660c 26%, transparent); }
 .told .red { background: color-mix(in srgb, #d9362b 26%, transparent); }
 .told .gray { background: color-mix(in srgb, currentcolor 12%, transparent); }
-.st-key-groups-table { max-height: 44rem; overflow: auto; }
+.st-key-groups-table, .st-key-partitions-table { max-height: 44rem; overflow: auto; }
 @media (max-width: 640px) {
   .told thead { display: none; }
   .told, .told tbody, .told tr, .told td { display: block; }
@@ -38,12 +38,12 @@ STYLE = """
   .told td, .told td.number { border: 0; padding: .1rem 0; display: grid; grid-template-columns: 6.5rem 1fr;
     text-align: left; }
   .told td::before { content: attr(data-name); opacity: .7; }
-  .st-key-groups-table { max-height: none; }
+  .st-key-groups-table, .st-key-partitions-table { max-height: none; }
 }
 """
 
-_WORDS = {"Group", "Why"}
-_NUMBERS = {"Lag", "Time lag", "Partitions"}
+_WORDS = {"Group", "Topic", "Why"}
+_NUMBERS = {"Lag", "Time lag", "Partitions", "Partition", "Produced/s", "Consumed/s", "Committed", "End"}
 
 
 def html_table(content: pd.DataFrame, colors: Mapping[str, str]) -> str:

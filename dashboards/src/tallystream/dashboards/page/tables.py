@@ -73,7 +73,8 @@ def partitions(states: Sequence[PartitionState], clock: Clock) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "Topic": [one.topic for one in states],
-            "Partition": [one.partition for one in states],
+            # As text: a partition's number is a name, which no separator of thousands belongs into.
+            "Partition": [str(one.partition) for one in states],
             "Status": [[one.judgement.verdict.name] for one in states],
             "Lag": _whole(one.lag for one in states),
             "Time lag": [age(one.seconds) for one in states],

@@ -1,0 +1,40 @@
+"""A text that takes long to make is kept between requests."""
+
+from __future__ import annotations
+
+import pytest
+
+from tallystream.aggregator.health.cached import Cached
+from tallystream.reporter.testing import ManualClock
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """The clock of the text."""
+    return ManualClock()
+
+
+def test_a_text_that_takes_long_is_made_once(clock: ManualClock) -> None:
+    """Who asks again gets the same bytes; a newer version is made after five times what the last one took."""
+    cached, made = Cached(clock.monotonic), []
+
+    def make() -> str:
+        made.append(len(made))
+        clock.advance(2)
+        return f"text {len(made)}"
+
+    assert [cached.body(1, make), cached.body(1, make), cached.body(2, make)] == [b"text 1"] * 3
+    clock.advance(9.9)
+    assert cached.body(3, make) == b"text 1"
+    clock.advance(0.2)
+    assert cached.body(3, make) == b"text 2"
+    clock.advance(60)
+    assert cached.body(3, make) == b"text 2"
+    cached.clear()
+    assert cached.body(3, make) == b"text 3"
+
+
+def test_a_text_that_is_made_quickly_is_never_old(clock: ManualClock) -> None:
+    """Each version is made when it is asked for."""
+    cached = Cached(clock.monotonic)
+    assert [cached.body(number, lambda n=number: f"{n}") for number in range(3)] == [b"0", b"1", b"2"]
