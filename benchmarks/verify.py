@@ -93,7 +93,6 @@ def replay(reader: Reader, end: int) -> int:
     def take(batch: list[Raw]) -> None:
         for raw in batch:
             assert not one.apply("metrics:0", raw.timestamp_ms, raw.key, raw.value)
-        one.settle()
 
     taken = _in_batches(reader.until(end), take)
     for identity in one.identities():

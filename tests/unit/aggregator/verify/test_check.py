@@ -40,10 +40,11 @@ class Topic:
         self.records: dict[str, list[Raw]] = {ZERO: [], ONE: []}
         self._read = {ZERO: 0, ONE: 0}
 
-    def append(self, value: bytes, partition: str = ZERO) -> Topic:
-        """Append a record of the partition's own instance."""
+    def append(self, value: bytes | None, partition: str = ZERO, *, at: int | None = None) -> Topic:
+        """Append a record of the partition's own instance, `at` ms after the beginning."""
         rows = self.records[partition]
-        rows.append(Raw(len(rows), BEGIN_MS + 1000 * len(rows), f"app-{partition}".encode(), value))
+        at = 1000 * len(rows) if at is None else at
+        rows.append(Raw(len(rows), BEGIN_MS + at, f"app-{partition}".encode(), value))
         return self
 
     def until(self, partition: str, end: int) -> Iterator[Raw]:
@@ -245,3 +246,14 @@ def test_a_period_keeps_all_that_was_published_in_it() -> None:
 def test_what_is_no_letter_is_none(value: bytes | None) -> None:
     """Rows of metrics-dead that say nothing about a record."""
     assert letter_of(value) is None
+
+
+@pytest.mark.parametrize(
+    ("days", "count", "retired", "agrees"),
+    [(7, 0, 0, True), (7, 5, 1, True), (7, 4, 0, False), (7, 5, 2, False), (6, 0, 0, True), (6, 5, 0, False)],
+)
+def test_a_tombstone_may_have_left_what_was_forgotten(days: int, count: int, retired: int, *, agrees: bool) -> None:
+    """A life that was silent for 7 days counts or not, and nothing between; less long ago it does not."""
+    topic = Topic().append(snapshot(5, 1)).append(None, at=days * 86_400_000)
+    outcome = topic.check(published(count=count, retired=retired, lives=0, instances=0, offsets={"0": 1}))
+    assert (outcome.differences == []) is agrees

@@ -14,18 +14,17 @@ from tallystream.aggregator.verify.lives import Settings
 from tallystream.aggregator.verify.replay import Replay
 from tallystream.aggregator.verify.summing import UnpublishedError
 
-RULES = {"retire_after_ms": RETIRE_AFTER_MS, "short_form_every_ms": 5_000, "max_metrics": 8}
+RULES = {"short_form_every_ms": 5_000, "max_metrics": 8}
 slow = list(HealthCheck)
 
 
 def check(schedule: list[int], sizes: list[int]) -> None:
     """Feed both, batch by batch: after each, all sums that the table published, and at the end all that there are."""
-    table, replay = Table(State(), TableSettings(**RULES)), Replay(Settings(**RULES))
+    table, replay = Table(State(), TableSettings(retire_after_ms=RETIRE_AFTER_MS, **RULES)), Replay(Settings(**RULES))
     newest: dict[Any, Any] = {}
     for batch in cut(play(schedule), sizes):
         in_order = sorted(batch, key=lambda record: (record.partition, record.offset))
         refused = [(r.partition, r.offset) for r in in_order for _ in apply(replay, r)]
-        replay.settle()
         table.apply(Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in in_order)
         table.notice_silence()
         changes = table.changes()

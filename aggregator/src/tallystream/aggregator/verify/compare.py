@@ -30,7 +30,10 @@ class Unequal(NamedTuple):
 def unequal(
     published: Mapping[str, Any], replayed: Mapping[str, Any], fields: Iterable[str] = (*LASTING, *MOMENTARY)
 ) -> list[Unequal]:
-    """Return the fields that differ: numbers exactly, ROUNDED ones to nine digits."""
+    """Return the fields that differ: numbers exactly, ROUNDED ones to nine digits.
+
+    `retired` is between 0 and what was replayed: when a life is forgotten depends on the aggregator's wall clock.
+    """
     found = []
     for field in fields:
         theirs, ours = published.get(field), replayed.get(field)
@@ -66,6 +69,8 @@ def _between(one: Unequal, unnoticed: Mapping[str, Any]) -> bool:
 def _same(field: str, published: Any, replayed: Any) -> bool:
     if isinstance(published, bool) or not isinstance(published, (int, float, type(None))):
         return False
+    if field == "retired":
+        return isinstance(published, int) and 0 <= published <= replayed
     if field in ROUNDED and published is not None and replayed is not None:
         try:
             return math.isclose(published, replayed, rel_tol=1e-9)

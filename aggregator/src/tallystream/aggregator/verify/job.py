@@ -17,7 +17,6 @@ from tallystream.aggregator.topics import Topics
 from tallystream.aggregator.verify import topic
 from tallystream.aggregator.verify.books import Books, Limit
 from tallystream.aggregator.verify.check import Check, Difference, Outcome
-from tallystream.aggregator.verify.lives import Settings
 from tallystream.aggregator.verify.published import Ends, Place, Sums, flat, letter_of
 from tallystream.aggregator.verify.replay import Replay
 from tallystream.reporter.decoding import json_decoder
@@ -39,7 +38,7 @@ class VerifySettings:
     """What `tallystream verify` may be told.
 
     `since` and `to` bound the period: sums of batches after the one, and not after the other. `began` says where the
-    table began, where that was not the topic's beginning. `rules` are those that the aggregator was run with.
+    table began, where that was not the topic's beginning.
 
     Raises:
         ConfigError: one of them can't be used.
@@ -51,11 +50,8 @@ class VerifySettings:
     since: str | None = None
     to: str | None = None
     began: str | None = None
-    rules: Settings = field(default_factory=Settings)
 
     def __post_init__(self) -> None:
-        if self.rules.retire_after_ms < 1:
-            raise ConfigError("--retire-after-h", self.rules.retire_after_ms / 3_600_000, "give hours above zero")
         _moment("--from", self.since)
         _moment("--to", self.to)
         _offsets(self.began)
@@ -105,7 +101,7 @@ def _run(settings: VerifySettings, progress: Callable[[int], None]) -> Outcome:
     readers = {place: topic.Reader(kafka, place, begin[place]) for place in ranges}
     try:
         check = Check(
-            Replay(settings.rules),
+            Replay(),
             begin,
             ledger.end,
             lambda partition, end: readers[partition].until(end) if partition in readers else (),

@@ -10,11 +10,14 @@ if TYPE_CHECKING:
     from tallystream.aggregator.verify.sketches import Bins
 
 
+FORGET_AFTER_MS = 7 * 86_400_000
+"""The aggregator forgets no life of which it heard less long ago, whatever it was told."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The rules' numbers: those with which the aggregator was run. Times in ms, sizes in bytes."""
+    """The rules' numbers, which can't be chosen but in tests. Times in ms, sizes in bytes."""
 
-    retire_after_ms: int = 24 * 3_600_000
     short_form_every_ms: int = 60_000
     max_record_bytes: int = 1_048_576
     max_metrics: int = 10_000
@@ -34,7 +37,9 @@ class Row:
 class Life:
     """One life. `heard_ms` is the clock at its last record, `spoke_ms` at its last that was not stale.
 
-    `ahead_ms` is the time of its ULID, which may be ahead of its first record; None in the short form.
+    `ahead_ms` is the time of its ULID, which may be ahead of its first record; None in the short form, which is never
+    forgotten. `places` are the partitions in which records of it were. `perhaps` says that these are the rows of a life
+    that a tombstone took out, unless it had been forgotten before.
     """
 
     app: str
@@ -45,16 +50,18 @@ class Life:
     spoke_ms: int
     ahead_ms: int | None
     final: bool = False
+    perhaps: bool = False
     seqs: dict[int, int] = field(default_factory=dict)
     rows: dict[Identity, Row] = field(default_factory=dict)
+    places: set[str] = field(default_factory=set)
 
-    def retires_at(self, retire_after_ms: int) -> int | None:
-        """Return the moment at which it retires, None for the short form, which never does (rule 3)."""
-        return None if self.ahead_ms is None else max(self.heard_ms, self.ahead_ms) + retire_after_ms
+    def may_be_forgotten(self, clock_ms: int) -> bool:
+        """Tell whether nothing was heard of it for so long that the aggregator may have forgotten it (rule 3)."""
+        return self.ahead_ms is not None and clock_ms - max(self.heard_ms, self.ahead_ms) >= FORGET_AFTER_MS
 
     def living(self, clock_ms: int) -> bool:
         """Tell whether fewer than three intervals have passed since it spoke, and it has not said final (rule 5)."""
-        return not self.final and clock_ms - self.spoke_ms < 3 * self.every_ms
+        return not (self.final or self.perhaps) and clock_ms - self.spoke_ms < 3 * self.every_ms
 
     def newest(self, row: Row) -> bool:
         """Tell whether a row is of the newest snapshot of its part (rule 9)."""

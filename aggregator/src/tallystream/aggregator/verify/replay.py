@@ -1,25 +1,31 @@
 """The rules of docs/table.md over the records of `metrics`: plain dicts, slow, meant to be obviously right.
 
-An instance is in one partition, and no rule looks at two instances: so partitions may be fed in any interleaving, as
-long as each is in offset order. Only `sum` looks at all of them: call `settle`, then `sum`, where a batch of the
-aggregator ended.
+No rule looks at two instances, and an instance is in one partition, or moves: then the highest seq decides, whichever
+partition is read first. So partitions may be fed in any interleaving, as long as each is in offset order.
+
+Retirement decides nothing, so there is none: every life stays. Forgetting changes no count either, with one
+exception: a tombstone leaves what was forgotten. When the aggregator forgets depends on its options and its wall
+clock, which are not in the topic. So `sum` is told whether lives that may have been forgotten before a tombstone were.
 """
 
 from __future__ import annotations
 
-import heapq
-from itertools import count as counting
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tallystream.aggregator.verify import reading
 from tallystream.aggregator.verify.lives import Life, Row, Settings
 from tallystream.aggregator.verify.reading import Metric, RefusedError, Snapshot
-from tallystream.aggregator.verify.summing import STAYING, Total, sum_of
+from tallystream.aggregator.verify.summing import sum_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tallystream.aggregator.verify.reading import Identity
+
+WIDENING = (("start", min), ("min", min), ("position", max), ("max", max))
+LATE_MS = 86_400_000
+"""A record this long after its `prev` is refused, and one that is more than this before its ULID (rule 3)."""
 
 Name = tuple[str, str | None]
 """(app, life) within an instance; no life for the short form."""
@@ -32,9 +38,6 @@ class Replay:
         self._settings = settings or Settings()
         self._instances: dict[str, dict[Name, Life]] = {}
         self._holders: dict[Identity, dict[Life, None]] = {}
-        self._bases: dict[Identity, Total] = {}
-        self._ends: dict[str, list[tuple[int, int, Life, Name]]] = {}
-        self._order = counting()
         self.clocks: dict[str, int] = {}
         self.stale = 0
 
@@ -42,7 +45,7 @@ class Replay:
         """Take one record; return why it, or each of its metrics that was refused, is a dead letter."""
         self.clocks[partition] = max(timestamp_ms, self.clocks.get(partition, 0))
         try:
-            return self._take(partition, reading.instance_of(key), value)
+            return self._take(partition, timestamp_ms, reading.instance_of(key), value)
         except RefusedError as refused:
             return [str(refused)]
 
@@ -50,62 +53,62 @@ class Replay:
         """Return every metric that there was, whether or not anybody still has it."""
         return self._holders.keys()
 
-    def settle(self) -> None:
-        """Fold every life that has retired, as the table does at the end of a batch."""
-        for partition, ends in self._ends.items():
-            clock = self.clocks[partition]
-            while ends and ends[0][0] <= clock:
-                _, order, life, name = heapq.heappop(ends)
-                at = life.retires_at(self._settings.retire_after_ms)
-                if at is None or self._instances.get(life.instance, {}).get(name) is not life:
-                    continue
-                if at > clock or life.partition != partition:
-                    heapq.heappush(self._ends[life.partition], (at, order, life, name))
-                else:
-                    self._fold(life, name)
-
-    def sum(self, identity: Identity, at_ms: int = 0) -> dict[str, Any]:
+    def sum(self, identity: Identity, at_ms: int = 0, *, forgotten: bool = False) -> dict[str, Any]:
         """Return the fields of one sum, by the clocks of the records, or at a moment that is later.
+
+        `forgotten` says that lives that may have been forgotten before a tombstone were: then they count. `retired` is
+        how many lives may have been forgotten.
 
         Raises:
             UnpublishedError: a number of it does not fit into 64 bits.
         """
-        held = (
-            (life, life.rows[identity], life.living(max(at_ms, self.clocks[life.partition])))
-            for life in self._holders.get(identity, ())
-        )
-        return sum_of(identity[1], self._bases.get(identity), held)
+        held = [life for life in self._holders.get(identity, ()) if forgotten or not life.perhaps]
+        retired = sum(life.perhaps or life.may_be_forgotten(self.clocks[life.partition]) for life in held)
+        moments = ((life, life.rows[identity], max(at_ms, self.clocks[life.partition])) for life in held)
+        return sum_of(identity[1], [(life, row, life.living(at)) for life, row, at in moments], retired)
 
-    def _take(self, partition: str, instance: str, value: bytes | None) -> list[str]:
-        self._fold_instance(instance, self.clocks[partition])
+    def _take(self, partition: str, timestamp_ms: int, instance: str, value: bytes | None) -> list[str]:
         if value is None:
-            self._tombstone(instance)
+            self._tombstone(instance, self.clocks[partition])
             return []
         if len(value) > self._settings.max_record_bytes:
             raise RefusedError("the record is too large")
         said = reading.read(value, self._settings.max_metrics)
         if isinstance(said, Metric):
             return self._short_form(instance, partition, said)
-        return self._snapshot(instance, partition, said)
+        return self._snapshot(instance, partition, timestamp_ms, said)
 
-    def _snapshot(self, instance: str, partition: str, said: Snapshot) -> list[str]:
-        clock, retire_after = self.clocks[partition], self._settings.retire_after_ms
+    def _snapshot(self, instance: str, partition: str, timestamp_ms: int, said: Snapshot) -> list[str]:
         born = reading.born_ms(said.life)
-        if clock - (born if said.prev is None else said.prev) >= retire_after:
-            raise RefusedError("too late: the life it belongs to may have retired")
-        if born - clock > retire_after:
-            raise RefusedError("too early: its life's ULID is too far ahead")
+        if timestamp_ms - (born if said.prev is None else said.prev) >= LATE_MS:
+            raise RefusedError("too late: a day or more after its prev, or its life's ULID")
+        if born - timestamp_ms > LATE_MS:
+            raise RefusedError("too early: its life's ULID is more than a day ahead")
         life = self._life(instance, (said.app, said.life), partition, said.every_ms)
-        if life.ahead_ms is None:
-            life.ahead_ms = born
-            heapq.heappush(self._ends.setdefault(partition, []), (0, next(self._order), life, (said.app, said.life)))
+        life.ahead_ms = born
+        life.places.add(partition)
         if said.seq <= life.seqs.get(said.part, 0):
             self.stale += 1
+            if len(life.places) > 1:
+                self._add_older(life, said)
             return []
         life.seqs[said.part] = said.seq
-        life.spoke_ms, life.every_ms, life.final = clock, said.every_ms, said.final
+        life.spoke_ms, life.every_ms, life.final = self.clocks[partition], said.every_ms, said.final
         refused = self._replace_all(life, said)
         return [*refused, "too many metrics in a record"] if said.beyond else refused
+
+    def _add_older(self, life: Life, said: Snapshot) -> None:
+        """Take what no newer snapshot of a life that moves has: of each metric, the highest seq counts."""
+        for metric in said.metrics:
+            if isinstance(metric, RefusedError):
+                continue
+            before = life.rows.get(metric.identity)
+            if before is None and len(life.rows) < self._settings.max_metrics:
+                self._set(life, metric.identity, Row(metric.numbers, metric.bins, said.part, said.seq))
+            elif before is not None and before.part == said.part and before.seq < said.seq:
+                self._set(life, metric.identity, Row(_kept(metric.numbers, before), metric.bins, said.part, said.seq))
+            elif before is not None:
+                before.numbers = _kept(before.numbers, Row(metric.numbers, None, 0, 0))
 
     def _replace_all(self, life: Life, said: Snapshot) -> list[str]:
         refused: list[str] = []
@@ -156,33 +159,22 @@ class Replay:
         life.rows[identity] = row
         self._holders.setdefault(identity, {})[life] = None
 
-    def _tombstone(self, instance: str) -> None:
+    def _tombstone(self, instance: str, clock: int) -> None:
         for life in self._instances.get(instance, {}).values():
-            for identity in life.rows:
+            rows, life.rows = life.rows, {}
+            remains = replace(life, rows=rows, perhaps=True) if life.may_be_forgotten(clock) else None
+            for identity in rows:
                 del self._holders[identity][life]
-            life.rows.clear()
+                if remains is not None:
+                    self._holders[identity][remains] = None
         self._instances.get(instance, {}).pop(("default", None), None)
-
-    def _fold_instance(self, instance: str, clock: int) -> None:
-        for name, life in list(self._instances.get(instance, {}).items()):
-            at = life.retires_at(self._settings.retire_after_ms)
-            if at is not None and at <= clock:
-                self._fold(life, name)
-
-    def _fold(self, life: Life, name: Name) -> None:
-        for identity, row in life.rows.items():
-            if identity[1] in STAYING:
-                base = self._bases.setdefault(identity, Total())
-                base.add(row)
-                base.retired += 1
-            del self._holders[identity][life]
-        del self._instances[life.instance][name]
-        if not self._instances[life.instance]:
-            del self._instances[life.instance]
 
 
 def _kept(numbers: dict[str, Any], before: Row | None) -> dict[str, Any]:
-    """Return what replaces a row's numbers: the new ones, but of positions the lowest start and the highest end."""
-    if before is None or "position" not in numbers:
-        return numbers
-    return {name: choose(numbers[name], before.numbers[name]) for name, choose in (("start", min), ("position", max))}
+    """Return what replaces a row's numbers: the new ones, but of positions and extremes the lowest and the highest."""
+    kept = dict(numbers)
+    for name, choose in WIDENING:
+        old = None if before is None else before.numbers.get(name)
+        if old is not None:
+            kept[name] = old if kept.get(name) is None else choose(kept[name], old)
+    return kept

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 RATES = ("mean_rate", "m1_rate", "m5_rate", "m15_rate")
 STAYING = {"counter", "meter", "histogram", "timer", "position"}
-"""Types of which something stays when a life ends."""
+"""Types of which something stays when a life is forgotten."""
 COUNTED = STAYING - {"position"}
 LEAST, MOST = -(2**63), 2**63 - 1
 
@@ -26,14 +26,13 @@ class UnpublishedError(Exception):
 
 @dataclass(slots=True)
 class Total:
-    """What stays when a life ends: counts, sums, extremes, positions, bins. `covered`: of how many values bins are."""
+    """What rows add up to: counts, sums, extremes, positions, bins. `covered`: of how many values the bins are."""
 
     count: int = 0
     sum: Any = None
     extremes: dict[str, Any] = field(default_factory=dict)
     bins: sketches.Bins = field(default_factory=dict)
     covered: int = 0
-    retired: int = 0
 
     def add(self, row: Row) -> None:
         """Add one row. Floats are added as fractions: nothing is rounded on the way."""
@@ -48,25 +47,21 @@ class Total:
             sketches.add(self.bins, row.bins)
             self.covered += numbers["count"]
 
-    def copy(self) -> Total:
-        """Return another one that says the same."""
-        return Total(self.count, self.sum, dict(self.extremes), dict(self.bins), self.covered, self.retired)
 
-
-def sum_of(kind: str, base: Total | None, held: Iterable[tuple[Life, Row, bool]]) -> dict[str, Any]:
+def sum_of(kind: str, held: Iterable[tuple[Life, Row, bool]], retired: int) -> dict[str, Any]:
     """Return the fields of one sum; `held` has each life with its row, and whether the life is living.
 
     Raises:
         UnpublishedError: a number of it does not fit into 64 bits.
     """
-    total = base.copy() if base else Total()
+    total = Total()
     instances, now = [], []
     for life, row, living in held:
         total.add(row)
         if living and life.newest(row):
             instances.append(life.instance)
             now.append(row.numbers)
-    fields: dict[str, Any] = {"retired": total.retired}
+    fields: dict[str, Any] = {"retired": retired if kind in STAYING else 0}
     fields |= {"lives": len(instances), "instances": len(set(instances))}
     if kind in COUNTED:
         fields["count"] = _fitting(total.count)

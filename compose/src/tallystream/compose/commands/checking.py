@@ -30,7 +30,6 @@ def verify(
     began: Annotated[
         str | None, typer.Option(help="Where a table began with --accept-partial: offsets as JSON.")
     ] = None,
-    retire_after_h: Annotated[float, typer.Option(help="As the aggregator was told.")] = 24.0,
     json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
     most: Annotated[int, typer.Option(help="How many differences the table shows.")] = 50,
 ) -> None:
@@ -39,7 +38,6 @@ def verify(
     Exit code: 0 all agree, 1 there are differences, 2 the sums could not be checked.
     """
     from tallystream.aggregator.verify.job import VerifySettings
-    from tallystream.aggregator.verify.lives import Settings
     from tallystream.compose import _here, _verify
 
     local = _here.find() if bootstrap_servers is None else None
@@ -52,7 +50,6 @@ def verify(
         since=since,
         to=to,
         began=began,
-        rules=Settings(retire_after_ms=int(retire_after_h * 3_600_000)),
     )
     try:
         code = _verify.verify(settings, as_json=json, most=most)
