@@ -45,7 +45,7 @@ def test_a_broker_that_can_not_be_reached_is_one_warning(caplog: pytest.LogCaptu
     assert reporter.connected
     assert seconds(20)[0].startswith("no metrics have arrived at b:9092 for 10 s")
     assert (reporter.connected, reporter.failures) == (False, 2)
-    reporter.stop(timeout=0)
+    reporter.stop(timeout=1)
     reporter._open()
     bench.producers[1].verdicts = []
     assert seconds(9) == []

@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from tallystream.reporter import _forked
-from tallystream.reporter._deadline import Deadline
+from tallystream.reporter._deadline import Deadline, call_within
 from tallystream.reporter._own import OwnMetrics
 from tallystream.reporter._reportable import registry_of
 from tallystream.reporter._reporting import ReportingThread
@@ -82,8 +82,8 @@ class ScheduledReporter(Reports):
     def stop(self, timeout: float = 5.0) -> bool:
         """Make a last report and end, in `timeout` seconds at most; return whether it arrived. Safe to call again.
 
-        A fifth of that time, a second at most, is for the end; the last report has the rest. The handler of a signal
-        may call it too.
+        A fifth of that time, a second at most, is for the end; the last report has the rest. A report that takes
+        longer ends in the background. A signal handler may call it too, since another thread makes the report.
         """
         deadline = Deadline(timeout, self._monotonic)
         if not self._life_cycle.acquire(timeout=deadline.left()):
@@ -92,19 +92,21 @@ class ScheduledReporter(Reports):
             thread, self._thread = self._thread, None
             if thread is not None:
                 return thread.end(deadline)
-            return self._end(deadline) if self._opened else True
+            return call_within(deadline, lambda: self._end(deadline)) if self._opened else True
         finally:
             self._life_cycle.release()
 
     def report_now(self, timeout: float = 10.0) -> bool:
         """Report the values of this moment and wait until they arrived; return False when they have not in `timeout` s.
 
-        Works without `start()` too. What was counted before the call is in the report.
+        Works without `start()` too. What was counted before the call is in the report. A report that takes longer
+        ends in the background.
 
         Raises:
             ConfigError: an option can't be used.
         """
-        return self._exclusive(timeout, final=False)
+        deadline = Deadline(timeout, self._monotonic)
+        return call_within(deadline, lambda: self._exclusive(deadline, final=False))
 
     def __enter__(self) -> Self:
         return self.start()
@@ -138,7 +140,8 @@ class ScheduledReporter(Reports):
     def _end(self, deadline: Deadline) -> bool:
         left = deadline.left()
         try:
-            return self._exclusive(left - min(MOST_FOR_THE_END, SHARE_FOR_THE_END * left), final=True)
+            seconds = left - min(MOST_FOR_THE_END, SHARE_FOR_THE_END * left)
+            return self._exclusive(Deadline(seconds, self._monotonic), final=True)
         except ConfigError as error:
             self._error("the last report failed", error)
             return False
@@ -151,8 +154,7 @@ class ScheduledReporter(Reports):
                 finally:
                     self._reporting.release()
 
-    def _exclusive(self, timeout: float, *, final: bool) -> bool:
-        deadline = Deadline(timeout, self._monotonic)
+    def _exclusive(self, deadline: Deadline, *, final: bool) -> bool:
         if not self._reporting.acquire(timeout=deadline.left()):
             return False
         try:
