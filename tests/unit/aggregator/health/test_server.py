@@ -11,7 +11,7 @@ import pytest
 
 from support.wait import wait_until
 from tallystream.aggregator.health import Health, HealthSettings
-from tallystream.aggregator.health.cached import Cached
+from tallystream.aggregator.health.cached import CachedText
 from tallystream.aggregator.health.connections import CONNECTIONS, DEADLINE_S
 from tallystream.aggregator.health.server import Answer, HealthServer
 from tallystream.reporter.errors import ConfigError
@@ -164,7 +164,7 @@ def test_answers_go_before_requests_that_have_not_come(server: HealthServer) -> 
 
 def test_a_text_that_takes_long_is_made_once(clock: ManualClock) -> None:
     """Who asks again gets the same bytes; a newer version is made after five times what the last one took."""
-    cached, made = Cached(clock.monotonic), []
+    cached, made = CachedText(clock.monotonic), []
 
     def make() -> str:
         made.append(len(made))
@@ -184,5 +184,5 @@ def test_a_text_that_takes_long_is_made_once(clock: ManualClock) -> None:
 
 def test_a_text_that_is_made_quickly_is_never_old(clock: ManualClock) -> None:
     """Each version is made when it is asked for."""
-    cached = Cached(clock.monotonic)
+    cached = CachedText(clock.monotonic)
     assert [cached.body(number, lambda n=number: f"{n}") for number in range(3)] == [b"0", b"1", b"2"]
