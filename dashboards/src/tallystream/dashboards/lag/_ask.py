@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from tallystream.dashboards.lag._round import DEAD, NONE, QUERY, UNREAD, Commits, Described, Place, Round, group_lag
-from tallystream.dashboards.lag.model import GroupLag
+from tallystream.dashboards.lag._round import DEAD, NONE, QUERY, UNREAD, Commits, Described, Round, group_lag
+from tallystream.dashboards.lag.model import GroupLag, Place
 from tallystream.reporter.errors import TallystreamError
 
 if TYPE_CHECKING:

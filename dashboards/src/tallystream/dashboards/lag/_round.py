@@ -5,14 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from tallystream.dashboards.lag.model import GroupLag, partition_lag
+from tallystream.dashboards.lag.model import GroupLag, Place, partition_lag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-Place = tuple[str, int]
-"""A topic and a partition."""
-
 
 QUERY = "ledger:"
 """What the name of a group begins with that the ledger alone knows: a query without a consumer group."""
