@@ -24,8 +24,7 @@ STYLE = """
 .told .words { white-space: normal; overflow-wrap: anywhere; min-width: 9rem; }
 .told .number { text-align: right; font-variant-numeric: tabular-nums; }
 .told img { display: block; max-width: none; }
-.told .badge { justify-self: start; }
-.told .badge { padding: .05rem .4rem; border-radius: .4rem; font-size: .8rem; }
+.told .badge { justify-self: start; padding: .05rem .4rem; border-radius: .4rem; font-size: .8rem; }
 .told .green { background: color-mix(in srgb, #158237 22%, transparent); }
 .told .orange { background: color-mix(in srgb, #e2660c 26%, transparent); }
 .told .red { background: color-mix(in srgb, #d9362b 26%, transparent); }
