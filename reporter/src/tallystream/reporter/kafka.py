@@ -12,6 +12,7 @@ from tallystream.reporter._names import check_instance
 from tallystream.reporter._producing import append_ms, make_producer, producer_options
 from tallystream.reporter._read_back import read_back
 from tallystream.reporter._reportable import registry_of
+from tallystream.reporter._silence import Silence
 from tallystream.reporter.lives import Lives
 from tallystream.reporter.scheduled import ScheduledReporter
 from tallystream.reporter.selection import Selection
@@ -43,11 +44,11 @@ _log = logging.getLogger("tallystream.reporter")
 class KafkaReporter(ScheduledReporter):
     """Publishes a registry to Kafka: every `interval` seconds, at `report_now()`, and when it stops.
 
-    Delivery: what was acknowledged is counted once, whatever is killed, restarted or sent again; a snapshot replaces
-    the one before it, so at most one record is under way and the newest values are what goes out next. A broker that is
-    down neither blocks nor fails an update, and takes no memory: a warning says that nothing arrives, and `connected`
-    is False. Increments that a killed process had not published are
-    lost, one interval's at most: `report_now()` before a commit closes that gap.
+    Delivery: what was acknowledged is counted once, whatever is killed, restarted or sent again. A snapshot replaces
+    the one before it, so at most one record is under way and the newest values are sent next. A broker that is down
+    neither blocks nor fails an update, and takes no memory: a warning says that nothing arrives, and `connected` is
+    False. Increments that a killed process had not published are lost, one interval's at most: `report_now()` before a
+    commit closes that gap.
 
     Args:
         registry: what is reported. Several reporters of one registry must have different topics or clusters.
@@ -95,8 +96,8 @@ class KafkaReporter(ScheduledReporter):
         self._servers = bootstrap_servers
         self._account: _accounts.Account | None = None
         self._lives = Lives(registry.app, 1000)
-        self._identified = self._owed = self._closing = self._silent = False
-        self._waiting_since: float | None = None  # when the first report was due that nothing has arrived after
+        self._identified = self._owed = self._closing = False
+        self._silence = Silence(max(SILENCE, 3 * interval), registry.clock.monotonic)
         super().__init__(registry, interval=interval, own_metrics=own_metrics)
 
     def __repr__(self) -> str:
@@ -105,7 +106,7 @@ class KafkaReporter(ScheduledReporter):
     @property
     def connected(self) -> bool:
         """Whether the last record arrived, and no connection has failed since, as of the last report."""
-        return self._link.is_connected and not self._silent
+        return self._link.is_connected and not self._silence.long
 
     def _open(self) -> None:
         if self._account is None:
@@ -113,9 +114,9 @@ class KafkaReporter(ScheduledReporter):
         self._link.open()
 
     def _identify(self, timeout: float) -> bool:
-        """Tell whether the cluster is known, and whose lives count on there; ask for it for so many seconds at most.
+        """Return whether the cluster is known; ask for its ID for `timeout` seconds at most.
 
-        Nothing is handed over before: another reporter of the registry may be at work there, under another address.
+        Nothing is sent before it is known: another reporter may report the registry there, under another address.
         """
         if not self._identified and self._account is not None:
             cluster = self._link.cluster(self.topic, timeout)
@@ -128,7 +129,7 @@ class KafkaReporter(ScheduledReporter):
         return self._identified
 
     def _report(self) -> bool:
-        self._expect_arrival()
+        self._silence.begin()
         self._poll(0)
         self._owed = True
         return self._hand_over_if_free()
@@ -150,7 +151,7 @@ class KafkaReporter(ScheduledReporter):
             return (short if final and self._was_never_reached else whole).left()
 
         self._owed = False
-        self._expect_arrival()
+        self._silence.begin()
         while not self._identify(left()) and left():
             self._poll(min(left(), 0.05))
         while self._identified:
@@ -169,24 +170,17 @@ class KafkaReporter(ScheduledReporter):
 
     @property
     def _was_never_reached(self) -> bool:
-        return not (self.sent or self._identified) and (self._link.all_down or self._silent)
+        return not (self.sent or self._identified) and (self._link.all_down or self._silence.long)
 
     def _wait_until_free(self, left: Callable[[], float]) -> None:
         while self._lives.under_way and (seconds := left()):
             self._poll(min(seconds, 0.1))
 
-    def _expect_arrival(self) -> None:
-        if self._waiting_since is None:
-            self._waiting_since = self._monotonic()
-
     def _poll(self, seconds: float) -> None:
         self._link.poll(seconds)
-        limit = max(SILENCE, 3 * self.interval)
-        if self._waiting_since is None or self._silent or self._monotonic() - self._waiting_since < limit:
-            return
-        self._silent = True
-        what = f"no metrics have arrived at {self._servers} for {limit:g} s"
-        self._error(what, self._link.error or NO_ANSWER, logging.WARNING)
+        if self._silence.becomes_long():
+            what = f"no metrics have arrived at {self._servers} for {self._silence.limit:g} s"
+            self._error(what, self._link.error or NO_ANSWER, logging.WARNING)
 
     def _hand_over(self, *, final: bool) -> list[Outgoing]:
         if self._lives.under_way:
@@ -216,9 +210,7 @@ class KafkaReporter(ScheduledReporter):
     def _on_delivery(self, outgoing: Outgoing, error: KafkaError | None, message: Message) -> None:
         if error is None:
             self.sent += 1
-            self._waiting_since = None
-            if self._silent:
-                self._silent = False
+            if self._silence.end():
                 _log.info("metrics arrive at %s again", self._servers)
             if self._own:
                 self._own.sent.inc()
@@ -239,7 +231,7 @@ class KafkaReporter(ScheduledReporter):
 
     def _close(self, deadline: Deadline) -> None:
         self._close_link(deadline)
-        self._silent, self._waiting_since = False, None
+        self._silence.end()
         if self._account is not None:
             self._account.release()
             self._account, self._identified = None, False
@@ -263,5 +255,5 @@ class KafkaReporter(ScheduledReporter):
         self._account, self._identified = None, False
         self._lives = Lives(self.registry.app, 1000)
         self.sent = 0
-        self._owed = self._silent = False
-        self._waiting_since = None
+        self._owed = False
+        self._silence.end()
