@@ -33,12 +33,12 @@ class ScheduledReporter(Reports):
     """Reports a registry every `interval` seconds from a daemon thread, from `start()` to `stop()`.
 
     The first report comes at a random moment of the first interval, so that instances that start together do not report
-    together. A report that takes longer than an interval makes the next ones fall out, not pile up. One that fails is
-    logged and counted (`failures`, `last_error`), and the next one still happens. `stop()`, the end of a `with` block
-    and the end of the process make a last report. After a fork the child reports for itself.
+    together. Reports that become due while another one is made are skipped. One that fails is logged and counted
+    (`failures`, `last_error`), and the next one still happens. `stop()`, the end of a `with` block and the end of the
+    process make a last report. After a fork the child reports for itself.
 
-    A subclass calls `__init__` last, when its own arguments were found good and its attributes are there: this adds
-    metrics to the registry, and lets the reporter take part in forks.
+    A subclass sets its own attributes before it calls `__init__`, which adds metrics to the registry and lets the
+    reporter take part in forks. So a reporter whose arguments are refused leaves nothing behind.
 
     Args:
         registry: what is reported.
@@ -146,7 +146,7 @@ class ScheduledReporter(Reports):
             self._error("the last report failed", error)
             return False
         finally:
-            # What could not be reported in time, since a metric's lock was held, is left to the report at exit.
+            # Where there is no time left, since a metric's lock was held, the report at exit makes the end.
             in_time = deadline.left() or not deadline.seconds
             if in_time and self._reporting.acquire(timeout=deadline.left()):
                 try:
@@ -185,7 +185,7 @@ class ScheduledReporter(Reports):
         )
 
     def _turn(self, is_due: Callable[[], bool]) -> bool | None:
-        # Somebody else is reporting this moment: that report has the newest values, so this one may fall out.
+        # Another thread is making a report, which has the newest values: this one is skipped.
         if not self._reporting.acquire(blocking=False):
             is_due()
             return None
