@@ -96,7 +96,8 @@ def test_a_running_reporter_of_a_second_spelling_stops_with_one_error(caplog: py
     assert other.failures == 1
     assert caplog.text.count("the reporter has stopped: registry: 'app' can't be used; another reporter") == 1
     assert counts(bench.taken) == [5]
-    assert not other.after_fork_in_child()
+    other.after_fork_in_child()
+    assert other._thread is None
     assert other.stop()
     assert bench.reporter.stop()
     bench.counter.inc(2)
