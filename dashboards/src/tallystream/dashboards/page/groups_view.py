@@ -55,7 +55,7 @@ def draw_groups(view: GroupsView, *, now_ms: int, zone: tzinfo) -> None:
     _alarms(living, now_ms=now_ms)
     frame.chart("Lag by group, records", view.drawn, whole=True, key="lag-chart")
     states = _filtered(view.states)
-    frame.told(tables.groups(states, view.trends, frame.clock(zone, now_ms), now_ms=now_ms), key="groups-table")
+    frame.text_table(tables.groups(states, view.trends, frame.clock(zone, now_ms), now_ms=now_ms), key="groups-table")
     st.caption("A group's partitions, rates and history: choose it above.")
 
 
