@@ -96,7 +96,9 @@ class KafkaReporter(ScheduledReporter):
         self._servers = bootstrap_servers
         self._account: _accounts.Account | None = None
         self._lives = Lives(registry.app, 1000)
-        self._identified = self._owed = self._closing = False
+        self._identified = False  # the cluster's ID is known
+        self._owed = False  # a report is due, and is sent when no record is under way
+        self._closing = False
         self._silence = Silence(max(SILENCE, 3 * interval), registry.clock.monotonic)
         super().__init__(registry, interval=interval, own_metrics=own_metrics)
 
@@ -132,23 +134,23 @@ class KafkaReporter(ScheduledReporter):
         self._silence.begin()
         self._poll(0)
         self._owed = True
-        return self._hand_over_if_free()
+        return self._send_if_free()
 
     def _attend(self) -> bool:
         self._poll(0)
-        return self._hand_over_if_free()
+        return self._send_if_free()
 
-    def _hand_over_if_free(self) -> bool:
+    def _send_if_free(self) -> bool:
         if self._owed and self._identify(LONGEST_REQUEST) and not self._lives.under_way:
             self._owed = False
-            self._hand_over(final=False)
+            self._send(final=False)
         return self._owed or bool(self._lives.under_way)
 
     def _report_and_wait(self, timeout: float, *, final: bool) -> bool:
-        whole, short = (Deadline(seconds, self._monotonic) for seconds in (timeout, min(timeout, LAST_TRY)))
+        deadline, last_try = (Deadline(seconds, self._monotonic) for seconds in (timeout, min(timeout, LAST_TRY)))
 
         def left() -> float:
-            return (short if final and self._was_never_reached else whole).left()
+            return (last_try if final and self._was_never_reached else deadline).left()
 
         self._owed = False
         self._silence.begin()
@@ -156,12 +158,12 @@ class KafkaReporter(ScheduledReporter):
             self._poll(min(left(), 0.05))
         while self._identified:
             self._wait_until_free(left)
-            handed = self._hand_over(final=final)
+            records = self._send(final=final)
             self._wait_until_free(left)
-            if handed and all(self._lives.has(outgoing) for outgoing in handed):
+            if records and all(self._lives.has(record) for record in records):
                 return True
-            # A life that the table refuses is followed by a new one at once; any other failure is the caller's to know.
-            if not handed or self._lives.under_way or not self._lives.refused:
+            # A life that the table refuses is followed by a new one at once; after any other failure it returns False.
+            if not records or self._lives.under_way or not self._lives.refused:
                 break
         if final and self._was_never_reached:
             what = "nothing of this process was reported: no metrics have arrived at %s: %s"
@@ -182,7 +184,8 @@ class KafkaReporter(ScheduledReporter):
             what = f"no metrics have arrived at {self._servers} for {self._silence.limit:g} s"
             self._error(what, self._link.error or NO_ANSWER, logging.WARNING)
 
-    def _hand_over(self, *, final: bool) -> list[Outgoing]:
+    def _send(self, *, final: bool) -> list[Outgoing]:
+        """Send the values of this moment, and return the records; none while others are under way."""
         if self._lives.under_way:
             return []
         if self._link.broken:
@@ -202,7 +205,7 @@ class KafkaReporter(ScheduledReporter):
         key, value = self.instance.encode(), outgoing.value
         try:
             self._link.produce(self.topic, key, value, lambda *landed: self._on_delivery(outgoing, *landed))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the record was not taken; the next report comes
+        except Exception as error:  # noqa: BLE001 - the record was not taken, and the next report has newer values
             _log.debug("the failure in full", exc_info=True)
             self._lives.failed(outgoing, never_sent=True)
             self._error(f"a snapshot for {self.topic!r} can't be sent", error)
@@ -242,7 +245,7 @@ class KafkaReporter(ScheduledReporter):
             self._link.close(lambda: self._lives.under_way, deadline)
         finally:
             self._closing = False
-        # What is still under way ends in doubt, and the next record of its life will tell.
+        # It is not known whether what is still under way arrives; the next record of its life settles that.
         for outgoing in self._lives.under_way:
             self._lives.failed(outgoing)
 
