@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,12 +38,13 @@ class Local(NamedTuple):
         sys.stderr.write(f"{' and '.join(taken)}, of the local system in {self.folder}\n")
 
 
-class Cluster(NamedTuple):
-    """The brokers of a command, the prefix of its topics, and librdkafka's options."""
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The brokers of a command, the prefix of its topics, and librdkafka's options, which may hold a password."""
 
     bootstrap_servers: str
     topic_prefix: str
-    kafka: dict[str, str]
+    kafka: dict[str, str] = field(repr=False)
 
 
 def cluster(
