@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from tallystream.aggregator import clients
-from tallystream.aggregator.delivering import Outgoing, deliver
+from tallystream.aggregator.delivering import Outgoing, deliver, producer_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -63,6 +62,6 @@ def wake(partitions: Iterable[tuple[str, int]], kafka: Mapping[str, str], *, tim
         KafkaException: the broker did not take it in time.
     """
     # Not idempotent: a tombstone sent twice changes nothing, and such a producer first waits half a second for its ID.
-    producer = clients.producer({**kafka, "delivery.timeout.ms": int(timeout * 1000)})
+    producer = producer_for(kafka, timeout=timeout, idempotent=False)
     records = (Outgoing(topic, INSTANCE.encode(), None, partition) for topic, partition in partitions)
     deliver(producer, records, timeout=timeout)
