@@ -7,6 +7,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from support.influx import Influx
 from support.skips import pytest_sessionfinish, pytest_terminal_summary  # noqa: F401 (hooks: pytest finds them here)
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 # An aggregator's own figures come at any moment: what a test counts in a topic would change while it does.
 os.environ["TALLYSTREAM_NO_OWN_METRICS"] = "true"
+
+# An example may take long on a busy machine: no test fails because it is slow.
+settings.register_profile("tests", deadline=None)
+settings.load_profile("tests")
 
 
 @pytest.fixture(scope="session")

@@ -14,8 +14,7 @@ from tallystream.dashboards.lag import _ask
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-Place = tuple[str, int]
-"""A topic and a partition."""
+    from tallystream.dashboards.lag.model import Place
 
 AWAY = KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE)
 

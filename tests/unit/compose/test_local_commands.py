@@ -201,8 +201,8 @@ def test_a_path_that_can_not_be_written_is_one_sentence(
 ) -> None:
     """It names the option, the path, why, and the remedy; exit code 2 before anything is started."""
     (here / "taken").touch()
+    (here / "locked").mkdir()
     path = here / ("taken" if reason == "Not a directory" else "locked") / "path"
-    path.parent.mkdir(exist_ok=True) if path.parent.name == "locked" else None
     if reason == "Permission denied":  # the superuser may write everywhere
         allowed = os.access
         monkeypatch.setattr(os, "access", lambda at, mode: at != path.parent and allowed(at, mode))

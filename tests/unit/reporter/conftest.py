@@ -28,4 +28,4 @@ def _no_reporter_is_left_open() -> Iterator[None]:
     """Stop what a test left open: at the end of the interpreter its last report would print after pytest's summary."""
     yield
     for reporter in list(_forked._followers):
-        reporter.stop(0)
+        reporter.stop(1)

@@ -66,7 +66,7 @@ def test_a_record_that_cannot_be_decoded_is_the_documented_error(value: bytes) -
 def test_no_other_module_calls_msgspecs_decoders() -> None:
     """A decoder of its own would raise errors that its callers do not expect."""
     direct = re.compile(r"msgspec\.(?:json|msgpack)\.(?:Decoder|decode)\b")
-    packages = [ROOT / "reporter/src", ROOT / "aggregator/src", ROOT / "dashboards/src"]
+    packages = [ROOT / name / "src" for name in ("reporter", "aggregator", "dashboards", "compose")]
     found = {
         str(path.relative_to(ROOT))
         for package in packages

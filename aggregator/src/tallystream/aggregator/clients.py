@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from tallystream.reporter._quiet import OncePerKind
-from tallystream.reporter.errors import ConfigError
+from tallystream.reporter.errors import ConfigError, TallystreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -57,8 +57,12 @@ def admin(options: Mapping[str, Any]) -> AdminClient:
     return _made(lambda: AdminClient({**_SILENT, **options}), options)
 
 
-def reason(error: KafkaException) -> str:
-    """Return why a call failed, in librdkafka's words."""
+def failed(servers: str, error: KafkaException) -> TallystreamError:
+    """Return the error of a command whose call to the brokers `servers` failed, in librdkafka's words."""
+    return TallystreamError(f"broker {servers}: {_reason(error)}.")
+
+
+def _reason(error: KafkaException) -> str:
     return str(error.args[0].str())
 
 
@@ -67,5 +71,5 @@ def _made(make: Callable[[], Client], options: Mapping[str, Any]) -> Client:
         return make()
     except KafkaException as error:
         names = sorted(name for name in options if name != _BROKERS)  # the values may be secrets
-        remedy = f"correct the option that librdkafka names: {reason(error).rstrip('.')}"
+        remedy = f"correct the option that librdkafka names: {_reason(error).rstrip('.')}"
         raise ConfigError("--kafka", names, remedy) from error

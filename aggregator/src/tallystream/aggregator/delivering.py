@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 
+from tallystream.aggregator import clients
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from confluent_kafka import Producer
 
@@ -25,10 +27,22 @@ class Outgoing(NamedTuple):
     partition: int = ANY
 
 
+def producer_for(kafka: Mapping[str, str], *, timeout: float, idempotent: bool = True) -> Producer:
+    """Return a producer for `deliver`, which gives a record up after `timeout` seconds.
+
+    Not `idempotent`: a record may be appended twice.
+
+    Raises:
+        ConfigError: librdkafka refuses an option of `kafka`.
+    """
+    options = {"enable.idempotence": True} if idempotent else {}
+    return clients.producer({**kafka, **options, "delivery.timeout.ms": int(timeout * 1000)})
+
+
 def deliver(producer: Producer, records: Iterable[Outgoing], *, timeout: float) -> None:
     """Append `records` and return when the broker has acknowledged all of them.
 
-    `timeout` is in seconds: that for which the producer was made (`delivery.timeout.ms`).
+    `timeout` is in seconds: that of `producer_for`.
 
     Raises:
         KafkaException: the broker refused a record, or has not acknowledged it in time. Any of the records may have

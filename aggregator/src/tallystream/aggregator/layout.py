@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tallystream.aggregator import private
 from tallystream.aggregator.seed import seed_path
 from tallystream.reporter.decoding import json_decoder
 from tallystream.reporter.errors import ConfigError, TallystreamError
@@ -50,11 +51,7 @@ def layout_path(checkpoint: Path) -> Path:
 
 def write_layout(checkpoint: Path, layout: Layout) -> None:
     """Write the file, whole or not at all. The caller has the lease, or the checkpoint is not in use."""
-    path = layout_path(checkpoint)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(path.name + ".new")
-    new.write_bytes(msgspec.json.encode(layout) + b"\n")
-    new.replace(path)
+    private.write_file(layout_path(checkpoint), msgspec.json.encode(layout) + b"\n")
 
 
 def layout_of(checkpoint: Path, shards: int | None, partitions: int | None) -> Layout:

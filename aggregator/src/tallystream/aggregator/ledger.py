@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from tallystream.aggregator import clients
-from tallystream.aggregator.delivering import Outgoing, deliver
+from tallystream.aggregator.delivering import Outgoing, deliver, producer_for
 from tallystream.aggregator.reading import read_topic
 from tallystream.reporter.decoding import json_decoder
 
@@ -113,9 +112,7 @@ class LedgerWriter:
     def __init__(self, topic: str, kafka: Mapping[str, str], *, timeout: float = 10.0) -> None:
         self._topic = topic
         self._timeout = timeout
-        self._producer = clients.producer(
-            {**kafka, "enable.idempotence": True, "delivery.timeout.ms": int(timeout * 1000)}
-        )
+        self._producer = producer_for(kafka, timeout=timeout)
 
     def write(self, rows: Iterable[LedgerRow]) -> None:
         """Append rows and return when the broker has them all.

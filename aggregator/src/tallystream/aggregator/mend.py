@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from tallystream.aggregator import clients
-from tallystream.aggregator.delivering import Outgoing, deliver
+from tallystream.aggregator.delivering import Outgoing, deliver, producer_for
 from tallystream.aggregator.watermarks import watermarks
 from tallystream.reporter.errors import TallystreamError
 
@@ -52,9 +52,7 @@ class Watch:
         self._epochs = epochs
         self._epoch = epoch
         self._timeout = timeout
-        self._producer = clients.producer(
-            {**kafka, "enable.idempotence": True, "delivery.timeout.ms": int(timeout * 1000)}
-        )
+        self._producer = producer_for(kafka, timeout=timeout)
         self._consumer = clients.consumer(
             {
                 **kafka,

@@ -26,7 +26,7 @@ from tallystream.aggregator.table.standing import Standing
 from tallystream.aggregator.table.state import pack
 from tallystream.aggregator.topics import Topics
 from tallystream.aggregator.watermarks import watermarks
-from tallystream.reporter.errors import ConfigError, TallystreamError
+from tallystream.reporter.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -80,7 +80,7 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
             rebuilt, read or Selection(topics.metrics).find(kafka), kafka, accept_partial=settings.accept_partial
         )
     except KafkaException as error:
-        raise TallystreamError(f"broker {settings.bootstrap_servers}: {clients.reason(error)}.") from error
+        raise clients.failed(settings.bootstrap_servers, error) from error
     if rebuilt.omitted and not settings.accept_partial:
         raise ConfigError(
             "--accept-partial",

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from tallystream.compose._options import kafka_options
 from tallystream.reporter.errors import ConfigError, TallystreamError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tallystream.aggregator.sinks.stores import StoreSettings
     from tallystream.compose.local.record import SystemRecord
 
@@ -25,13 +29,35 @@ class Local(NamedTuple):
     folder: Path
     record: SystemRecord
 
-    def topic_prefix(self, given: str) -> str:
-        """Return the prefix of its topics: none, unless the command line gives another one than the environment."""
-        return "" if given == os.environ.get("TALLYSTREAM_TOPIC_PREFIX") else given
+    def store(self, org: str | None, bucket: str | None) -> tuple[str, str | None, str | None]:
+        """Return its store, with the organization and the bucket, of which the given ones stand."""
+        return self.record.store, org or self.record.org, bucket or self.record.bucket
 
     def say(self, *taken: str) -> None:
         """Say on standard error what is taken of it."""
         sys.stderr.write(f"{' and '.join(taken)}, of the local system in {self.folder}\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The brokers of a command, the prefix of its topics, and librdkafka's options, which may hold a password."""
+
+    bootstrap_servers: str
+    topic_prefix: str
+    kafka: dict[str, str] = field(repr=False)
+
+
+def cluster(
+    local: Local | None, bootstrap_servers: str | None, topic_prefix: str, kafka: Iterable[str] | None
+) -> Cluster:
+    """Return the cluster of the local system, without one that of the options.
+
+    The environment is of another system: no prefix and no login of it is taken for the local one.
+    """
+    if local is None:
+        return Cluster(bootstrap_servers or BROKER, topic_prefix, kafka_options(kafka, os.environ))
+    prefix = "" if topic_prefix == os.environ.get("TALLYSTREAM_TOPIC_PREFIX") else topic_prefix
+    return Cluster(local.record.bootstrap_servers, prefix, kafka_options(kafka, {}))
 
 
 def find(folder: Path = FOLDER) -> Local | None:

@@ -11,19 +11,20 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from influxdb_client import AuthorizationPostRequest, AuthorizationsService, InfluxDBClient, Permission
+from influxdb_client import AuthorizationPostRequest, AuthorizationsService, Permission
 from influxdb_client.domain.permission_resource import PermissionResource
 from influxdb_client.rest import ApiException
 from urllib3.exceptions import HTTPError
 
 from tallystream.aggregator import private
+from tallystream.aggregator.sinks.influx import open_client
 from tallystream.aggregator.sinks.stores import StoreSettings
 from tallystream.reporter.errors import ConfigError, TallystreamError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from influxdb_client import Authorization
+    from influxdb_client import Authorization, InfluxDBClient
 
 PARTS = {
     "shipper": ("write",),
@@ -44,7 +45,9 @@ def make_tokens(settings: StoreSettings, folder: Path) -> None:
             written.
         TallystreamError: InfluxDB does not answer.
     """
-    with InfluxDBClient(url=settings.where, token=settings.token, ssl_ca_cert=settings.ca_file or None) as client:
+    with open_client(
+        settings.where, token=settings.token, org=settings.org, ca_file=settings.ca_file, client=settings.client
+    ) as client:
         try:
             org, bucket = _find(client, settings)
             api = AuthorizationsService(client.api_client)
@@ -52,6 +55,8 @@ def make_tokens(settings: StoreSettings, folder: Path) -> None:
             for part in PARTS:
                 _write(folder / part, _token(api, found, part, org, bucket))
         except ApiException as error:
+            if not error.status:  # TLS failed before there was an answer
+                raise TallystreamError(f"InfluxDB {settings.where}: {error.reason}.") from error
             if error.status == 404:
                 raise ConfigError("INFLUXDB_BUCKET", settings.bucket, "make the bucket, or name another") from None
             raise ConfigError(

@@ -11,6 +11,7 @@ from tallystream.reporter._link import LONGEST_REQUEST, Link
 from tallystream.reporter._names import check_instance
 from tallystream.reporter._producing import append_ms, make_producer, producer_options
 from tallystream.reporter._reportable import registry_of
+from tallystream.reporter._silence import Silence
 from tallystream.reporter.lives import Lives
 from tallystream.reporter.scheduled import ScheduledReporter
 from tallystream.reporter.selection import Selection
@@ -41,11 +42,11 @@ _log = logging.getLogger("tallystream.reporter")
 class KafkaReporter(ScheduledReporter):
     """Publishes a registry to Kafka: every `interval` seconds, at `report_now()`, and when it stops.
 
-    Delivery: what was acknowledged is counted once, whatever is killed, restarted or sent again; a snapshot replaces
-    the one before it, so at most one record is under way and the newest values are what goes out next. A broker that is
-    down neither blocks nor fails an update, and takes no memory: a warning says that nothing arrives, and `connected`
-    is False. Increments that a killed process had not published are
-    lost, one interval's at most: `report_now()` before a commit closes that gap.
+    Delivery: what was acknowledged is counted once, whatever is killed, restarted or sent again. A snapshot replaces
+    the one before it, so at most one record is under way and the newest values are sent next. A broker that is down
+    neither blocks nor fails an update, and takes no memory: a warning says that nothing arrives, and `connected` is
+    False. Increments that a killed process had not published are lost, one interval's at most: `report_now()` before a
+    commit closes that gap.
 
     Args:
         registry: what is reported. Several reporters of one registry must have different topics or clusters.
@@ -93,8 +94,10 @@ class KafkaReporter(ScheduledReporter):
         self._servers = bootstrap_servers
         self._account: _accounts.Account | None = None
         self._lives = Lives(registry.app, 1000)
-        self._identified = self._owed = self._closing = self._silent = False
-        self._waiting_since: float | None = None  # when the first report was due that nothing has arrived after
+        self._identified = False  # the cluster's ID is known
+        self._owed = False  # a report is due, and is sent when no record is under way
+        self._closing = False
+        self._silence = Silence(max(SILENCE, 3 * interval), registry.clock.monotonic)
         super().__init__(registry, interval=interval, own_metrics=own_metrics)
 
     def __repr__(self) -> str:
@@ -103,7 +106,7 @@ class KafkaReporter(ScheduledReporter):
     @property
     def connected(self) -> bool:
         """Whether the last record arrived, and no connection has failed since, as of the last report."""
-        return self._link.is_connected and not self._silent
+        return self._link.is_connected and not self._silence.long
 
     def _open(self) -> None:
         if self._account is None:
@@ -111,9 +114,9 @@ class KafkaReporter(ScheduledReporter):
         self._link.open()
 
     def _identify(self, timeout: float) -> bool:
-        """Tell whether the cluster is known, and whose lives count on there; ask for it for so many seconds at most.
+        """Return whether the cluster is known; ask for its ID for `timeout` seconds at most.
 
-        Nothing is handed over before: another reporter of the registry may be at work there, under another address.
+        Nothing is sent before it is known: another reporter may report the registry there, under another address.
         """
         if not self._identified and self._account is not None:
             cluster = self._link.cluster(self.topic, timeout)
@@ -125,39 +128,39 @@ class KafkaReporter(ScheduledReporter):
         return self._identified
 
     def _report(self) -> bool:
-        self._expect_arrival()
+        self._silence.begin()
         self._poll(0)
         self._owed = True
-        return self._hand_over_if_free()
+        return self._send_if_free()
 
     def _attend(self) -> bool:
         self._poll(0)
-        return self._hand_over_if_free()
+        return self._send_if_free()
 
-    def _hand_over_if_free(self) -> bool:
+    def _send_if_free(self) -> bool:
         if self._owed and self._identify(LONGEST_REQUEST) and not self._lives.under_way:
             self._owed = False
-            self._hand_over(final=False)
+            self._send(final=False)
         return self._owed or bool(self._lives.under_way)
 
     def _report_and_wait(self, timeout: float, *, final: bool) -> bool:
-        whole, short = (Deadline(seconds, self._monotonic) for seconds in (timeout, min(timeout, LAST_TRY)))
+        deadline, last_try = (Deadline(seconds, self._monotonic) for seconds in (timeout, min(timeout, LAST_TRY)))
 
         def left() -> float:
-            return (short if final and self._was_never_reached else whole).left()
+            return (last_try if final and self._was_never_reached else deadline).left()
 
         self._owed = False
-        self._expect_arrival()
+        self._silence.begin()
         while not self._identify(left()) and left():
             self._poll(min(left(), 0.05))
         while self._identified:
             self._wait_until_free(left)
-            handed = self._hand_over(final=final)
+            records = self._send(final=final)
             self._wait_until_free(left)
-            if handed and all(self._lives.has(outgoing) for outgoing in handed):
+            if records and all(self._lives.has(record) for record in records):
                 return True
-            # A life that the table refuses is followed by a new one at once; any other failure is the caller's to know.
-            if not handed or self._lives.under_way or not self._lives.refused:
+            # A life that the table refuses is followed by a new one at once; after any other failure it returns False.
+            if not records or self._lives.under_way or not self._lives.refused:
                 break
         if final and self._was_never_reached:
             what = "nothing of this process was reported: no metrics have arrived at %s: %s"
@@ -166,26 +169,20 @@ class KafkaReporter(ScheduledReporter):
 
     @property
     def _was_never_reached(self) -> bool:
-        return not (self.sent or self._identified) and (self._link.all_down or self._silent)
+        return not (self.sent or self._identified) and (self._link.all_down or self._silence.long)
 
     def _wait_until_free(self, left: Callable[[], float]) -> None:
         while self._lives.under_way and (seconds := left()):
             self._poll(min(seconds, 0.1))
 
-    def _expect_arrival(self) -> None:
-        if self._waiting_since is None:
-            self._waiting_since = self._monotonic()
-
     def _poll(self, seconds: float) -> None:
         self._link.poll(seconds)
-        limit = max(SILENCE, 3 * self.interval)
-        if self._waiting_since is None or self._silent or self._monotonic() - self._waiting_since < limit:
-            return
-        self._silent = True
-        what = f"no metrics have arrived at {self._servers} for {limit:g} s"
-        self._error(what, self._link.error or NO_ANSWER, logging.WARNING)
+        if self._silence.becomes_long():
+            what = f"no metrics have arrived at {self._servers} for {self._silence.limit:g} s"
+            self._error(what, self._link.error or NO_ANSWER, logging.WARNING)
 
-    def _hand_over(self, *, final: bool) -> list[Outgoing]:
+    def _send(self, *, final: bool) -> list[Outgoing]:
+        """Send the values of this moment, and return the records; none while others are under way."""
         if self._lives.under_way:
             return []
         if self._link.broken:
@@ -205,7 +202,7 @@ class KafkaReporter(ScheduledReporter):
         key, value = self.instance.encode(), outgoing.value
         try:
             self._link.produce(self.topic, key, value, lambda *landed: self._on_delivery(outgoing, *landed))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the record was not taken; the next report comes
+        except Exception as error:  # noqa: BLE001 - the record was not taken, and the next report has newer values
             _log.debug("the failure in full", exc_info=True)
             self._lives.failed(outgoing, never_sent=True)
             self._error(f"a snapshot for {self.topic!r} can't be sent", error)
@@ -213,9 +210,7 @@ class KafkaReporter(ScheduledReporter):
     def _on_delivery(self, outgoing: Outgoing, error: KafkaError | None, message: Message) -> None:
         if error is None:
             self.sent += 1
-            self._waiting_since = None
-            if self._silent:
-                self._silent = False
+            if self._silence.end():
                 _log.info("metrics arrive at %s again", self._servers)
             if self._own:
                 self._own.sent.inc()
@@ -233,7 +228,7 @@ class KafkaReporter(ScheduledReporter):
 
     def _close(self, deadline: Deadline) -> None:
         self._close_link(deadline)
-        self._silent, self._waiting_since = False, None
+        self._silence.end()
         if self._account is not None:
             self._account.release()
             self._account, self._identified = None, False
@@ -244,7 +239,7 @@ class KafkaReporter(ScheduledReporter):
             self._link.close(lambda: self._lives.under_way, deadline)
         finally:
             self._closing = False
-        # What is still under way ends in doubt, and the next record of its life will tell.
+        # It is not known whether what is still under way arrives; the next record of its life settles that.
         for outgoing in self._lives.under_way:
             self._lives.failed(outgoing)
 
@@ -257,5 +252,5 @@ class KafkaReporter(ScheduledReporter):
         self._account, self._identified = None, False
         self._lives = Lives(self.registry.app, 1000)
         self.sent = 0
-        self._owed = self._silent = False
-        self._waiting_since = None
+        self._owed = False
+        self._silence.end()

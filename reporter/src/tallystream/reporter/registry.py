@@ -66,7 +66,7 @@ class MetricRegistry(Metrics):
         _registries.add(self)
 
     def __repr__(self) -> str:
-        number = len(self._metrics)
+        number = sum(len(of_name) for of_name in list(self._metrics.values()))
         return f"<{type(self).__name__} {self.app!r} with {number} metric{'' if number == 1 else 's'}>"
 
     @property

@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from tallystream.reporter import _forked
-from tallystream.reporter._deadline import Deadline
+from tallystream.reporter._deadline import Deadline, call_within
 from tallystream.reporter._own import OwnMetrics
 from tallystream.reporter._reportable import registry_of
 from tallystream.reporter._reporting import ReportingThread
@@ -33,12 +33,12 @@ class ScheduledReporter(Reports):
     """Reports a registry every `interval` seconds from a daemon thread, from `start()` to `stop()`.
 
     The first report comes at a random moment of the first interval, so that instances that start together do not report
-    together. A report that takes longer than an interval makes the next ones fall out, not pile up. One that fails is
-    logged and counted (`failures`, `last_error`), and the next one still happens. `stop()`, the end of a `with` block
-    and the end of the process make a last report. After a fork the child reports for itself.
+    together. Reports that become due while another one is made are skipped. One that fails is logged and counted
+    (`failures`, `last_error`), and the next one still happens. `stop()`, the end of a `with` block and the end of the
+    process make a last report. After a fork the child reports for itself.
 
-    A subclass calls `__init__` last, when its own arguments were found good and its attributes are there: this adds
-    metrics to the registry, and lets the reporter take part in forks.
+    A subclass sets its own attributes before it calls `__init__`, which adds metrics to the registry and lets the
+    reporter take part in forks. So a reporter whose arguments are refused leaves nothing behind.
 
     Args:
         registry: what is reported.
@@ -82,8 +82,8 @@ class ScheduledReporter(Reports):
     def stop(self, timeout: float = 5.0) -> bool:
         """Make a last report and end, in `timeout` seconds at most; return whether it arrived. Safe to call again.
 
-        A fifth of that time, a second at most, is for the end; the last report has the rest. The handler of a signal
-        may call it too.
+        A fifth of that time, a second at most, is for the end; the last report has the rest. A report that takes
+        longer ends in the background. A signal handler may call it too, since another thread makes the report.
         """
         deadline = Deadline(timeout, self._monotonic)
         if not self._life_cycle.acquire(timeout=deadline.left()):
@@ -92,19 +92,21 @@ class ScheduledReporter(Reports):
             thread, self._thread = self._thread, None
             if thread is not None:
                 return thread.end(deadline)
-            return self._end(deadline) if self._opened else True
+            return call_within(deadline, lambda: self._end(deadline)) if self._opened else True
         finally:
             self._life_cycle.release()
 
     def report_now(self, timeout: float = 10.0) -> bool:
         """Report the values of this moment and wait until they arrived; return False when they have not in `timeout` s.
 
-        Works without `start()` too. What was counted before the call is in the report.
+        Works without `start()` too. What was counted before the call is in the report. A report that takes longer
+        ends in the background.
 
         Raises:
             ConfigError: an option can't be used.
         """
-        return self._exclusive(timeout, final=False)
+        deadline = Deadline(timeout, self._monotonic)
+        return call_within(deadline, lambda: self._exclusive(deadline, final=False))
 
     def __enter__(self) -> Self:
         return self.start()
@@ -138,12 +140,13 @@ class ScheduledReporter(Reports):
     def _end(self, deadline: Deadline) -> bool:
         left = deadline.left()
         try:
-            return self._exclusive(left - min(MOST_FOR_THE_END, SHARE_FOR_THE_END * left), final=True)
+            seconds = left - min(MOST_FOR_THE_END, SHARE_FOR_THE_END * left)
+            return self._exclusive(Deadline(seconds, self._monotonic), final=True)
         except ConfigError as error:
             self._error("the last report failed", error)
             return False
         finally:
-            # What could not be reported in time, since a metric's lock was held, is left to the report at exit.
+            # Where there is no time left, since a metric's lock was held, the report at exit makes the end.
             in_time = deadline.left() or not deadline.seconds
             if in_time and self._reporting.acquire(timeout=deadline.left()):
                 try:
@@ -151,8 +154,7 @@ class ScheduledReporter(Reports):
                 finally:
                     self._reporting.release()
 
-    def _exclusive(self, timeout: float, *, final: bool) -> bool:
-        deadline = Deadline(timeout, self._monotonic)
+    def _exclusive(self, deadline: Deadline, *, final: bool) -> bool:
         if not self._reporting.acquire(timeout=deadline.left()):
             return False
         try:
@@ -183,7 +185,7 @@ class ScheduledReporter(Reports):
         )
 
     def _turn(self, is_due: Callable[[], bool]) -> bool | None:
-        # Somebody else is reporting this moment: that report has the newest values, so this one may fall out.
+        # Another thread is making a report, which has the newest values: this one is skipped.
         if not self._reporting.acquire(blocking=False):
             is_due()
             return None

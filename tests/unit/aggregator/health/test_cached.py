@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tallystream.aggregator.health.cached import Cached
+from tallystream.aggregator.health.cached import CachedText
 from tallystream.reporter.testing import ManualClock
 
 
@@ -16,7 +16,7 @@ def clock() -> ManualClock:
 
 def test_a_text_that_takes_long_is_made_once(clock: ManualClock) -> None:
     """Who asks again gets the same bytes; a newer version is made after five times what the last one took."""
-    cached, made = Cached(clock.monotonic), []
+    cached, made = CachedText(clock.monotonic), []
 
     def make() -> str:
         made.append(len(made))
@@ -36,5 +36,5 @@ def test_a_text_that_takes_long_is_made_once(clock: ManualClock) -> None:
 
 def test_a_text_that_is_made_quickly_is_never_old(clock: ManualClock) -> None:
     """Each version is made when it is asked for."""
-    cached = Cached(clock.monotonic)
+    cached = CachedText(clock.monotonic)
     assert [cached.body(number, lambda n=number: f"{n}") for number in range(3)] == [b"0", b"1", b"2"]

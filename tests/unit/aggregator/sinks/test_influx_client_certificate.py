@@ -11,6 +11,7 @@ import pytest
 
 from support.certificates import encrypted, self_signed
 from tallystream.aggregator.sinks.stores import StoreSettings, open_sink
+from tallystream.compose import influx_tokens
 from tallystream.reporter.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -95,3 +96,14 @@ def test_files_that_can_not_be_used(env: dict[str, str], changed: dict[str, str]
         StoreSettings.parse("influxdb", env=env | changed)
     assert raised.value.field == field
     assert not {PASSWORD, "wr0ng"} & set(str(raised.value).split())
+
+
+def test_the_step_that_makes_tokens_shows_the_certificate(
+    env: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With it the request arrives (the server of this test answers writes only: 501); without it the reason is TLS."""
+    assert influx_tokens.main([str(tmp_path)], env) == 2
+    assert "InfluxDB refuses it (501)" in capsys.readouterr().err
+    without = {name: value for name, value in env.items() if "CERT" not in name and "KEY" not in name}
+    assert influx_tokens.main([str(tmp_path)], without) == 1
+    assert "SSL" in capsys.readouterr().err

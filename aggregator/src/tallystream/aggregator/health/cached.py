@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-DEAR_S = 0.1
-"""What takes less is made for every version."""
+SLOW_S = 0.1
+"""A text that takes less is made again for every version, in seconds."""
 PAUSE = 5
-"""After a dearer one, a newer version waits for so many times what that took: a sixth of a core at most."""
+"""A slower text is kept for this many times the seconds that it took: making it takes a sixth of a core at most."""
 
 
-class Cached:
+class CachedText:
     """The UTF-8 text of the newest version of something, made by one thread while others wait; for any thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -32,7 +32,7 @@ class Cached:
             if self._body is None or (version != self._version and began >= self._due):
                 self._body, self._version = make().encode(), version
                 took = self._clock() - began
-                self._due = self._clock() + (PAUSE * took if took >= DEAR_S else 0)
+                self._due = self._clock() + (PAUSE * took if took >= SLOW_S else 0)
             return self._body
 
     def clear(self) -> None:

@@ -24,7 +24,7 @@ from tallystream.aggregator.ship.patience import StoppedError, persist
 from tallystream.aggregator.ship.points import point
 from tallystream.aggregator.sinks.stores import open_sink
 from tallystream.aggregator.topics import Topics
-from tallystream.reporter.errors import ConfigError, TallystreamError
+from tallystream.reporter.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -87,7 +87,7 @@ def run(settings: ReplaySettings, stop: SignalSafeEvent, say: Callable[[str], ob
         say(f"{wanted.batches} batches, from {wanted.first} to {wanted.last} (epoch, batch)")
         return Replayed(wanted, _write(chosen(_sums(topics, kafka), wanted, highest), sink, stop, say))
     except KafkaException as error:
-        raise TallystreamError(f"broker {settings.bootstrap_servers}: {clients.reason(error)}.") from error
+        raise clients.failed(settings.bootstrap_servers, error) from error
     finally:
         sink.close()
 

@@ -211,5 +211,5 @@ def run(settings: FollowSettings, sink: PrometheusSink, *, clock: Clock = SYSTEM
                 if follower.shown and settings.ready_file is not None:
                     settings.ready_file.touch()
         except KafkaException as error:
-            raise TallystreamError(f"broker {settings.bootstrap_servers}: {clients.reason(error)}.") from error
+            raise clients.failed(settings.bootstrap_servers, error) from error
     return 0

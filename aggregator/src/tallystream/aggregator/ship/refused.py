@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from tallystream.aggregator import clients
-from tallystream.aggregator.delivering import Outgoing, deliver
+from tallystream.aggregator.delivering import Outgoing, deliver, producer_for
 from tallystream.aggregator.sinks.base import SinkUnavailableError
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ class Refused:
 
     def __init__(self, topic: str, kafka: Mapping[str, str], store: str, *, timeout: float = 10.0) -> None:
         self._topic, self._store, self._timeout = topic, store, timeout
-        self._kafka = {**kafka, "enable.idempotence": True, "delivery.timeout.ms": int(timeout * 1000)}
+        self._kafka = kafka
         self._producer: Producer | None = None
 
     def send(self, refused: Iterable[tuple[Point, str]]) -> None:
@@ -53,7 +52,7 @@ class Refused:
         if not letters:
             return
         if self._producer is None:
-            self._producer = clients.producer(self._kafka)
+            self._producer = producer_for(self._kafka, timeout=self._timeout)
         try:
             deliver(self._producer, letters, timeout=self._timeout)
         except KafkaException as error:

@@ -30,6 +30,24 @@ BATCH = 5_000
 TIMEOUT_MS = 30_000
 
 
+def open_client(
+    url: str, *, token: str, org: str, ca_file: str = "", client: ClientCertificate = NO_CERTIFICATE
+) -> InfluxDBClient:
+    """Return InfluxDB's client; it does not repeat a request, since the caller decides how long to try."""
+    return InfluxDBClient(
+        url=url,
+        token=token,
+        org=org,
+        timeout=TIMEOUT_MS,
+        enable_gzip=True,
+        retries=Retry(0),
+        ssl_ca_cert=ca_file or None,
+        cert_file=client.cert_file or None,
+        cert_key_file=client.key_file or None,
+        cert_key_password=client.key_password or None,
+    )
+
+
 class InfluxStore:
     """Writes points to one bucket, and reads them.
 
@@ -53,20 +71,7 @@ class InfluxStore:
         self._bucket = bucket
         self._ca_file = ca_file
         self._client_certificate = client
-        # No tries of its own, which it logs one by one: whoever writes decides how long to be patient.
-        retries = Retry(0)
-        self._client = InfluxDBClient(
-            url=url,
-            token=token,
-            org=org,
-            timeout=TIMEOUT_MS,
-            enable_gzip=True,
-            retries=retries,
-            ssl_ca_cert=ca_file or None,
-            cert_file=client.cert_file or None,
-            cert_key_file=client.key_file or None,
-            cert_key_password=client.key_password or None,
-        )
+        self._client = open_client(url, token=token, org=org, ca_file=ca_file, client=client)
         self._writes = WriteService(self._client.api_client)
         self.refusals = Refusals("InfluxDB")
 

@@ -6,7 +6,7 @@ import logging
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from tallystream.aggregator.health.cached import Cached
+from tallystream.aggregator.health.cached import CachedText
 from tallystream.aggregator.health.exposition import CONTENT_TYPE, render
 from tallystream.aggregator.health.server import Answer, HealthServer
 from tallystream.aggregator.sinks import prometheus_names as names
@@ -44,7 +44,7 @@ class PrometheusSink:
         self._shown: dict[tuple[str, tuple[tuple[str, str], ...]], Held] = {}
         self._silent: str | None = EMPTY
         self._flushes = 0
-        self._text = Cached()
+        self._text = CachedText()
         self._noted: set[str] = set()
         self.refusals = Refusals("Prometheus")
 

@@ -95,7 +95,7 @@ def run(settings: AggregateSettings) -> int:
             writing = Writing(settings, topics, kafka, lease, shards=layout.shards)
             choice = _choice(settings, topics, kafka, writing.begin)
         except KafkaException as error:
-            raise TallystreamError(f"broker {settings.bootstrap_servers}: {clients.reason(error)}.") from error
+            raise clients.failed(settings.bootstrap_servers, error) from error
         except OSError as error:
             said = sentence(str(error), "", settings.checkpoint)
             raise TallystreamError(f"checkpoint {settings.checkpoint}: {said}") from error

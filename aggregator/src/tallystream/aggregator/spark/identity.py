@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import TopicCollection
 
-from tallystream.aggregator import clients
+from tallystream.aggregator import clients, private
 from tallystream.reporter.errors import TallystreamError
 
 if TYPE_CHECKING:
@@ -63,10 +63,7 @@ class TopicIdentity:
         return {words[1] if len(words) > 1 else names[0]: words[0] for words in lines if words}
 
     def _write(self, ids: Mapping[str, str]) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        new = self._path.with_name(self._path.name + ".new")
-        new.write_text("".join(f"{id_} {topic}\n" for topic, id_ in sorted(ids.items())), encoding="utf-8")
-        new.replace(self._path)
+        private.write_file(self._path, "".join(f"{id_} {topic}\n" for topic, id_ in sorted(ids.items())).encode())
 
     def _ids(self, topics: Iterable[str]) -> dict[str, str]:
         described = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=self._timeout)

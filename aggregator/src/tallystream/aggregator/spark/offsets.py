@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
+from tallystream.aggregator import private
 from tallystream.reporter.errors import TallystreamError
 
 if TYPE_CHECKING:
@@ -77,10 +78,7 @@ def keep_first(checkpoint: Path, begin: Offsets) -> Offsets:
         return begin
     if path.exists():
         return first_offsets(checkpoint)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(".0.new")
-    new.write_text(f"{FIRST_VERSION}\n{json.dumps(begin, separators=(',', ':'))}", encoding="utf-8")
-    new.replace(path)
+    private.write_file(path, f"{FIRST_VERSION}\n{json.dumps(begin, separators=(',', ':'))}".encode())
     return begin
 
 

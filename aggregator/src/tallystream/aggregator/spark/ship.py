@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GROUP = "tallystream-shipper"
+"""The consumer group under which the query's offsets are committed, unless another is named; prefixed as topics are."""
 STORE = "the store"
 """What the shipper waits for while points wait on Kafka, as health says it."""
-"""The consumer group under which the query's offsets are committed, unless another is named; prefixed as topics are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ def run(settings: ShipSettings) -> int:
             log_in(kafka)
             create_topics(clients.admin(kafka), topics)
         except KafkaException as error:
-            raise TallystreamError(f"broker {settings.bootstrap_servers}: {clients.reason(error)}.") from error
+            raise clients.failed(settings.bootstrap_servers, error) from error
         sink = open_sink(settings.store)
         stack.callback(sink.close)
         refused = Refused(topics.dead, kafka, settings.store.spec)

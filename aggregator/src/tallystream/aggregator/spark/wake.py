@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from tallystream.aggregator import clients
-from tallystream.aggregator.delivering import Outgoing, deliver
+from tallystream.aggregator.delivering import Outgoing, deliver, producer_for
 from tallystream.aggregator.table.shards import shard_of
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ def wake(
         KafkaException: the broker did not take it in time.
     """
     # Not idempotent: a tombstone sent twice changes nothing, and such a producer first waits half a second for its ID.
-    producer = clients.producer({**kafka, "delivery.timeout.ms": int(timeout * 1000)})
+    producer = producer_for(kafka, timeout=timeout, idempotent=False)
     keys = [key_in(shard, shards) for shard in range(shards)]
     records = (Outgoing(topic, key, None, partition) for topic, partition in partitions for key in keys)
     deliver(producer, records, timeout=timeout)

@@ -20,7 +20,7 @@ from tallystream.aggregator.verify.check import Check, Difference, Outcome
 from tallystream.aggregator.verify.published import Ends, Place, Sums, flat, letter_of
 from tallystream.aggregator.verify.replay import Replay
 from tallystream.reporter.decoding import json_decoder
-from tallystream.reporter.errors import ConfigError, TallystreamError
+from tallystream.reporter.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -69,7 +69,7 @@ def run(settings: VerifySettings, *, progress: Callable[[int], None] = lambda _r
     try:
         return _run(settings, progress)
     except KafkaException as error:
-        raise TallystreamError(f"broker {settings.bootstrap_servers}: {clients.reason(error)}.") from error
+        raise clients.failed(settings.bootstrap_servers, error) from error
 
 
 def _run(settings: VerifySettings, progress: Callable[[int], None]) -> Outcome:

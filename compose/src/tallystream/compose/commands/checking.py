@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated
 
 import typer
 
-from tallystream.compose import _options as o
+from tallystream.compose import _options as o  # noqa: TC001 (typer reads the annotations)
 from tallystream.reporter.errors import ConfigError, TallystreamError
 
 
@@ -43,10 +42,11 @@ def verify(
     local = _here.find() if bootstrap_servers is None else None
     if local is not None:
         local.say(f"broker {local.record.bootstrap_servers}")
+    cluster = _here.cluster(local, bootstrap_servers, topic_prefix, kafka)
     settings = VerifySettings(
-        local.record.bootstrap_servers if local else bootstrap_servers or _here.BROKER,
-        topic_prefix=local.topic_prefix(topic_prefix) if local else topic_prefix,
-        kafka=o.kafka_options(kafka, {} if local else os.environ),
+        cluster.bootstrap_servers,
+        topic_prefix=cluster.topic_prefix,
+        kafka=cluster.kafka,
         since=since,
         to=to,
         began=began,

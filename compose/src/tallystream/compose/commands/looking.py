@@ -64,7 +64,7 @@ def lag_show(
         local = _here.find()
         if local is None:
             raise _here.no_store()
-        store, org, bucket = local.record.store, org or local.record.org, bucket or local.record.bucket
+        store, org, bucket = local.store(org, bucket)
         local.say(f"store {store}")
     settings = ShowSettings(
         store=_here.existing(StoreSettings.parse(store, org=org, bucket=bucket).require_readable()),

@@ -126,13 +126,14 @@ def replay(
     if local is not None:
         taken = [f"broker {local.record.bootstrap_servers}"]
         if store is None:
-            store, org, bucket = local.record.store, org or local.record.org, bucket or local.record.bucket
+            store, org, bucket = local.store(org, bucket)
             taken.append(f"store {store}")
         local.say(*taken)
     if store is None:  # the local system's is not for the sums of another broker
         raise _here.no_store()
+    cluster = _here.cluster(local, bootstrap_servers, topic_prefix, kafka)
     settings = ReplaySettings(
-        local.record.bootstrap_servers if local else bootstrap_servers or _here.BROKER,
+        cluster.bootstrap_servers,
         StoreSettings.parse(
             store,
             org=org,
@@ -143,7 +144,7 @@ def replay(
         ),
         from_ms,
         to_ms,
-        topic_prefix=local.topic_prefix(topic_prefix) if local else topic_prefix,
-        kafka=o.kafka_options(kafka, {} if local else os.environ),
+        topic_prefix=cluster.topic_prefix,
+        kafka=cluster.kafka,
     )
     raise typer.Exit(_replay.replay(settings))

@@ -14,7 +14,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 from confluent_kafka import KafkaException, Message, TopicPartition
 
 from tallystream.aggregator import clients
@@ -22,6 +21,7 @@ from tallystream.aggregator.stopping import StopRequest
 from tallystream.compose.demo import flights
 from tallystream.compose.demo.journal import JournalWriter, Line, Span
 from tallystream.reporter import ConsumerProgress, KafkaReporter, MetricRegistry
+from tallystream.reporter.decoding import json_decoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -37,7 +37,7 @@ class FlightsApp:
     def __init__(self, options: argparse.Namespace, journal: JournalWriter) -> None:
         self._options = options
         self._journal = journal
-        self._decode = msgspec.json.Decoder(flights.Flight).decode
+        self._decode = json_decoder(flights.Flight)
         self._number = 0
         self._uncommitted: dict[int, int] = {}
         self.stop = StopRequest()

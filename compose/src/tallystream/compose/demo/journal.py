@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 import msgspec
 
+from tallystream.reporter.decoding import json_decoder
 from tallystream.reporter.errors import TallystreamError
 
 if TYPE_CHECKING:
@@ -103,9 +104,11 @@ def _mark(batch: Batch, kind: str) -> None:
     batch.committed |= kind == "committed"
 
 
+_decode = json_decoder(Line)
+
+
 def _lines(text: bytes) -> list[Line]:
-    decoder = msgspec.json.Decoder(Line)
-    return [decoder.decode(line) for line in text.splitlines() if line]
+    return [_decode(line) for line in text.splitlines() if line]
 
 
 def processed(batches: Iterable[Batch]) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import psutil
 
+from tallystream.aggregator import private
 from tallystream.reporter.decoding import json_decoder
 from tallystream.reporter.errors import TallystreamError
 
@@ -108,9 +109,7 @@ def end_left_over(record: SystemRecord) -> int:
 
 def write(path: Path, record: SystemRecord) -> None:
     """Replace the record in one step."""
-    new = path.with_suffix(".new")
-    new.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=2))
-    os.replace(new, path)  # noqa: PTH105 (the same)
+    private.write_file(path, msgspec.json.format(msgspec.json.encode(record), indent=2))
 
 
 def read(path: Path) -> SystemRecord | None:

@@ -152,9 +152,9 @@ def status(data: Path, *, as_json: bool = False) -> int:
 
 def _component(one: record.ComponentRecord) -> dict[str, Any]:
     """Return a component's state as it is now, and the process ID of one that runs."""
-    alive = one.process is not None and one.process.alive()
-    state = one.state if alive or one.state != "up" else "died"
-    return {"name": one.name, "state": state, "restarts": one.restarts, "pid": one.process.pid if alive else None}  # type: ignore[union-attr]  # alive
+    process = one.process if one.process is not None and one.process.alive() else None
+    state = "died" if process is None and one.state == "up" else one.state
+    return {"name": one.name, "state": state, "restarts": one.restarts, "pid": process and process.pid}
 
 
 def _say(sentence: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import secrets
 import signal
 import socket
@@ -117,10 +116,7 @@ class InfluxServer(Server):
     def _kept_token(self) -> str:
         path = self._dir / "token"
         if not path.exists():
-            new = self._dir / "token.new"
-            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-                file.write(secrets.token_urlsafe(48))
-            new.replace(path)
+            private.write_file(path, secrets.token_urlsafe(48).encode())
         return path.read_text(encoding="ascii")
 
     def _wait(self, timeout: float) -> None:

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from tallystream.dashboards.lag._round import DEAD, NONE, QUERY, UNREAD, Commits, Described, Place, Round, group_lag
-from tallystream.dashboards.lag.model import GroupLag
+from tallystream.dashboards.lag._answers import NONE, UNREAD, Answers, Commits, Described
+from tallystream.dashboards.lag._round import QUERY, Round
 from tallystream.reporter.errors import TallystreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from tallystream.dashboards.lag._patterns import Patterns
+    from tallystream.dashboards.lag.model import Place
 
 K = TypeVar("K")
 EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -35,7 +36,7 @@ class BrokerAwayError(TallystreamError):
 
 
 class StoppedError(Exception):
-    """A stop was asked for while the broker was thinking."""
+    """A stop was requested while an answer was awaited."""
 
 
 class Asker:
@@ -63,48 +64,34 @@ class Asker:
         ledger: Mapping[str, Mapping[Place, int]] | None = None,
         known: Collection[str] = (),
     ) -> Round:
-        """Return the lag of every group that `patterns` match. What has no answer is unread; it costs only itself.
+        """Return the lag of every group that `patterns` match. A group or partition without an answer is unread.
 
-        `ledger` has further offsets by group, of queries that commit none, or later than they write them down; None:
-        it has not been read. `known` are the groups of earlier rounds: those that are not listed are asked for by name.
+        `ledger` has the offsets of queries, by group: some commit none, others later than they write the ledger. None
+        means that it has not been read. `known` are the groups of earlier rounds: those that are not listed are asked
+        for by name.
 
         Raises:
             BrokerAwayError: no broker answered.
             StoppedError: `stopping` became true.
         """
         problems: set[str] = set()
-        listed, complete = self._groups(patterns, problems)
-        written = {name: offsets for name, offsets in (ledger or {}).items() if patterns.match(name)}
-        queries = {name for name in known if name.startswith(QUERY)} - listed
-        asked = listed | (set(known) - queries)
-        wanted = sorted(asked)
-        described = self._described(wanted, problems)
-        # The same broker answers both: one that did not answer is not waited for again.
-        read = self._committed([name for name in wanted if name in described], problems)
-        commits = {
-            name: read.get(name, UNREAD if name in asked else NONE).ahead(written.get(name, {}))
-            for name in asked | written.keys()
-        }
-        absent = {
-            name
-            for name in wanted
-            if name not in listed and commits[name] == NONE and name in described and described[name].state == DEAD
-        }
-        gone = (absent if complete else set()) | (queries - written.keys() if ledger is not None else set())
-        unread = (absent | queries) - written.keys() - gone
-        partitions = self._partitions(_topics(described, commits), problems)
+        groups = self._ask_groups(patterns, ledger, known, problems)
+        partitions = self._partitions(groups.topics, problems)
         places = [(topic, partition) for topic, ids in partitions.items() for partition in ids or ()]
         start = self._offsets(places, EARLIEST, problems)
         asked_ms = self._now_ms()
         end = self._offsets(places, LATEST, problems)
         ts_ms = self._now_ms()
         ends = {place: (start[place], end[place]) for place in places if place in start and place in end}
-        groups = [GroupLag(name, (), complete=False) for name in unread]
-        for name in commits.keys() - absent:
-            answered = name in described or name not in asked
-            groups.append(group_lag(name, described.get(name), commits[name], partitions, ends, complete=answered))
-        groups.sort(key=lambda one: one.group)
-        return Round(tuple(groups), tuple(sorted(problems)), frozenset(gone), ends, asked_ms, ts_ms, complete)
+        return Round(
+            groups=groups.lags(partitions, ends),
+            problems=tuple(sorted(problems)),
+            gone=groups.gone,
+            places=ends,
+            asked_ms=asked_ms,
+            ts_ms=ts_ms,
+            complete=groups.complete,
+        )
 
     def newest(self, places: Iterable[Place]) -> dict[Place, tuple[int, int]]:
         """Return the offset and the timestamp (epoch ms) of the record with the highest timestamp of each partition.
@@ -118,6 +105,34 @@ class Asker:
         answers = self._wait(self._admin.list_offsets(wanted, request_timeout=self._timeout)) if wanted else {}
         found = ((at, info) for at, info in _good(answers, "newest of", set()) if info.offset >= 0)
         return {(at.topic, at.partition): (info.offset, info.timestamp) for at, info in found if info.timestamp > 0}
+
+    def _ask_groups(
+        self,
+        patterns: Patterns,
+        ledger: Mapping[str, Mapping[Place, int]] | None,
+        known: Collection[str],
+        problems: set[str],
+    ) -> Answers:
+        listed, complete = self._groups(patterns, problems)
+        written = {name: offsets for name, offsets in (ledger or {}).items() if patterns.match(name)}
+        queries = {name for name in known if name.startswith(QUERY)} - listed
+        asked = listed | (set(known) - queries)
+        described = self._described(sorted(asked), problems)
+        # One broker answers both requests about a group: where the first got no answer, the second is not made.
+        read = self._committed(sorted(described), problems)
+        commits = {
+            name: read.get(name, UNREAD if name in asked else NONE).ahead(written.get(name, {}))
+            for name in asked | written.keys()
+        }
+        return Answers(
+            listed=listed,
+            complete=complete,
+            asked=asked,
+            described=described,
+            commits=commits,
+            lost_queries=queries - written.keys(),
+            ledger_read=ledger is not None,
+        )
 
     def _now_ms(self) -> int:
         return round(self._clock() * 1000)
@@ -135,7 +150,7 @@ class Asker:
         return names, not listed.errors
 
     def _described(self, groups: list[str], problems: set[str]) -> dict[str, Described]:
-        """What each member of each group has in hand: so a partition without any commit is known, too."""
+        """Return the members' assignments and the state of each group: they name partitions without a commit, too."""
         if not groups:
             return {}
         answers = self._wait(self._admin.describe_consumer_groups(groups, request_timeout=self._timeout))
@@ -159,7 +174,7 @@ class Asker:
         return offsets
 
     def _partitions(self, topics: set[str], problems: set[str]) -> dict[str, list[int] | None]:
-        """All partitions of the topics that (still) exist; None for a topic without an answer."""
+        """Return the partitions of the topics that exist; None for a topic without an answer."""
         if not topics:
             return {}
         wanted = TopicCollection(sorted(topics))
@@ -178,7 +193,7 @@ class Asker:
         return {(at.topic, at.partition): found.offset for at, found in _good(answers, "end of", problems)}
 
     def _wait(self, asked: Mapping[K, Future[Any]]) -> Mapping[K, Future[Any]]:
-        # The client's own timeout ends every request; the deadline here is for a client that breaks that promise.
+        # The client's own timeout should end every request; this deadline holds where it does not.
         deadline = time.monotonic() + self._timeout + 5.0
         waiting: set[Future[Any]] = set(asked.values())
         while waiting:
@@ -193,9 +208,9 @@ class Asker:
 def _good(
     answers: Mapping[K, Future[Any]], what: str, problems: set[str], *, failed: dict[K, Any] | None = None
 ) -> Iterable[tuple[K, Any]]:
-    """Yield the answers that came; note the failures, but for what has been deleted meanwhile: that is no failure.
+    """Yield the answers that came; add the others to `problems`, and to `failed` with the value None.
 
-    `failed` gets None for what failed.
+    What has been deleted since it was asked for is not a failure.
     """
     for key, future in answers.items():
         try:
@@ -215,15 +230,9 @@ def _commits(group: str, places: Iterable[Any], problems: set[str]) -> Commits:
         if one.error:
             unread.add(place)
             problems.add(f"offset of the group {group} in {one.topic}/{one.partition}: {_reason(one.error)}")
-        elif one.offset >= 0:  # Kafka's client says "nothing committed" by a negative offset: it ends here
+        elif one.offset >= 0:  # a negative offset means that nothing is committed
             offsets[place] = one.offset
     return Commits(offsets, frozenset(unread))
-
-
-def _topics(described: Mapping[str, Described], commits: Mapping[str, Commits]) -> set[str]:
-    assigned = (places for each in described.values() for places in each.assigned)
-    committed = ((*own.offsets, *own.unread) for own in commits.values())
-    return {topic for places in (*assigned, *committed) for topic, _ in places}
 
 
 def _word(name: str) -> str:

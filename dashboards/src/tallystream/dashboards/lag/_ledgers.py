@@ -13,10 +13,9 @@ from tallystream.dashboards.lag._round import QUERY
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-log = logging.getLogger(__name__)
+    from tallystream.dashboards.lag.model import Place
 
-Place = tuple[str, int]
-"""A topic and a partition."""
+log = logging.getLogger(__name__)
 
 GROUPS = {ledger.QUERY: "tallystream-aggregator", "ship": "tallystream-shipper"}
 """The consumer groups of Tallystream's own queries; another query is the group `ledger:` and its name."""

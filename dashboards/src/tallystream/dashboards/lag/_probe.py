@@ -15,10 +15,9 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Consumer
 
-log = logging.getLogger(__name__)
+    from tallystream.dashboards.lag.model import Place
 
-Place = tuple[str, int]
-"""A topic and a partition."""
+log = logging.getLogger(__name__)
 
 MOST = 500
 """How many records a round reads: the others keep their age from the history of ends."""

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tallystream.aggregator.health.cached import Cached
+from tallystream.aggregator.health.cached import CachedText
 from tallystream.aggregator.health.exposition import CONTENT_TYPE
 from tallystream.aggregator.health.server import Answer, HealthServer, verdict
 from tallystream.aggregator.moments import moment_ms
@@ -53,7 +53,7 @@ class Served:
         self._open_store = open_store
         self._clock = clock
         self._found: Watched | None = None
-        self._text = Cached()
+        self._text = CachedText()
         self._finished = clock()
         self._through = False
 

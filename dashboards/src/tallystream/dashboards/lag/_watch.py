@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from tallystream.dashboards.lag._skew import skews
 from tallystream.dashboards.lag.evaluate import FIELDS, evaluate
 from tallystream.dashboards.lag.live import Live
-from tallystream.dashboards.lag.model import LAG, Behind
+from tallystream.dashboards.lag.model import LAG, Behind, Place
 from tallystream.dashboards.lag.reading import merge, read_groups
 from tallystream.dashboards.lag.stored import ENDS
 from tallystream.dashboards.lag.verdict import HELD_MS, Look
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from tallystream.dashboards.lag.verdict import Rules
 
 log = logging.getLogger(__name__)
-
-Place = tuple[str, int]
-"""A topic and a partition."""
 
 SKEW_EVERY_MS = 30_000
 """How often the newest timestamps are asked for: a clock that is off stays so for longer."""

@@ -29,11 +29,8 @@ if TYPE_CHECKING:
     from tallystream.dashboards.lag._probe import Probed
     from tallystream.dashboards.lag._round import Round
     from tallystream.dashboards.lag.drain import Rates
-    from tallystream.dashboards.lag.model import GroupLag, PartitionLag
+    from tallystream.dashboards.lag.model import GroupLag, PartitionLag, Place
     from tallystream.dashboards.lag.seconds import SecondsLag
-
-Place = tuple[str, int]
-"""A topic and a partition."""
 
 GONE_MS = 7 * 86_400_000
 """How long a group that is no longer on the broker is remembered."""

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 LAG = "tallystream.lag"
 """The measurement under which lag is kept."""
 
+Place = tuple[str, int]
+"""A topic and a partition."""
+
 
 @dataclass(frozen=True, slots=True)
 class Behind:

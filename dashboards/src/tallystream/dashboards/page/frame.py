@@ -69,8 +69,8 @@ def table(content: pd.DataFrame, *, key: str) -> None:
         )
 
 
-def told(content: pd.DataFrame, *, key: str) -> None:
-    """Draw a table whose sentences are read in full, whatever the width of the screen."""
+def text_table(content: pd.DataFrame, *, key: str) -> None:
+    """Draw a table whose texts wrap, so that they are shown in full on a screen of any width."""
     colors = {verdict.name: color for verdict, color in COLORS.items()}
     with st.container(key=key):
         st.html(html_table.html_table(content, colors))

@@ -1,4 +1,4 @@
-"""What stands before Streamlit: requests that the page does not need are refused, and a password is asked for."""
+"""The middleware in front of Streamlit: it refuses requests that the page does not need, and asks for the password."""
 
 from __future__ import annotations
 
@@ -22,16 +22,29 @@ if TYPE_CHECKING:
     App: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
 
 HEALTH = "/_stcore/health"
+POLICY_VIOLATION = 1008
+"""The status code of a WebSocket that is refused (RFC 6455)."""
 LASTS_S = 30 * 86_400
-"""How long a browser stays logged in, unless the password changes."""
+"""Seconds for which a browser stays logged in, unless the password changes."""
+MAX_DIGITS = 12
+"""Of the time in a cookie: reading a very long number takes long."""
 MAX_BODY = 4096
+"""Bytes of the form with the password."""
 BODY_S = 10.0
+"""Seconds in which the form must arrive."""
 
 
 class Gate:
-    """ASGI middleware: only reading is let through, and with a password nothing but health before the login.
+    """ASGI middleware that refuses all methods but GET and HEAD, and everything but health before the login.
 
-    The page needs no other method than GET: Streamlit's upload of files, which is open to everybody, is closed by that.
+    The page needs no other method. So Streamlit's route for uploads, which asks for no login, can't be reached.
+
+    Args:
+        app: what is served after the login.
+        password: empty for a page without a login.
+        attempts: how often an address may try a password.
+        clock: epoch seconds, for the time until which a cookie is valid.
+        sleep: waits for an attempt's turn.
     """
 
     def __init__(
@@ -50,31 +63,38 @@ class Gate:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        kind = scope["type"]
-        if kind == "http" and self._password and scope["path"] == "/" and scope["method"] == "POST":
-            await self._log_in(scope, receive, send)
-        elif kind == "http" and scope["method"] not in ("GET", "HEAD"):
-            await _answer(send, HTTPStatus.METHOD_NOT_ALLOWED, "The page only reads: use GET.", allow="GET, HEAD")
-        elif kind == "lifespan" or self._lets_in(scope) or (kind == "http" and scope["path"] == HEALTH):
+        if scope["type"] == "http":
+            await self._serve(scope, receive, send)
+        elif scope["type"] == "lifespan" or self._is_logged_in(scope):
             await self._app(scope, receive, send)
-        elif kind == "websocket":
-            await send({"type": "websocket.close", "code": 1008})
-        elif scope["path"] == "/":
+        else:
+            await send({"type": "websocket.close", "code": POLICY_VIOLATION})
+
+    async def _serve(self, scope: Message, receive: Receive, send: Send) -> None:
+        path, method = scope["path"], scope["method"]
+        if method == "POST" and path == "/" and self._password:
+            await self._log_in(scope, receive, send)
+        elif method not in ("GET", "HEAD"):
+            await _answer(send, HTTPStatus.METHOD_NOT_ALLOWED, "The page only reads: use GET.", allow="GET, HEAD")
+        elif path == HEALTH or self._is_logged_in(scope):
+            await self._app(scope, receive, send)
+        elif path == "/":
             await _answer(send, HTTPStatus.OK, login_page())
         else:
             await _answer(send, HTTPStatus.UNAUTHORIZED, "Log in at / first.")
 
-    def _lets_in(self, scope: Message) -> bool:
+    def _is_logged_in(self, scope: Message) -> bool:
         if not self._password:
             return True
         found = b"; ".join(value for name, value in scope.get("headers", ()) if name == b"cookie").decode("latin-1")
         cookies = dict(part.strip().partition("=")[::2] for part in found.split(";"))
         until, _, _ = cookies.get(_cookie(scope), "").partition(".")
-        if not until.isdecimal() or len(until) > 12 or int(until) < self._clock():
+        if not until.isdecimal() or len(until) > MAX_DIGITS or int(until) < self._clock():
             return False
-        return hmac.compare_digest(cookies[_cookie(scope)].encode(), self._token(until).encode())
+        return hmac.compare_digest(cookies[_cookie(scope)].encode(), self._signed(until).encode())
 
-    def _token(self, until: str) -> str:
+    def _signed(self, until: str) -> str:
+        """Return the value of a cookie that is valid until then, in epoch seconds."""
         return f"{until}.{hmac.digest(self._key, until.encode(), 'sha256').hex()}"
 
     async def _log_in(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -95,10 +115,10 @@ class Gate:
             self._attempts.failed(address)
             await _answer(send, HTTPStatus.UNAUTHORIZED, login_page("That is not the password."))
             return
-        # Back to the page alone, never to a path: `//host` would lead elsewhere.
+        # To the page itself, never to a path of the request: `//host` would lead to another server.
         query = scope["query_string"].decode("latin-1")
         secure = "; Secure" if scope["scheme"] == "https" else ""
-        cookie = f"{_cookie(scope)}={self._token(str(round(self._clock()) + LASTS_S))}"
+        cookie = f"{_cookie(scope)}={self._signed(str(round(self._clock()) + LASTS_S))}"
         await _answer(
             send,
             HTTPStatus.SEE_OTHER,
@@ -109,7 +129,7 @@ class Gate:
 
 
 def _key(password: bytes) -> bytes:
-    """Return what cookies are signed with: the same in every replica, and after a restart. It is slow to guess from."""
+    """Return the key that signs cookies: the same in every replica, and after a restart; scrypt makes guessing slow."""
     return hashlib.scrypt(password, salt=b"tallystream page", n=2**14, r=8, p=1) if password else b""
 
 
@@ -119,7 +139,7 @@ def _cookie(scope: Message) -> str:
 
 
 async def _given(receive: Receive) -> bytes:
-    """Return the password in the form that was sent; nothing where it is no such form, or too long."""
+    """Return the password in the form that is received, empty if there is none or the form is too long."""
     body, more = b"", True
     while more:
         message = await receive()

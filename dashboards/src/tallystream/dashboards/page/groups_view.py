@@ -55,7 +55,7 @@ def draw_groups(view: GroupsView, *, now_ms: int, zone: tzinfo) -> None:
     _alarms(living, now_ms=now_ms)
     frame.chart("Lag by group, records", view.drawn, whole=True, key="lag-chart")
     states = _filtered(view.states)
-    frame.told(tables.groups(states, view.trends, frame.clock(zone, now_ms), now_ms=now_ms), key="groups-table")
+    frame.text_table(tables.groups(states, view.trends, frame.clock(zone, now_ms), now_ms=now_ms), key="groups-table")
     st.caption("A group's partitions, rates and history: choose it above.")
 
 
@@ -78,7 +78,7 @@ def draw_group(name: str, view: GroupView, *, now_ms: int, zone: tzinfo) -> None
     with right:
         frame.chart("Time lag, seconds: age of the oldest unread record", view.seconds, key="seconds-chart")
     shown = _partitions(state)
-    frame.told(tables.partitions(shown[:SHOWN], frame.clock(zone, now_ms)), key="partitions-table")
+    frame.text_table(tables.partitions(shown[:SHOWN], frame.clock(zone, now_ms)), key="partitions-table")
     if len(shown) > SHOWN:
         st.caption(f"The worst {SHOWN:,} of {len(shown):,} partitions; the filter finds the others.")
 

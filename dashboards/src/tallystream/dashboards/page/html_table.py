@@ -1,4 +1,4 @@
-"""A table as HTML, for tables with sentences: cells wrap, and on a narrow screen each row becomes a list. Pure."""
+"""A table of texts as HTML: its cells wrap, and on a narrow screen each row becomes a list. Pure."""
 
 from __future__ import annotations
 
@@ -16,28 +16,27 @@ if TYPE_CHECKING:
 WIDTH, HEIGHT = 100, 24
 
 STYLE = """
-.told { width: 100%; border-collapse: collapse; font-size: .875rem; }
-.told th { text-align: left; font-weight: 400; opacity: .7; white-space: nowrap; }
-.told th, .told td { padding: .35rem .5rem; border-bottom: 1px solid color-mix(in srgb, currentcolor 15%, transparent);
-  vertical-align: top; }
-.told td { white-space: nowrap; }
-.told .words { white-space: normal; overflow-wrap: anywhere; min-width: 9rem; }
-.told .number { text-align: right; font-variant-numeric: tabular-nums; }
-.told img { display: block; max-width: none; }
-.told .badge { justify-self: start; }
-.told .badge { padding: .05rem .4rem; border-radius: .4rem; font-size: .8rem; }
-.told .green { background: color-mix(in srgb, #158237 22%, transparent); }
-.told .orange { background: color-mix(in srgb, #e2660c 26%, transparent); }
-.told .red { background: color-mix(in srgb, #d9362b 26%, transparent); }
-.told .gray { background: color-mix(in srgb, currentcolor 12%, transparent); }
+.text-table { width: 100%; border-collapse: collapse; font-size: .875rem; }
+.text-table th { text-align: left; font-weight: 400; opacity: .7; white-space: nowrap; }
+.text-table th, .text-table td { padding: .35rem .5rem; vertical-align: top;
+  border-bottom: 1px solid color-mix(in srgb, currentcolor 15%, transparent); }
+.text-table td { white-space: nowrap; }
+.text-table .words { white-space: normal; overflow-wrap: anywhere; min-width: 9rem; }
+.text-table .number { text-align: right; font-variant-numeric: tabular-nums; }
+.text-table img { display: block; max-width: none; }
+.text-table .badge { justify-self: start; padding: .05rem .4rem; border-radius: .4rem; font-size: .8rem; }
+.text-table .green { background: color-mix(in srgb, #158237 22%, transparent); }
+.text-table .orange { background: color-mix(in srgb, #e2660c 26%, transparent); }
+.text-table .red { background: color-mix(in srgb, #d9362b 26%, transparent); }
+.text-table .gray { background: color-mix(in srgb, currentcolor 12%, transparent); }
 .st-key-groups-table, .st-key-partitions-table { max-height: 44rem; overflow: auto; }
 @media (max-width: 640px) {
-  .told thead { display: none; }
-  .told, .told tbody, .told tr, .told td { display: block; }
-  .told tr { padding: .5rem 0; border-bottom: 1px solid color-mix(in srgb, currentcolor 25%, transparent); }
-  .told td, .told td.number { border: 0; padding: .1rem 0; display: grid; grid-template-columns: 6.5rem 1fr;
+  .text-table thead { display: none; }
+  .text-table, .text-table tbody, .text-table tr, .text-table td { display: block; }
+  .text-table tr { padding: .5rem 0; border-bottom: 1px solid color-mix(in srgb, currentcolor 25%, transparent); }
+  .text-table td, .text-table td.number { border: 0; padding: .1rem 0; display: grid; grid-template-columns: 6.5rem 1fr;
     text-align: left; }
-  .told td::before { content: attr(data-name); opacity: .7; }
+  .text-table td::before { content: attr(data-name); opacity: .7; }
   .st-key-groups-table, .st-key-partitions-table { max-height: none; }
 }
 """
@@ -59,7 +58,7 @@ def html_table(content: pd.DataFrame, colors: Mapping[str, str]) -> str:
         + "</tr>"
         for row in rows
     )
-    return f'<table class="told"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    return f'<table class="text-table"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
 
 def _kind(name: str) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from tallystream.aggregator.terminal import printable
+
 _HARMLESS = re.compile(r"""["'(≥]*[^\W_]+(?:[-_.,/'%+][^\W_]+)*[%)"',.:;?!]*|[·≥]""")
 _ADDRESS = re.compile(r"www\.", re.IGNORECASE)
 _LIST = re.compile(r"\d+[.)]")
@@ -18,17 +20,13 @@ def literal(text: object) -> str:
 
     Runs of white space are shown as one space; other characters that can't be printed as their escapes in Python.
     """
-    words = [_printable(word) for word in str(text).split()]
+    words = [printable(word) for word in str(text).split()]
     return " ".join(word if _harmless(word, first=not at) else _code(word) for at, word in enumerate(words))
 
 
 def _harmless(word: str, *, first: bool) -> bool:
     listed = first and _LIST.fullmatch(word)
     return _HARMLESS.fullmatch(word) is not None and _ADDRESS.search(word) is None and not listed
-
-
-def _printable(word: str) -> str:
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in word)
 
 
 def _code(word: str) -> str:

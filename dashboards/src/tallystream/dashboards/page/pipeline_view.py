@@ -27,4 +27,4 @@ def draw_pipeline(hops: Sequence[Hop], delays: Drawn) -> None:
             **frame.TILE,
         )
     frame.chart("Delay of each hop, seconds", delays, key="delay-chart")
-    frame.told(tables.hops(hops), key="hops-table")
+    frame.text_table(tables.hops(hops), key="hops-table")

@@ -1,0 +1,117 @@
+"""A producer whose deliveries a test scripts, in place of librdkafka's, and a Kafka reporter that uses it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from tallystream.reporter import KafkaReporter, MetricRegistry
+from tallystream.reporter.record import Counter, Snapshot, decode
+from tallystream.reporter.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+class Message:
+    """A delivered record."""
+
+    def __init__(self, append_ms: int) -> None:
+        self._append_ms = append_ms
+
+    def timestamp(self) -> tuple[int, int]:
+        """Return log append time."""
+        return 2, self._append_ms
+
+
+@dataclass
+class Metadata:
+    """The answer to list_topics()."""
+
+    cluster_id: str | None
+
+
+class ScriptedProducer:
+    """Keeps what it is given; `verdicts` are served by poll(), one each: True delivers, an error fails, None waits.
+
+    Its cluster has the ID `cluster`; without one, no broker can be reached.
+    """
+
+    def __init__(self, clock: ManualClock, cluster: str | None = "c-1") -> None:
+        self.clock, self.cluster = clock, cluster
+        self.taken: list[Snapshot] = []
+        self.keys: set[bytes] = set()
+        self.verdicts: list[bool | KafkaError | None] = []
+        self.refuse: Exception | None = None
+        self.purged = 0
+        self._waiting: list[Callable[[Any, Any], None]] = []
+
+    def produce(self, _: str, *, key: bytes, value: bytes, on_delivery: Callable[[Any, Any], None]) -> None:
+        """Take a record, or refuse it."""
+        if self.refuse is not None:
+            raise self.refuse
+        self.taken.append(decode(value))
+        self.keys.add(key)
+        self._waiting.append(on_delivery)
+
+    def poll(self, seconds: float) -> None:
+        """Serve one verdict, or let the time pass."""
+        verdict = self.verdicts.pop(0) if self._waiting and self.verdicts else None
+        if verdict is None:
+            self.clock.advance(seconds)
+            return
+        done = self._waiting.pop(0)
+        done(None if verdict is True else verdict, Message(self.clock.now().wall_ms))
+
+    def list_topics(self, _: str, *, timeout: float) -> Metadata:
+        """Tell the cluster's ID, or let the time pass."""
+        if self.cluster is None:
+            self.clock.advance(timeout)
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        return Metadata(self.cluster)
+
+    def purge(self, *, blocking: bool) -> None:
+        """Fail everything that is waiting, at the next flush."""
+        assert not blocking
+        self.purged += 1
+
+    def flush(self, _: float) -> int:
+        """Serve the purge."""
+        while self._waiting:
+            self._waiting.pop(0)(KafkaError(KafkaError._PURGE_QUEUE), None)
+        return 0
+
+
+class KafkaBench:
+    """A registry with one counter, a reporter whose producers are scripted, and the clock of both."""
+
+    def __init__(self, **arguments: Any) -> None:
+        self.clock = ManualClock()
+        self.registry = MetricRegistry("app", clock=self.clock)
+        self.counter = self.registry.counter("c")
+        self.producers: list[ScriptedProducer] = []
+        self.errors: list[Callable[[KafkaError], None]] = []
+        self.clusters: dict[str, str | None] = {}
+        self.reporter = self.make(**arguments)
+
+    def make(self, **arguments: Any) -> KafkaReporter:
+        """Make a reporter of the registry."""
+        wanted: dict[str, Any] = {"own_metrics": False, "bootstrap_servers": "b:9092", "instance": "i-1", **arguments}
+        return KafkaReporter(self.registry, producer=self._producer, **wanted)
+
+    def _producer(self, options: Mapping[str, Any], on_error: Callable[[KafkaError], None]) -> Any:
+        self.errors.append(on_error)
+        self.producers.append(ScriptedProducer(self.clock, self.clusters.get(options["bootstrap.servers"], "c-1")))
+        self.producers[-1].verdicts = [True] * 100
+        return self.producers[-1]
+
+    @property
+    def taken(self) -> list[Snapshot]:
+        """Every snapshot handed over, to whichever producer."""
+        return [snapshot for producer in self.producers for snapshot in producer.taken]
+
+
+def counts(snapshots: list[Snapshot]) -> list[int]:
+    return [metric.count for s in snapshots for metric in s.metrics if isinstance(metric, Counter)]

@@ -1,0 +1,168 @@
+"""One registry at several topics and clusters: what counts as the same destination, and as the same app."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.scripted_producer import KafkaBench, counts
+from tallystream.reporter import ConfigError
+from tallystream.reporter.record import Position
+
+
+def test_a_registry_has_one_reporter_and_one_instance_at_a_destination() -> None:
+    """A second reporter to the same topic while the first runs, or under another instance ID, would count twice."""
+    bench = KafkaBench()
+    assert bench.reporter.report_now()
+    with pytest.raises(ConfigError, match="another reporter reports it to 'metrics'"):
+        bench.make().report_now()
+    assert bench.make(topic="other").report_now()
+    assert bench.reporter.stop()
+    with pytest.raises(ConfigError, match="is reported to 'metrics' as 'i-1' already"):
+        bench.make(instance="i-2").report_now()
+    assert bench.make().report_now()
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_registry_that_is_renamed_gets_a_new_life_of_the_new_app(*, in_order: bool) -> None:
+    """A life belongs to one app, ended in order or not; what the old app has is not published again."""
+    bench = KafkaBench()
+    bench.counter.inc(5)
+    assert bench.reporter.report_now()
+    bench.producers[0].verdicts = [True] * in_order
+    assert bench.reporter.stop() is in_order
+    bench.registry.app = "renamed"
+    bench.counter.inc(2)
+    other = bench.make()
+    assert other.report_now()
+    assert [s.app for s in bench.taken] == ["app", "app", "renamed"]
+    assert bench.taken[-1].life != bench.taken[0].life
+    assert counts(bench.taken) == [5, 5, 2]
+    bench.registry.app = "again"  # while it is reported
+    assert other.report_now()
+    assert (bench.taken[-1].app, counts(bench.taken)[-1]) == ("again", 0)
+
+
+def test_positions_of_a_renamed_registry_begin_where_the_old_app_ended() -> None:
+    """What the new app counted is what its positions cover: nothing is processed twice, also in its next life."""
+    bench = KafkaBench()
+    position = bench.registry.position("t", 0)
+
+    def process(start: int, end: int) -> None:
+        bench.counter.inc(end - start)
+        position.cover(start, end)
+
+    process(0, 100)
+    assert bench.reporter.report_now()
+    bench.registry.app = "new"
+    process(100, 110)
+    assert bench.reporter.report_now()
+    assert bench.reporter.stop()
+    process(110, 115)
+    assert bench.reporter.report_now()
+    covered = [(m.start, m.position) for s in bench.taken for m in s.metrics if isinstance(m, Position)]
+    assert covered == [(0, 100), (100, 110), (100, 110), (100, 115)]
+    assert counts(bench.taken) == [100, 10, 10, 5]
+
+
+def test_a_second_spelling_of_the_broker_is_the_same_destination() -> None:
+    """report_now() of a reporter to the same cluster and topic is a ConfigError, and nothing was handed over by it."""
+    bench = KafkaBench()
+    bench.counter.inc(5)
+    assert bench.reporter.report_now()
+    other = bench.make(bootstrap_servers="other:9092")
+    with pytest.raises(ConfigError, match=r"another reporter reports it to 'metrics' of the same cluster \(b:9092\)"):
+        other.report_now()
+    assert other.stop()
+    assert counts(bench.taken) == [5]
+    bench.counter.inc()
+    assert bench.reporter.report_now()
+    assert counts(bench.taken) == [5, 6]
+    with pytest.raises(ConfigError, match="is reported to 'metrics' as 'i-1' already"):
+        bench.make(bootstrap_servers="other:9092", instance="i-2").report_now()
+
+
+def test_a_running_reporter_of_a_second_spelling_stops_with_one_error(caplog: pytest.LogCaptureFixture) -> None:
+    """Its thread ends with one line in the log, it sends nothing, and it can be started when the other has stopped."""
+    bench = KafkaBench(interval=0.01)
+    bench.counter.inc(5)
+    assert bench.reporter.report_now()
+    other = bench.make(bootstrap_servers="other:9092", interval=0.01).start()
+    assert other._thread is not None
+    bench.clock.advance(1)
+    other._thread._thread.join(10)
+    assert not other._thread.is_alive()
+    assert not other._link.is_open
+    assert other.failures == 1
+    assert caplog.text.count("the reporter has stopped: registry: 'app' can't be used; another reporter") == 1
+    assert counts(bench.taken) == [5]
+    other.after_fork_in_child()
+    assert other._thread is None
+    assert other.stop()
+    assert bench.reporter.stop()
+    bench.counter.inc(2)
+    with other:
+        pass
+    assert counts(bench.taken)[-1] == 2
+
+
+def test_reporters_of_one_registry_to_two_clusters_report_everything_to_both() -> None:
+    """The same topic of another cluster is another destination, and an address may lead to another cluster later."""
+    bench = KafkaBench()
+    bench.clusters["other:9092"] = "c-2"
+    other = bench.make(bootstrap_servers="other:9092", instance="i-2")
+    bench.counter.inc(3)
+    assert bench.reporter.report_now()
+    assert other.report_now()
+    assert counts(bench.taken) == [3, 3]
+    assert other.stop()
+    bench.clusters["other:9092"] = "c-3"
+    assert other.report_now()
+    assert counts(bench.taken)[-1] == 3
+    assert other.stop()
+    bench.clusters["other:9092"] = "c-2"
+    bench.counter.inc(2)
+    assert other.report_now()
+    assert counts(bench.taken)[-1] == 2
+
+
+def test_a_later_reporter_of_a_second_spelling_counts_on() -> None:
+    """What was acknowledged under the first spelling is not published again."""
+    bench = KafkaBench()
+    bench.counter.inc(5)
+    assert bench.reporter.report_now()
+    assert bench.reporter.stop()
+    bench.counter.inc(2)
+    assert bench.make(bootstrap_servers="other:9092").report_now()
+    assert counts(bench.taken) == [5, 5, 2]
+
+
+def test_nothing_is_handed_over_before_the_cluster_is_known() -> None:
+    """Without a broker start() returns, report_now() and stop() give up in time; the first that reaches it reports."""
+    bench = KafkaBench(interval=3600)
+    bench.clusters["b:9092"] = bench.clusters["other:9092"] = None
+    other = bench.make(bootstrap_servers="other:9092")
+    for reporter in (bench.reporter, other):
+        reporter._open()
+        assert reporter._report()
+        begin = bench.clock.monotonic()
+        assert not reporter.report_now(timeout=3)
+        assert bench.clock.monotonic() - begin == pytest.approx(3)
+    assert bench.taken == []
+    bench.counter.inc(4)
+    bench.producers[1].cluster = "c-1"
+    assert other._report()
+    assert counts(bench.taken) == [4]
+    bench.producers[0].cluster = "c-1"
+    with pytest.raises(ConfigError, match="another reporter"):
+        bench.reporter.report_now()
+    assert counts(bench.taken) == [4]
+
+
+def test_a_broker_that_has_no_cluster_id_is_compared_by_its_address() -> None:
+    """As some servers of Kafka's protocol have none: the same text is the same destination."""
+    bench = KafkaBench()
+    bench.clusters.update({"b:9092": "", "other:9092": ""})
+    assert bench.reporter.report_now()
+    assert bench.make(bootstrap_servers="other:9092").report_now()
+    with pytest.raises(ConfigError, match="another reporter"):
+        bench.make().report_now()

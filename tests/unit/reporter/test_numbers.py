@@ -1,0 +1,94 @@
+"""What counts as a number: finite ones, those of other libraries, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from tallystream.reporter import MetricRegistry, record
+from tallystream.reporter.source import Reading
+
+
+class Given:
+    """A source that has these metrics."""
+
+    kind = "given"
+
+    def __init__(self, metrics: list[record.Metric]) -> None:
+        self._metrics = metrics
+
+    def read(self) -> list[Reading]:
+        """Return them."""
+        return [Reading(metric) for metric in self._metrics]
+
+
+@pytest.mark.parametrize("value", [math.nan, -math.inf, 10**400])
+def test_a_gauge_that_is_set_to_no_finite_number_is_left_out(
+    registry: MetricRegistry, value: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others are reported, and the next value is; the log says which gauge it was, once."""
+    gauge, name = registry.gauge(f"set.to.{value!s:.5}"), f"set.to.{value!s:.5}"
+    registry.counter("c").inc()
+    gauge.set(value)
+    assert registry.snapshot() == registry.snapshot() == [record.Counter(name="c", count=1)]
+    assert caplog.text.count(f"'{name}' is left out") == 1
+    gauge.set(2.5)
+    assert record.Gauge(name=name, value=2.5) in registry.snapshot()
+
+
+NUMBERS: dict[str, tuple[Any, float]] = {
+    "numpy.float64": (np.float64(1.5), 1.5),
+    "numpy.float32": (np.float32(1.5), 1.5),
+    "numpy.int64": (np.int64(3), 3),
+    "Fraction": (Fraction(3, 2), 1.5),
+    "Decimal": (Decimal("1.5"), 1.5),
+    "bool": (True, 1),
+    "IntEnum": (HTTPStatus.OK, 200),
+}
+
+
+@pytest.mark.parametrize(("given", "wanted"), NUMBERS.values(), ids=NUMBERS)
+def test_numbers_of_other_libraries_are_reported_as_numbers(
+    registry: MetricRegistry, given: Any, wanted: float
+) -> None:
+    """Whatever a metric is given that is a number, the record has an int or a float; so no metric keeps others away."""
+    registry.gauge("set").set(given)
+    registry.gauge("asked", lambda: given)
+    registry.updown("moved").inc(given)
+    registry.histogram("taken").update(given)
+    registry.timer("timed").update(given)
+    registry.add_source(Given([record.Gauge(name="read", value=given), record.UpDown(name="read.too", value=given)]))
+    if wanted == int(wanted):
+        registry.counter("counted").inc(given)
+        registry.position("orders", 0).cover(0, given)
+    snapshot = registry.snapshot()
+    read = msgspec.json.decode(msgspec.json.encode(snapshot))
+    assert len(read) >= 8
+    for metric in read:
+        for field in {"value", "min", "max", "sum", "position"} & metric.keys():
+            assert metric[field] == wanted
+            assert type(metric[field]) in (int, float)
+    gauge = registry.gauge("set").read()
+    assert gauge is not None
+    assert type(gauge.value) in (int, float)
+
+
+@pytest.mark.parametrize("text", ["a", "1", b"1", [1], None, 1j])
+def test_what_is_no_number_is_refused_at_once(registry: MetricRegistry, text: Any) -> None:
+    """Every metric that takes numbers says so in one sentence, and keeps what it had."""
+    gauge = registry.gauge("g")
+    gauge.set(3)
+    updates = [gauge.set, registry.updown("u").inc, registry.histogram("h").update, registry.timer("t").update]
+    before = registry.snapshot()
+    for update in updates:
+        with pytest.raises(TypeError, match=r"^.+ is no number: give an int, a float, or another real number\.$"):
+            update(text)
+    assert registry.snapshot() == before
+    assert gauge.value == 3
