@@ -221,7 +221,7 @@ def test_a_delivery_that_failed_is_decided_by_the_next_acknowledgement() -> None
 
     What failed may be in the topic, so it is taken as delivered then; nobody reads the topic to find out.
     """
-    bench = Bench()
+    bench = KafkaBench()
     bench.counter.inc(110)
     assert bench.reporter.report_now()
     for hours, wanted in ((23, [120]), (50, [140, 10])):

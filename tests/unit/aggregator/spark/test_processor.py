@@ -97,7 +97,7 @@ def test_the_shard_s_record_says_how_large_the_table_is() -> None:
     out = tester.testInPandas(0, _rows((2, 950, _snapshot(1, 10))))
     (value,) = out[out["key"] == b'["shard",0]']["value"]
     said = msgspec.json.decode(value, type=ShardRow)
-    assert (said.records, said.stale, said.dead, said.retired) == (3, 1, 1, 0)
+    assert (said.records, said.stale, said.dead, said.forgotten) == (3, 1, 1, 0)
     assert (said.lives, said.living, said.instances, said.rows, said.metrics) == (1, 1, 1, 2, 2)
     assert said.state_bytes == sum(len(entry) for (entry,) in tester.peekMapState("log", 0).values())
 

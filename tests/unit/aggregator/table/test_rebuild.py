@@ -6,19 +6,20 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support import oracle
+from support.kept import Kept
 from support.schedules import RETIRE_AFTER_MS, Written, cut, cuts, play, schedules, short_schedules
 from support.topic import DAY_MS, Topic, counter, gauge
 from support.undecodable import UNDECODABLE
 from tallystream.aggregator import ledger, rebuild
 from tallystream.aggregator.ledger import LedgerRow
 from tallystream.aggregator.reading import Read
-from tallystream.aggregator.table import Record, State, Table, TableSettings, pack, unpack
+from tallystream.aggregator.table import Record, State, TableSettings, stored
 from tallystream.aggregator.table.kinds import mean
-from tallystream.aggregator.table.published import LifeId, ShardRow
+from tallystream.aggregator.table.published import ShardRow
 from tallystream.aggregator.table.rebuild import behind, restore
 from tallystream.aggregator.table.sketches import SHARES
 from tallystream.aggregator.table.standing import RebuildError, Standing
@@ -28,14 +29,8 @@ from tallystream.reporter.ulid import new_ulid
 if TYPE_CHECKING:
     import random
 
-    from tallystream.aggregator.table.state import Life
 
 SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000)
-
-
-def life_id(life: Life) -> LifeId:
-    """Return what names a life."""
-    return life.app, life.instance, life.life
 
 
 class System:
@@ -43,29 +38,31 @@ class System:
 
     def __init__(self, records: list[Written]) -> None:
         self.records = records
-        self.packed = pack(State())
+        self.store, self.begun = Kept(), State()
         self.log: list[tuple[bytes, bytes | None]] = []
         self.epoch = 1
         self.batches = 0
         self.sums: dict[Any, dict[str, Any]] = {}
         self.summed: set[Any] = set()
         self.dead: set[tuple[int, int]] = set()
-        self.retired: set[LifeId] = set()
+
+    @property
+    def state(self) -> State:
+        """The state, as the next batch finds it."""
+        return self._load().table.state
+
+    def _load(self) -> stored.Stored:
+        return stored.load(self.store, SETTINGS, lambda: self.begun)
 
     def batch(self, records: list[Written], written: random.Random | None = None) -> None:
         """Run a batch. With `written`, it is cut off: some rows of `metrics-table` are there, and nothing else."""
-        table = Table(unpack(self.packed), SETTINGS)
-        before = table.state.fold
+        found = self._load()
+        table = found.table
         table.begin()
         in_order = sorted(records, key=lambda record: (record.partition, record.offset))
         table.apply(Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in in_order)
         table.notice_silence()
         changes = table.changes()
-        left = [life_id(one.life) for one in table.state.leaving if one.fold > before]
-        gone = set(left)
-        there = {life_id(life) for lives in table.state.lives.values() for life in lives}
-        # No reporter goes on with a life that has retired; a rebuild could not tell its rows from those of the old one.
-        assume(len(gone) == len(left) and not there & gone and not (there | gone) & self.retired)
         rows = [(row.key, row.value(epoch=self.epoch, batch=self.batches)) for row in changes.rows]
         if written is not None:
             # The shard's own record is the last: it is there only if all others are.
@@ -74,8 +71,7 @@ class System:
             return
         self.log += rows
         self.batches += 1
-        self.retired |= gone
-        self.packed = pack(table.state)
+        found.save(self.store)
         for total in changes.totals:
             exact = {name: value for name, value in total.totals.items() if name not in SHARES}
             number = {"lives": total.lives, "instances": total.instances}
@@ -91,7 +87,7 @@ class System:
             standing.take(key, value)
         found = restore(standing, self.summed)
         self.epoch = found.epoch + 1
-        self.packed = pack(found.states[0])
+        self.store, self.begun = Kept(), found.states[0]
         self.sums = {}  # published anew
         at = {partition: found.states[0].offsets.get(f"metrics:{partition}", -1) for partition in (0, 1)}
         return [record for record in self.records if record.offset > at[record.partition]]
@@ -117,7 +113,7 @@ def check(schedule: list[int], sizes: list[int], chance: random.Random) -> None:
     if not records:
         return
     wanted = oracle.replay(records, short_form_every_ms=5_000)
-    state = unpack(system.packed)
+    state = system.state
     overflowed = {state.metrics[number] for number in state.overflowed}
     assert overflowed == wanted.overflowed
     sums = {key: fields for key, fields in system.sums.items() if key not in overflowed}

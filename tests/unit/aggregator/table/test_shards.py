@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support import oracle
 from support.kept import Kept
 from support.schedules import RETIRE_AFTER_MS, Written, cut, cuts, play, schedules, short_schedules
-from tallystream.aggregator.table import Record, State, Table, TableSettings, combining, stored
+from tallystream.aggregator.table import Record, State, TableSettings, combining, stored
 from tallystream.aggregator.table.combined import Combined, combine
 from tallystream.aggregator.table.kinds import mean
 from tallystream.aggregator.table.rebuild import included_by_all, restore
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     import random
 
     from tallystream.aggregator.table.outputs import Total
-    from tallystream.aggregator.table.published import LifeId
-    from tallystream.aggregator.table.state import Life
 
 SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000)
 # The limit of metrics per life is judged otherwise after some rebuilds, as docs/table.md says: there it is not reached.
@@ -55,7 +53,6 @@ class Cut:
         self.sums: dict[Any, dict[str, Any]] = {}
         self.dead: set[tuple[int, int]] = set()
         self.overflowed: set[Any] = set()
-        self.retired: set[LifeId] = set()
         self.cut_off: list[Written] = []
         self._begin([State(shard=shard, shards=number) for shard in range(number)], [Combined() for _ in range(number)])
 
@@ -114,37 +111,22 @@ class Cut:
     ) -> list[tuple[int, bytes | None]]:
         found = stored.load(self.shards[shard], self.settings, lambda: self.begun[shard])
         anew = not found.table.state.published
-        before = found.table.state.fold
         found.table.begin()
         found.table.apply(Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in mine)
         found.table.state.clocks.update(clocks or {})
         found.table.notice_silence()
         changes = found.table.changes()
         assert changes.totals == []
-        gone = self._assume_no_life_comes_back(found.table, before)
         rows = [(row.key, row.value(epoch=self.epoch, batch=self.batches)) for row in changes.rows]
         if written is not None:
             whole = written.random() < 0.4
-            self.retired |= gone if whole else set()
             self.log += rows if whole else [row for row in rows[:-1] if written.random() < 0.5]
             return []
         self.log += rows
-        self.retired |= gone
         found.save(self.shards[shard])
         self.dead |= {(letter.record.partition, letter.record.offset) for letter in changes.dead}
         every: list[tuple[int, bytes | None]] = [(group, None) for group in range(self.number)] if anew else []
         return every + [(group_of(one.metric, self.number), encode(one)) for one in changes.said]
-
-    def _assume_no_life_comes_back(self, table: Table, before: int) -> set[LifeId]:
-        """Return the lives that retired.
-
-        No reporter goes on with a life that has retired; a rebuild could not tell its rows from the old one's.
-        """
-        left = [_life_id(one.life) for one in table.state.leaving if one.fold > before]
-        gone = set(left)
-        there = {_life_id(life) for lives in table.state.lives.values() for life in lives}
-        assume(len(gone) == len(left) and not there & gone and not (there | gone) & self.retired)
-        return gone
 
     def _see(self, totals: list[Total]) -> None:
         for total in totals:
@@ -163,10 +145,6 @@ class Cut:
         self._begin(found.states, [*map(_stored_and_read, combine(found.states))])
         included = included_by_all(found.states)
         return [r for r in self.records if r.offset > included.get(f"metrics:{r.partition}", -1)]
-
-
-def _life_id(life: Life) -> LifeId:
-    return life.app, life.instance, life.life
 
 
 def _stored_and_read(group: Combined) -> Combined:

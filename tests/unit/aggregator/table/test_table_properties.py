@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 
 from support import oracle
+from support.kept import Kept
 from support.schedules import RETIRE_AFTER_MS, Written, cut, cuts, play, schedules, short_schedules
-from tallystream.aggregator.table import Changes, Record, State, Table, TableSettings, pack, unpack
+from tallystream.aggregator.table import Changes, Record, State, TableSettings, stored
 from tallystream.aggregator.table.kinds import mean
 from tallystream.aggregator.table.sketches import SHARES
 
@@ -21,23 +23,24 @@ Fields = dict[str, Any]
 
 
 class Run:
-    """A table fed batch by batch, packed and unpacked between them; gathers what a reader of the topics would."""
+    """A table fed batch by batch, stored and loaded between them; gathers what a reader of the topics would."""
 
     def __init__(self) -> None:
-        self.packed = pack(State())
+        self.store = Kept()
         self.sums: dict[Any, Fields] = {}
         self.dead: Counter[tuple[int, int]] = Counter()
         self.events: Counter[tuple[str, str, str, str, int, str]] = Counter()
 
     def batch(self, records: list[Written]) -> Changes:
         """Apply one batch and return what it changed."""
-        table = Table(unpack(self.packed), SETTINGS)
+        found = stored.load(self.store, SETTINGS)
+        table = found.table
         table.begin()
         in_order = sorted(records, key=lambda record: (record.partition, record.offset))
         table.apply(Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in in_order)
         table.notice_silence()
         changes = table.changes()
-        self.packed = pack(table.state)
+        found.save(self.store)
         for total in changes.totals:
             counts = {"lives": total.lives, "instances": total.instances}
             gauge = {"mean": mean(total.totals)} if "number" in total.totals else {}
@@ -47,6 +50,11 @@ class Run:
         self.dead.update((letter.record.partition, letter.record.offset) for letter in changes.dead)
         self.events.update((*e[:5], e.detail) for e in changes.events if e.kind != "overflow")
         return changes
+
+    @property
+    def state(self) -> State:
+        """The state, as the next batch finds it."""
+        return stored.load(self.store, SETTINGS).table.state
 
 
 def replayed(records: list[Written]) -> oracle.Outcome:
@@ -66,7 +74,7 @@ def check(schedule: list[int], sizes: list[int]) -> None:
         run = Run()
         for batch in batches:
             run.batch(batch)
-        state = unpack(run.packed)
+        state = run.state
         assert {key: run.sums[key] for key in run.sums if key not in wanted.overflowed} == wanted.sums
         assert overflowed(state) == wanted.overflowed
         assert run.dead == wanted.dead
@@ -98,7 +106,7 @@ def test_counts_never_fall_but_by_a_tombstone(schedule: list[int], sizes: list[i
         before = dict(run.sums)
         run.batch(batch)
         # What was not published for a while may have missed a tombstone: it is looked at from its next value on.
-        for key in overflowed(unpack(run.packed)):
+        for key in overflowed(run.state):
             run.sums.pop(key, None)
         if any(record.value is None for record in batch):
             continue
@@ -113,12 +121,11 @@ def test_a_batch_that_runs_again_from_its_checkpoint_says_the_same(schedule: lis
     """Applied twice from the same packed state, a batch gives the same changes and the same bytes of state."""
     run = Run()
     for batch in cut(play(schedule), sizes):
-        checkpoint = run.packed
+        checkpoint = copy.deepcopy(run.store)
         first = run.batch(batch)
-        after = run.packed
-        run.packed = checkpoint
+        after, run.store = run.store, checkpoint
         assert run.batch(batch) == first
-        assert run.packed == after
+        assert (run.store.entries, run.store.chunks) == (after.entries, after.chunks)  # a head is another each time
 
 
 def test_the_oracle_shares_no_code_with_the_table() -> None:
