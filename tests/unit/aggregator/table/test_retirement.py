@@ -1,0 +1,221 @@
+"""Lives leave memory for the disk, come back, and are forgotten at last: none of it changes a sum (rule 3)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from support.kept import Kept
+from support.topic import BEGIN_MS, DAY_MS, FIRST, Topic, counter, gauge
+from tallystream.aggregator.table import Record, State, Table, TableSettings, lives
+from tallystream.aggregator.table.batch import run_batch
+from tallystream.aggregator.table.state import StateVersionError
+from tallystream.aggregator.table.stored import load
+from tallystream.reporter.ulid import new_ulid
+
+TICK = b'{"name":"tick","value":1}'
+
+
+def retired(*metrics: object) -> Topic:
+    """Return a topic of one life, which is on disk."""
+    return Topic().snapshot(*metrics).append(b"clock", TICK, at=2 * DAY_MS)
+
+
+def histogram(low: float, high: float, count: int = 2) -> dict[str, object]:
+    """Return a histogram as a record has it."""
+    return {"type": "histogram", "name": "h", "count": count, "sum": low + high, "min": low, "max": high}
+
+
+def snapshot(number: int, *metrics: object, instance: int = 0, at: int = 0, life: str = FIRST) -> Record:
+    """Return a snapshot's record."""
+    body = {"v": 1, "app": "shop", "life": life, "part": 0, "seq": 1, "ts": 0, "every_ms": 1000, "final": False}
+    value = json.dumps({**body, "metrics": metrics}).encode()
+    return Record("metrics", 0, number, BEGIN_MS + at, b"app-%d" % instance, value)
+
+
+def tick(number: int, at: int) -> Record:
+    """Return a record of another instance, which moves the partition's clock."""
+    return Record("metrics", 0, number, BEGIN_MS + at, b"clock", TICK)
+
+
+def test_a_life_on_disk_is_in_no_memory_and_in_every_sum() -> None:
+    """Nothing is published as it moves: no total, no event, no row but those of the record that came."""
+    topic = retired(counter(10), gauge(1))
+    assert (list(topic.table.state.lives), len(topic.table.disk)) == (["clock"], 1)
+    assert {total.metric[1] for total in topic.changes.totals} == {"g", "n", "tick"}  # the life has fallen silent
+    assert (topic.sum().count, topic.sum().retired, topic.sum("g").number) == (10, 0, 0)
+    assert topic.kinds() == []
+
+
+def test_a_newer_record_brings_a_life_back_and_replaces_what_it_had() -> None:
+    """It is the same life: 12 replaces 10, the gauge counts again, and a restart it is not."""
+    topic = retired(counter(10), gauge(1)).snapshot(counter(12), gauge(3), seq=2, prev=BEGIN_MS, at=DAY_MS - 1)
+    assert (topic.sum().count, topic.sum("g").sum, topic.kinds()) == (12, 3, [])
+    assert len(topic.table.disk) == 0
+
+
+def test_a_stale_record_of_a_life_on_disk_changes_nothing() -> None:
+    """A copy that was appended late is judged by the seq of the life, wherever that is."""
+    topic = retired(counter(10)).snapshot(counter(10), at=DAY_MS - 1)
+    assert (topic.changes.totals, topic.table.state.stale) == ([], 1)
+
+
+def test_a_new_life_is_a_restart_though_the_old_one_is_on_disk() -> None:
+    """The event does not depend on when lives move."""
+    topic = retired(counter(10)).snapshot(counter(1), life=new_ulid(BEGIN_MS + 2 * DAY_MS), at=2 * DAY_MS)
+    assert (topic.sum().count, topic.kinds()) == (11, ["restart"])
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_an_extreme_that_a_tombstone_takes_out_is_found_again_on_disk(*, again: bool) -> None:
+    """The least and greatest of what is left, also where the emptied life had come back from disk before."""
+    topic = (
+        Topic()
+        .snapshot(histogram(1, 9))
+        .snapshot(histogram(3, 5), key=b"app-2")
+        .snapshot(histogram(4, 6), key=b"app-3")
+    )
+    topic.append(b"clock", TICK, at=2 * DAY_MS)
+    assert len(topic.table.disk) == 3
+    if again:
+        topic.snapshot(histogram(1, 9, 3), seq=2, prev=BEGIN_MS, at=DAY_MS - 1)
+    topic.append(b"app-1", None, at=2 * DAY_MS)
+    assert (topic.sum("h").count, topic.sum("h").min, topic.sum("h").max) == (4, 3, 6)
+
+
+def test_so_many_lives_move_at_once_and_the_others_with_the_next_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch's work is bounded, however many lives are due."""
+    monkeypatch.setattr(lives, "MOVED_AT_ONCE", 3)
+    table = Table(State())
+    run_batch(table, [snapshot(number, counter(1), instance=number) for number in range(8)], now_ms=1)
+    on_disk = []
+    for number in range(4):
+        run_batch(table, [tick(8 + number, 2 * DAY_MS + number)], now_ms=2 + number)
+        on_disk.append(len(table.disk))
+    assert on_disk == [3, 6, 8, 8]
+
+
+def test_silent_lives_of_one_instance_beyond_a_crowd_go_to_disk_at_once() -> None:
+    """A program that restarts all the time does not fill the memory, and each of its lives counts."""
+    table, sums = Table(State()), []
+    for number in range(60):
+        at = number * 4_000  # each life is silent when the next one begins
+        changes = run_batch(
+            table, [snapshot(number, counter(1), at=at, life=new_ulid(BEGIN_MS + at))], now_ms=number + 1
+        ).changes
+        sums += [total.totals["count"] for total in changes.totals]
+    assert sums[-1] == 60
+    assert len(table.state.lives["app-0"]) <= lives.CROWD + 2
+    assert len(table.state.lives["app-0"]) + len(table.disk) == 60
+
+
+def test_lives_on_disk_outlast_a_restart() -> None:
+    """What was stored has them, their sums and their extremes; a chunk that is missing is never an empty one."""
+    store, settings = Kept(), TableSettings()
+    stored = load(store, settings)
+    run_batch(stored.table, [snapshot(0, counter(10), histogram(1, 9))], now_ms=1)
+    run_batch(stored.table, [tick(1, 2 * DAY_MS)], now_ms=2)
+    stored.save(store)
+    read = load(store, settings)
+    assert (list(read.table.state.lives), len(read.table.disk)) == (["clock"], 1)
+    changes = run_batch(read.table, [snapshot(2, counter(5), histogram(2, 3), instance=1)], now_ms=3).changes
+    assert {t.metric[1]: t.totals["count"] for t in changes.totals} == {"n": 15, "h": 4}
+    store.chunks.clear()
+    with pytest.raises(StateVersionError, match="chunk 1 of its lives on disk is missing"):
+        run_batch(load(store, settings).table, [Record("metrics", 0, 3, BEGIN_MS, b"app-0", None)], now_ms=4)
+
+
+class Forgetting:
+    """A table whose one life is due to be forgotten, batch by batch."""
+
+    def __init__(self) -> None:
+        self.table = Table(State(), TableSettings(forget_after_ms=7 * DAY_MS))
+        self.number = 0
+        self.batch(snapshot(0, counter(10), histogram(1, 9), gauge(5)), at=0)
+
+    def batch(self, *records: Record, at: int, now: int | None = None, at_end: bool = True) -> list[bytes]:
+        """Run a batch, with a record that moves the clock, and return the keys of `metrics-table` that it writes."""
+        self.number += 1
+        now_ms = BEGIN_MS + (at if now is None else now) + self.number
+        self.changes = run_batch(self.table, [*records, tick(self.number, at)], now_ms=now_ms, at_end=at_end).changes
+        return [row.key for row in self.changes.rows if row.key[:7] != b'["shard' and b"clock" not in row.key]
+
+
+def test_a_life_is_forgotten_in_four_batches_and_no_sum_changes() -> None:
+    """It is listed, the base takes it in, its row is deleted, and the list after that; its counts and extremes stay."""
+    topic = Forgetting()
+    topic.batch(at=2 * DAY_MS)
+    listed = topic.batch(at=8 * DAY_MS)
+    assert listed == [b'["fold",0,1,0]']
+    assert {t.metric[1]: (t.totals["count"], t.retired) for t in topic.changes.totals if t.metric[0] == "shop"} == {
+        "n": (10, 1),
+        "h": (2, 1),
+    }
+    assert [key[:7] for key in topic.batch(at=8 * DAY_MS)] == [b'["base"', b'["base"']
+    assert [key[:7] for key in topic.batch(at=8 * DAY_MS)] == [b'["life"']
+    assert topic.batch(at=8 * DAY_MS) == [b'["fold",0,1,0]']
+    assert topic.batch(at=8 * DAY_MS) == []
+    assert (len(topic.table.disk), topic.table.state.forgotten, topic.table.state.lists) == (0, 1, {})
+    topic.batch(snapshot(90, histogram(3, 4), counter(1), instance=7, at=8 * DAY_MS, life=_life(8)), at=8 * DAY_MS)
+    assert {t.metric[1]: t.totals for t in topic.changes.totals if t.metric[0] == "shop"} == {
+        "n": {"count": 11},
+        "h": {"count": 4, "sum": 17, "min": 1, "max": 9},
+    }
+
+
+@pytest.mark.parametrize(
+    ("at", "now", "at_end"), [(8, 6, True), (6, 8, True), (8, 8, False)], ids=["wall clock", "partition", "a backlog"]
+)
+def test_a_life_is_forgotten_only_when_both_clocks_have_passed_and_nothing_is_left_to_read(
+    at: int, now: int, *, at_end: bool
+) -> None:
+    """One clock that jumped forgets nothing; nor does a batch behind which records wait."""
+    topic = Forgetting()
+    topic.batch(at=2 * DAY_MS)
+    assert topic.batch(at=at * DAY_MS, now=now * DAY_MS, at_end=at_end) == []
+    assert len(topic.table.disk) == 1
+
+
+def test_a_life_that_is_being_forgotten_never_comes_back() -> None:
+    """Its next record, which a broker's clock days behind alone can bring in time, is a dead letter."""
+    topic = Forgetting()
+    topic.batch(at=2 * DAY_MS)
+    topic.batch(at=8 * DAY_MS)
+    topic.batch(snapshot(91, counter(11), life=FIRST), at=8 * DAY_MS)
+    assert [letter.reason for letter in topic.changes.dead] == ["too late: the life is being forgotten"]
+
+
+def test_the_short_form_is_never_forgotten() -> None:
+    """Its records say no time from which they could be late; it goes to disk and comes back with all it had."""
+    table = Table(State(), TableSettings(forget_after_ms=7 * DAY_MS))
+    script = Record("metrics", 0, 0, BEGIN_MS, b"script", b'{"name":"n","value":5}')
+    run_batch(table, [script], now_ms=1)
+    for number, days in enumerate((2, 40, 41, 42), 1):
+        run_batch(table, [tick(number, days * DAY_MS)], now_ms=BEGIN_MS + days * DAY_MS, at_end=True)
+    assert (list(table.state.lives), len(table.disk)) == (["clock"], 1)
+    later = Record("metrics", 0, 9, BEGIN_MS + 42 * DAY_MS, b"script", b'{"name":"n","value":3}')
+    changes = run_batch(table, [later], now_ms=BEGIN_MS + 42 * DAY_MS + 1).changes
+    assert [total.totals["count"] for total in changes.totals] == [8]
+
+
+def test_a_stale_snapshot_of_an_instance_that_moved_adds_what_newer_ones_lack() -> None:
+    """An older record that is read late, from the partition that was left, has the last of a metric that ended."""
+    body = {"v": 1, "app": "shop", "life": FIRST, "part": 0, "ts": 0, "every_ms": 1000, "final": False}
+
+    def written(partition: int, seq: int, *metrics: object) -> Record:
+        value = json.dumps({**body, "seq": seq, "metrics": metrics}).encode()
+        return Record("metrics", partition, seq, BEGIN_MS, b"app-1", value)
+
+    older = [written(0, 1, counter(5), counter(3, "m")), written(0, 2, counter(6), counter(4, "m"))]
+    newer = written(1, 3, counter(7))
+    for order in ([*older, newer], [newer, *older], [older[0], newer, older[1]]):
+        table, sums = Table(State()), {}
+        for number, record in enumerate(order, 1):
+            changes = run_batch(table, [record], now_ms=number).changes
+            sums |= {total.metric[1]: total.totals["count"] for total in changes.totals}
+        assert sums == {"n": 7, "m": 4}
+
+
+def _life(day: int) -> str:
+    return new_ulid(BEGIN_MS + day * DAY_MS)
