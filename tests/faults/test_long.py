@@ -108,7 +108,7 @@ def test_hostile_records_stop_nobody_else(own: tuple[KafkaBroker, Topics], tmp_p
 
 
 def test_lives_that_come_back_within_and_after_the_limit(broker: KafkaBroker, topics: Topics, tmp_path: Path) -> None:
-    """A life that comes back in time counts on; one that comes after `retire_after` is a dead letter, counted once."""
+    """A life that has retired goes on within 24 h of its `prev`; after that it is a dead letter, and counts once."""
     hostile.late_lives(broker, topics, tmp_path)
 
 
