@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,7 +10,10 @@ import pytest
 from support.application import Application, assert_exact
 from support.kafka import aggregator, read_topic
 from support.wait import wait_until
+from tallystream.aggregator.ledger import read_rows
 from tallystream.aggregator.spark.again import SpanReader
+from tallystream.aggregator.spark.cutting import size
+from tallystream.aggregator.spark.pacing import parse_latency
 from tallystream.aggregator.spark.ranges import Reading
 from tallystream.aggregator.table.unfolding import Span
 
@@ -27,7 +31,8 @@ def test_sums_are_exact_through_changes_of_the_plan(
 ) -> None:
     """A backlog is taken by its own plan, then the live one goes on, and back again when it is left far behind.
 
-    What a task reads once more, to take records one by one, is what the topic has.
+    A batch that is not full starts when the last one started half of `--latency` ago, unless it is a plan's first. What
+    a task reads once more, to take records one by one, is what the topic has.
     """
     application = Application(broker.bootstrap_servers, topics.metrics, seed=11)
     application.publish(3_000)
@@ -36,7 +41,7 @@ def test_sums_are_exact_through_changes_of_the_plan(
         lines = (tmp_path / "aggregate.log").read_text(encoding="utf-8").splitlines()
         return [line.split(":")[-2] for line in lines if "changing to plan" in line]
 
-    with aggregator(broker.bootstrap_servers, topic_prefix, tmp_path, "--max-records", "100"):
+    with aggregator(broker.bootstrap_servers, topic_prefix, tmp_path, "--max-records", "100", "--latency", "4s"):
         application.publish(50)
         wait_until(lambda: len(said()) >= 1, 120, "the plan has changed to live")
         application.publish(3_000)
@@ -44,6 +49,14 @@ def test_sums_are_exact_through_changes_of_the_plan(
         application.publish(50)
         assert assert_exact(broker, topics)
     assert [line.rsplit(maxsplit=1)[-1] for line in said()] == ["live", "backlog", "live"]
+    begun = [row for row in read_rows(topics.ledger, {"bootstrap.servers": broker.bootstrap_servers}) if row.end]
+    early = [
+        size(row.start, row.end)
+        for before, row in pairwise(begun)
+        if row.ts - before.ts < parse_latency("4s").delay_ms - parse_latency("4s").interval_ms
+    ]
+    assert sum(records < 100 for records in early) <= len(said())
+    assert sum(records >= 100 for records in early) >= 1
     span = Span(topics.metrics, 0, 70, 2_000)
     read = list(SpanReader(Reading({"bootstrap.servers": broker.bootstrap_servers}, "tests-again"))(span))
     whole = read_topic(broker.bootstrap_servers, topics.metrics)
