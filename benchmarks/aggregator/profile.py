@@ -9,29 +9,34 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil
 
+from benchmarks.aggregator.backlog import fill
 from benchmarks.aggregator.live import READY_S, batches_of
 from benchmarks.aggregator.load import Fleet, Updates
 from benchmarks.aggregator.report import table
 from benchmarks.aggregator.sides import Ours, Running
-from benchmarks.aggregator.topic import admin, send_live
+from benchmarks.aggregator.topic import admin
 from tallystream.aggregator.topics import Topics, create_topics
 from tallystream.compose.servers._process import free_port
 from tallystream.compose.servers.broker import KafkaBroker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 WORK = Path(__file__).parents[2] / ".build" / "bench-profile"
+RECORDING, SPIED = WORK / "recording.jfr", WORK / "python.txt"
+OVERHEAD = ("JFR ", "Attach Listener")
+"""Threads that Flight Recorder itself needs: they are left out."""
 SAMPLED = ("stream executio", "Executor task")
 """The threads that plan a batch, and that run its tasks, as their names begin."""
 PARTS = {
@@ -64,7 +69,12 @@ PARTS = {
         *("spark.executor.Executor", "spark.serializer", "spark.util.AccumulatorV2", "spark.SparkContext"),
     ),
     "shuffle": ("spark.shuffle", "ShuffleExchange", "ShuffledRowRDD"),
-    "planning": ("spark.sql.catalyst", "spark.sql.execution", "spark.sql.classic", "spark.sql.Dataset"),
+    "planning; in a task, the operators": (
+        "spark.sql.catalyst",
+        "spark.sql.execution",
+        "spark.sql.classic",
+        "spark.sql.Dataset",
+    ),
 }
 """Part → what the name of a frame has; the frame next to the top of the stack that has one of them decides."""
 
@@ -84,6 +94,8 @@ def cost(pid: int, port: int) -> Cost:
         kind = "JVM" if process.name() == "java" else "command" if process == root else "Python of the tasks"
         for thread in process.threads():
             name = Path(f"/proc/{process.pid}/task/{thread.id}/comm").read_text(encoding="utf-8").strip()
+            if kind == "JVM" and name.startswith(OVERHEAD):
+                continue
             found[kind, _kind_of(name) if kind == "JVM" else ""] += thread.user_time + thread.system_time
     return Cost(found, batches_of(port))
 
@@ -123,66 +135,79 @@ def _frames(stack: Mapping[str, Any] | None) -> Iterable[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and print the table."""
     parser = argparse.ArgumentParser(prog="benchmarks.aggregator.profile", description=__doc__)
-    parser.add_argument("--rate", type=float, default=2_000, help="updates a second, of which a batch has what comes")
-    parser.add_argument("--warmup", type=float, default=60, help="seconds before")
-    parser.add_argument("--seconds", type=float, default=30, help="seconds that are measured")
-    parser.add_argument("--latency", default="low", help="of tallystream aggregate")
+    parser.add_argument("--records", type=int, default=400, help="records of a batch")
+    parser.add_argument("--warmup", type=int, default=300, help="batches before those that are measured")
+    parser.add_argument("--batches", type=int, default=200, help="batches that are measured")
     parser.add_argument("--option", action="append", default=[], help="a further option for tallystream aggregate")
     parser.add_argument("--py-spy", help="the program py-spy, which samples the Python process of the tasks")
     options = parser.parse_args(arguments)
     shutil.rmtree(WORK, ignore_errors=True)
-    fleet, topics, port = Fleet(), Topics("p-"), free_port()
-    side = Ours(options=("--latency", options.latency, "--http-port", str(port), *options.option))
-    taken = Updates(fleet).take(int(options.rate * (options.warmup + options.seconds + 5)))
+    topics, port, updates = Topics("p-"), free_port(), Updates(Fleet())
+    paced = ("--latency", "low", "--plan", "live", "--max-records", str(options.records))
+    side = Ours(options=(*paced, "--http-port", str(port), *options.option))
     with KafkaBroker(WORK / "broker") as broker:
-        servers = broker.bootstrap_servers
-        create_topics(admin(servers), topics)
-        with Running(side, servers, topics.prefix, WORK / "side") as running:
+        create_topics(admin(broker.bootstrap_servers), topics)
+        # Twice what is measured: every batch is full, on a fast machine and on a slow one.
+        records = options.records * 2 * (options.warmup + options.batches)
+        fill(broker.bootstrap_servers, topics, updates, records, "singles")
+        with Running(side, broker.bootstrap_servers, topics.prefix, WORK / "side") as running:
             running.wait_ready(READY_S)
-            load = Thread(target=send_live, args=(servers, topics.metrics, fleet, taken), kwargs={"rate": options.rate})
-            load.start()
-            time.sleep(options.warmup)
+            _wait_for(options.warmup, port, running)
             before = cost(running.pid, port)
-            recording, spied = _record(running.pid, options)
-            after = cost(running.pid, port)
-            load.join()
-    print(_tables(before, after, samples(recording), options))
-    if spied is not None:
-        print(_python(spied))
+            with _recorded(running.pid, options.py_spy):
+                _wait_for(before.batches + options.batches, port, running)
+                after = cost(running.pid, port)
+    print(_tables(before, after, samples(RECORDING), options.records))
+    if options.py_spy:
+        print(_python(SPIED))
     return 0
 
 
-def _record(pid: int, options: argparse.Namespace) -> tuple[Path, Path | None]:
+def _wait_for(batches: float, port: int, running: Running) -> None:
+    while batches_of(port) < batches:
+        running.require_alive()
+        time.sleep(0.2)
+
+
+@contextmanager
+def _recorded(pid: int, py_spy: str | None) -> Iterator[None]:
     family = psutil.Process(pid).children(recursive=True)
     java = next(one.pid for one in family if one.name() == "java")
-    recording, spied = WORK / "recording.jfr", WORK / "python.txt"
-    subprocess.run(["jcmd", str(java), "JFR.start", "name=p", "settings=profile"], check=True, capture_output=True)
-    if options.py_spy:
+    _run("jcmd", str(java), "JFR.start", "name=p", "settings=profile")
+    spying = None
+    if py_spy:
         busiest = max((one for one in family if one.pid != java), key=lambda one: sum(one.cpu_times()[:2]))
         command = [
-            options.py_spy,
+            py_spy,
             "record",
             "--pid",
             str(busiest.pid),
             "--format",
             "raw",
-            "--rate",
-            "100",
             "--nonblocking",
+            "--duration",
+            "3600",
         ]
-        command += ["--duration", f"{options.seconds:.0f}", "--output", str(spied)]
-        subprocess.run(command, check=True, capture_output=True)
-    else:
-        time.sleep(options.seconds)
-    subprocess.run(["jcmd", str(java), "JFR.stop", "name=p", f"filename={recording}"], check=True, capture_output=True)
-    return recording, spied if options.py_spy else None
+        spying = subprocess.Popen(
+            [*command, "--output", str(SPIED)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+    try:
+        yield
+    finally:
+        if spying is not None:
+            spying.send_signal(signal.SIGINT)  # it writes what it has
+            spying.wait(60)
+        _run("jcmd", str(java), "JFR.stop", "name=p", f"filename={RECORDING}")
 
 
-def _tables(before: Cost, after: Cost, found: Mapping[str, Counter[str]], options: argparse.Namespace) -> str:
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def _tables(before: Cost, after: Cost, found: Mapping[str, Counter[str]], records: int) -> str:
     batches = after.batches - before.batches
     spent = {key: seconds / batches * 1000 for key, seconds in (after.threads - before.threads).items()}
-    records = options.rate * options.seconds / batches
-    rows = [[f"**a batch of {records:.0f} records**", f"**{sum(spent.values()):.1f}**"]]
+    rows = [[f"**a batch of {records} records**", f"**{sum(spent.values()):.1f}**"]]
     for (kind, name), ms in sorted(spent.items(), key=lambda item: -item[1]):
         rows.append([f"{kind} {name}".strip(), f"{ms:.1f}"])
         for part, count in found.get(name, Counter()).most_common(16):
