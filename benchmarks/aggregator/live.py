@@ -6,6 +6,8 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from benchmarks.aggregator.backlog import SETTLE_S
 from benchmarks.aggregator.growth import scrape
 from benchmarks.aggregator.latency import latencies, percentile
@@ -33,7 +35,7 @@ def live(
 ) -> dict[str, Any]:
     """Measure one side at `rate` updates a second for `seconds`, after `warmup_s` at the same rate.
 
-    `cpu_cores` and, for our side, `cpu_ms_per_batch` are means over both.
+    `cpu_cores` and, for our side, `cpu_ms_per_batch` are means over the `seconds`.
     """
     port = free_port() if isinstance(side, Ours) else None
     if isinstance(side, Ours):
@@ -41,25 +43,24 @@ def live(
     topics, updates = Topics(f"l{time.time_ns():x}-"), Updates(fleet)
     create_topics(admin(bootstrap_servers), topics)
     warm, measured = int(rate * warmup_s), int(rate * seconds)
-    base = updates.sums.copy()
-    taken = updates.take(warm + measured)
     with (
         Watcher(bootstrap_servers, side.output(topics.prefix), fleet.names) as watcher,
         Running(side, bootstrap_servers, topics.prefix, folder) as running,
     ):
         ready_s = running.wait_ready(READY_S)
         with Meter(running.pid) as meter:
-            batches = batches_of(port)
-            recording, began, cpu_s = Recording(watcher), time.monotonic(), meter.cpu_s()
+            recording = Recording(watcher)
+            send_live(bootstrap_servers, topics.metrics, fleet, updates.take(warm), rate=rate)
+            base, taken, batches = updates.sums.copy(), updates.take(measured), batches_of(port)
+            began, cpu_s, others_s = time.monotonic(), meter.cpu_s(), meter.others_s()
             sent = send_live(bootstrap_servers, topics.metrics, fleet, taken, rate=rate)
-            cpu_s, others_s, took_s = meter.cpu_s() - cpu_s, meter.others_s(), time.monotonic() - began
+            cpu_s, others_s, took_s = meter.cpu_s() - cpu_s, meter.others_s() - others_s, time.monotonic() - began
             batches = batches_of(port) - batches
             drain_s = _wait(lambda: watcher.matches(updates.sums), running)
             time.sleep(SETTLE_S)
             arrivals = recording.stop()
     found = latencies(taken, base, sent.times, arrivals)
-    window = found.seconds[warm:]
-    included = window[window == window]  # noqa: PLR0124 (NaN is what does not equal itself)
+    included = found.seconds[~np.isnan(found.seconds)]
     return {
         "rate": rate,
         "seconds": seconds,

@@ -80,7 +80,7 @@ PARTS = {
 
 
 class Cost(NamedTuple):
-    """Processor seconds of each thread, by process and name, and how many batches there have been."""
+    """Processor milliseconds of each thread, by process and name, and how many batches there have been."""
 
     threads: Counter[tuple[str, str]]
     batches: float
@@ -96,7 +96,7 @@ def cost(pid: int, port: int) -> Cost:
             name = Path(f"/proc/{process.pid}/task/{thread.id}/comm").read_text(encoding="utf-8").strip()
             if kind == "JVM" and name.startswith(OVERHEAD):
                 continue
-            found[kind, _kind_of(name) if kind == "JVM" else ""] += thread.user_time + thread.system_time
+            found[kind, _kind_of(name) if kind == "JVM" else ""] += int((thread.user_time + thread.system_time) * 1000)
     return Cost(found, batches_of(port))
 
 
@@ -206,7 +206,7 @@ def _run(*command: str) -> None:
 
 def _tables(before: Cost, after: Cost, found: Mapping[str, Counter[str]], records: int) -> str:
     batches = after.batches - before.batches
-    spent = {key: seconds / batches * 1000 for key, seconds in (after.threads - before.threads).items()}
+    spent = {key: ms / batches for key, ms in (after.threads - before.threads).items()}
     rows = [[f"**a batch of {records} records**", f"**{sum(spent.values()):.1f}**"]]
     for (kind, name), ms in sorted(spent.items(), key=lambda item: -item[1]):
         rows.append([f"{kind} {name}".strip(), f"{ms:.1f}"])
