@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 OURS, PEER, PEER_LINGER_0 = "ours", "kstreams", "kstreams-linger0"
 """As --sides names them: Kafka Streams with exactly_once_v2, and with at_least_once and linger 0."""
+DEFAULT = "1s"
+"""The `--latency` that a user gets."""
 BOTH, ALL = (OURS, PEER), (OURS, PEER, PEER_LINGER_0)
 
 
@@ -37,18 +39,25 @@ class Backlog(NamedTuple):
 
 
 class Live(NamedTuple):
-    """Updates at a rate for `seconds` after a warm-up, which are what `scale` makes smaller."""
+    """Updates at a rate for `seconds` after a warm-up, which are what `scale` makes smaller.
+
+    `latency` is our side's `--latency`.
+    """
 
     name: str
     rate: float
     sides: tuple[str, ...]
+    latency: str = "low"
     warmup_s: float = 30.0
     seconds: float = 60.0
 
     def measure(self, bootstrap_servers: str, side: Side, folder: Path, scale: float) -> dict[str, Any]:
         """Measure one side."""
         warmup_s, seconds = (max(3.0, part * scale) for part in (self.warmup_s, self.seconds))
-        return live(bootstrap_servers, side, folder, rate=self.rate, warmup_s=warmup_s, seconds=seconds, fleet=Fleet())
+        if isinstance(side, Ours):
+            side = side.with_latency(self.latency)
+        found = live(bootstrap_servers, side, folder, rate=self.rate, warmup_s=warmup_s, seconds=seconds, fleet=Fleet())
+        return {**found, "latency": self.latency if isinstance(side, Ours) else ""}
 
 
 class Growth(NamedTuple):
@@ -74,6 +83,9 @@ FIGURES: tuple[Backlog | Live | Growth, ...] = (
     Backlog("backlog-2m", 2_000_000, "singles", BOTH),
     Live("latency-2000", 2_000, ALL),
     Live("latency-10000", 10_000, ALL),
+    Live("default-10", 10, (OURS,), DEFAULT, warmup_s=90),
+    Live("low-10", 10, (OURS,), warmup_s=90),
+    Live("default-2000", 2_000, (OURS,), DEFAULT),
     Backlog("backlog-10m", 10_000_000, "singles", BOTH),
     Backlog("backlog-10m-snapshots", 10_000_000, "snapshots", (OURS,)),
     Backlog("backlog-100m-snapshots", 100_000_000, "snapshots", (OURS,)),

@@ -115,6 +115,12 @@ GOALS = (
         "latency at 10,000/s, p99, and keeps up",
         *("s", 0.5, 1, False, _own("latency-10000", "p99_ms", 0.001), _keeps_up("latency-10000")),
     ),
+    Goal("10 updates/s, default settings: cores", "", 0.15, 0.3, False, _own("default-10", "cpu_cores")),
+    Goal(
+        "2,000 updates/s, default settings: p99, and keeps up",
+        *("s", 1, 1.2, False, _own("default-2000", "p99_ms", 0.001), _keeps_up("default-2000")),
+    ),
+    Goal("2,000 updates/s, default settings: cores", "", 0.25, 0.4, False, _own("default-2000", "cpu_cores")),
     Goal("cost of a batch, 1 M rows to 10 k rows, same update rate", "", 1.3, 2, False, _growth),
     Goal("restart with 1 M rows until the first new sum", "s", 30, 60, False, _own("growth-1m", "restart_s")),
 )

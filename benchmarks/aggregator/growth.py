@@ -6,7 +6,6 @@ import math
 import re
 import time
 import urllib.request
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.aggregator.backlog import fill, wait_for_sums, watch_on
@@ -40,7 +39,7 @@ def growth(
     """
     fleet = Fleet(instances=max(1, rows // METRICS), metrics=METRICS)
     topics, updates, port = Topics(f"g{time.time_ns():x}-"), Updates(fleet), free_port()
-    served = replace(side, options=(*side.options, "--http-port", str(port)))
+    served = side.with_latency("low").with_options("--http-port", str(port))
     create_topics(admin(bootstrap_servers), topics)
     fill(bootstrap_servers, topics, updates, fleet.rows, "singles")
     with Watcher(bootstrap_servers, side.output(topics.prefix), fleet.names) as watcher:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from benchmarks.aggregator.backlog import SETTLE_S
+from benchmarks.aggregator.growth import scrape
 from benchmarks.aggregator.latency import latencies, percentile
 from benchmarks.aggregator.load import Fleet, Updates
-from benchmarks.aggregator.sides import Running, Side
+from benchmarks.aggregator.sides import Ours, Running, Side
 from benchmarks.aggregator.topic import admin, send_live
 from benchmarks.aggregator.usage import Meter
 from benchmarks.aggregator.watch import Recording, Watcher
 from tallystream.aggregator.topics import Topics, create_topics
+from tallystream.compose.servers._process import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +25,7 @@ if TYPE_CHECKING:
 
 READY_S = 300.0
 DRAIN_S = 120.0
+BATCHES = ("tallystream_batch_duration_seconds", "triggerExecution", "count")
 KEPT_UP_S = 3.0
 """A side keeps up when its last sums are right within this time of the last update."""
 
@@ -27,27 +33,34 @@ KEPT_UP_S = 3.0
 def live(
     bootstrap_servers: str, side: Side, folder: Path, *, rate: float, warmup_s: float, seconds: float, fleet: Fleet
 ) -> dict[str, Any]:
-    """Measure one side at `rate` updates a second for `seconds`, after `warmup_s` at the same rate."""
+    """Measure one side at `rate` updates a second for `seconds`, after `warmup_s` at the same rate.
+
+    `cpu_cores` and, for our side, `cpu_ms_per_batch` are means over the `seconds`.
+    """
+    port = free_port() if isinstance(side, Ours) else None
+    if isinstance(side, Ours):
+        side = side.with_options("--http-port", str(port))
     topics, updates = Topics(f"l{time.time_ns():x}-"), Updates(fleet)
     create_topics(admin(bootstrap_servers), topics)
     warm, measured = int(rate * warmup_s), int(rate * seconds)
-    base = updates.sums.copy()
-    taken = updates.take(warm + measured)
     with (
         Watcher(bootstrap_servers, side.output(topics.prefix), fleet.names) as watcher,
         Running(side, bootstrap_servers, topics.prefix, folder) as running,
     ):
         ready_s = running.wait_ready(READY_S)
         with Meter(running.pid) as meter:
-            recording, began, cpu_s = Recording(watcher), time.monotonic(), meter.cpu_s()
+            recording = Recording(watcher)
+            send_live(bootstrap_servers, topics.metrics, fleet, updates.take(warm), rate=rate)
+            base, taken, batches = updates.sums.copy(), updates.take(measured), batches_of(port)
+            began, cpu_s, others_s = time.monotonic(), meter.cpu_s(), meter.others_s()
             sent = send_live(bootstrap_servers, topics.metrics, fleet, taken, rate=rate)
-            cpu_s, others_s, took_s = meter.cpu_s() - cpu_s, meter.others_s(), time.monotonic() - began
+            cpu_s, others_s, took_s = meter.cpu_s() - cpu_s, meter.others_s() - others_s, time.monotonic() - began
+            batches = batches_of(port) - batches
             drain_s = _wait(lambda: watcher.matches(updates.sums), running)
             time.sleep(SETTLE_S)
             arrivals = recording.stop()
     found = latencies(taken, base, sent.times, arrivals)
-    window = found.seconds[warm:]
-    included = window[window == window]  # noqa: PLR0124 (NaN is what does not equal itself)
+    included = found.seconds[~np.isnan(found.seconds)]
     return {
         "rate": rate,
         "seconds": seconds,
@@ -60,11 +73,17 @@ def live(
         "odd_sums": found.odd,
         "sent_late_ms": sent.worst_lag_s * 1000,
         "cpu_cores": cpu_s / took_s,
+        "cpu_ms_per_batch": cpu_s / batches * 1000 if batches else math.nan,
         "peak_rss_mb": meter.peak_rss / 1e6,
         "others_cores": others_s / took_s,
         "sums_received": watcher.received,
         "exact": watcher.matches(updates.sums),
     }
+
+
+def batches_of(port: int | None) -> float:
+    """Return how many batches our side has finished, 0 for another side."""
+    return 0.0 if port is None else scrape(port).get(BATCHES, 0.0)
 
 
 def _wait(done: Callable[[], bool], running: Running) -> float:

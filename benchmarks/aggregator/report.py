@@ -75,17 +75,17 @@ def latencies(found: Found) -> str:
     rows = [
         [
             f"{one['rate']:,.0f} updates/s",
-            side,
+            side + (f", --latency {one['latency']}" if one.get("latency") else ""),
             *(_ms(one[f"p{percent}_ms"]) for percent in (50, 95, 99)),
             f"yes ({one['drain_s']:.1f} s)" if one["keeps_up"] else f"**no** ({one['drain_s']:.1f} s)",
-            *(f"{one['cpu_cores']:.2f}", f"{one['peak_rss_mb']:,.0f}", f"{one['others_cores']:.1f}"),
-            _exact(one),
+            *(f"{one['cpu_cores']:.2f}", _ms(one["cpu_ms_per_batch"]), f"{one['peak_rss_mb']:,.0f}"),
+            *(f"{one['others_cores']:.1f}", _exact(one)),
         ]
         for (figure, side), one in _ordered(found)
-        if figure.startswith("latency")
+        if figure.startswith(("latency", "default", "low"))
     ]
-    heads = ["live", "side", "p50 ms", "p95 ms", "p99 ms", "keeps up (last sum after)", "CPU cores", "peak MB"]
-    return table([*heads, "others' cores", "sums"], rows)
+    heads = ["live", "side", "p50 ms", "p95 ms", "p99 ms", "keeps up (last sum after)", "CPU cores"]
+    return table([*heads, "CPU ms a batch", "peak MB", "others' cores", "sums"], rows)
 
 
 def growths(found: Found) -> str:

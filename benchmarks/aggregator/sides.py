@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -53,6 +53,14 @@ class Ours:
 
     options: tuple[str, ...] = ()
     name: str = "tallystream"
+
+    def with_options(self, *options: str) -> Self:
+        """Return this side with further options."""
+        return replace(self, options=(*self.options, *options))
+
+    def with_latency(self, latency: str) -> Self:
+        """Return this side with an aim for the latency, unless its options have one."""
+        return replace(self, options=("--latency", latency, *self.options))
 
     def output(self, prefix: str) -> str:
         """Return the topic of the sums."""

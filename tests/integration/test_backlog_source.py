@@ -39,6 +39,8 @@ def options(broker: KafkaBroker, topics: Topics, checkpoint: Path = Path(), *, g
         table=TableSettings(),
         checkpoint=str(checkpoint),
         most=100,
+        full=20,
+        delay_s=2.0,
         tasks=2,
         shards=1,
         go_on=go_on,
@@ -85,6 +87,25 @@ def test_batches_and_tasks_are_all_that_is_there(broker: KafkaBroker, topics: To
     assert sizes == [100, 200, 400, 300]
     assert reader.reportLatestOffset() == reached == {topics.metrics: {"0": 1000}}
     assert reader.latestOffset({topics.metrics: {"0": 5}}, ReadAllAvailable()) == reached
+
+
+def test_few_records_wait_and_a_full_batch_does_not(broker: KafkaBroker, topics: Topics, tmp_path: Path) -> None:
+    """After a pause the first records start a batch; the next ones wait for the delay, or until they fill a batch."""
+    clock, limit = ManualClock(), ReadMaxRows(100)
+    reader = BacklogReader(options(broker, topics, tmp_path), clock)
+
+    def reach(start: int, published: int) -> int:
+        publish(broker, topics.metrics, published)
+        return reader.latestOffset({topics.metrics: {"0": start}}, limit)[topics.metrics]["0"]
+
+    assert reach(0, 5) == 5
+    assert reach(5, 10) == 5
+    clock.advance(1.9)
+    assert reach(5, 0) == 5
+    clock.advance(0.2)
+    assert reach(5, 0) == 15
+    assert reach(15, 19) == 15
+    assert reach(15, 1) == 35
 
 
 def test_records_that_are_gone_end_it_or_are_passed_over_by_choice(

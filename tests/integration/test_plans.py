@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,7 +10,10 @@ import pytest
 from support.application import Application, assert_exact
 from support.kafka import aggregator, read_topic
 from support.wait import wait_until
+from tallystream.aggregator.ledger import LedgerRow, read_rows
 from tallystream.aggregator.spark.again import SpanReader
+from tallystream.aggregator.spark.cutting import size
+from tallystream.aggregator.spark.pacing import parse_latency
 from tallystream.aggregator.spark.ranges import Reading
 from tallystream.aggregator.table.unfolding import Span
 
@@ -27,7 +31,8 @@ def test_sums_are_exact_through_changes_of_the_plan(
 ) -> None:
     """A backlog is taken by its own plan, then the live one goes on, and back again when it is left far behind.
 
-    What a task reads once more, to take records one by one, is what the topic has.
+    A live batch that is not full starts no sooner than half of `--latency` after the one before. What a task reads once
+    more, to take records one by one, is what the topic has.
     """
     application = Application(broker.bootstrap_servers, topics.metrics, seed=11)
     application.publish(3_000)
@@ -36,14 +41,26 @@ def test_sums_are_exact_through_changes_of_the_plan(
         lines = (tmp_path / "aggregate.log").read_text(encoding="utf-8").splitlines()
         return [line.split(":")[-2] for line in lines if "changing to plan" in line]
 
-    with aggregator(broker.bootstrap_servers, topic_prefix, tmp_path, "--max-records", "100"):
+    def batches() -> list[LedgerRow]:
+        return [row for row in read_rows(topics.ledger, {"bootstrap.servers": broker.bootstrap_servers}) if row.end]
+
+    with aggregator(broker.bootstrap_servers, topic_prefix, tmp_path, "--max-records", "100", "--latency", "4s"):
         application.publish(50)
         wait_until(lambda: len(said()) >= 1, 120, "the plan has changed to live")
         application.publish(3_000)
         wait_until(lambda: len(said()) >= 3, 120, "the plan has changed to the backlog's and back")
-        application.publish(50)
+        before = len(batches())
+
+        def published() -> bool:
+            application.publish(1)
+            return len(batches()) >= before + 3
+
+        wait_until(published, 120, "three more batches are in the ledger")
         assert assert_exact(broker, topics)
     assert [line.rsplit(maxsplit=1)[-1] for line in said()] == ["live", "backlog", "live"]
+    pacing, since = parse_latency("4s"), [(row, row.ts - before.ts) for before, row in pairwise(batches())]
+    assert all(since_ms > pacing.delay_ms - pacing.interval_ms for _, since_ms in since[-2:])
+    assert any(size(row.start, row.end) >= 100 and since_ms < pacing.delay_ms for row, since_ms in since)
     span = Span(topics.metrics, 0, 70, 2_000)
     read = list(SpanReader(Reading({"bootstrap.servers": broker.bootstrap_servers}, "tests-again"))(span))
     whole = read_topic(broker.bootstrap_servers, topics.metrics)

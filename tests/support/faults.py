@@ -61,7 +61,7 @@ def under_fire(broker: KafkaBroker, topics: Topics, folder: Path, fire: Fire, se
     steps: list[float | str] = ["driver"] * fire.driver_kills + ["worker"] * fire.worker_kills + [*fire.outages_s]
     chance.shuffle(steps)
     figures: dict[str, list[float]] = {"driver": [], "worker": [], "broker": []}
-    with Aggregator(broker.bootstrap_servers, topics.prefix, folder, "--trigger-ms", "100") as aggregator:
+    with Aggregator(broker.bootstrap_servers, topics.prefix, folder, "--latency", "low") as aggregator:
         aggregator.start().wait_ready()
         with fleet.publishing():
             for number, step in enumerate(steps):
@@ -191,7 +191,7 @@ def between_write_and_commit(broker: KafkaBroker, topics: Topics, folder: Path, 
     """
     fleet = Fleet(broker.bootstrap_servers, topics.metrics, 6, shares=Shares())
     fleet.publish(100)
-    with Aggregator(broker.bootstrap_servers, topics.prefix, folder, "--trigger-ms", "0") as aggregator:
+    with Aggregator(broker.bootstrap_servers, topics.prefix, folder, "--latency", "low") as aggregator:
         for _ in range(times):
             aggregator.start().wait_ready()
             with fleet.publishing():
@@ -228,7 +228,7 @@ def full_disk(broker: KafkaBroker, topics: Topics, mount: Path) -> None:
     fleet = Fleet(broker.bootstrap_servers, topics.metrics, 7, shares=Shares())
     fleet.publish(200)
     ballast = mount / "ballast"
-    with Aggregator(broker.bootstrap_servers, topics.prefix, mount, "--trigger-ms", "100") as aggregator:
+    with Aggregator(broker.bootstrap_servers, topics.prefix, mount, "--latency", "low") as aggregator:
         # What it says must not be on the disk that is full.
         aggregator.log = mount.with_name("aggregate.log")
         aggregator.start().wait_ready()
@@ -252,7 +252,7 @@ def catch_up(broker: KafkaBroker, topics: Topics, checkpoint: Path, *options: st
     """Aggregate what is there on a checkpoint, to the end."""
     where = ("--bootstrap-servers", broker.bootstrap_servers, "--topic-prefix", topics.prefix, "--no-own-metrics")
     return subprocess.run(
-        command("aggregate", *where, "--checkpoint", str(checkpoint), "--catch-up", "--trigger-ms", "0", *options),
+        command("aggregate", *where, "--checkpoint", str(checkpoint), "--catch-up", "--latency", "low", *options),
         capture_output=True,
         text=True,
         timeout=300,

@@ -25,6 +25,7 @@ def of_backlog(updates: int, wall_s: float, **more: Any) -> dict[str, Any]:
 def of_latency(p50_ms: float, p99_ms: float, *, keeps_up: bool = True) -> dict[str, Any]:
     """Return what a live measurement has."""
     plain = {"rate": 10_000, "p50_ms": p50_ms, "p95_ms": p99_ms, "p99_ms": p99_ms, "drain_s": 0.5, "cpu_cores": 1.0}
+    plain |= {"cpu_ms_per_batch": 100.0}
     return {**plain, "keeps_up": keeps_up, "peak_rss_mb": 1.0, "others_cores": 0.0, "exact": True}
 
 

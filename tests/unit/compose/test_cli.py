@@ -85,7 +85,7 @@ def test_the_version_is_that_of_the_package(
 BAD = [
     ("--log-format xml status", "--log-format: 'xml' can't be used; give text or json."),
     ("--log-level loud status", "--log-level: 'loud' can't be used; give debug, info, warning or error."),
-    ("aggregate --checkpoint {tmp}/c --trigger-ms -4", "--trigger-ms: -4 can't be used; "),
+    ("aggregate --checkpoint {tmp}/c --latency soon", "--latency: 'soon' can't be used; give a duration from "),
     ("aggregate --checkpoint {tmp}/c --max-records 0", "--max-records: 0 can't be used; "),
     ("aggregate --checkpoint {tmp}/c --from yesterday", "--from: 'yesterday' can't be used; "),
     ("aggregate --checkpoint {tmp}/c --on-data-loss weep", "--on-data-loss: 'weep' can't be used; "),

@@ -15,7 +15,7 @@ from tallystream.reporter.errors import ConfigError
 
 
 @pytest.mark.parametrize(
-    ("setting", "value"), [("max_records_per_trigger", 0), ("trigger_ms", -1), ("bootstrap_servers", "")]
+    ("setting", "value"), [("max_records_per_trigger", 0), ("latency", "soon"), ("bootstrap_servers", "")]
 )
 def test_a_setting_that_cannot_work_names_its_option(setting: str, value: object) -> None:
     """The sentence begins with the option as it is typed."""

@@ -63,7 +63,7 @@ def run(settings: AggregateSettings) -> int:
     kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
     source_options(settings.bootstrap_servers, settings.kafka)  # an option that only one client knows is said at once
     with ExitStack() as stack:
-        health = stack.enter_context(Health("aggregate", settings.health, trigger_s=settings.trigger_ms / 1000))
+        health = stack.enter_context(Health("aggregate", settings.health))
         try:
             log_in(kafka)
             create_topics(clients.admin(kafka), topics)
@@ -166,6 +166,6 @@ def _start(
         .outputMode("update")
         .option("checkpointLocation", str(settings.checkpoint))
         .queryName("aggregate")
-        .trigger(processingTime=f"{settings.trigger_ms} milliseconds")
+        .trigger(processingTime=f"{settings.pacing.interval_ms} milliseconds")
     )
     return start(writer, settings.checkpoint)

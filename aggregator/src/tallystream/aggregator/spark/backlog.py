@@ -42,7 +42,8 @@ AT_ONCE = 20_000
 class BacklogOptions(msgspec.Struct, frozen=True):
     """What the source is told; `kafka` are librdkafka's options.
 
-    `most` is how many records a batch takes, `tasks` how many run at once. `checkpoint` is the query's, on the driver's
+    `most` is how many records a batch takes, `tasks` how many run at once. Fewer than `full` records wait for `delay_s`
+    seconds after the start of the last batch. `checkpoint` is the query's, on the driver's
     machine. With `go_on`, records that are gone are passed over.
     """
 
@@ -53,6 +54,8 @@ class BacklogOptions(msgspec.Struct, frozen=True):
     table: TableSettings
     checkpoint: str
     most: int
+    full: int
+    delay_s: float
     tasks: int
     shards: int
     go_on: bool
@@ -102,6 +105,8 @@ class BacklogReader(DataSourceStreamReader):
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
         """Return where the next batch ends, which takes as many records as the last one's pace lets it.
 
+        That is `start` while few records wait and the last batch started a short time ago.
+
         Raises:
             LostRecordsError: records at or after `start` are gone, and may not be passed over.
             KafkaException: the broker did not answer.
@@ -113,6 +118,10 @@ class BacklogReader(DataSourceStreamReader):
         if not options.go_on:
             require_all(start, found)
         self._ends = {topic: {p: end for p, (_, end) in partitions.items()} for topic, partitions in found.items()}
+        if self._planned is not None and size(start, self._ends) < options.full:
+            since_s = self._clock.monotonic() - self._planned[0]
+            if since_s < options.delay_s:
+                return start
         end = share(start, self._ends, self._most(limit.max_rows) if isinstance(limit, ReadMaxRows) else None)
         self._planned = (self._clock.monotonic(), taken) if (taken := size(start, end)) else None
         return end

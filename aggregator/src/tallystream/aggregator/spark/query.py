@@ -43,6 +43,7 @@ def live(
         .options(**settings.selection(topics).source())
         .option("startingOffsets", json.dumps(begin) if begin else "earliest")
         .option("maxOffsetsPerTrigger", str(settings.max_records_per_trigger))
+        .options(**settings.pacing.source(settings.max_records_per_trigger))
         .option("failOnDataLoss", str(settings.on_data_loss == "fail").lower())
         .load()
     )
@@ -63,6 +64,8 @@ def backlog(session: SparkSession, settings: AggregateSettings, topics: Topics, 
         table=settings.table,
         checkpoint=str(settings.checkpoint.absolute()),
         most=BACKLOG_FACTOR * settings.max_records_per_trigger,
+        full=settings.max_records_per_trigger,
+        delay_s=settings.pacing.delay_ms / 1000,
         tasks=session.sparkContext.defaultParallelism,
         shards=shards,
         go_on=reading.go_on,

@@ -9,6 +9,7 @@ from tallystream.aggregator.health import HealthSettings
 from tallystream.aggregator.layout import require_layout
 from tallystream.aggregator.selection import Selection
 from tallystream.aggregator.spark.kafka import Fetch
+from tallystream.aggregator.spark.pacing import Pacing, parse_latency
 from tallystream.aggregator.start import parse_start
 from tallystream.aggregator.table.settings import HOUR_MS, TableSettings
 from tallystream.reporter.errors import ConfigError
@@ -29,8 +30,9 @@ class AggregateSettings:
     """What `tallystream aggregate` may be told.
 
     `checkpoint` is Spark's own directory: offsets, commits and the table. `kafka` are librdkafka options.
-    `max_records_per_trigger` caps a live batch, and the first of a backlog at 40 times as much; `trigger_ms` is the
-    interval between two. `plan` is the one to keep to, None to go by lag (tallystream.aggregator.spark.plans).
+    `max_records_per_trigger` caps a live batch, and the first of a backlog at 40 times as much; `latency` is
+    the aim for the time until a record is in a sum (tallystream.aggregator.spark.pacing). `plan` is the one to keep to,
+    None to go by lag (tallystream.aggregator.spark.plans).
     `accept_partial` lets a new table begin in the middle of the topic. `standby` waits while another aggregator has
     the lease. `ready_file` is created when the first batch has run. `start` says where a new table begins
     (tallystream.aggregator.start); None is earliest, where there never was one. `catch_up` ends when everything
@@ -48,7 +50,7 @@ class AggregateSettings:
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     fetch: Fetch = field(default_factory=Fetch)
     max_records_per_trigger: int = 50_000
-    trigger_ms: int = 100
+    latency: str = "1s"
     plan: Plan | None = None
     start: str | None = None
     accept_partial: bool = False
@@ -66,8 +68,7 @@ class AggregateSettings:
     def __post_init__(self) -> None:
         if self.max_records_per_trigger < 1:
             raise ConfigError("--max-records", self.max_records_per_trigger, "give a whole number above zero")
-        if self.trigger_ms < 0:
-            raise ConfigError("--trigger-ms", self.trigger_ms, "give milliseconds, 0 for as fast as possible")
+        parse_latency(self.latency)
         if self.table.retire_after_ms < 1:
             raise ConfigError("--retire-after-h", self.table.retire_after_ms / HOUR_MS, "give hours above zero")
         if self.table.forget_after_ms < 7 * 24 * HOUR_MS:
@@ -80,6 +81,11 @@ class AggregateSettings:
         Selection("metrics", self.topic_pattern, self.partitions)
         if not self.bootstrap_servers:
             raise ConfigError("--bootstrap-servers", self.bootstrap_servers, "name a broker, as in localhost:9092")
+
+    @property
+    def pacing(self) -> Pacing:
+        """When a batch starts."""
+        return parse_latency(self.latency)
 
     def selection(self, topics: Topics) -> Selection:
         """Return what the table reads."""

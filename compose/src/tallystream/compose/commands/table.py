@@ -43,7 +43,13 @@ def aggregate(
         str, typer.Option(help="fail or continue when records that were not read have been deleted.")
     ] = "fail",
     max_records: o.MaxRecords = 50_000,
-    trigger_ms: o.TriggerMs = 100,
+    latency: Annotated[
+        str,
+        typer.Option(
+            help="The aim for the time from a record to its sums: a duration from 200ms to 1m, as in 500ms or 2s; "
+            "low starts a batch as soon as there are records."
+        ),
+    ] = "1s",
     plan: Annotated[
         str, typer.Option(help="live, backlog, or auto: by how far it is behind, changing while it runs.")
     ] = "auto",
@@ -85,7 +91,7 @@ def aggregate(
         partitions=parse_partitions(partitions),
         kafka=o.kafka_options(kafka, os.environ),
         max_records_per_trigger=max_records,
-        trigger_ms=trigger_ms,
+        latency=latency,
         fetch=Fetch(fetch_tries, fetch_pause_ms, fetch_timeout_ms),
         plan=None if o.one_of("--plan", plan, "auto", *Plan) == "auto" else Plan(plan),
         start=start,

@@ -35,8 +35,8 @@ class SystemSettings:
 
     `data` holds everything: the broker's records, checkpoints, the local store, logs. A port of 0 takes a free one,
     which then changes from start to start. `store` is None for the local store in `data`. `page` tells whether the page
-    and the lag collector run. `trigger_ms` is the interval of both Spark queries,
-    which report figures of their own with `own_metrics`.
+    and the lag collector run. `own_metrics`: both Spark queries report
+    figures of their own.
     """
 
     data: Path
@@ -44,7 +44,6 @@ class SystemSettings:
     page_port: int = 0
     store: StoreSettings | None = None
     page: bool = True
-    trigger_ms: int = 500
     own_metrics: bool = True
     lag_interval_s: float = 2.0
     extra_env: dict[str, str] = field(default_factory=dict, repr=False)
@@ -162,12 +161,11 @@ class LocalSystem:
     def _components(self) -> list[Component]:
         data, servers = self._settings.data, ("--bootstrap-servers", self._broker.bootstrap_servers)
         own = () if self._settings.own_metrics else ("--no-own-metrics",)
-        trigger = ("--trigger-ms", str(self._settings.trigger_ms), *own)
         store = ("--store", self.store_spec)
         components: list[Component] = [
             Broker(self._broker),
-            self._command("aggregate", *servers, *trigger, "--checkpoint", str(data / "aggregate")),
-            self._command("ship", *servers, *trigger, *store, "--rows", "--checkpoint", str(data / "ship")),
+            self._command("aggregate", *servers, *own, "--checkpoint", str(data / "aggregate")),
+            self._command("ship", *servers, *own, *store, "--rows", "--checkpoint", str(data / "ship")),
         ]
         if self._settings.page:
             every = ("--interval", str(self._settings.lag_interval_s))

@@ -1,0 +1,237 @@
+"""Where the processor time of a small batch goes: python -m benchmarks.aggregator.profile.
+
+The time of each thread is the kernel's. Flight Recorder's samples share out that of the two kinds of Java threads that
+do the work. --py-spy PATH samples the Python process of the table, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import psutil
+
+from benchmarks.aggregator.backlog import fill
+from benchmarks.aggregator.live import READY_S, batches_of
+from benchmarks.aggregator.load import Fleet, Updates
+from benchmarks.aggregator.report import table
+from benchmarks.aggregator.sides import Ours, Running
+from benchmarks.aggregator.topic import admin
+from tallystream.aggregator.topics import Topics, create_topics
+from tallystream.compose.servers._process import free_port
+from tallystream.compose.servers.broker import KafkaBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+WORK = Path(__file__).parents[2] / ".build" / "bench-profile"
+RECORDING, SPIED = WORK / "recording.jfr", WORK / "python.txt"
+OVERHEAD = ("JFR ", "Attach Listener")
+"""Threads that Flight Recorder itself needs: they are left out."""
+SAMPLED = ("stream executio", "Executor task")
+"""The threads that plan a batch, and that run its tasks, as their names begin."""
+PARTS = {
+    "generated code: janino": ("org.codehaus.janino", "codegen.CodeGenerator", "codegen.CodeFormatter"),
+    "log: offsets and commits": ("MetadataLog", "OffsetSeqLog", "CommitLog", "AsyncLog"),
+    "state: RocksDB and its changelog": ("streaming.state.", "org.rocksdb"),
+    "sink: Kafka's producer": (
+        "kafka010.KafkaWrite",
+        "kafka010.KafkaRowWriter",
+        "clients.producer",
+        "kafka010.producer",
+    ),
+    "source: Kafka's consumer and admin client": ("spark.sql.kafka010", "kafka.clients"),
+    "Python: rows to and from its process": (
+        "api.python",
+        "execution.python",
+        "arrow",
+        "org.apache.spark.util.DirectByteBuffer",
+    ),
+    "progress of the batch": (
+        "ProgressReporter",
+        "ProgressContext",
+        "StreamingQueryProgress",
+        "json4s",
+        "jackson",
+        "StreamMetadata",
+    ),
+    "scheduling": (
+        *("spark.scheduler", "spark.rpc", "spark.broadcast", "ClosureCleaner", "spark.MapOutput", "spark.storage"),
+        *("spark.executor.Executor", "spark.serializer", "spark.util.AccumulatorV2", "spark.SparkContext"),
+    ),
+    "shuffle": ("spark.shuffle", "ShuffleExchange", "ShuffledRowRDD"),
+    "planning; in a task, the operators": (
+        "spark.sql.catalyst",
+        "spark.sql.execution",
+        "spark.sql.classic",
+        "spark.sql.Dataset",
+    ),
+}
+"""Part → what the name of a frame has; the frame next to the top of the stack that has one of them decides."""
+
+
+class Cost(NamedTuple):
+    """Processor milliseconds of each thread, by process and name, and how many batches there have been."""
+
+    threads: Counter[tuple[str, str]]
+    batches: float
+
+
+def cost(pid: int, port: int) -> Cost:
+    """Return what the command has used up to now."""
+    found: Counter[tuple[str, str]] = Counter()
+    root = psutil.Process(pid)
+    for process in [root, *root.children(recursive=True)]:
+        kind = "JVM" if process.name() == "java" else "command" if process == root else "Python of the tasks"
+        for thread in process.threads():
+            name = Path(f"/proc/{process.pid}/task/{thread.id}/comm").read_text(encoding="utf-8").strip()
+            if kind == "JVM" and name.startswith(OVERHEAD):
+                continue
+            found[kind, _kind_of(name) if kind == "JVM" else ""] += int((thread.user_time + thread.system_time) * 1000)
+    return Cost(found, batches_of(port))
+
+
+def part_of(frames: Sequence[str]) -> str:
+    """Return the part that a stack belongs to; the first frame is the top."""
+    for frame in frames:
+        for part, names in PARTS.items():
+            if any(name in frame for name in names):
+                return part
+    return "other: " + (frames[0] if frames else "?")
+
+
+def samples(recording: Path) -> dict[str, Counter[str]]:
+    """Return how many samples each part of each sampled kind of threads has."""
+    command = ["jfr", "print", "--json", "--events", "jdk.ExecutionSample", "--stack-depth", "64", str(recording)]
+    printed = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    found: dict[str, Counter[str]] = {name: Counter() for name in SAMPLED}
+    for event in printed["recording"]["events"]:
+        values = event["values"]
+        name = _kind_of((values["sampledThread"] or {}).get("javaName") or "")
+        if name in found:
+            found[name][part_of(list(_frames(values["stackTrace"])))] += 1
+    return found
+
+
+def _kind_of(thread: str) -> str:
+    return next((kind for kind in SAMPLED if thread.startswith(kind)), thread)
+
+
+def _frames(stack: Mapping[str, Any] | None) -> Iterable[str]:
+    for frame in (stack or {}).get("frames", ()):
+        method = frame["method"]
+        yield method["type"]["name"].replace("/", ".") + "." + method["name"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, and print the table."""
+    parser = argparse.ArgumentParser(prog="benchmarks.aggregator.profile", description=__doc__)
+    parser.add_argument("--records", type=int, default=400, help="records of a batch")
+    parser.add_argument("--warmup", type=int, default=300, help="batches before those that are measured")
+    parser.add_argument("--batches", type=int, default=200, help="batches that are measured")
+    parser.add_argument("--option", action="append", default=[], help="a further option for tallystream aggregate")
+    parser.add_argument("--py-spy", help="the program py-spy, which samples the Python process of the tasks")
+    options = parser.parse_args(arguments)
+    shutil.rmtree(WORK, ignore_errors=True)
+    topics, port, updates = Topics("p-"), free_port(), Updates(Fleet())
+    paced = ("--latency", "low", "--plan", "live", "--max-records", str(options.records))
+    side = Ours(options=(*paced, "--http-port", str(port), *options.option))
+    with KafkaBroker(WORK / "broker") as broker:
+        create_topics(admin(broker.bootstrap_servers), topics)
+        # Twice what is measured: every batch is full, on a fast machine and on a slow one.
+        records = options.records * 2 * (options.warmup + options.batches)
+        fill(broker.bootstrap_servers, topics, updates, records, "singles")
+        with Running(side, broker.bootstrap_servers, topics.prefix, WORK / "side") as running:
+            running.wait_ready(READY_S)
+            _wait_for(options.warmup, port, running)
+            before = cost(running.pid, port)
+            with _recorded(running.pid, options.py_spy):
+                _wait_for(before.batches + options.batches, port, running)
+                after = cost(running.pid, port)
+    print(_tables(before, after, samples(RECORDING), options.records))
+    if options.py_spy:
+        print(_python(SPIED))
+    return 0
+
+
+def _wait_for(batches: float, port: int, running: Running) -> None:
+    while batches_of(port) < batches:
+        running.require_alive()
+        time.sleep(0.2)
+
+
+@contextmanager
+def _recorded(pid: int, py_spy: str | None) -> Iterator[None]:
+    family = psutil.Process(pid).children(recursive=True)
+    java = next(one.pid for one in family if one.name() == "java")
+    _run("jcmd", str(java), "JFR.start", "name=p", "settings=profile")
+    spying = None
+    if py_spy:
+        busiest = max((one for one in family if one.pid != java), key=lambda one: sum(one.cpu_times()[:2]))
+        command = [
+            py_spy,
+            "record",
+            "--pid",
+            str(busiest.pid),
+            "--format",
+            "raw",
+            "--nonblocking",
+            "--duration",
+            "3600",
+        ]
+        spying = subprocess.Popen(
+            [*command, "--output", str(SPIED)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+    try:
+        yield
+    finally:
+        if spying is not None:
+            spying.send_signal(signal.SIGINT)  # it writes what it has
+            spying.wait(60)
+        _run("jcmd", str(java), "JFR.stop", "name=p", f"filename={RECORDING}")
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def _tables(before: Cost, after: Cost, found: Mapping[str, Counter[str]], records: int) -> str:
+    batches = after.batches - before.batches
+    spent = {key: ms / batches for key, ms in (after.threads - before.threads).items()}
+    rows = [[f"**a batch of {records} records**", f"**{sum(spent.values()):.1f}**"]]
+    for (kind, name), ms in sorted(spent.items(), key=lambda item: -item[1]):
+        rows.append([f"{kind} {name}".strip(), f"{ms:.1f}"])
+        for part, count in found.get(name, Counter()).most_common(16):
+            rows.append([f"- {part}", f"{ms * count / found[name].total():.1f}"])
+    return table(["processor time", "ms a batch"], [row for row in rows if row[1] != "0.0"])
+
+
+def _python(spied: Path) -> str:
+    """Return the functions of the Python process in which samples ended, and under which they were."""
+    own: Counter[str] = Counter()
+    under: Counter[str] = Counter()
+    for line in spied.read_text(encoding="utf-8").splitlines():
+        stack, _, count = line.rpartition(" ")
+        frames = [frame.rpartition(":")[0] for frame in stack.split(";")]
+        own[frames[-1]] += int(count)
+        for frame in set(frames):
+            under[frame] += int(count)
+    total = own.total()
+    rows = [
+        [name, f"{100 * under[name] / total:.0f} %", f"{100 * own[name] / total:.0f} %"]
+        for name, _ in under.most_common(60)
+    ]
+    return table(["Python function", "under it", "in it"], rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
