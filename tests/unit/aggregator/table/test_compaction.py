@@ -9,7 +9,7 @@ import pytest
 
 from support.compacting import compacted, records_of, spans_of
 from support.schedules import BEGIN_MS, Written
-from tallystream.aggregator.table import State, Table, TableSettings
+from tallystream.aggregator.table import Changes, State, Table, TableSettings
 from tallystream.aggregator.table import compaction as module
 from tallystream.aggregator.table.inputs import Folded, Record
 from tallystream.aggregator.table.shards import shard_of
@@ -399,3 +399,27 @@ def test_records_that_are_read_again_have_the_clock_of_the_whole_partition() -> 
     whole = unfolded(topic.records(), {"app-1"}, spans_of(records_of(topic.written)))
     mine = [(record.offset, record.clock_ms - BEGIN_MS) for record in whole if record.key == b"app-1"]
     assert mine == [(2, 2_000), (4, 9_000), (5, 9_000)]
+
+
+def test_a_record_that_the_table_took_in_part_or_not_at_all_begins_no_run() -> None:
+    """Its seq says nothing: an earlier record of the same seq may have been taken whole, and a later one in part."""
+    topic = Topic().snapshots(1).snapshots(3, metrics=[counter(9), counter(9)])
+    topic.snapshots(1, 2, 4, 5, 12)
+    wanted, raw = judged(records_of(topic.written), topic)
+    assert [letter.record.offset for letter in wanted.dead] == [1, 4, 5]
+    assert raw.state.stale == 2
+    got, table = judged(topic.records(), topic)
+    assert [letter.value() for letter in got.dead] == [letter.value() for letter in wanted.dead]
+    assert table.state == raw.state
+
+
+def judged(records: list[Record], topic: Topic) -> tuple[Changes, Table]:
+    """Return what a new table makes of records, those that were left out read again where it asks for them."""
+    table = Table(State(), SETTINGS)
+    table.begin()
+    try:
+        table.apply(records)
+    except Unfoldable as refused:
+        whole = unfolded(records, refused.instances, spans_of(records_of(topic.written)))
+        return judged(sorted(whole, key=lambda record: record.offset), topic)
+    return table.changes(), table

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Rows:
     """Applies snapshots, the short form and tombstones to the lives.
 
-    `whole` maps (instance, app, life, part) → the seq of the last snapshot of this batch of which nothing was refused.
+    `whole` maps (instance, app, life, part) → the offset of the last snapshot of this batch that was accepted whole.
     `unfoldable` are instances with a record that stands for others, where the table does not have what they follow.
     """
 
@@ -72,7 +72,7 @@ class Rows:
         refused += self._beyond(life, beyond, METRICS_PER_LIFE, record, clock)
         refused += self._beyond(life, message.beyond, METRICS_PER_RECORD, record, clock)
         if not refused:
-            self.whole[place] = snapshot.seq
+            self.whole[place] = record.offset
         return refused
 
     def _beyond(self, life: Life, number: int, limit: str, record: Record, clock: int) -> Refused:
@@ -90,9 +90,9 @@ class Rows:
             self.unfoldable.add(instance)
         return untimed
 
-    def _require_followed(self, instance: str, record: Record, last: int | None) -> None:
-        """Require that `last`, the seq that was taken whole, is the one after which records were dropped."""
-        if record.folded is not None and record.folded.after != last:
+    def _require_followed(self, instance: str, record: Record, whole: int | None) -> None:
+        """Require that the record kept before the dropped ones was accepted whole: that its offset is `whole`."""
+        if record.folded is not None and record.folded.first != whole:
             self.unfoldable.add(instance)
 
     def short_form(self, instance: str, message: ShortForm, record: Record, clock: int) -> Refused:
