@@ -9,9 +9,9 @@ import pytest
 from support.application import Application, assert_exact
 from support.kafka import aggregator, read_topic
 from support.wait import wait_until
-from tallystream.aggregator.spark.again import SpanReader
 from tallystream.aggregator.spark.ranges import Reading
-from tallystream.aggregator.table.unfolding import Span
+from tallystream.aggregator.spark.reread import SpanReader
+from tallystream.aggregator.table.expand import Span
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,19 +14,21 @@ METRICS_PER_RECORD = "metrics per record"
 METRICS_PER_LIFE = "metrics per life"
 
 
-def untimely(snapshot: Snapshot, clock: int, retire_after_ms: int) -> str | None:
-    """Return why a record comes too late or too early, None when it does not.
+DAY_MS = 24 * 3_600_000
+"""How long after its `prev`, and how far from its life's ULID, a record may be appended: part of the contract."""
 
-    Too late is when its life may have been folded: `retire_after_ms` after its `prev`, or after its ULID where it has
-    none. Too early is more than that before its ULID: the same record without `prev`, appended once more when the
-    ULID's time has come, could not be told from a new one by then. Whether the row is there plays no part, so that a
-    replay says the same.
+
+def untimely(snapshot: Snapshot, timestamp_ms: int) -> str | None:
+    """Return why a record appended at `timestamp_ms` comes too late or too early, None when it does not.
+
+    The record alone decides, and its own append time: the reporter makes the same comparison when a record is
+    acknowledged, so both know what counts.
     """
-    ahead = ulid_ms(snapshot.life) - clock
-    if ahead > retire_after_ms:
-        return f"too early: the life's ULID is {ahead} ms ahead of the broker, {retire_after_ms} ms at most are taken"
+    ahead = ulid_ms(snapshot.life) - timestamp_ms
+    if ahead > DAY_MS:
+        return f"too early: the life's ULID is {ahead} ms ahead of the broker, {DAY_MS} ms at most are taken"
     since, what = (snapshot.prev, "prev") if snapshot.prev is not None else (ulid_ms(snapshot.life), "the life's ULID")
-    late = clock - since
-    if late < retire_after_ms:
+    late = timestamp_ms - since
+    if late < DAY_MS:
         return None
-    return f"too late: {late} ms after {what}, and lives retire after {retire_after_ms} ms"
+    return f"too late: appended {late} ms after {what}, less than {DAY_MS} ms are taken"

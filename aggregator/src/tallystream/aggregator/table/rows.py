@@ -14,27 +14,25 @@ from tallystream.reporter.ulid import ulid_ms
 if TYPE_CHECKING:
     from tallystream.aggregator.table.inputs import Good, Record
     from tallystream.aggregator.table.settings import TableSettings
-    from tallystream.reporter.record import Snapshot
 
 
 class Rows:
     """Applies snapshots, the short form and tombstones to the lives.
 
     `whole` maps (instance, app, life, part) → the offset of the last snapshot of this batch that was accepted whole.
-    `unfoldable` are instances with a record that stands for others, where the table does not have what they follow.
+    `unexpanded` are instances with a record that supersedes others after one that was not accepted whole.
     """
 
     def __init__(self, lives: Lives, settings: TableSettings) -> None:
         self._lives = lives
         self._settings = settings
         self.whole: dict[tuple[str, str, str, int], int] = {}
-        self.unfoldable: set[str] = set()
+        self.unexpanded: set[str] = set()
 
     def snapshot(self, instance: str, message: Good, record: Record, clock: int) -> Refused:
         """Apply one snapshot: it replaces what its part of its life had, unless untimely or stale (rules 1 and 3)."""
         snapshot = message.snapshot
-        untimed = self._untimely(instance, snapshot, record, clock)
-        if untimed is not None:
+        if (untimed := untimely(snapshot, record.timestamp_ms)) is not None:
             return [(untimed, None)]
         life = self._lives.find(instance, snapshot.app, snapshot.life)
         if life is None:
@@ -48,8 +46,8 @@ class Rows:
         before = life.parts.get(snapshot.part, 0)
         if snapshot.seq <= before:
             self._lives.change(life, snapshot.part, record)
-            # What it stands for has lower seqs, and is stale too.
-            self._lives.state.stale += 1 if record.folded is None else 1 + record.folded.dropped
+            # What it supersedes has lower seqs, and is stale too.
+            self._lives.state.stale += record.represents
             return []
         place = (instance, snapshot.app, snapshot.life, snapshot.part)
         self._require_followed(instance, record, self.whole.get(place))
@@ -83,17 +81,10 @@ class Rows:
         what = "life" if limit == METRICS_PER_LIFE else "record"
         return [(f"limit: {number} metrics beyond the {self._settings.max_metrics} that a {what} may have", None)]
 
-    def _untimely(self, instance: str, snapshot: Snapshot, record: Record, clock: int) -> str | None:
-        retire_after, folded = self._settings.retire_after_ms, record.folded
-        untimed = untimely(snapshot, clock, retire_after)
-        if folded is not None and (untimed is not None or clock - folded.since_ms >= retire_after):
-            self.unfoldable.add(instance)
-        return untimed
-
     def _require_followed(self, instance: str, record: Record, whole: int | None) -> None:
-        """Require that the record kept before the dropped ones was accepted whole: that its offset is `whole`."""
-        if record.folded is not None and record.folded.first != whole:
-            self.unfoldable.add(instance)
+        """Require that the record before the superseded ones was accepted whole: that its offset is `whole`."""
+        if record.superseded is not None and record.superseded.first != whole:
+            self.unexpanded.add(instance)
 
     def short_form(self, instance: str, message: ShortForm, record: Record, clock: int) -> Refused:
         """Apply one metric of the short form: a lower value than the last one is a restart, and the old one is kept."""
@@ -112,8 +103,8 @@ class Rows:
         metric_id = (DEFAULT_APP, *identity(message.name, message.type, message.tags))
         number = self._lives.known(metric_id)
         row = life.rows.get(number)
-        if record.folded is not None and not _follows(row, message.value, record.folded.after):
-            self.unfoldable.add(instance)
+        if record.superseded is not None and not _follows(row, message.value, record.superseded.after):
+            self.unexpanded.add(instance)
             return []
         if row is None:
             if len(life.rows) >= self._settings.max_metrics:
@@ -157,7 +148,7 @@ class Rows:
 
 
 def _follows(row: Row | None, value: int, after: int) -> bool:
-    """Tell whether a counter has the value after which records were dropped, and none of them leaves 64 bits."""
+    """Tell whether a counter has the value `after` which records were superseded, and none of them leaves 64 bits."""
     return row is not None and row.values[1] == after and row.values[0] + value - after <= MAX_COUNT  # type: ignore[operator]
 
 
