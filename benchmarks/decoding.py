@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from benchmarks.aggregator.load import Fleet, Snapshots, Updates, singles
-from tallystream.aggregator.table.bulk import BulkCompactor
-from tallystream.aggregator.table.chunk import Chunk
+from tallystream.aggregator.table.compaction import Compactor
 from tallystream.aggregator.table.settings import TableSettings
 
 try:
@@ -59,13 +58,11 @@ class Snapshot(msgspec.Struct):
 
 def ours(records: Records) -> Last:
     """The aggregator's own compaction, with all that it checks; what it keeps is read by msgspec, below."""
-    compactor = BulkCompactor("metrics", 0, TableSettings())
+    compactor = Compactor("metrics", 0, TableSettings())
     kept = []
     for begin in range(0, len(records), 1000):
-        rows = records[begin : begin + 1000]
-        numbered = range(begin, begin + len(rows))
-        keys, values = [key for key, _ in rows], [value for _, value in rows]
-        kept += compactor.add(Chunk(list(numbered), [AT_MS + number for number in numbered], keys, values))
+        some = records[begin : begin + 1000]
+        kept += compactor.add([(n, AT_MS + n, key, value) for n, (key, value) in enumerate(some, begin)])
     kept += compactor.end()
     kept.sort(key=lambda record: record.offset)
     return by_msgspec([(record.key or b"", record.value or b"") for record in kept])

@@ -11,11 +11,11 @@ from support.application import Application, assert_exact
 from support.kafka import aggregator, read_topic
 from support.wait import wait_until
 from tallystream.aggregator.ledger import LedgerRow, read_rows
-from tallystream.aggregator.spark.again import SpanReader
 from tallystream.aggregator.spark.cutting import size
 from tallystream.aggregator.spark.pacing import parse_latency
 from tallystream.aggregator.spark.ranges import Reading
-from tallystream.aggregator.table.unfolding import Span
+from tallystream.aggregator.spark.reread import SpanReader
+from tallystream.aggregator.table.expand import Span
 
 if TYPE_CHECKING:
     from pathlib import Path

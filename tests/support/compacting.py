@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tallystream.aggregator.table.bulk import BulkCompactor
-from tallystream.aggregator.table.chunk import Chunk
+from tallystream.aggregator.table.compaction import Compactor
 from tallystream.aggregator.table.inputs import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from support.schedules import Written
+    from tallystream.aggregator.table.expand import Span
     from tallystream.aggregator.table.settings import TableSettings
-    from tallystream.aggregator.table.unfolding import Span
 
 
 def records_of(batch: Sequence[Written]) -> list[Record]:
@@ -27,9 +26,9 @@ def compacted(records: Sequence[Record], settings: TableSettings, *, segment: in
     for partition in {record.partition for record in records}:
         mine = sorted((r for r in records if r.partition == partition), key=lambda record: record.offset)
         for begin in range(0, len(mine), segment):
-            compactor = BulkCompactor("metrics", partition, settings)
+            compactor = Compactor("metrics", partition, settings)
             rows = ((r.offset, r.timestamp_ms, r.key, r.value) for r in mine[begin : begin + segment])
-            kept += compactor.add(Chunk.of(rows))
+            kept += compactor.add(rows)
             kept += compactor.end()
     return sorted(kept, key=lambda record: (record.partition, record.offset))
 

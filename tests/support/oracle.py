@@ -215,6 +215,10 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as the p
                         raise BadError("in another part")  # noqa: TRY301
                     if "count" in fields and fields["count"] < old["count"]:
                         raise BadError("a count fell")  # noqa: TRY301
+                    for name, choose in (("min", min), ("max", max)):
+                        if key[2] in ("histogram", "timer"):
+                            known = [value for value in (fields[name], old[name]) if value is not None]
+                            fields[name] = choose(known, default=None)
                     if key[2] == "position":
                         fields["start"] = min(fields["start"], old["start"])
                         fields["position"] = max(fields["position"], old["position"])

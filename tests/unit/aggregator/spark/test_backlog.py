@@ -9,7 +9,6 @@ from tallystream.aggregator.spark.backlog import compacted
 from tallystream.aggregator.spark.cutting import Range
 from tallystream.aggregator.spark.packing import INPUT_COLUMNS, SCHEMA, records_of
 from tallystream.aggregator.table import Record, TableSettings
-from tallystream.aggregator.table.chunk import Chunk
 
 SETTINGS = TableSettings()
 AT = 1_700_000_000_000
@@ -24,17 +23,17 @@ WHOLE = Range("metrics", 0, 0, 7)
 def test_a_task_compacts_over_all_that_it_reads() -> None:
     """What comes out, in whatever chunks it was read, is what compaction keeps of all the records."""
     rows = [(record.offset, record.timestamp_ms, record.key, record.value) for record in RECORDS]
-    out = list(compacted(map(Chunk.of, (rows[:2], rows[2:4], rows[4:])), WHOLE, SETTINGS, 1))
+    out = list(compacted((rows[:2], rows[2:4], rows[4:]), WHOLE, SETTINGS, 1))
     found = [record for part in out for record in records_of(part.to_pandas())]
     wanted = pure(RECORDS, SETTINGS)
     assert sorted(found, key=lambda record: record.offset) == wanted
-    assert any(record.folded for record in wanted)
+    assert any(record.superseded for record in wanted)
     assert all(part.num_rows for part in out)
 
 
 def test_the_columns_are_those_that_spark_is_told() -> None:
     """Spark refuses a batch with other ones."""
-    (part,) = compacted([Chunk([0], [AT], [b"app-1"], [None])], WHOLE, SETTINGS, 1)
+    (part,) = compacted([[(0, AT, b"app-1", None)]], WHOLE, SETTINGS, 1)
     assert part.schema.names == [column.split()[0] for column in SCHEMA.split(", ")]
 
 

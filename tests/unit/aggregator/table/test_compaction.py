@@ -1,4 +1,4 @@
-"""What compaction keeps, case by case, and what a table does with a record that stands for others."""
+"""What compaction keeps, case by case, and what a table does with a record that supersedes others."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 
 from support.compacting import compacted, records_of, spans_of
 from support.schedules import BEGIN_MS, Written
-from tallystream.aggregator.table import State, Table, TableSettings
+from tallystream.aggregator.table import Changes, State, Table, TableSettings
 from tallystream.aggregator.table import compaction as module
-from tallystream.aggregator.table.inputs import Folded, Record
+from tallystream.aggregator.table.expand import ExpansionNeededError, expand
+from tallystream.aggregator.table.inputs import Record, Superseded
 from tallystream.aggregator.table.shards import shard_of
-from tallystream.aggregator.table.unfolding import Unfoldable, unfolded
 
 HOUR_MS = 3_600_000
-SETTINGS = TableSettings()
+SETTINGS = TableSettings(retire_after_ms=10_000 * HOUR_MS)
 LIFE = "01HF7YAT00AAAAAAAAAAAAAAAA"  # of BEGIN_MS
 OTHER = "01HF7YAT00BBBBBBBBBBBBBBBB"
 
@@ -68,13 +68,14 @@ def counter(count: int, name: str = "orders", **tags: str) -> dict[str, Any]:
 def test_of_a_counter_that_never_falls_the_first_and_the_last_value_are_kept() -> None:
     """What lies between is dropped, equal values too; the last record says how many, and after which value."""
     records = Topic().counts(3, 4, 4, 9, 9).records()
-    assert [(record.offset, record.folded) for record in records] == [(0, None), (4, Folded(3, 3, 0))]
+    assert [(record.offset, record.superseded) for record in records] == [(0, None), (4, Superseded(3, 3, 0))]
 
 
 def test_both_sides_of_a_fall_are_kept() -> None:
     """A counter that starts anew raises an event with its place: the runs before and after it are compacted apart."""
     records = Topic().counts(3, 5, 9, 2, 4, 6).records()
-    assert [(r.offset, r.folded) for r in records] == [(0, None), (2, Folded(1, 3, 0)), (3, None), (5, Folded(1, 2, 3))]
+    found = [(record.offset, record.superseded) for record in records]
+    assert found == [(0, None), (2, Superseded(1, 3, 0)), (3, None), (5, Superseded(1, 2, 3))]
 
 
 def test_counters_and_instances_are_compacted_apart() -> None:
@@ -153,10 +154,9 @@ def test_a_record_that_is_too_large_is_kept() -> None:
 
 
 def test_of_snapshots_in_rising_seq_the_first_and_the_last_are_kept() -> None:
-    """The last one says after which seq it comes, and from when the lateness of the dropped ones counts."""
-    topic = Topic().snapshots(1).snapshots(2, prev=BEGIN_MS + 5).snapshots(3, prev=BEGIN_MS + 7)
-    records = topic.snapshots(4, prev=BEGIN_MS + 3).records()
-    assert [(r.offset, r.folded) for r in records] == [(0, None), (3, Folded(2, 1, 0, BEGIN_MS + 5))]
+    """The last one says how many it supersedes, and after which seq and offset it comes."""
+    records = Topic().snapshots(1, 2, 3, 4).records()
+    assert [(r.offset, r.superseded) for r in records] == [(0, None), (3, Superseded(2, 1, 0))]
 
 
 def test_parts_lives_and_apps_are_compacted_apart() -> None:
@@ -169,22 +169,13 @@ def test_a_stale_snapshot_is_kept_and_so_is_the_one_before_it() -> None:
     """The table must know the highest seq when it comes; the run goes on after it."""
     records = Topic().snapshots(1, 2, 3, 3, 2, 4, 5).records()
     assert [record.offset for record in records] == [0, 2, 3, 4, 6]
-    assert records[-1].folded == Folded(1, 3, 2, BEGIN_MS)
-
-
-def test_after_a_stale_snapshot_a_run_is_as_long_as_any() -> None:
-    """Its time counts from the record that was kept before the stale one."""
-    topic = Topic()
-    for hour, seq in ((0, 1), (3, 2), (3, 1), (8, 3), (8, 4)):
-        topic.add(snapshot(seq, prev=BEGIN_MS + hour * HOUR_MS), at=BEGIN_MS + hour * HOUR_MS)
-    assert topic.kept() == [0, 1, 2, 4]
+    assert records[-1].superseded == Superseded(1, 3, 2)
 
 
 @pytest.mark.parametrize(
     ("name", "changed"),
     [
         ("final", {"final": True}),
-        ("prev", {"prev": BEGIN_MS - 6 * HOUR_MS}),
         ("a metric more", {"metrics": [counter(3), counter(3, "b")]}),
         ("another name", {"metrics": [counter(3, "b")]}),
         ("other tags", {"metrics": [counter(3, k="v")]}),
@@ -253,13 +244,38 @@ def test_gauges_and_rates_may_do_what_they_like() -> None:
     assert topic.kept() == [0, 3]
 
 
-def test_a_run_is_shorter_than_a_quarter_of_the_time_after_which_lives_retire() -> None:
-    """So nothing retires between two records that are kept."""
+@pytest.mark.parametrize(
+    ("name", "changed", "at_h"),
+    [
+        ("a prev of a day ago", {"prev": BEGIN_MS}, 24),
+        ("without prev, a ULID of a day ago", {"prev": None}, 24),
+        ("a ULID of more than a day ahead", {"prev": BEGIN_MS}, -25),
+    ],
+)
+def test_a_snapshot_that_is_late_or_early_is_kept_and_ends_the_run(name: str, changed: Any, at_h: int) -> None:
+    """Its own append time decides, also where the broker's clock jumps; the next snapshot goes on with the run."""
+    topic = Topic().snapshots(1, 2).add(snapshot(3, **changed), at=BEGIN_MS + at_h * HOUR_MS).snapshots(4, 5)
+    records = topic.records()
+    assert [(r.offset, r.superseded) for r in records] == [
+        (0, None),
+        (1, None),
+        (2, None),
+        (4, Superseded(1, 2, 1)),
+    ], name
+    wanted, raw = judged(records_of(topic.written), topic)
+    got, table = judged(records, topic)
+    assert [letter.value() for letter in got.dead] == [letter.value() for letter in wanted.dead]
+    assert len(got.dead) == 1
+    assert table.state == raw.state
+
+
+def test_a_run_lasts_as_long_as_its_snapshots_are_timely() -> None:
+    """How long ago the first one came does not matter: no record is judged by another one's time."""
     topic = Topic()
-    for hour in (0, 3, 5, 6, 8, 13, 14):
-        at = BEGIN_MS + hour * HOUR_MS
-        topic.add(snapshot(hour + 1, prev=at), at=at)
-    assert topic.kept() == [0, 2, 3, 4, 5, 6]
+    for number, day in enumerate((0, 0.9, 1.8, 2.7, 3.6), start=1):
+        at = BEGIN_MS + int(day * 24 * HOUR_MS)
+        topic.add(snapshot(number, prev=at - 22 * HOUR_MS), at=at)
+    assert topic.kept() == [0, 4]
 
 
 def test_a_kept_record_carries_the_clock_of_those_that_were_dropped() -> None:
@@ -328,11 +344,11 @@ def test_the_table_refuses_a_record_that_follows_none_that_it_took(before: str, 
     first, second = batch()
     if before == "a count that falls within the life":
         first = Topic().snapshots(2, metrics=[counter(9)])
-    with pytest.raises(Unfoldable) as refused:
+    with pytest.raises(ExpansionNeededError) as refused:
         taken(second.records(), taken(records_of(first.written)))
     assert refused.value.instances == {"app-1"}
     raw = records_of(second.written)
-    whole = unfolded(second.records(), refused.value.instances, spans_of(raw))
+    whole = expand(second.records(), refused.value.instances, spans_of(raw))
     assert [record.offset for record in whole] == [record.offset for record in raw]
     got, wanted = (taken(records, taken(records_of(first.written))) for records in (whole, raw))
     assert got.state == wanted.state
@@ -344,7 +360,7 @@ def test_the_table_refuses_a_record_that_follows_what_it_took_in_an_earlier_batc
     topic = Topic().counts(1)
     for seq, count in ((1, 3), (2, 4), (3, 10)):
         topic.snapshots(seq, metrics=[counter(count)])
-    with pytest.raises(Unfoldable):
+    with pytest.raises(ExpansionNeededError):
         taken(topic.records(), first)
 
 
@@ -364,21 +380,11 @@ def test_a_rebuilt_table_takes_one_by_one_what_it_may_have() -> None:
     table = Table(State(), SETTINGS)
     table.state.included = {"metrics:0": 1}
     table.begin()
-    with pytest.raises(Unfoldable):
+    with pytest.raises(ExpansionNeededError):
         table.apply(Topic().counts(1, 1, 1, 1).records())
     later = Topic().counts(5, 5).counts(1, 1, 1, key=b"app-2")
     table = Table(State(included={"metrics:0": 1}), SETTINGS)
     assert taken(later.records(), table).state.records == 3
-
-
-def test_the_table_refuses_what_may_have_been_late() -> None:
-    """Where its clock is far ahead of the records', it can't tell whether those that were dropped are dead letters."""
-    ahead = Topic()
-    ahead.add('{"name":"a","value":1}', key=b"app-2", at=BEGIN_MS + 24 * HOUR_MS - 100)
-    first = Topic().snapshots(1, prev=BEGIN_MS + 900).snapshots(2, prev=BEGIN_MS - 200)
-    late = first.snapshots(3, prev=BEGIN_MS + 900)
-    with pytest.raises(Unfoldable):
-        taken(late.records(), taken(records_of(ahead.written)))
 
 
 def test_a_metric_beyond_the_limit_of_its_life_is_taken_one_by_one() -> None:
@@ -387,7 +393,7 @@ def test_a_metric_beyond_the_limit_of_its_life_is_taken_one_by_one() -> None:
     topic = Topic().counts(1, name="a").counts(1, 2, 3, name="b")
     table = Table(State(), few)
     table.begin()
-    with pytest.raises(Unfoldable):
+    with pytest.raises(ExpansionNeededError):
         table.apply(topic.records(few))
 
 
@@ -396,6 +402,30 @@ def test_records_that_are_read_again_have_the_clock_of_the_whole_partition() -> 
     topic = Topic().counts(1, 1, key=b"app-2").counts(1)
     topic.add('{"name":"orders","value":1}', key=b"app-2", at=BEGIN_MS + 9_000)
     topic.counts(2, 3).counts(1, key=b"app-2")
-    whole = unfolded(topic.records(), {"app-1"}, spans_of(records_of(topic.written)))
+    whole = expand(topic.records(), {"app-1"}, spans_of(records_of(topic.written)))
     mine = [(record.offset, record.clock_ms - BEGIN_MS) for record in whole if record.key == b"app-1"]
     assert mine == [(2, 2_000), (4, 9_000), (5, 9_000)]
+
+
+def test_a_record_that_the_table_took_in_part_or_not_at_all_begins_no_run() -> None:
+    """Its seq says nothing: an earlier record of the same seq may have been taken whole, and a later one in part."""
+    topic = Topic().snapshots(1).snapshots(3, metrics=[counter(9), counter(9)])
+    topic.snapshots(1, 2, 4, 5, 12)
+    wanted, raw = judged(records_of(topic.written), topic)
+    assert [letter.record.offset for letter in wanted.dead] == [1, 4, 5]
+    assert raw.state.stale == 2
+    got, table = judged(topic.records(), topic)
+    assert [letter.value() for letter in got.dead] == [letter.value() for letter in wanted.dead]
+    assert table.state == raw.state
+
+
+def judged(records: list[Record], topic: Topic) -> tuple[Changes, Table]:
+    """Return what a new table makes of records, those that were left out read again where it asks for them."""
+    table = Table(State(), SETTINGS)
+    table.begin()
+    try:
+        table.apply(records)
+    except ExpansionNeededError as needed:
+        whole = expand(records, needed.instances, spans_of(records_of(topic.written)))
+        return judged(sorted(whole, key=lambda record: record.offset), topic)
+    return table.changes(), table

@@ -10,15 +10,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.compacting import compacted, records_of, spans_of
-from support.schedules import RETIRE_AFTER_MS, Written, cut, cuts, play, play_steadily, schedules, short_schedules
+from support.schedules import Written, cut, cuts, play, play_steadily, schedules, short_schedules
 from tallystream.aggregator.table import Changes, Record, State, Table, TableSettings, pack, unpack
-from tallystream.aggregator.table.unfolding import Unfoldable, unfolded
+from tallystream.aggregator.table.expand import ExpansionNeededError, expand
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000, max_metrics=8)
+HOUR_MS = 3_600_000
+SETTINGS = TableSettings(retire_after_ms=10_000 * HOUR_MS, short_form_every_ms=5_000, max_metrics=8)
 slow = list(HealthCheck)
+jumps = st.lists(st.sampled_from([0, 0, 0, 23, 25, 72, -25, -72]), min_size=1, max_size=12)
+"""By how many hours the broker's clock is off, for ten records each."""
 large = st.lists(st.integers(10, 40), min_size=1, max_size=4)
 
 
@@ -34,7 +37,7 @@ def run(packed: bytes, records: list[Record]) -> tuple[Changes, bytes]:
 
 def compare(played: list[Written], sizes: list[int], segment: int) -> Counter[str]:
     """Run all records and compacted ones side by side, batch by batch; return how many there were of each."""
-    whole = folded = pack(State())
+    whole = compact = pack(State())
     told: Counter[str] = Counter()
     for batch in cut(played, sizes):
         records = records_of(batch)
@@ -42,16 +45,25 @@ def compare(played: list[Written], sizes: list[int], segment: int) -> Counter[st
         told.update(read=len(records), kept=len(kept))
         wanted, whole = run(whole, records)
         try:
-            got, folded = run(folded, kept)
-        except Unfoldable as refused:
-            told["unfolded"] += 1
-            got, folded = run(folded, unfolded(kept, refused.instances, spans_of(records)))
+            got, compact = run(compact, kept)
+        except ExpansionNeededError as needed:
+            told["expanded"] += 1
+            got, compact = run(compact, expand(kept, needed.instances, spans_of(records)))
         assert got.totals == wanted.totals
         assert letters(got) == letters(wanted)
         assert Counter(got.events) == Counter(wanted.events)
         assert published(got) == published(wanted)
-        assert comparable(folded) == comparable(whole)
+        assert comparable(compact) == comparable(whole)
     return told
+
+
+def jumping(played: list[Written], jumps: list[int]) -> list[Written]:
+    """Return the records with append times of a broker whose clock is off by so many hours, for ten records each."""
+    off_h = [jumps[number // 10 % len(jumps)] for number in range(len(played))]
+    return [
+        record._replace(timestamp_ms=record.timestamp_ms + hours * HOUR_MS)
+        for record, hours in zip(played, off_h, strict=True)
+    ]
 
 
 def letters(changes: Changes) -> list[tuple[bytes | None, bytes]]:
@@ -71,27 +83,31 @@ def comparable(packed: bytes) -> Any:
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=slow)
-@given(schedules, large, st.integers(5, 100), st.sampled_from([play, play_steadily]))
+@given(schedules, large, st.integers(5, 100), st.sampled_from([play, play_steadily]), jumps)
 def test_the_table_over_compacted_batches_is_the_table_over_all_records(
-    schedule: list[int], sizes: list[int], segment: int, played: Callable[[list[int]], list[Written]]
+    schedule: list[int],
+    sizes: list[int],
+    segment: int,
+    played: Callable[[list[int]], list[Written]],
+    jumps: list[int],
 ) -> None:
     """Totals, letters, events with their offsets, rows and state are the same, wherever batches and segments end."""
-    compare(played(schedule), sizes, segment)
+    compare(jumping(played(schedule), jumps), sizes, segment)
 
 
 @settings(max_examples=120, deadline=None, suppress_health_check=slow)
-@given(short_schedules, cuts, st.integers(2, 12))
+@given(short_schedules, cuts, st.integers(2, 12), jumps)
 def test_the_table_over_small_compacted_batches_is_the_table_over_all_records(
-    schedule: list[int], sizes: list[int], segment: int
+    schedule: list[int], sizes: list[int], segment: int, jumps: list[int]
 ) -> None:
     """As above, in few and short batches, which hypothesis can make smaller still where something differs."""
-    compare(play_steadily(schedule), sizes, segment)
+    compare(jumping(play_steadily(schedule), jumps), sizes, segment)
 
 
-def test_the_schedules_have_much_to_compact_and_little_that_is_unfolded() -> None:
+def test_the_schedules_have_much_to_compact_and_little_that_is_expanded() -> None:
     """What is compared above is not empty: many records are dropped, and not every batch is taken again."""
     told: Counter[str] = Counter()
     for seed in range(10):
         told += compare(play_steadily(list(range(seed * 1000, seed * 1000 + 60))), [100], 100)
     assert told["kept"] < 0.8 * told["read"]
-    assert 0 < told["unfolded"] < told["read"] / 100
+    assert 0 < told["expanded"] < told["read"] / 100

@@ -16,11 +16,12 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from tallystream.aggregator.selection import Offsets, Selection
 from tallystream.aggregator.spark.bounds import Ends, require_all
 from tallystream.aggregator.spark.cutting import Range, cut, fit, share, size
+from tallystream.aggregator.spark.gc_pause import gc_paused
 from tallystream.aggregator.spark.kafka import Fetch
 from tallystream.aggregator.spark.offsets import first_offsets
 from tallystream.aggregator.spark.packing import SCHEMA, packed
 from tallystream.aggregator.spark.ranges import Reading, read_range
-from tallystream.aggregator.spark.uncollected import uncollected
+from tallystream.aggregator.table.compaction import Compactor
 from tallystream.aggregator.table.settings import TableSettings
 from tallystream.reporter.clock import SYSTEM_CLOCK, Clock
 
@@ -29,14 +30,14 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tallystream.aggregator.table.chunk import Chunk
+    from tallystream.aggregator.table.runs import RawRecord
 
 OPTION = "secret"
 """The one option: `BacklogOptions` as JSON, a password among them, maybe. Spark shows no value of such a name."""
 
 
 AT_ONCE = 20_000
-"""Records that are handed on at a time when all that waited is: what bounds the copies of them."""
+"""Records that are packed at a time at the end of a range, which bounds the memory of the copies."""
 
 
 class BacklogOptions(msgspec.Struct, frozen=True):
@@ -158,14 +159,14 @@ class BacklogReader(DataSourceStreamReader):
         return compacted(read_range(reading, wanted), wanted, options.table, options.shards)
 
 
-def compacted(chunks: Iterable[Chunk], of: Range, settings: TableSettings, shards: int) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a range, which come in their order, less those that change nothing; no batch is empty."""
-    from tallystream.aggregator.table.bulk import BulkCompactor  # as in packed
-
-    compactor = BulkCompactor(of.topic, of.partition, settings, shards)
-    with uncollected():
-        for chunk in chunks:
-            if kept := compactor.add(chunk):
+def compacted(
+    read: Iterable[Iterable[RawRecord]], of: Range, settings: TableSettings, shards: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield what compaction keeps of a range's records, which are read in offset order; no batch is empty."""
+    compactor = Compactor(of.topic, of.partition, settings, shards)
+    with gc_paused():
+        for rows in read:
+            if kept := compactor.add(rows):
                 yield packed(kept, shards)
         kept = compactor.end()
         for begin in range(0, len(kept), AT_ONCE):

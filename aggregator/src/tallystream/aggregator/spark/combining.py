@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from tallystream.aggregator.seed import read_seed
+from tallystream.aggregator.spark.gc_pause import gc_paused
 from tallystream.aggregator.spark.processor import SAID, batch_id, frame
 from tallystream.aggregator.spark.store import SparkStore
-from tallystream.aggregator.spark.uncollected import uncollected
 from tallystream.aggregator.table.combined import Combined
 from tallystream.aggregator.table.combining import StoredCombined, load, unpack
 from tallystream.aggregator.table.shards import decode
@@ -62,7 +62,7 @@ class CombineProcessor(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: TimerValues) -> Iterator[pd.DataFrame]:
         """Combine what is said in a batch."""
-        with uncollected():
+        with gc_paused():
             out = self._take(int(key[0]), rows)
         yield out
 

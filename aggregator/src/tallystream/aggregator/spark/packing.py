@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 INPUT_COLUMNS = ("topic", "partition", "offset", "timestamp_ms", "key", "value")
 SCHEMA = "shard int, records binary, read long"
-"""Packed records of one shard, as Spark's DDL has them; `read` is how many they are with those they stand for."""
+"""Packed records of one shard, as Spark's DDL has them; `read` is how many records they represent."""
 
 PACK_BYTES = 1 << 20
 """Keys and values that are packed together, in bytes; a larger record is alone."""
@@ -42,7 +42,11 @@ def packed(records: Iterable[Record], shards: int) -> pa.RecordBatch:
             left[shard] = PACK_BYTES
         packs[-1].append(record)
         left[shard] -= size
-    rows = [(shard, _encode(pack), sum(map(_read, pack))) for shard, packs in by_shard.items() for pack in packs]
+    rows = [
+        (shard, _encode(pack), sum(record.represents for record in pack))
+        for shard, packs in by_shard.items()
+        for pack in packs
+    ]
     types = {"shard": pa.int32(), "records": pa.binary(), "read": pa.int64()}
     arrays = [pa.array(column, type_) for column, type_ in zip(zip(*rows, strict=True), types.values(), strict=True)]
     return pa.RecordBatch.from_arrays(arrays, names=list(types))
@@ -55,7 +59,3 @@ def records_of(chunk: pd.DataFrame) -> Iterator[Record]:
             yield from _decode(pack)
     else:
         yield from map(Record, *(chunk[name].tolist() for name in INPUT_COLUMNS))
-
-
-def _read(record: Record) -> int:
-    return 1 if record.folded is None else 1 + record.folded.dropped

@@ -19,7 +19,6 @@ from tallystream.aggregator.spark.cutting import Range, cut
 from tallystream.aggregator.spark.query import summed
 from tallystream.aggregator.spark.session import build_session, end_session
 from tallystream.aggregator.spark.settings import AggregateSettings
-from tallystream.aggregator.table.chunk import Chunk
 from tallystream.aggregator.table.settings import TableSettings
 from tallystream.aggregator.topics import Topics
 from tallystream.reporter.errors import TallystreamError
@@ -103,7 +102,7 @@ class PracticeReader(DataSourceStreamReader):
         of: Range = partition.value
         now = int(time.time() * 1000)
         rows = [(n, now, b"practice", b"") for n in range(of.first, of.end)]
-        return compacted([Chunk.of(rows)], of, TableSettings(), 1)
+        return compacted([rows], of, TableSettings(), 1)
 
 
 def _run(session: SparkSession, folder: Path) -> None:

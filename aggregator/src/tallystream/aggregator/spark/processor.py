@@ -13,15 +13,15 @@ from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from tallystream.aggregator.seed import read_seed
+from tallystream.aggregator.spark.gc_pause import gc_paused
 from tallystream.aggregator.spark.packing import records_of
 from tallystream.aggregator.spark.store import SparkStore
-from tallystream.aggregator.spark.uncollected import uncollected
 from tallystream.aggregator.table.batch import Batch, run_batch
+from tallystream.aggregator.table.expand import ExpansionNeededError, expand
 from tallystream.aggregator.table.published import ShardRow
 from tallystream.aggregator.table.shards import encode, group_of, shard_of
 from tallystream.aggregator.table.state import State, unpack
 from tallystream.aggregator.table.stored import Stored, load
-from tallystream.aggregator.table.unfolding import Unfoldable, unfolded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessorHandle, TimerValues
 
+    from tallystream.aggregator.table.expand import Span
     from tallystream.aggregator.table.inputs import Record
     from tallystream.aggregator.table.table import TableSettings
-    from tallystream.aggregator.table.unfolding import Span
     from tallystream.aggregator.topics import Topics
 
 log = logging.getLogger(__name__)
@@ -67,9 +67,9 @@ class TableProcessor(StatefulProcessor):
     With several `shards` it emits no sums but what the shard says of them; each row has the number of a combiner then,
     which takes what is said and hands all else on (tallystream.aggregator.spark.combining).
 
-    A shard that has no state yet begins with the one in `seed`, a file that a rebuild made, if there is one. `again`
-    reads what was compacted once more, should that have to be undone. Lives are forgotten in `live` queries alone: they
-    read every partition to its end.
+    A shard that has no state yet begins with the one in `seed`, a file that a rebuild made, if there is one. `reread`
+    reads the records of a span again, where their compaction has to be undone. Lives are forgotten in `live` queries
+    alone: they read every partition to its end.
 
     Delivery: at least once, with absolute values: a batch that runs again writes the same sums under the same
     (epoch, batch), or under a higher epoch.
@@ -83,7 +83,7 @@ class TableProcessor(StatefulProcessor):
         epoch: int,
         shards: int = 1,
         seed: Path | None = None,
-        again: Callable[[Span], Iterable[Record]] | None = None,
+        reread: Callable[[Span], Iterable[Record]] | None = None,
         live: bool = False,
         batch_id: Callable[[], int] = batch_id,
     ) -> None:
@@ -93,7 +93,7 @@ class TableProcessor(StatefulProcessor):
         self._epoch = epoch
         self._shards = shards
         self._seed = seed
-        self._again = again
+        self._reread = reread
         self._batch_id = batch_id
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -108,7 +108,7 @@ class TableProcessor(StatefulProcessor):
         timerValues: TimerValues,
     ) -> Iterator[pd.DataFrame]:
         """Apply the records of a batch, which may come in any order of chunks."""
-        with uncollected():
+        with gc_paused():
             records = [record for chunk in rows for record in records_of(chunk)]
             out = self._run(key, records, timerValues, expired=False)
         yield out
@@ -120,7 +120,7 @@ class TableProcessor(StatefulProcessor):
         expiredTimerInfo: ExpiredTimerInfo,
     ) -> Iterator[pd.DataFrame]:
         """Look for lives that have fallen silent, though nothing else may arrive."""
-        with uncollected():
+        with gc_paused():
             out = self._run(key, [], timerValues, expired=True)
         yield out
 
@@ -138,10 +138,10 @@ class TableProcessor(StatefulProcessor):
         now_ms = times.getCurrentProcessingTimeInMs()
         try:
             batch = run_batch(stored.table, records, now_ms=now_ms, expired=expired, at_end=self._live)
-        except Unfoldable as refused:
-            log.warning("%s: %s", self._topics.metrics, refused)
+        except ExpansionNeededError as needed:
+            log.warning("%s: %s", self._topics.metrics, needed)
             stored = self._load(shard)
-            whole = unfolded(records, refused.instances, lambda span: self._read_again(span, shard))
+            whole = expand(records, needed.instances, lambda span: self._reread_span(span, shard))
             batch = run_batch(stored.table, whole, now_ms=now_ms, expired=expired, at_end=self._live)
         stored.save(self._store)
         if batch.timer is not None:
@@ -156,11 +156,11 @@ class TableProcessor(StatefulProcessor):
             [*self._said(batch, anew=anew), *((shard, *row) for row in rows)], "combiner", "topic", "key", "value"
         )
 
-    def _read_again(self, span: Span, shard: int) -> Iterator[Record]:
+    def _reread_span(self, span: Span, shard: int) -> Iterator[Record]:
         """Yield a shard's records of a span: others' do not move its clock."""
-        if self._again is None:
+        if self._reread is None:
             raise RuntimeError("records were compacted, and can't be read again")
-        return (record for record in self._again(span) if shard_of(record.key, self._shards) == shard)
+        return (record for record in self._reread(span) if shard_of(record.key, self._shards) == shard)
 
     def _load(self, shard: int) -> Stored:
         return load(self._store, self._settings, lambda: self._begin(shard))

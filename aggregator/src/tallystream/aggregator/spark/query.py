@@ -9,7 +9,6 @@ import msgspec
 from pyspark.sql import functions as f
 
 from tallystream.aggregator.health.progress import READ
-from tallystream.aggregator.spark.again import SpanReader
 from tallystream.aggregator.spark.backlog import OPTION, BacklogOptions, BacklogSource
 from tallystream.aggregator.spark.beginning import seed_of
 from tallystream.aggregator.spark.combining import CombineProcessor
@@ -18,6 +17,7 @@ from tallystream.aggregator.spark.listening import observed
 from tallystream.aggregator.spark.plans import BACKLOG_FACTOR
 from tallystream.aggregator.spark.processor import OUTPUT, SHARD_OUTPUT, TableProcessor
 from tallystream.aggregator.spark.ranges import Reading
+from tallystream.aggregator.spark.reread import SpanReader
 from tallystream.aggregator.spark.settings import GROUP
 
 if TYPE_CHECKING:
@@ -83,8 +83,8 @@ def summed(
 
     `live` tells that each batch reads every partition to its end, so that lives may be forgotten.
     """
-    seed, again = seed_of(settings), SpanReader(_reading(settings))
-    processor = TableProcessor(topics, settings.table, epoch=epoch, shards=shards, seed=seed, again=again, live=live)
+    seed, reread = seed_of(settings), SpanReader(_reading(settings))
+    processor = TableProcessor(topics, settings.table, epoch=epoch, shards=shards, seed=seed, reread=reread, live=live)
     # With one shard a constant, which is never null, as in the first checkpoints: the key's type is part of the state.
     whole = "shard" if "shard" in records.columns else "crc32(coalesce(key, X''))"
     sharded = records.withColumn("shard", f.expr("0" if shards == 1 else f"int({whole} % {shards})"))

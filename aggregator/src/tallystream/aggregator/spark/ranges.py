@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from tallystream.aggregator import clients
-from tallystream.aggregator.table.chunk import Chunk
 from tallystream.reporter.errors import TallystreamError
 
 if TYPE_CHECKING:
@@ -18,9 +17,10 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
     from tallystream.aggregator.spark.cutting import Range
+    from tallystream.aggregator.table.runs import RawRecord
 
-CHUNK = 1_000
-"""Messages that are taken at a time: no more than a core has at hand when they are compacted."""
+AT_ONCE = 1_000
+"""Messages that are read at a time: as many as stay in a core's cache until they are compacted."""
 
 _GONE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._UNKNOWN_PARTITION}  # noqa: SLF001
 _OPTIONS = {
@@ -54,7 +54,7 @@ class Reading(NamedTuple):
         return f"<Reading as group {self.group!r}>"  # the options may hold a password
 
 
-def read_range(reading: Reading, wanted: Range) -> Iterator[Chunk]:
+def read_range(reading: Reading, wanted: Range) -> Iterator[list[RawRecord]]:
     """Yield the records of a range in offset order, some at a time, none of them empty.
 
     Raises:
@@ -71,10 +71,10 @@ def read_range(reading: Reading, wanted: Range) -> Iterator[Chunk]:
         consumer.close()
 
 
-def _read(consumer: Consumer, reading: Reading, wanted: Range) -> Iterator[Chunk]:
+def _read(consumer: Consumer, reading: Reading, wanted: Range) -> Iterator[list[RawRecord]]:
     heard, reached = time.monotonic(), wanted.first
     while reached < wanted.end:
-        messages = consumer.consume(CHUNK, timeout=0.05)
+        messages = consumer.consume(AT_ONCE, timeout=0.05)
         if messages:
             heard = time.monotonic()
         elif time.monotonic() - heard > reading.patience_s:
@@ -90,7 +90,7 @@ def _read(consumer: Consumer, reading: Reading, wanted: Range) -> Iterator[Chunk
         if read:
             times = [message.timestamp()[1] for message in read]
             keys, values = [message.key() for message in read], [message.value() for message in read]
-            yield Chunk(offsets[: len(read)], times, keys, values)
+            yield list(zip(offsets, times, keys, values, strict=False))
         if at < len(messages) and reached < wanted.end and (error := messages[at].error()) is not None:
             _require_end(error, messages[at].offset() or 0, reading, wanted)
             reached = wanted.end

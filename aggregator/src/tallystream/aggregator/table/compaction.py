@@ -1,31 +1,33 @@
-"""Leave records out of a batch without changing what the table makes of it; pure, before the table, in any process.
+"""Compact a backlog: leave out records that later ones supersede, without changing what the table makes of the rest.
 
-Of a run of records (tallystream.aggregator.table.series) only the first and the last matter, if the table takes the
-first one whole: it replaces what was there, and each of the others replaces it in turn. What the table alone knows is
-asked there: a record that stands for others says which one was kept before them, and the table refuses the batch if it
-is not that one that it has (`Unfoldable`); then the records of that instance are taken one by one.
-
-docs/table.md, "Compaction", has the argument rule by rule.
+A run is a series of records of one counter of the short form, or of one part of a life, each of which replaces the one
+before it. Its first and its last record are kept. The table accepts every record of a run whole if it accepts the first
+one whole; a kept record says which one that was, and the table asks for the records that were left out if it did not
+(tallystream.aggregator.table.expand). docs/table.md, "Compaction", argues rule by rule.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tallystream.aggregator.table.inputs import Good, Unreadable, read_key, read_value
-from tallystream.aggregator.table.series import Place, Row, Run, SnapshotRun, is_whole, keep, since_ms
+from tallystream.aggregator.table.inputs import Good, Unreadable, read_key, read_short_form, read_value
+from tallystream.aggregator.table.limits import untimely
+from tallystream.aggregator.table.runs import Place, Run, SnapshotRun, is_whole, keep
 from tallystream.aggregator.table.shards import shard_of
-from tallystream.reporter.record import identity
+from tallystream.reporter.record import ShortForm
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tallystream.aggregator.table.inputs import Record
+    from tallystream.aggregator.table.runs import RawRecord
     from tallystream.aggregator.table.settings import TableSettings
-    from tallystream.reporter.record import Identity
 
 MAX_RUNS = 500_000
-"""Runs that are followed at a time: what bounds memory. Beyond, all end, and begin anew."""
+"""Runs that are followed at a time, which bounds memory: beyond it all runs end, and the next records begin others."""
+
+CounterKey = str | tuple[str, tuple[tuple[str, str], ...]]
+"""The name of a counter of the short form, with its sorted tags where it has any."""
 
 
 class Instance:
@@ -33,120 +35,95 @@ class Instance:
 
     __slots__ = ("counters", "readable", "shard", "snapshots")
 
-    def __init__(self, shard: int, *, readable: bool) -> None:
-        self.shard = shard
-        self.readable = readable
-        self.forget()
-
-    def forget(self) -> None:
-        """Begin anew."""
-        self.counters: dict[Identity, Run] = {}
-        self.snapshots: dict[tuple[str, str, int], SnapshotRun | None] = {}
+    def __init__(self, key: bytes | None, shards: int) -> None:
+        self.shard = shard_of(key, shards)
+        self.readable = not isinstance(read_key(key), Unreadable)
+        self.counters: dict[CounterKey, Run] = {}
+        self.snapshots: dict[tuple[str, str, int], SnapshotRun] = {}
 
 
 class Compactor:
-    """Compacts the records of one partition, which come in offset order, for a table in `shards`; used once.
-
-    `clocks` is, by shard, the highest append time so far, in epoch ms.
-    """
+    """Compacts the records of one partition for a table in `shards`. Single use."""
 
     def __init__(self, topic: str, partition: int, settings: TableSettings, shards: int = 1) -> None:
         self._place = Place(topic, partition)
-        self.clocks = [0] * shards
         self._settings = settings
-        # A quarter of the time after which lives retire: whatever is dropped within it is never late, unless the
-        # table's clock is ahead of the records by as much again, which it looks at.
-        self._margin_ms = settings.retire_after_ms // 4
-        self._runs = 0
+        self._clocks = [0] * shards  # by shard, the highest append time so far
         self._instances: dict[bytes | None, Instance] = {}
+        self._runs = 0
 
-    def add(self, rows: Iterable[Row]) -> list[Record]:
-        """Take records, and return those of which it is known by now that they are kept, in no order that matters."""
+    def add(self, rows: Iterable[RawRecord]) -> list[Record]:
+        """Take records in offset order, and return those that are known to be kept by now, in any order."""
         kept: list[Record] = []
+        instances, clocks, place = self._instances, self._clocks, self._place
+        max_bytes, max_metrics = self._settings.max_record_bytes, self._settings.max_metrics
         for row in rows:
-            instance = self.instance(row[2])
-            clock = self.clocks[instance.shard] = max(self.clocks[instance.shard], row[1])
-            kept += self.take(instance, row, clock)
-        return kept + self.bounded()
-
-    def take(self, instance: Instance, row: Row, clock: int) -> list[Record]:
-        """Take the next record of an instance, at its shard's clock, and return what is kept."""
-        value = row[3]
-        if value is None:  # a tombstone; what can't be read, or is too large, touches nothing
-            kept = self._end(instance)
-            instance.forget()
-            return [*kept, keep(self._place, row, clock)]
-        if len(value) > self._settings.max_record_bytes or not instance.readable:
-            return [keep(self._place, row, clock)]
-        message = read_value(value, self._settings.max_metrics)
-        if isinstance(message, Unreadable):
-            return [keep(self._place, row, clock)]
-        if isinstance(message, Good):
-            return self._snapshot(instance, message, row, clock)
-        run = self.counter(instance, identity(message.name, message.type, message.tags))
-        if message.value < run.value:
-            return self.begin(run, row, clock, message.value)
-        run.follow(row, clock, message.value)
-        return []
-
-    def begin(self, run: Run, row: Row, clock: int, value: int) -> list[Record]:
-        """Begin a run of a counter with a record, which is kept: the first one, or one that is lower."""
-        kept = [*run.end(self._place), keep(self._place, row, clock)]
-        run.value, run.after, run.first = value, value, row[0]
-        return kept
-
-    def bounded(self) -> list[Record]:
-        """Return what still waits if there is too much to follow, which ends here; else nothing."""
-        return self.end() if self._runs >= MAX_RUNS else []
+            offset, at_ms, key, value = row
+            instance = instances.get(key)
+            if instance is None:
+                instance = instances[key] = Instance(key, len(clocks))
+                self._runs += 1
+            clock = clocks[instance.shard]
+            if at_ms > clock:
+                clock = clocks[instance.shard] = at_ms
+            if value is None:
+                kept += self._end(instance)
+                instance.counters, instance.snapshots = {}, {}
+                kept.append(keep(place, row, clock))
+                continue
+            if len(value) > max_bytes or not instance.readable:
+                kept.append(keep(place, row, clock))
+                continue
+            message = read_short_form(value) or read_value(value, max_metrics)
+            if isinstance(message, ShortForm):
+                tags = message.tags
+                counter = (message.name, tuple(sorted(tags.items()))) if tags else message.name
+                run = instance.counters.get(counter)
+                if run is None:
+                    run = instance.counters[counter] = Run(message.value + 1)  # so this value begins it
+                    self._runs += 1
+                if message.value < run.value:
+                    kept += run.end(place)
+                    kept.append(keep(place, row, clock))
+                    run.begin(offset, message.value)
+                else:
+                    # run.follow(), without the call: most records come here.
+                    run.superseded += 1
+                    run.waiting, run.clock, run.value = row, clock, message.value
+            elif isinstance(message, Good):
+                kept += self._snapshot(instance, message, row, clock)
+            else:
+                kept.append(keep(place, row, clock))
+        return kept + self.end() if self._runs >= MAX_RUNS else kept
 
     def end(self) -> list[Record]:
-        """Return what still waits: the records have ended, or are too many to follow."""
+        """End all runs, and return the records that wait."""
         kept = [record for instance in self._instances.values() for record in self._end(instance)]
-        self._instances, self._runs = {}, 0
+        self._instances.clear()
+        self._runs = 0
         return kept
 
-    def instance(self, key: bytes | None) -> Instance:
-        """Return the runs of a key."""
-        instance = self._instances.get(key)
-        if instance is None:
-            shard, readable = shard_of(key, len(self.clocks)), not isinstance(read_key(key), Unreadable)
-            instance = self._instances[key] = Instance(shard, readable=readable)
-            self._runs += 1
-        return instance
-
-    def counter(self, instance: Instance, metric: Identity) -> Run:
-        """Return the run of a counter of the short form."""
-        run = instance.counters.get(metric)
-        if run is None:
-            run = instance.counters[metric] = Run()
-            self._runs += 1
-        return run
-
     def _end(self, instance: Instance) -> list[Record]:
-        runs = [*instance.counters.values(), *(run for run in instance.snapshots.values() if run is not None)]
+        runs = [*instance.counters.values(), *instance.snapshots.values()]
         return [record for run in runs for record in run.end(self._place)]
 
-    def _snapshot(self, instance: Instance, message: Good, row: Row, clock: int) -> list[Record]:
+    def _snapshot(self, instance: Instance, message: Good, row: RawRecord, clock: int) -> list[Record]:
+        """Take a snapshot, and return what is kept."""
         snapshot = message.snapshot
-        of = (snapshot.app, snapshot.life, snapshot.part)
-        run = instance.snapshots.get(of)
-        if run is None and of in instance.snapshots:
-            return [keep(self._place, row, clock)]
-        if run is not None and snapshot.seq <= run.value:
-            return [*run.end(self._place), keep(self._place, row, clock)]
-        whole = not message.rejected and not message.beyond and not snapshot.final
-        whole = whole and clock - since_ms(snapshot) < self._margin_ms
-        if run is not None and whole and run.goes_on(snapshot, clock, self._margin_ms):
-            run.wait(row, clock, snapshot)
+        part = (snapshot.app, snapshot.life, snapshot.part)
+        run = instance.snapshots.get(part)
+        if run is None:
+            run = instance.snapshots[part] = SnapshotRun()
+            self._runs += 1
+        timely = untimely(snapshot, row[1]) is None
+        whole = timely and not snapshot.final and not message.rejected and not message.beyond
+        if whole and run.goes_on(snapshot):
+            run.follow(row, clock, snapshot.seq)
+            run.metrics = snapshot.metrics
             return []
-        kept = [] if run is None else run.end(self._place)
-        kept.append(keep(self._place, row, clock))
-        if run is not None and run.has_more_than(snapshot):
-            # What it refuses it will go on refusing for a while: no run could begin with a record that is taken whole.
-            instance.snapshots[of] = None
-        elif whole and is_whole(snapshot):
-            instance.snapshots[of] = SnapshotRun(snapshot, row, clock)
-            self._runs += run is None
-        else:
-            instance.snapshots.pop(of, None)
+        kept = [*run.end(self._place), keep(self._place, row, clock)]
+        if timely and snapshot.seq > run.value:
+            run.falls |= run.has_more_than(snapshot)
+            run.begin(row[0], snapshot.seq)
+            run.metrics = snapshot.metrics if whole and is_whole(snapshot) else None
         return kept

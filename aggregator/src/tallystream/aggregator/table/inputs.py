@@ -22,23 +22,21 @@ MAX_DEPTH = 64
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-class Folded(NamedTuple):
-    """What a record stands for besides itself: records before it that compaction left out.
+class Superseded(NamedTuple):
+    """The records before a record that compaction left out: how many there are, and what came before them.
 
-    `dropped` is how many, `after` the seq (in the short form: the value) and `first` the offset of the record that was
-    kept before them, `since_ms` the least `prev` of them, or ULID's time where one has none.
+    That is a record that was kept, at the offset `first`, with the seq (in the short form: the value) `after`.
     """
 
-    dropped: int
+    records: int
     after: int
     first: int
-    since_ms: int = 0
 
 
 class Record(NamedTuple):
     """A record as Kafka has it. `timestamp_ms` is the broker's append time, in epoch milliseconds.
 
-    Compaction says the highest append time up to it in its shard, `clock_ms`, and what it stands for.
+    Compaction says the highest append time up to it in its shard, `clock_ms`, and what it supersedes.
     """
 
     topic: str
@@ -48,7 +46,12 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
     clock_ms: int = 0
-    folded: Folded | None = None
+    superseded: Superseded | None = None
+
+    @property
+    def represents(self) -> int:
+        """The number of records that it represents: itself, and those that it supersedes."""
+        return 1 if self.superseded is None else 1 + self.superseded.records
 
     @property
     def clock_name(self) -> str:
@@ -82,8 +85,16 @@ class Unreadable(NamedTuple):
     reason: str
 
 
+class _ShortForm(ShortForm):
+    """The short form, with the field that tells that a record is a snapshot."""
+
+    metrics: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
 _snapshots = msgspec.json.Decoder(Snapshot)
 _short_forms = msgspec.json.Decoder(ShortForm)
+_decode_quickly = msgspec.json.Decoder(_ShortForm).decode
+_BACKSLASH = ord("\\")
 _BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"?+|[][{}]', re.DOTALL)
 _TYPES = {str(kind.__struct_config__.tag): kind for kind in METRIC_TYPES}
 
@@ -99,6 +110,23 @@ def read_key(key: bytes | None) -> str | Unreadable:
     except UnicodeDecodeError:
         return Unreadable("the key is not UTF-8")
     return Unreadable("the key holds a NUL character") if "\0" in instance else instance
+
+
+def read_short_form(value: bytes) -> ShortForm | None:
+    """Return the short form in a record's value, None where only `read_value` can tell.
+
+    Most short forms are found here, in a fraction of the time.
+    """
+    # Half of the bytes of a valid text open brackets, at most: a short one is not nested too deep.
+    if len(value) > 2 * MAX_DEPTH and value.count(b"{") + value.count(b"[") > MAX_DEPTH:
+        return None
+    try:
+        if _BACKSLASH in value or not (value.isascii() or value.decode()):
+            return None
+        message = _decode_quickly(value)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return message if message.metrics is msgspec.UNSET else None
 
 
 def read_value(value: bytes, max_metrics: int) -> Good | ShortForm | Unreadable:

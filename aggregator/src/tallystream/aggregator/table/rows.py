@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 class Rows:
     """Applies snapshots, the short form and tombstones to the lives.
 
-    `whole` maps (instance, app, life, part) → the seq of the last snapshot of this batch of which nothing was refused.
-    `unfoldable` are instances with a record that stands for others, where the table does not have what they follow.
+    `whole` maps (instance, app, life, part) → the offset of the last snapshot of this batch that was accepted whole.
+    `unexpanded` are instances with a record that supersedes others after one that was not accepted whole.
     """
 
     def __init__(self, lives: Lives, settings: TableSettings) -> None:
         self._lives = lives
         self._settings = settings
         self.whole: dict[tuple[str, str, str, int], int] = {}
-        self.unfoldable: set[str] = set()
+        self.unexpanded: set[str] = set()
 
     def snapshot(self, instance: str, message: Good, record: Record, clock: int) -> Refused:
         """Apply one snapshot: it replaces what its part of its life had, unless untimely or stale (rules 1 and 3)."""
@@ -50,15 +50,15 @@ class Rows:
         self._replace_current(life, snapshot, record, clock, before)
         refused = self._replace(life, message, record, clock, before)
         if not refused:
-            self.whole[place] = snapshot.seq
+            self.whole[place] = record.offset
         return refused
 
     def _untimely(self, instance: str, snapshot: Snapshot, record: Record) -> str | None:
         """Return why a snapshot is refused whatever it has, None where it is not."""
         untimed = untimely(snapshot, record.timestamp_ms)
-        if untimed is not None and record.folded is not None:
-            self.unfoldable.add(instance)
         if untimed is None and self._lives.is_listed(instance, snapshot.app, snapshot.life):
+            if record.superseded is not None:
+                self.unexpanded.add(instance)
             return "too late: the life is being forgotten"
         return untimed
 
@@ -88,11 +88,11 @@ class Rows:
 
     def _stale(self, life: Life, message: Good, record: Record) -> Refused:
         """Ignore a stale snapshot, but for metrics that newer ones lack where its instance has left its partition."""
-        # What it stands for has lower seqs, and is stale too.
-        self._lives.state.stale += 1 if record.folded is None else 1 + record.folded.dropped
+        # What it supersedes has lower seqs, and is stale too.
+        self._lives.state.stale += record.represents
         if life.partition != record.clock_name:
-            if record.folded is not None:
-                self.unfoldable.add(life.instance)
+            if record.superseded is not None:
+                self.unexpanded.add(life.instance)
             before = life.parts[message.snapshot.part]
             replace_all(self._lives, life, message.snapshot, before, self._settings.max_metrics)
         return []
@@ -105,10 +105,10 @@ class Rows:
         what = "life" if limit == METRICS_PER_LIFE else "record"
         return [(f"limit: {number} metrics beyond the {self._settings.max_metrics} that a {what} may have", None)]
 
-    def _require_followed(self, instance: str, record: Record, last: int | None) -> None:
-        """Require that `last`, the seq that was taken whole, is the one after which records were dropped."""
-        if record.folded is not None and record.folded.after != last:
-            self.unfoldable.add(instance)
+    def _require_followed(self, instance: str, record: Record, whole: int | None) -> None:
+        """Require that the record before the superseded ones was accepted whole: that its offset is `whole`."""
+        if record.superseded is not None and record.superseded.first != whole:
+            self.unexpanded.add(instance)
 
     def short_form(self, instance: str, message: ShortForm, record: Record, clock: int) -> Refused:
         """Apply one metric of the short form: a lower value than the last one is a restart, and the old one is kept."""
@@ -127,8 +127,8 @@ class Rows:
         metric_id = (DEFAULT_APP, *identity(message.name, message.type, message.tags))
         number = self._lives.known(metric_id)
         row = life.rows.get(number)
-        if record.folded is not None and not _follows(row, message.value, record.folded.after):
-            self.unfoldable.add(instance)
+        if record.superseded is not None and not _follows(row, message.value, record.superseded.after):
+            self.unexpanded.add(instance)
             return []
         if row is None:
             if len(life.rows) >= self._settings.max_metrics:
@@ -173,7 +173,7 @@ class Rows:
 
 
 def _follows(row: Row | None, value: int, after: int) -> bool:
-    """Tell whether a counter has the value after which records were dropped, and none of them leaves 64 bits."""
+    """Tell whether a counter has the value `after` which records were superseded, and none of them leaves 64 bits."""
     return row is not None and row.values[1] == after and row.values[0] + value - after <= MAX_COUNT  # type: ignore[operator]
 
 

@@ -1,49 +1,140 @@
-"""Find runs in columns of numbers: of each counter, values that never fall. Pure."""
+"""A run of records of one counter or one part of a life, of which compaction keeps the first and the last.
+
+The newest record waits. If the next one goes on with the run, the one that waits is superseded and left out; else it is
+kept, and says how many it supersedes.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
+from tallystream.aggregator.table.inputs import Record, Superseded
+from tallystream.aggregator.table.kinds import stored
+from tallystream.aggregator.table.sketches import taken
+from tallystream.reporter.record import Counter, Histogram, Metric, Position, identity
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from collections.abc import Sequence
+
+    from tallystream.reporter.record import Snapshot
+
+RawRecord = tuple[int, int, bytes | None, bytes | None]
+"""(offset, append time in epoch ms, key, value) of a record"""
 
 
-class Runs(NamedTuple):
-    """The places of each run's first and last record, and how many it has; `rest` are the places of all others."""
+class Place(NamedTuple):
+    """The partition that records are of."""
 
-    first: NDArray[np.int64]
-    last: NDArray[np.int64]
-    length: NDArray[np.int64]
-    rest: NDArray[np.int64]
+    topic: str
+    partition: int
 
 
-def find_runs(counter: NDArray[np.int64], value: NDArray[np.int64], among: NDArray[np.int64]) -> Runs:
-    """Return a run for each counter whose values never fall, of the records at the places `among`, which rise.
+class Run:
+    """A counter of the short form: `value` is its newest one, `waiting` the record that carried it, if not yet kept.
 
-    `counter` numbers them: a number and a place have to fit into 63 bits together.
+    `clock` is the clock at that record; `superseded` how many records it supersedes, -1 where none waits; `first` and
+    `after` are the offset and the value of the record that was kept last.
     """
-    bits = len(counter).bit_length()
-    # Sorted as one number each, which is ten times as fast as a stable sort of the places.
-    place = np.sort(counter[among] << bits | among) & ((1 << bits) - 1)
-    of, values = counter[place], value[place]
-    begins = np.concatenate([[True], of[1:] != of[:-1]])[: len(of)]
-    first = np.flatnonzero(begins)
-    length = np.diff(first, append=len(of))
-    falls = np.concatenate([[False], values[1:] < values[:-1]])[: len(of)] & ~begins
-    whole = np.ones(len(first), bool)
-    whole[(np.cumsum(begins) - 1)[falls]] = False
-    rest = place[~np.repeat(whole, length)]
-    first, length = first[whole], length[whole]
-    return Runs(place[first], place[first + length - 1], length, rest)
+
+    __slots__ = ("after", "clock", "first", "superseded", "value", "waiting")
+
+    def __init__(self, value: int) -> None:
+        self.waiting: RawRecord | None = None
+        self.value = self.after = value
+        self.clock = self.first = 0
+        self.superseded = -1
+
+    def begin(self, offset: int, value: int) -> None:
+        """Begin with a record that is kept."""
+        self.first, self.value, self.after = offset, value, value
+
+    def follow(self, row: RawRecord, clock: int, value: int) -> None:
+        """Let a record supersede the one that waits."""
+        self.superseded += 1
+        self.waiting, self.clock, self.value = row, clock, value
+
+    def end(self, place: Place) -> list[Record]:
+        """Return the record that waits, if one does; the next one may go on after it."""
+        if self.waiting is None:
+            return []
+        superseded = Superseded(self.superseded, self.after, self.first) if self.superseded else None
+        kept = keep(place, self.waiting, self.clock, superseded)
+        self.waiting, self.superseded = None, -1
+        self.begin(kept.offset, self.value)
+        return [kept]
 
 
-def running_max(numbers: NDArray[np.int64], of: NDArray[np.int64], highest: list[int]) -> NDArray[np.int64]:
-    """Return the highest so far at each of `numbers`, which are each `of` one series; `highest` begins, and goes on."""
-    out = np.empty_like(numbers)
-    for one in np.unique(of).tolist():
-        mine = of == one
-        out[mine] = np.maximum(np.maximum.accumulate(numbers[mine]), highest[one])
-        highest[one] = int(out[mine][-1])
-    return out
+class SnapshotRun(Run):
+    """A part of a life: `value` is the highest seq, `metrics` those of its snapshot, None where no run has begun.
+
+    `falls` tells that a snapshot had less of a metric than the one before it.
+    """
+
+    __slots__ = ("falls", "metrics")
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.metrics: Sequence[Metric] | None = None
+        self.falls = False
+
+    def goes_on(self, snapshot: Snapshot) -> bool:
+        """Tell whether a snapshot goes on with the run, so that the one that waits changes nothing.
+
+        It does if it has a higher seq and the same metrics, in the same order, none of them lower or refused. After a
+        fall no run goes on: the table refuses the metric until it has risen above the highest count again.
+        """
+        metrics = self.metrics
+        if self.falls or metrics is None or snapshot.seq <= self.value or len(snapshot.metrics) != len(metrics):
+            return False
+        for new, old in zip(snapshot.metrics, metrics, strict=True):
+            kind = new.__class__
+            if kind is not old.__class__ or new.name != old.name or new.tags != old.tags:
+                return False
+            if kind is Counter:
+                if new.count < old.count:  # type: ignore[union-attr]
+                    return False
+            elif falls(new, old) or not is_good(new):
+                return False
+        return True
+
+    def has_more_than(self, snapshot: Snapshot) -> bool:
+        """Tell whether a snapshot has less of a metric than the one before: the table refuses that metric (rule 4)."""
+        last = {identity(old.name, old.type, old.tags): old for old in self.metrics or ()}
+        found = ((new, last.get(identity(new.name, new.type, new.tags))) for new in snapshot.metrics)
+        return any(old is not None and falls(new, old) for new, old in found)
+
+
+def keep(place: Place, row: RawRecord, clock: int, superseded: Superseded | None = None) -> Record:
+    """Return a record as compaction passes it on."""
+    return Record(place.topic, place.partition, *row, clock, superseded)
+
+
+def is_whole(snapshot: Snapshot) -> bool:
+    """Tell whether the table refuses nothing of a snapshot for what it is by itself."""
+    metrics = snapshot.metrics
+    return len({identity(m.name, m.type, m.tags) for m in metrics}) == len(metrics) and all(map(is_good, metrics))
+
+
+def falls(new: Metric, old: Metric) -> bool:
+    """Tell whether a newer metric of the same identity has less of what only grows: a count, a position, extremes."""
+    if isinstance(new, Position):
+        return new.position < old.position or new.start > old.start  # type: ignore[union-attr]
+    if isinstance(new, Histogram) and _narrows(new, old):  # type: ignore[arg-type]
+        return True
+    return hasattr(new, "count") and new.count < old.count  # type: ignore[union-attr]
+
+
+def _narrows(new: Histogram, old: Histogram) -> bool:
+    if old.min is not None and (new.min is None or new.min > old.min):
+        return True
+    return old.max is not None and (new.max is None or new.max < old.max)
+
+
+def is_good(metric: Metric) -> bool:
+    """Tell whether the table takes a metric by itself: its numbers can be summed, its sketch can be read."""
+    try:
+        stored(metric)
+        taken(metric)
+    except (ValueError, OverflowError):
+        return False
+    return True

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from tallystream.aggregator.table.disk import Disk, MemoryChunks
+from tallystream.aggregator.table.expand import ExpansionNeededError
 from tallystream.aggregator.table.inputs import Good, Record, Unreadable, read_key, read_value
 from tallystream.aggregator.table.kinds import fits
 from tallystream.aggregator.table.leaving import advance, everything, leave
@@ -21,7 +22,6 @@ from tallystream.aggregator.table.published import shard_row
 from tallystream.aggregator.table.rows import Rows
 from tallystream.aggregator.table.settings import TableSettings
 from tallystream.aggregator.table.shards import ShardSum, shard_sum
-from tallystream.aggregator.table.unfolding import Unfoldable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -74,8 +74,8 @@ class Table:
         """Take records, which must be in offset order within each partition.
 
         Raises:
-            Unfoldable: some stand for others of which the table can't tell that they would change nothing. The table
-                is of no use any more.
+            ExpansionNeededError: some supersede others of which the table can't tell that they change nothing. The
+                table must not be used any more.
         """
         included = self.state.included
         for record in records:
@@ -83,12 +83,12 @@ class Table:
                 continue
             clock = self._tick(record)
             refused = self._take(record, clock)
-            self.state.records += 1 if record.folded is None else 1 + record.folded.dropped
+            self.state.records += record.represents
             if refused:
                 self._dead += [DeadLetter(record, reason, metric) for reason, metric in refused]
                 self.state.dead += len(refused)
-        if self._rows.unfoldable:
-            raise Unfoldable(self._rows.unfoldable)
+        if self._rows.unexpanded:
+            raise ExpansionNeededError(self._rows.unexpanded)
 
     def seen(self, records: Iterable[Record], now_ms: int) -> None:
         """Note when the partitions of a batch's records were last heard of; `now_ms` is the batch's processing time."""
@@ -178,11 +178,11 @@ class Table:
         )
 
     def _is_included(self, record: Record, included: Mapping[str, int]) -> bool:
-        """Tell whether a rebuilt table has a record already; which of those that it stands for, can't be told."""
+        """Tell whether a rebuilt table has a record already; which of those that it supersedes, can't be told."""
         if record.offset <= included.get(record.clock_name, -1):
             return True
-        if record.folded is not None and record.folded.first <= included.get(record.clock_name, -1):
-            self._rows.unfoldable.add((record.key or b"").decode())
+        if record.superseded is not None and record.superseded.first <= included.get(record.clock_name, -1):
+            self._rows.unexpanded.add((record.key or b"").decode())
         return False
 
     def _tick(self, record: Record) -> int:

@@ -1,4 +1,4 @@
-"""Read records of the topic once more, in a Spark task: those of instances that compaction has to be undone for."""
+"""Read records of the topic again in a Spark task: those of instances whose compaction is undone."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tallystream.aggregator.table.inputs import Record
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tallystream.aggregator.table.unfolding import Span
+    from tallystream.aggregator.table.expand import Span
 
 
 class SpanReader:
     """Reads spans of offsets. Sent to Spark's workers, so it holds no connection."""
 
     def __init__(self, reading: Reading) -> None:
-        # What is gone is an error here, and never passed over: the batch has it.
+        # Lost records are an error here even with `go_on`: the batch has read them once.
         self._reading = reading._replace(go_on=False)
 
     def __call__(self, span: Span) -> Iterator[Record]:
@@ -30,6 +30,6 @@ class SpanReader:
             KafkaException: the broker refused.
         """
         wanted = Range(span.topic, span.partition, span.first, span.last + 1)
-        for chunk in read_range(self._reading, wanted):
-            for row in chunk.rows():
+        for rows in read_range(self._reading, wanted):
+            for row in rows:
                 yield Record(span.topic, span.partition, *row)

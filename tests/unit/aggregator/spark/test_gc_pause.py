@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tallystream.aggregator.spark import uncollected as module
-from tallystream.aggregator.spark.uncollected import MANY, OFTEN, uncollected
+from tallystream.aggregator.spark import gc_pause as module
+from tallystream.aggregator.spark.gc_pause import MANY, OFTEN, gc_paused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,7 @@ def test_nothing_is_collected_within() -> None:
     one = Kept()
     one.itself = one  # type: ignore[attr-defined]
     seen = weakref.ref(one)
-    with uncollected():
+    with gc_paused():
         del one
         assert not gc.isenabled()
         assert seen() is not None
@@ -42,7 +42,7 @@ def test_nothing_is_collected_within() -> None:
 
 def test_many_that_stay_are_left_alone_and_freed_by_counting() -> None:
     """After a task that leaves many objects, no collection goes through them; without a reference they go at once."""
-    with uncollected():
+    with gc_paused():
         table = [Kept() for _ in range(MANY + 1)]
     assert gc.get_freeze_count() > MANY
     seen = weakref.ref(table[0])
@@ -56,7 +56,7 @@ def test_now_and_then_what_has_come_bit_by_bit_is_set_aside(monkeypatch: pytest.
     frozen = []
     for _ in range(5):
         gc.unfreeze()
-        with uncollected():
+        with gc_paused():
             pass
         frozen.append(gc.get_freeze_count() > 0)
     assert frozen == [True, False, True, False, True]

@@ -1,0 +1,94 @@
+"""The quick way to read the short form agrees with the careful one, whatever a value looks like."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.schedules import ODD, POISON
+from tallystream.aggregator.table.inputs import MAX_DEPTH, Good, read_short_form, read_value
+from tallystream.reporter.record import ShortForm
+
+USUAL = [
+    b'{"name":"a","value":17}',
+    b'{"name":"a","value":17,"ts":1700000000000}',
+    b'{"name": "a", "value": 17, "ts": 17}',
+    b'{"name":"b","type":"counter","value":17,"at":0}',
+    b'{"name":"b","value":17,"tags":{"zone":"eu"}}',
+    '{"name":"größe","value":17,"tags":{"zone":"süd"}}'.encode(),
+    b'{"name":"c","value":17,"ts":1.017}',
+    b'{"name":"a","value":17,"x":' + b"[" * 60 + b"]" * 60 + b"}",
+    b'{"name":"a","value":17,"x":"' + b"y" * 500 + b'"}',
+]
+MISLEADING = [
+    b'{"name":"a","value":017}',
+    b'{"name":"a","value":-17}',
+    b'{"name":"a","value":17.5}',
+    b'{"name":"a","value":17e1}',
+    b'{"name":"a","value":17.0}',
+    b'{"name":"a","value":9223372036854775808}',
+    b'{"name":"a","value":17,"ts":1e999}',
+    b'{"name":"a","value":17,"ts":tru}',
+    b'{"name":"a","value":17}\n',
+    b'{"name":"a","value":17,"x":[1,2:3}',
+    b'{"name":"a","value":17}}',
+    b'{"name":"a","value":17',
+    b'{"name":"a","value":5,"value":17}',
+    b'{"name":"a","value":17,"name":5}',
+    b'{"name":"a","value":17,"tags":{"x":1}}',
+    b'{"name":"a","nested":{"value":17},"value":3}',
+    b'{"name":"a\\"value\\":17","value":3}',
+    b'{"name":"a\\u0000","value":17}',
+    b'{"value":17}',
+    b'{"name":"a","type":"gauge","value":17}',
+    b'{"name":"a","metrics":[],"value":17}',
+    b'{"name":"a","metrics":null,"value":17}',
+    b'{"name":"a","m\\u0065trics":[],"value":17}',
+    b'{"name":"a","value":17,"tags":{"metrics":"x"}}',
+    b'{"name":"a","value":17,"x":{"metrics":[]}}',
+    b'{"name":"\xff","value":17}',
+    b'{"name":"a","value":17,"x":"\xff"}',
+    b'{"name":"a","value":17,"x":"\xed\xa0\x80"}',
+    b'{"name":"a","value":17,"x":NaN}',
+]
+values = st.sampled_from([*USUAL, *MISLEADING, *POISON, *ODD])
+
+
+@pytest.mark.parametrize("value", USUAL)
+def test_usual_records_are_read_the_quick_way(value: bytes) -> None:
+    """Names and tags in any language, other fields beside, and any length among them."""
+    assert read_short_form(value) is not None
+
+
+@pytest.mark.parametrize("value", [*USUAL, *MISLEADING, *POISON, *ODD])
+def test_what_is_read_quickly_is_what_is_read_carefully(value: bytes) -> None:
+    """A value is either left to the careful reader, or says the same to both."""
+    agree(value)
+
+
+@given(values, st.integers(0, 600), st.binary(max_size=3), st.integers(0, 3))
+def test_what_is_read_quickly_is_what_is_read_carefully_where_bytes_are_damaged(
+    value: bytes, at: int, by: bytes, length: int
+) -> None:
+    """As above, with some bytes replaced by others."""
+    at %= len(value) + 1
+    agree(value[:at] + by + value[at + length :])
+
+
+def test_values_that_are_nested_too_deep_are_left_to_the_careful_reader() -> None:
+    """As deep as the limit is read; one level more is not, be the value short or long."""
+    for depth, filler in ((MAX_DEPTH, b""), (MAX_DEPTH + 1, b""), (MAX_DEPTH + 1, b"y" * 500)):
+        nested = b"[" * (depth - 1) + b"]" * (depth - 1)
+        value = b'{"name":"a","value":1,"y":"%b","x":%b}' % (filler, nested)
+        agree(value)
+        assert isinstance(read_value(value, 10), ShortForm) == (depth <= MAX_DEPTH)
+        assert depth <= MAX_DEPTH or read_short_form(value) is None
+
+
+def agree(value: bytes) -> None:
+    quick, careful = read_short_form(value), read_value(value, 10)
+    if quick is not None:
+        assert isinstance(careful, ShortForm)
+        assert (quick.name, quick.value, quick.tags) == (careful.name, careful.value, careful.tags)
+    assert not (isinstance(careful, Good) and quick is not None)
