@@ -9,6 +9,7 @@ from tallystream.aggregator.table.lives import SHORT_FORM_LIFE, Lives
 from tallystream.aggregator.table.replacing import Refused, replace_all
 from tallystream.aggregator.table.state import Life, Row
 from tallystream.reporter.record import DEFAULT_APP, MAX_COUNT, ShortForm, identity
+from tallystream.reporter.ulid import ulid_ms
 
 if TYPE_CHECKING:
     from tallystream.aggregator.table.inputs import Good, Record
@@ -36,7 +37,8 @@ class Rows:
             return [(untimed, None)]
         life = self._lives.find(instance, snapshot.app, snapshot.life)
         if life is None:
-            life = self._lives.add(Life(instance, snapshot.app, snapshot.life, "", clock, 0, clock), record, clock)
+            keep_ms = max(clock, ulid_ms(snapshot.life))  # before that day has passed, its first record may come again
+            life = self._lives.add(Life(instance, snapshot.app, snapshot.life, "", clock, 0, keep_ms), record, clock)
         self._lives.mark(instance)
         life.keep_ms = max(life.keep_ms, clock)
         if _includes(life, snapshot.part, record):

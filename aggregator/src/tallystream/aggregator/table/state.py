@@ -32,8 +32,8 @@ class Row(msgspec.Struct, array_like=True, gc=False):
 class Life(msgspec.Struct, array_like=True):
     """One life of an instance; `parts` maps part → highest seq; `rows` maps the metric's number → row.
 
-    `heard_ms` is the clock at the last record that was applied; `keep_ms` the clock at the last record of any seq, by
-    which it retires and is forgotten; `partition` names whose clock it lives by. `limits` are those that it has
+    `heard_ms` is the clock at the last record that was applied; `keep_ms` the clock at the last record of any seq (or
+    the ULID's time, where that is later), by which it retires and is forgotten; `partition` names whose clock it lives by. `limits` are those that it has
     reached. `places` maps part → the last offset of `partition` that the part's rows include: what a rebuild, which may
     meet a record again, must not apply twice.
     """
