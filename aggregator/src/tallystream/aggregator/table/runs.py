@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tallystream.aggregator.table.inputs import Record, Superseded
 from tallystream.aggregator.table.kinds import stored
 from tallystream.aggregator.table.sketches import taken
-from tallystream.reporter.record import Counter, Metric, Position, identity
+from tallystream.reporter.record import Counter, Histogram, Metric, Position, identity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,7 +93,7 @@ class SnapshotRun(Run):
             if kind is Counter:
                 if new.count < old.count:  # type: ignore[union-attr]
                     return False
-            elif falls(new, old) or not is_good(new):
+            elif falls(new, old) or narrows(new, old) or not is_good(new):
                 return False
         return True
 
@@ -120,6 +120,15 @@ def falls(new: Metric, old: Metric) -> bool:
     if isinstance(new, Position):
         return new.position < old.position or new.start > old.start  # type: ignore[union-attr]
     return hasattr(new, "count") and new.count < old.count  # type: ignore[union-attr]
+
+
+def narrows(new: Metric, old: Metric) -> bool:
+    """Tell whether a newer histogram or timer has a greater min or a smaller max: within a life both only widen."""
+    if not isinstance(new, Histogram) or not isinstance(old, Histogram):
+        return False
+    return (old.min is not None and (new.min is None or new.min > old.min)) or (
+        old.max is not None and (new.max is None or new.max < old.max)
+    )
 
 
 def is_good(metric: Metric) -> bool:
