@@ -235,6 +235,16 @@ def test_a_position_that_goes_back_is_kept(after: dict[str, int]) -> None:
     assert topic.kept() == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("narrower", [{"min": 2, "max": 9}, {"min": 1, "max": 8}, {"min": 1}, {"max": 9}])
+def test_a_histogram_whose_extremes_narrow_is_kept(narrower: dict[str, int]) -> None:
+    """Within a life min and max only widen: one between two others could hold either. The next run begins with it."""
+    topic = Topic()
+    wide = {"min": 1, "max": 9}
+    for seq, extremes in enumerate([wide, wide, wide, narrower, narrower, narrower], start=1):
+        topic.snapshots(seq, metrics=[{"type": "histogram", "name": "h", "count": 2, **extremes}])
+    assert topic.kept() == [0, 2, 3, 5]
+
+
 def test_gauges_and_rates_may_do_what_they_like() -> None:
     """Of what is of the moment only the last one counts at the end of a batch."""
     topic = Topic()

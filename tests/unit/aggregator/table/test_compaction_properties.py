@@ -10,50 +10,54 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.compacting import compacted, records_of, spans_of
-from support.schedules import Written, cut, cuts, play, play_steadily, schedules, short_schedules
+from support.schedules import RETIRE_AFTER_MS, Written, cut, cuts, play, play_steadily, schedules, short_schedules
 from tallystream.aggregator.table import Changes, Record, State, Table, TableSettings, pack, unpack
+from tallystream.aggregator.table.disk import MemoryChunks
 from tallystream.aggregator.table.expand import ExpansionNeededError, expand
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 HOUR_MS = 3_600_000
-SETTINGS = TableSettings(retire_after_ms=10_000 * HOUR_MS, short_form_every_ms=5_000, max_metrics=8)
+SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000, max_metrics=8)
 slow = list(HealthCheck)
 jumps = st.lists(st.sampled_from([0, 0, 0, 23, 25, 72, -25, -72]), min_size=1, max_size=12)
 """By how many hours the broker's clock is off, for ten records each."""
 large = st.lists(st.integers(10, 40), min_size=1, max_size=4)
 
 
-def run(packed: bytes, records: list[Record]) -> tuple[Changes, bytes]:
-    """Apply one batch to a state; return what changed, and the state after it."""
-    table = Table(unpack(packed), SETTINGS)
+def run(packed: bytes, chunks: MemoryChunks, records: list[Record]) -> tuple[Changes, bytes]:
+    """Apply one batch to a state and its lives on disk; return what changed, and the state after it."""
+    table = Table(unpack(packed), SETTINGS, chunks)
     table.begin()
     table.apply(sorted(records, key=lambda record: (record.partition, record.offset)))
     table.notice_silence()
     changes = table.changes()
+    table.disk.flush()
     return changes, pack(table.state)
 
 
 def compare(played: list[Written], sizes: list[int], segment: int) -> Counter[str]:
     """Run all records and compacted ones side by side, batch by batch; return how many there were of each."""
     whole = compact = pack(State())
+    disk, compact_disk = MemoryChunks(), MemoryChunks()
     told: Counter[str] = Counter()
     for batch in cut(played, sizes):
         records = records_of(batch)
         kept = compacted(records, SETTINGS, segment=segment)
         told.update(read=len(records), kept=len(kept))
-        wanted, whole = run(whole, records)
+        wanted, whole = run(whole, disk, records)
         try:
-            got, compact = run(compact, kept)
+            got, compact = run(compact, compact_disk, kept)
         except ExpansionNeededError as needed:
             told["expanded"] += 1
-            got, compact = run(compact, expand(kept, needed.instances, spans_of(records)))
+            got, compact = run(compact, compact_disk, expand(kept, needed.instances, spans_of(records)))
         assert got.totals == wanted.totals
         assert letters(got) == letters(wanted)
         assert Counter(got.events) == Counter(wanted.events)
         assert published(got) == published(wanted)
         assert comparable(compact) == comparable(whole)
+        assert compact_disk == disk
     return told
 
 
@@ -77,7 +81,7 @@ def published(changes: Changes) -> dict[bytes, Any]:
 def comparable(packed: bytes) -> Any:
     """Return a state as plain values; lives leave in no order that matters."""
     state = unpack(packed)
-    for gone in (state.leaving, state.deleting, state.settled):
+    for gone in (state.leaving, state.deleting):
         gone.sort(key=lambda leaving: (leaving.fold, leaving.life.instance, leaving.life.app, leaving.life.life))
     return msgspec.to_builtins(state, str_keys=True)
 

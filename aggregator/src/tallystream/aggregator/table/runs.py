@@ -93,7 +93,7 @@ class SnapshotRun(Run):
             if kind is Counter:
                 if new.count < old.count:  # type: ignore[union-attr]
                     return False
-            elif falls(new, old) or not is_good(new):
+            elif falls(new, old) or narrows(new, old) or not is_good(new):
                 return False
         return True
 
@@ -116,18 +116,19 @@ def is_whole(snapshot: Snapshot) -> bool:
 
 
 def falls(new: Metric, old: Metric) -> bool:
-    """Tell whether a newer metric of the same identity has less of what only grows: a count, a position, extremes."""
+    """Tell whether a newer metric of the same identity has less of what only grows: a count, a position."""
     if isinstance(new, Position):
         return new.position < old.position or new.start > old.start  # type: ignore[union-attr]
-    if isinstance(new, Histogram) and _narrows(new, old):  # type: ignore[arg-type]
-        return True
     return hasattr(new, "count") and new.count < old.count  # type: ignore[union-attr]
 
 
-def _narrows(new: Histogram, old: Histogram) -> bool:
-    if old.min is not None and (new.min is None or new.min > old.min):
-        return True
-    return old.max is not None and (new.max is None or new.max < old.max)
+def narrows(new: Metric, old: Metric) -> bool:
+    """Tell whether a newer histogram or timer has a greater min or a smaller max: within a life both only widen."""
+    if not isinstance(new, Histogram) or not isinstance(old, Histogram):
+        return False
+    return (old.min is not None and (new.min is None or new.min > old.min)) or (
+        old.max is not None and (new.max is None or new.max < old.max)
+    )
 
 
 def is_good(metric: Metric) -> bool:
