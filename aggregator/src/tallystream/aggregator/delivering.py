@@ -23,6 +23,7 @@ class Outgoing(NamedTuple):
     key: bytes
     value: bytes | None
     partition: int = ANY
+    headers: tuple[tuple[str, bytes], ...] = ()
 
 
 def deliver(producer: Producer, records: Iterable[Outgoing], *, timeout: float) -> None:
@@ -51,6 +52,7 @@ def deliver(producer: Producer, records: Iterable[Outgoing], *, timeout: float) 
                     key=record.key,
                     value=record.value,
                     partition=record.partition,
+                    headers=list(record.headers),
                     on_delivery=delivered,
                 )
                 break

@@ -115,7 +115,7 @@ def _read_table(topics: Topics, kafka: Mapping[str, str], say: Callable[[str], o
     standing = Standing(ledger.highest_epoch(ledger.read_rows(topics.ledger, kafka)))
     for number, record in enumerate(chain(first, records), 1):
         if record.key is not None:
-            standing.take(record.key, record.value)
+            standing.take(record.key, record.value, record.deleted_by)
         if number % TOLD_EVERY == 0:
             say(f"{number:,} records of {topics.table} read")
     if standing.refused:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,11 +21,10 @@ from tallystream.aggregator.table.sketches import SHARES
 from tallystream.aggregator.table.standing import RebuildError, Standing
 
 if TYPE_CHECKING:
-    import random
-
     from tallystream.aggregator.table.outputs import Total
     from tallystream.aggregator.table.published import LifeId
     from tallystream.aggregator.table.state import Life
+    from tallystream.aggregator.versions import Version
 
 SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000)
 # The limit of metrics per life is judged otherwise after some rebuilds, as docs/table.md says: there it is not reached.
@@ -49,7 +49,7 @@ class Cut:
     def __init__(self, number: int, records: list[Written], settings: TableSettings = SETTINGS) -> None:
         self.records = records
         self.settings = settings
-        self.log: list[tuple[bytes, bytes | None]] = []
+        self.log: list[tuple[bytes, bytes | None, Version]] = []
         self.epoch, self.batches = 1, 0
         self.finished: dict[str, int] = {}
         self.sums: dict[Any, dict[str, Any]] = {}
@@ -122,7 +122,8 @@ class Cut:
         changes = found.table.changes()
         assert changes.totals == []
         gone = self._assume_no_life_comes_back(found.table, before)
-        rows = [(row.key, row.value(epoch=self.epoch, batch=self.batches)) for row in changes.rows]
+        writer = self.epoch, self.batches
+        rows = [(row.key, row.value(epoch=writer[0], batch=writer[1]), writer) for row in changes.rows]
         if written is not None:
             whole = written.random() < 0.4
             self.retired |= gone if whole else set()
@@ -156,8 +157,8 @@ class Cut:
     def rebuild(self, number: int | None = None, *, behind: bool = False) -> list[Written]:
         """Lose the checkpoint, take the states from the topic, and return the records to read on from."""
         standing = Standing()
-        for key, value in self.log:
-            standing.take(key, value)
+        for record in random.Random(len(self.log)).sample(self.log, len(self.log)):  # partitions have no order
+            standing.take(*record)
         found = restore(standing, set(self.sums), shards=number, finished={} if behind else self.finished)
         self.epoch = found.epoch + 1
         self._begin(found.states, [*map(_stored_and_read, combine(found.states))])

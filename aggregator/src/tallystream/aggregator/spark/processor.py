@@ -22,6 +22,7 @@ from tallystream.aggregator.table.shards import encode, group_of, shard_of
 from tallystream.aggregator.table.state import State, unpack
 from tallystream.aggregator.table.stored import Stored, load
 from tallystream.aggregator.table.unfolding import Unfoldable, unfolded
+from tallystream.aggregator.versions import deletion_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,10 +38,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-OUTPUT = "topic string, key binary, value binary"
+OUTPUT = "topic string, key binary, value binary, writer binary"
 SHARD_OUTPUT = f"combiner int, {OUTPUT}"
 SAID = ""
 """In the column `topic`: what a shard says, for its combiner alone."""
+COLUMNS = ("topic", "key", "value", "writer")
+"""Those of `OUTPUT`. `writer` is that of a deletion, as its header has it (tallystream.aggregator.versions)."""
+Row = tuple[str, bytes | None, bytes | None, bytes | None]
 _in_memory: dict[tuple[str, int], Stored] = {}
 """(name of `metrics-table`, shard) → the table as this process last stored it."""
 
@@ -147,10 +151,8 @@ class TableProcessor(StatefulProcessor):
         rows = self._rows(batch, stored.log.size)
         _in_memory[place] = stored
         if self._shards == 1:
-            return frame(rows, "topic", "key", "value")
-        return frame(
-            [*self._said(batch, anew=anew), *((shard, *row) for row in rows)], "combiner", "topic", "key", "value"
-        )
+            return frame(rows, *COLUMNS)
+        return frame([*self._said(batch, anew=anew), *((shard, *row) for row in rows)], "combiner", *COLUMNS)
 
     def _read_again(self, span: Span, shard: int) -> Iterator[Record]:
         """Yield a shard's records of a span: others' do not move its clock."""
@@ -163,20 +165,26 @@ class TableProcessor(StatefulProcessor):
             return unpack(read_seed(self._seed, shards=self._shards).shards[shard])
         return State(shard=shard, shards=self._shards)
 
-    def _said(self, batch: Batch, *, anew: bool) -> list[tuple[int, str, bytes | None, bytes | None]]:
+    def _said(self, batch: Batch, *, anew: bool) -> list[tuple[int, *Row]]:
         # A table that begins with a seed publishes all its sums anew: every group of combiners has to run for that.
         every = range(self._shards) if anew else ()
-        said = [(group_of(one.metric, self._shards), SAID, None, encode(one)) for one in batch.changes.said]
-        return [*((combiner, SAID, None, None) for combiner in every), *said]
+        said = [(group_of(one.metric, self._shards), SAID, None, encode(one), None) for one in batch.changes.said]
+        return [*((combiner, SAID, None, None, None) for combiner in every), *said]
 
-    def _rows(self, batch: Batch, state_bytes: int) -> list[tuple[str, bytes | None, bytes | None]]:
+    def _rows(self, batch: Batch, state_bytes: int) -> list[Row]:
         epoch, number, topics = self._epoch, self._batch_id(), self._topics
         for published in batch.changes.rows:
             if isinstance(published.row, ShardRow):
                 published.row.state_bytes = state_bytes
-        out: list[tuple[str, bytes | None, bytes | None]] = []
-        out += [(topics.dead, letter.key(), letter.value()) for letter in batch.changes.dead]
-        out += [(topics.events, event.key(), event.value()) for event in batch.changes.events]
-        out += [(topics.agg, total.key(), total.value(epoch=epoch, batch=number)) for total in batch.changes.totals]
-        out += [(topics.table, row.key, row.value(epoch=epoch, batch=number)) for row in batch.changes.rows]
+        writer = deletion_header((epoch, number))
+        out: list[Row] = []
+        out += [(topics.dead, letter.key(), letter.value(), None) for letter in batch.changes.dead]
+        out += [(topics.events, event.key(), event.value(), None) for event in batch.changes.events]
+        out += [
+            (topics.agg, total.key(), total.value(epoch=epoch, batch=number), None) for total in batch.changes.totals
+        ]
+        out += [
+            (topics.table, row.key, row.value(epoch=epoch, batch=number), writer if row.row is None else None)
+            for row in batch.changes.rows
+        ]
         return out

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from tallystream.aggregator.table.published import BaseRow, FoldRow, LifeRow, ShardRow
+from tallystream.aggregator.versions import UNKNOWN, Version
 from tallystream.reporter.decoding import json_decoder
 from tallystream.reporter.errors import TallystreamError
 
@@ -29,10 +30,10 @@ class RebuildError(TallystreamError):
 
 
 class Standing:
-    """The newest record of each key, by (epoch, batch): feed it the topic in offset order.
+    """The record of each key with the highest (epoch, batch), deletions among them: feed it the topic in any order.
 
-    What a replaced writer appends after the newest, or after a deletion, changes nothing; nor does a record whose epoch
-    is above `bound`, the highest of the ledger: no writer has taken it. `refused` counts these. None bounds nothing.
+    What a replaced writer appends later, row or deletion, changes nothing; nor does a record whose epoch is above
+    `bound`, the highest of the ledger: no writer has taken it. `refused` counts these. None bounds nothing.
     """
 
     def __init__(self, bound: int | None = None) -> None:
@@ -40,32 +41,38 @@ class Standing:
         self.epoch = 0
         self.refused = 0
         self._bound = bound
-        self._deleted: set[bytes] = set()
+        self._deleted: dict[bytes, Version] = {}
 
-    def take(self, key: bytes, value: bytes | None) -> None:
-        """Let one record replace the one before.
+    def take(self, key: bytes, value: bytes | None, deleted_by: Version = UNKNOWN) -> None:
+        """Take one record; `deleted_by` is the writer that a deletion names.
 
         Raises:
             RebuildError: the record is not one of the table's.
         """
-        if value is None:
-            self.rows.pop(key, None)
-            self._deleted.add(key)
+        row = None if value is None else self._row(key, value)
+        version = deleted_by if row is None else (row.epoch, row.batch)
+        if self._bound is not None and version[0] > self._bound:
+            self.refused += 1
             return
+        self.epoch = max(self.epoch, version[0])
+        known = self.rows.get(key)
+        if version < (self._deleted.get(key, UNKNOWN) if known is None else (known.epoch, known.batch)):
+            return
+        if row is None:
+            self.rows.pop(key, None)
+            self._deleted[key] = version
+        else:
+            self.rows[key] = row
+            self._deleted.pop(key, None)
+
+    def _row(self, key: bytes, value: bytes) -> LifeRow | BaseRow | FoldRow | ShardRow:
         try:
             row = _KINDS[str(_decode_key(key)[0])](value)
             if isinstance(row, (BaseRow, FoldRow)):
                 shard_in(key)
         except (msgspec.DecodeError, KeyError, IndexError, ValueError) as error:
             raise foreign(key, error) from error
-        if self._bound is not None and row.epoch > self._bound:
-            self.refused += 1
-            return
-        known = self.rows.get(key)
-        replaced = row.epoch < self.epoch and key in self._deleted
-        if not replaced and (known is None or (row.epoch, row.batch) >= (known.epoch, known.batch)):
-            self.rows[key] = row
-        self.epoch = max(self.epoch, row.epoch)
+        return row
 
     def of_kind(self, kind: type[R]) -> list[tuple[bytes, R]]:
         """Return the keys and records of one kind."""
