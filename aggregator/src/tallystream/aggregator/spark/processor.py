@@ -19,7 +19,7 @@ from tallystream.aggregator.spark.uncollected import uncollected
 from tallystream.aggregator.table.batch import Batch, run_batch
 from tallystream.aggregator.table.published import ShardRow
 from tallystream.aggregator.table.shards import encode, group_of, shard_of
-from tallystream.aggregator.table.state import State, unpack
+from tallystream.aggregator.table.state import State, StateVersionError, unpack
 from tallystream.aggregator.table.stored import Stored, load
 from tallystream.aggregator.table.unfolding import Unfoldable, unfolded
 from tallystream.aggregator.versions import deletion_header
@@ -134,6 +134,11 @@ class TableProcessor(StatefulProcessor):
         stored = _in_memory.pop(place, None)  # while it is worked on, it is no table that could be gone on with
         if stored is None or not stored.log.is_still(self._store):
             stored = load(self._store, self._settings, lambda: self._begin(shard))
+        if stored.table.state.shards != self._shards:
+            raise StateVersionError(
+                f"state: shard {shard} is one of {stored.table.state.shards}, and the file CHECKPOINT.layout says "
+                f"{self._shards}; restore that file, or run tallystream rebuild for a new checkpoint."
+            )
         anew = not stored.table.state.published
         now_ms = times.getCurrentProcessingTimeInMs()
         try:
