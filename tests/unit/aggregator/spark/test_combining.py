@@ -108,9 +108,9 @@ def test_a_deletion_names_its_writer_and_no_other_row_does() -> None:
     job.batch((key, short("n", 10)))
     assert job.deleted == []
     job.batch((key, None))
-    ((topic, found, value, writer, *_),) = job.deleted
+    ((topic, found, value, partition, writer),) = job.deleted
     assert (topic, found, value) == (TOPICS.table, b'["life","default","%s","",0]' % key, None)
-    assert writer == b"[3,17]"
+    assert (partition, writer) == (shard_of(key, SHARDS), b"[3,17]")
 
 
 def test_a_seeded_table_publishes_every_sum_in_its_first_batch(tmp_path: Path) -> None:

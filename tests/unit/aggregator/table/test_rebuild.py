@@ -191,7 +191,7 @@ def test_a_base_or_fold_of_no_shard_of_the_table_is_refused(shard: bytes) -> Non
 
     def rebuild() -> None:
         base = b'{"app":"a","name":"n","type":"counter","fold":1,"lives":1,"values":[1]}'
-        found.take(b'["base",' + shard + b',"a","counter","n",[]]', base)
+        found.take(b'["base",' + shard + b',"a","counter","n",[]]', base, partition=9)
         restore(found)
 
     with pytest.raises(RebuildError, match=r"metrics-table: .*base"):
@@ -234,7 +234,7 @@ def test_a_row_of_a_writer_that_was_replaced_changes_nothing() -> None:
     found.take(key, None, (3, 10))
     for batch in (2, 9):
         found.take(key, rows[0].value(epoch=batch, batch=9), UNKNOWN)
-        assert (key in found.rows) == (batch == 9)
+        assert ((0, key) in found.rows) == (batch == 9)
 
 
 def test_the_only_row_of_a_key_counts_wherever_it_stands() -> None:

@@ -29,7 +29,7 @@ from tallystream.aggregator.spark.warming import warm
 from tallystream.aggregator.spark.writing import Writing
 from tallystream.aggregator.start import resolve
 from tallystream.aggregator.stopping import StopRequest
-from tallystream.aggregator.topics import TABLE_RECORD_BYTES, Topics, create_topics
+from tallystream.aggregator.topics import TABLE_RECORD_BYTES, Topics, create_topics, require_partitions
 from tallystream.reporter.errors import ConfigError, TallystreamError
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ def run(settings: AggregateSettings) -> int:
         health = stack.enter_context(Health("aggregate", settings.health, trigger_s=settings.trigger_ms / 1000))
         try:
             log_in(kafka)
-            create_topics(clients.admin(kafka), topics)
             layout = _layout(settings)
+            _prepare_topics(topics, kafka, layout)
             private.make_folder(settings.checkpoint)
             health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
             begin = beginning(settings, topics, kafka).offsets  # what can't be is said before anything is waited for
@@ -91,7 +91,8 @@ def run(settings: AggregateSettings) -> int:
             if not lease.wait(standby=settings.standby, stopped=stop.is_set):
                 return 0
             layout, streams = settle(session, settings, topics, layout, streams)
-            writing = Writing(settings, topics, kafka, lease)
+            _prepare_topics(topics, kafka, layout)
+            writing = Writing(settings, topics, kafka, lease, shards=layout.shards)
             choice = _choice(settings, topics, kafka, writing.begin)
         except KafkaException as error:
             raise TallystreamError(f"broker {settings.bootstrap_servers}: {clients.reason(error)}.") from error
@@ -157,6 +158,11 @@ def _layout(settings: AggregateSettings) -> Layout:
             "restore that file, or move the checkpoint away and run tallystream rebuild",
         )
     return found
+
+
+def _prepare_topics(topics: Topics, kafka: Mapping[str, str], layout: Layout) -> None:
+    create_topics(clients.admin(kafka), topics, shards=layout.shards)
+    require_partitions(clients.admin(kafka), topics, shards=layout.shards)
 
 
 def _choice(settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str], begin: Offsets) -> Choice:

@@ -69,10 +69,10 @@ class CombineProcessor(StatefulProcessor):
     def _take(self, combiner: int, rows: Iterator[Any]) -> pd.DataFrame:
         said, out, last = [], list[Row](), list[Row]()
         for chunk in rows:
-            for topic, key_, value, writer in zip(*(chunk[name] for name in COLUMNS), strict=True):
+            for topic, key_, value, partition, writer in zip(*(chunk[name] for name in COLUMNS), strict=True):
                 if topic != SAID:
                     of_shard = topic == self._topics.table and key_.startswith(_SHARD)
-                    (last if of_shard else out).append((topic, key_, value, writer))
+                    (last if of_shard else out).append((topic, key_, value, partition, writer))
                 elif value is not None:
                     said.append(decode(value))
         out += self._combine(combiner, said)
@@ -91,8 +91,8 @@ class CombineProcessor(StatefulProcessor):
         stored.save(self._store)
         _in_memory[place] = stored
         epoch, number = self._epoch, self._batch_id()
-        rows: list[Row] = [(self._topics.events, event.key(), event.value(), None) for event in events]
-        rows += [(self._topics.agg, total.key(), total.value(epoch=epoch, batch=number), None) for total in totals]
+        rows: list[Row] = [(self._topics.events, event.key(), event.value(), 0, None) for event in events]
+        rows += [(self._topics.agg, total.key(), total.value(epoch=epoch, batch=number), 0, None) for total in totals]
         return rows
 
     def _begin(self, combiner: int) -> Combined:

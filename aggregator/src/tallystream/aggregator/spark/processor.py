@@ -38,13 +38,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-OUTPUT = "topic string, key binary, value binary, writer binary"
+OUTPUT = "topic string, key binary, value binary, partition int, writer binary"
 SHARD_OUTPUT = f"combiner int, {OUTPUT}"
 SAID = ""
 """In the column `topic`: what a shard says, for its combiner alone."""
-COLUMNS = ("topic", "key", "value", "writer")
-"""Those of `OUTPUT`. `writer` is that of a deletion, as its header has it (tallystream.aggregator.versions)."""
-Row = tuple[str, bytes | None, bytes | None, bytes | None]
+COLUMNS = ("topic", "key", "value", "partition", "writer")
+"""Those of `OUTPUT`. A row of `metrics-table` is in the partition of its shard, all else in the only one.
+
+`writer` is that of a deletion, as its header has it (tallystream.aggregator.versions).
+"""
+Row = tuple[str, bytes | None, bytes | None, int, bytes | None]
 _in_memory: dict[tuple[str, int], Stored] = {}
 """(name of `metrics-table`, shard) → the table as this process last stored it."""
 
@@ -153,7 +156,7 @@ class TableProcessor(StatefulProcessor):
             if batch.timer.replaces:
                 self._handle.deleteTimer(batch.timer.replaces)
             self._handle.registerTimer(batch.timer.at_ms)
-        rows = self._rows(batch, stored.log.size)
+        rows = self._rows(batch, shard, stored.log.size)
         _in_memory[place] = stored
         if self._shards == 1:
             return frame(rows, *COLUMNS)
@@ -173,23 +176,23 @@ class TableProcessor(StatefulProcessor):
     def _said(self, batch: Batch, *, anew: bool) -> list[tuple[int, *Row]]:
         # A table that begins with a seed publishes all its sums anew: every group of combiners has to run for that.
         every = range(self._shards) if anew else ()
-        said = [(group_of(one.metric, self._shards), SAID, None, encode(one), None) for one in batch.changes.said]
-        return [*((combiner, SAID, None, None, None) for combiner in every), *said]
+        said = [(group_of(one.metric, self._shards), SAID, None, encode(one), 0, None) for one in batch.changes.said]
+        return [*((combiner, SAID, None, None, 0, None) for combiner in every), *said]
 
-    def _rows(self, batch: Batch, state_bytes: int) -> list[Row]:
+    def _rows(self, batch: Batch, shard: int, state_bytes: int) -> list[Row]:
         epoch, number, topics = self._epoch, self._batch_id(), self._topics
         for published in batch.changes.rows:
             if isinstance(published.row, ShardRow):
                 published.row.state_bytes = state_bytes
         writer = deletion_header((epoch, number))
         out: list[Row] = []
-        out += [(topics.dead, letter.key(), letter.value(), None) for letter in batch.changes.dead]
-        out += [(topics.events, event.key(), event.value(), None) for event in batch.changes.events]
+        out += [(topics.dead, letter.key(), letter.value(), 0, None) for letter in batch.changes.dead]
+        out += [(topics.events, event.key(), event.value(), 0, None) for event in batch.changes.events]
         out += [
-            (topics.agg, total.key(), total.value(epoch=epoch, batch=number), None) for total in batch.changes.totals
+            (topics.agg, total.key(), total.value(epoch=epoch, batch=number), 0, None) for total in batch.changes.totals
         ]
         out += [
-            (topics.table, row.key, row.value(epoch=epoch, batch=number), writer if row.row is None else None)
+            (topics.table, row.key, row.value(epoch=epoch, batch=number), shard, writer if row.row is None else None)
             for row in batch.changes.rows
         ]
         return out

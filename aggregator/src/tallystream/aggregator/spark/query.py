@@ -75,7 +75,7 @@ def backlog(session: SparkSession, settings: AggregateSettings, topics: Topics, 
 
 
 def summed(records: DataFrame, settings: AggregateSettings, topics: Topics, *, epoch: int, shards: int) -> DataFrame:
-    """Return the rows that the table makes of a stream of records: (topic, key, value, headers), for Kafka's sink."""
+    """Return the rows that the table makes of a stream of records, with the columns of Kafka's sink."""
     seed, again = seed_of(settings), SpanReader(_reading(settings))
     processor = TableProcessor(topics, settings.table, epoch=epoch, shards=shards, seed=seed, again=again)
     # With one shard a constant, which is never null, as in the first checkpoints: the key's type is part of the state.
@@ -95,8 +95,9 @@ def summed(records: DataFrame, settings: AggregateSettings, topics: Topics, *, e
             timeMode="None",
         )
     # Made here, as a column of arrays would cost much more on its way from Python than one that is mostly null.
-    headers = f.when(f.col("writer").isNotNull(), f.array(f.struct(f.lit(HEADER).alias("key"), f.col("writer"))))
-    out = out.select("topic", "key", "value", headers.cast("array<struct<key:string,value:binary>>").alias("headers"))
+    header = f.array(f.struct(f.lit(HEADER).alias("key"), f.col("writer")))
+    headers = f.when(f.col("writer").isNotNull(), header).cast("array<struct<key:string,value:binary>>")
+    out = out.select("topic", "key", "value", "partition", headers.alias("headers"))
     return observed(out, topics.table)
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import logging
 import time
+from itertools import count
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
 from tallystream.aggregator import clients
 from tallystream.aggregator.delivering import Outgoing, deliver
+from tallystream.aggregator.table.shards import shard_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 INSTANCE = "tallystream-aggregator"
-"""An instance ID that publishes nothing else: a tombstone of it takes nothing out of any sum."""
+"""An instance ID that publishes nothing else: a tombstone of it takes nothing out of any sum. IDs with a number too."""
 
 
 GRACE_MS, AGAIN_MS = 500, 5_000
@@ -54,8 +56,21 @@ class Alarm:
             log.warning("silence is looked for at the next record: %s", error)
 
 
-def wake(partitions: Iterable[tuple[str, int]], kafka: Mapping[str, str], *, timeout: float = 10.0) -> None:
-    """Append a tombstone to each (topic, partition) that is read: time is told by each one's own clock.
+def instances(shards: int) -> list[str]:
+    """Return an instance ID for each shard; the first one is `INSTANCE`."""
+    found: dict[int, str] = {}
+    for number in count():
+        instance = f"{INSTANCE}-{number}" if number else INSTANCE
+        found.setdefault(shard_of(instance.encode(), shards), instance)
+        if len(found) == shards:
+            return list(found.values())
+    raise AssertionError
+
+
+def wake(
+    partitions: Iterable[tuple[str, int]], kafka: Mapping[str, str], shards: int = 1, *, timeout: float = 10.0
+) -> None:
+    """Append a tombstone for each of the shards to each (topic, partition) that is read: each has a clock of its own.
 
     Returns when the broker has them. `timeout` is in seconds.
 
@@ -64,5 +79,6 @@ def wake(partitions: Iterable[tuple[str, int]], kafka: Mapping[str, str], *, tim
     """
     # Not idempotent: a tombstone sent twice changes nothing, and such a producer first waits half a second for its ID.
     producer = clients.producer({**kafka, "delivery.timeout.ms": int(timeout * 1000)})
-    records = (Outgoing(topic, INSTANCE.encode(), None, partition) for topic, partition in partitions)
+    keys = [instance.encode() for instance in instances(shards)]
+    records = (Outgoing(topic, key, None, partition) for topic, partition in partitions for key in keys)
     deliver(producer, records, timeout=timeout)

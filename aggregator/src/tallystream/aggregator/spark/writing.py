@@ -45,8 +45,16 @@ class Writing:
         KafkaException: the broker did not answer.
     """
 
-    def __init__(self, settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str], lease: Lease) -> None:
-        self._lease, self._kafka = lease, kafka
+    def __init__(
+        self,
+        settings: AggregateSettings,
+        topics: Topics,
+        kafka: Mapping[str, str],
+        lease: Lease,
+        *,
+        shards: int = 1,
+    ) -> None:
+        self._lease, self._kafka, self._shards = lease, kafka, shards
         begin, partial = beginning(settings, topics, kafka)
         self.begin = keep_first(settings.checkpoint, begin)
         self._selection = settings.selection(topics)
@@ -120,12 +128,16 @@ class Writing:
             log.info("reading %s, too", ", ".join(new))
 
     def wake(self) -> None:
-        """Have the query look at its timers soon after it is started.
+        """Have the query look at its timers soon after it is started, and each shard publish what a seed gave it.
 
         Raises:
             KafkaException: the broker did not answer.
         """
-        wake(((topic, partition) for topic, partitions in self._read.items() for partition in partitions), self._kafka)
+        wake(
+            ((topic, partition) for topic, partitions in self._read.items() for partition in partitions),
+            self._kafka,
+            self._shards,
+        )
 
     def wake_while_it_goes_on(self) -> None:
         """Do so unless the query ends with what is there, and leaves no record of its own behind. Raises as `wake`."""

@@ -118,7 +118,7 @@ class FoldRow(msgspec.Struct, kw_only=True):
 
 
 class ShardRow(msgspec.Struct, kw_only=True):
-    """How far one of the table's `shards` is.
+    """How far one of the table's `shards` is. Rows of an epoch before `since` are from before the table was cut so.
 
     `clocks` and `offsets` map "topic:partition" → epoch ms, and → the last offset included.
 
@@ -130,6 +130,7 @@ class ShardRow(msgspec.Struct, kw_only=True):
     v: int = 1
     shard: int = 0
     shards: int = 1
+    since: int = 0
     clocks: dict[str, int]
     offsets: dict[str, int]
     out_ms: int
@@ -248,6 +249,7 @@ def shard_row(state: State, census: Census) -> Published:
     row = ShardRow(
         shard=state.shard,
         shards=state.shards,
+        since=state.since,
         clocks=dict(state.clocks),
         offsets=dict(state.offsets),
         out_ms=state.out_ms,

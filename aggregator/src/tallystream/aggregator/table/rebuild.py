@@ -52,12 +52,14 @@ def restore(
     known = {row.shard: row for _, row in standing.of_kind(ShardRow)}
     if not known:
         raise RebuildError("metrics-table: no finished batch is on it, so there is nothing to rebuild from.")
-    now = max(known.values(), key=lambda row: (row.epoch, row.batch)).shards
+    newest = max(known.values(), key=lambda row: (row.epoch, row.batch))
+    now = newest.shards
     wanted = shards or now
     included = {name: end - 1 for name, end in (finished or {}).items()}
-    building = [_Building(number, wanted, known.get(number), included) for number in range(wanted)]
+    since = newest.since if wanted == newest.shards else standing.epoch + 1
+    building = [_Building(number, wanted, known.get(number), included, since) for number in range(wanted)]
     if wanted != now:  # else a shard may have to read on from before the others' clocks
-        _require_room(now, wanted, known.values(), included)
+        _require_room(now, wanted, known.values(), included, is_cut=standing.is_cut())
         for one in building:
             one.know_the_time(known.values())
     for metric in summed:
@@ -82,18 +84,23 @@ def _folds(standing: Standing, building: Sequence[_Building]) -> dict[LifeKey, t
     folds: dict[LifeKey, tuple[int, int]] = {}
     for key, row in standing.of_kind(FoldRow):
         number = shard_in(key)
-        if number >= len(building):  # of a shard that never finished a batch, as the table was to be cut into more
-            building[0].forget(0, key)
-        elif building[number].knows(row.fold):
+        if building[number].knows(row.fold):
             folds |= {LifeKey(*life): (number, row.fold) for life in row.lives}
         else:
             building[number].forget(row.fold, key)
     return folds
 
 
-def _require_room(now: int, wanted: int, known: Iterable[ShardRow], included: Mapping[str, int]) -> None:
+def _require_room(
+    now: int, wanted: int, known: Iterable[ShardRow], included: Mapping[str, int], *, is_cut: bool
+) -> None:
     if wanted < now:
         raise RebuildError(f"--shards {wanted}: the table has {now}; it can be cut into more, never into fewer.")
+    if not is_cut:
+        raise RebuildError(
+            f"--shards {wanted}: not every shard has written its rows since the table was cut into {now}; start the "
+            "aggregator until it has caught up, stop it, and run this again."
+        )
     beyond = [
         name
         for row in known
@@ -118,7 +125,7 @@ class LifeKey(NamedTuple):
 class _Building:
     """A state under construction."""
 
-    def __init__(self, shard: int, shards: int, row: ShardRow | None, included: Mapping[str, int]) -> None:
+    def __init__(self, shard: int, shards: int, row: ShardRow | None, included: Mapping[str, int], since: int) -> None:
         self.state = State(shard=shard, shards=shards)
         if row is not None:
             self.state = State(
@@ -133,6 +140,7 @@ class _Building:
                 shard=shard,
                 shards=shards,
             )
+        self.state.since = since
         self._fold = self.state.fold
         for name, offset in included.items():
             self.state.offsets[name] = max(offset, self.state.offsets.get(name, -1))

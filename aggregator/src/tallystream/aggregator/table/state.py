@@ -92,7 +92,8 @@ class State(msgspec.Struct, array_like=True):
     letters, and lives that retired.
 
     `shard` is one of `shards` (tallystream.aggregator.table.shards). `included` maps partition → the last offset that a
-    rebuilt shard includes: another one may have to read records again that it must not.
+    rebuilt shard includes: another one may have to read records again that it must not. `since` is the first epoch in
+    which the table was cut so: what is older on `metrics-table` is from before.
     """
 
     version: int = STATE_VERSION
@@ -120,6 +121,7 @@ class State(msgspec.Struct, array_like=True):
     shards: int = 1
     included: dict[str, int] = {}
     seen: dict[str, int] = {}
+    since: int = 0
 
 
 class _Version(msgspec.Struct, array_like=True):
