@@ -93,7 +93,7 @@ def measure(bootstrap_servers: str, stage: Stage, folder: Path, *, seconds: floa
     fleet, port = Fleet(instances=stage.instances, metrics=METRICS), free_port()
     topics = Topics(f"s{time.time_ns():x}-")
     side = Ours(options=("--shards", str(stage.shards), "--http-port", str(port)))
-    create_topics(admin(bootstrap_servers), topics)
+    create_topics(admin(bootstrap_servers), topics, shards=stage.shards)
     reports = _Reports(bootstrap_servers, topics.metrics, fleet)
     for first in range(0, stage.instances, 1000):
         reports.publish(min(1000, stage.instances - first))

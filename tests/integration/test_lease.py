@@ -12,7 +12,8 @@ from support.kafka import read_topic
 from tallystream.aggregator import ledger, sums
 from tallystream.aggregator.epochs import Epochs
 from tallystream.aggregator.lease import Lease, LeaseError
-from tallystream.aggregator.mend import Watch, version_of
+from tallystream.aggregator.mend import Watch
+from tallystream.aggregator.versions import version_of
 
 if TYPE_CHECKING:
     from tallystream.aggregator.topics import Topics
@@ -90,7 +91,8 @@ def test_what_a_replaced_writer_appends_is_followed_by_the_newest_again(broker: 
 
     def append(*records: tuple[bytes, bytes | None]) -> None:
         for key, value in records:
-            producer.produce(topics.agg, key=key, value=value)
+            headers = [("writer", b"[2,9]")] if value is None else None
+            producer.produce(topics.agg, key=key, value=value, headers=headers)
         assert producer.flush(30) == 0
 
     append((b"before", row(1, epoch=1, batch=7)))

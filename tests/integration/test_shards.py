@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka.admin import NewPartitions
 
 from support.application import Application, assert_exact
-from support.kafka import aggregator, run
+from support.kafka import aggregator, read_topic, run
+from tallystream.aggregator.topics import Topics, create_topics
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tallystream.aggregator.topics import Topics
+    from confluent_kafka.admin import AdminClient
+
     from tallystream.compose.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 
 def test_a_table_of_shards_is_exact_through_a_kill_and_a_cut_into_more(
-    broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path
+    broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path: Path
 ) -> None:
     """Three shards on two partitions, killed with SIGKILL, go on; stopped, they are made five by a rebuild.
 
     The sums equal the oracle's each time. Another number of shards for a checkpoint is refused with the remedy.
     """
+    topics = Topics(topic_prefix)
+    create_topics(admin, topics, shards=3)
     application = Application(broker.bootstrap_servers, topics.metrics, seed=13)
     application.publish(400)
     with aggregator(
@@ -51,7 +57,24 @@ def test_a_table_of_shards_is_exact_through_a_kill_and_a_cut_into_more(
     cut = run("rebuild", *options, "--checkpoint", str(more / "checkpoint"), "--shards", "5", "--partitions", "2")
     assert cut.returncode == 0, cut.stderr
     assert "5 shards on 2 partitions" in cut.stdout
+    narrow = run("aggregate", *options, "--checkpoint", str(more / "checkpoint"))
+    assert narrow.returncode == 2
+    assert f"--topic {topics.table} --partitions 5" in narrow.stderr
+    for added in admin.create_partitions([NewPartitions(topics.table, 5)]).values():
+        added.result()
     application.publish(200)
     with aggregator(broker.bootstrap_servers, topic_prefix, more):
         application.publish(200)
         assert assert_exact(broker, topics)
+    _require_own_partitions(broker, topics)
+    shutil.rmtree(more / "checkpoint")
+    assert run("rebuild", *options, "--checkpoint", str(more / "checkpoint")).returncode == 0
+    with aggregator(broker.bootstrap_servers, topic_prefix, more):
+        application.publish(100)
+        assert assert_exact(broker, topics)
+
+
+def _require_own_partitions(broker: KafkaBroker, topics: Topics) -> None:
+    """Require that each of the five shards has written its own record last, to its partition."""
+    last = {read.partition: read.key for read in read_topic(broker.bootstrap_servers, topics.table)}
+    assert last == {shard: b'["shard",%d]' % shard for shard in range(5)}

@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from tallystream.aggregator import clients, ledger, mend
+from tallystream.aggregator.delivering import Outgoing
 from tallystream.aggregator.epochs import Epochs
 from tallystream.aggregator.ledger import LedgerRow, LedgerWriter
 from tallystream.aggregator.ship.refused import Refused
@@ -61,7 +62,7 @@ def a_watch() -> mend.Watch:
 
 WRITERS = {
     "ledger": lambda: LedgerWriter("t", {}, timeout=0.1).write([ROW]),
-    "mend": lambda: a_watch()._append({b"k": b"v"}),
+    "mend": lambda: a_watch()._append([Outgoing("t", b"k", b"v")]),
     "wake": lambda: wake.wake([("t", 3)], {}, timeout=0.1),
 }
 

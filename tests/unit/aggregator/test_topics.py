@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from tallystream.aggregator.topics import DAY_MS, Topics, policies
+from tallystream.aggregator.topics import DAY_MS, Topics, policies, require_partitions
 from tallystream.reporter.errors import ConfigError
 
 PAGE = Path(__file__).parents[3] / "docs" / "topics.md"
@@ -24,6 +26,31 @@ def test_a_prefix_that_kafka_does_not_allow_is_refused(prefix: str) -> None:
     """Kafka allows 249 letters, digits, dots, hyphens and underscores: the error says so before a broker does."""
     with pytest.raises(ConfigError, match="--topic-prefix"):
         Topics(prefix)
+
+
+def admin(**partitions: int) -> Any:
+    """Return an admin client of a broker whose topics have so many partitions, one where none is given."""
+    names = ("agg", "table", "events", "ledger", "dead")
+    found = {
+        getattr(Topics("t-"), name): SimpleNamespace(partitions=dict.fromkeys(range(partitions.get(name, 1))))
+        for name in names
+    }
+    return SimpleNamespace(list_topics=lambda **_: SimpleNamespace(topics=found))
+
+
+def test_a_table_needs_a_partition_for_each_shard() -> None:
+    """More are good: they are added before the table is cut into more shards. Fewer are refused with the remedy."""
+    for partitions in (4, 8):
+        require_partitions(admin(table=partitions), Topics("t-"), shards=4)
+    with pytest.raises(ConfigError, match=r"t-metrics-table.*3.*4 shards.*--topic t-metrics-table --partitions 4"):
+        require_partitions(admin(table=3), Topics("t-"), shards=4)
+
+
+@pytest.mark.parametrize("name", ["agg", "events", "ledger", "dead"])
+def test_the_other_topics_have_one_partition(name: str) -> None:
+    """What is read of them is partition 0: with more, some of it would be read by nobody."""
+    with pytest.raises(ConfigError, match=rf"topic t-metrics-{name}.*2.*must have one.*delete the topic"):
+        require_partitions(admin(**{name: 2}), Topics("t-"), shards=1)
 
 
 def test_the_policies_are_those_that_the_guarantees_need() -> None:

@@ -25,6 +25,7 @@ class Outgoing(NamedTuple):
     key: bytes
     value: bytes | None
     partition: int = ANY
+    headers: tuple[tuple[str, bytes], ...] = ()
 
 
 def producer_for(kafka: Mapping[str, str], *, timeout: float, idempotent: bool = True) -> Producer:
@@ -65,6 +66,7 @@ def deliver(producer: Producer, records: Iterable[Outgoing], *, timeout: float) 
                     key=record.key,
                     value=record.value,
                     partition=record.partition,
+                    headers=list(record.headers),
                     on_delivery=delivered,
                 )
                 break

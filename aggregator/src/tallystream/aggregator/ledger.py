@@ -31,7 +31,8 @@ class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     `start` and `end` map topic → partition → the next offset to read, so a batch covers start <= offset < end. The
     first batch has no `start`: it began where the row "opened" before it says, which has one where a table began. `ts`
     is the batch's processing time in epoch ms. `partial` is true where the query began after earlier records had
-    already been deleted.
+    already been deleted. `checked` maps output topic → partition → the offset before which nothing of a replaced writer
+    is left to repair, in the first row after it has changed (tallystream.aggregator.mend).
     """
 
     v: int = 1
@@ -43,6 +44,7 @@ class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     start: Offsets = {}
     end: Offsets = {}
     partial: bool = False
+    checked: Offsets = {}
 
 
 _encoder = msgspec.json.Encoder()

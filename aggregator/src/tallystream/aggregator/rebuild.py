@@ -100,6 +100,7 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
     write_layout(settings.checkpoint, layout)
     say(f"{lives + leaving} lives, {metrics} metrics, {retired} rows of forgotten lives in the sums; seed {path}")
     say(f"{layout.shards} shards on {layout.partitions} partitions of Spark's state")
+    say(f"{topics.table} needs {layout.shards} partitions, one for each shard")
     for topic, partitions in offsets.items():
         say(f"{topic} is read on from {partitions}")
     say("sums are published anew by the first batch")
@@ -115,7 +116,7 @@ def _read_table(topics: Topics, kafka: Mapping[str, str], say: Callable[[str], o
     standing = Standing(ledger.highest_epoch(ledger.read_rows(topics.ledger, kafka)))
     for number, record in enumerate(chain(first, records), 1):
         if record.key is not None:
-            standing.take(record.key, record.value)
+            standing.take(record.key, record.value, record.deleted_by, record.partition)
         if number % TOLD_EVERY == 0:
             say(f"{number:,} records of {topics.table} read")
     if standing.refused:

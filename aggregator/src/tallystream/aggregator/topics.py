@@ -66,6 +66,7 @@ def create_topics(
     topics: Topics,
     *,
     partitions: int = 1,
+    shards: int = 1,
     replication: int = 1,
     correct: bool = False,
     timeout: float = 30.0,
@@ -75,7 +76,8 @@ def create_topics(
     With `correct`, an existing topic is given the policies that nobody has set for it: a broker that creates topics on
     first use may have been faster, and gives them its own. What is set for the topic itself stays.
 
-    `partitions` is that of `metrics` alone: the others have one. `timeout` is in seconds. Safe when several commands do
+    `partitions` is that of `metrics`; `metrics-table` has one for each of the table's `shards`, the others have one.
+    `timeout` is in seconds. Safe when several commands do
     it at once: it returns when the brokers know every topic's partitions, whoever created it.
 
     Raises:
@@ -84,8 +86,9 @@ def create_topics(
     """
     # Who may not create topics finds those that are there: a broker refuses before it looks.
     known = admin.list_topics(timeout=timeout).topics
+    numbers = {topics.metrics: partitions, topics.table: shards}
     missing = [
-        NewTopic(name, partitions if name == topics.metrics else 1, replication, config=dict(config))
+        NewTopic(name, numbers.get(name, 1), replication, config=dict(config))
         for name, config in policies(topics).items()
         if name not in known
     ]
@@ -104,6 +107,30 @@ def create_topics(
     if topics.metrics not in created:
         require_append_time(admin, [topics.metrics], timeout=timeout)
     return created
+
+
+def require_partitions(admin: AdminClient, topics: Topics, *, shards: int, timeout: float = 30.0) -> None:
+    """Return when the topics that an aggregator writes have the partitions that a table of `shards` needs.
+
+    Raises:
+        ConfigError: one has another number; the sentence has the remedy.
+        KafkaException: the broker did not answer within `timeout` seconds.
+    """
+    known = admin.list_topics(timeout=timeout).topics
+    for name in (topics.agg, topics.table, topics.events, topics.ledger, topics.dead):
+        found = len(known[name].partitions) if name in known else 0
+        if name == topics.table and 0 < found < shards:
+            remedy = (
+                f"the table has {shards} shards, and each needs one: add partitions, as with kafka-topics.sh --alter "
+                f"--topic {name} --partitions {shards}"
+            )
+            raise ConfigError(f"partitions of the topic {name}", found, remedy)
+        if name != topics.table and found > 1:
+            remedy = (
+                "it must have one, and Kafka takes none away: end all commands, delete the topic, and start the "
+                "aggregator, which creates it"
+            )
+            raise ConfigError(f"partitions of the topic {name}", found, remedy)
 
 
 def _correct(admin: AdminClient, topics: Topics, names: Iterable[str], timeout: float) -> None:

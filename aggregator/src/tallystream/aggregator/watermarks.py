@@ -1,4 +1,4 @@
-"""Offsets of partitions, asked again while a partition has no leader that answers: the bounds, and those at a time.
+"""Partitions and their offsets, asked again while a partition has no leader that answers: bounds, and at a time.
 
 A topic that was made a moment ago, and any topic of a broker that restarts, is led by nobody for a while. librdkafka
 asks again for most requests, but hands on the refusal of these.
@@ -53,6 +53,29 @@ def watermarks(
     def ask(left_s: float) -> tuple[int, int]:
         low, high = consumer.get_watermark_offsets(partition, timeout=left_s)
         return int(low), int(high)
+
+    return _led(ask, timeout, clock, sleep)
+
+
+def partitions_of(
+    consumer: Consumer,
+    topic: str,
+    *,
+    timeout: float,
+    clock: Clock = SYSTEM_CLOCK,
+    sleep: Callable[[float], None] = time.sleep,
+) -> list[int]:
+    """Return the numbers of a topic's partitions; `timeout` is in seconds, for all tries.
+
+    Raises:
+        KafkaException: the broker did not answer in time, or has no such topic.
+    """
+
+    def ask(left_s: float) -> list[int]:
+        found = consumer.list_topics(topic, timeout=left_s).topics[topic]
+        if found.error is not None:
+            raise KafkaException(found.error)
+        return sorted(found.partitions)
 
     return _led(ask, timeout, clock, sleep)
 

@@ -53,6 +53,17 @@ def test_each_topic_has_its_points_in_the_order_of_its_offsets(tmp_path: Path) -
     assert counts(made) == [("n", 1), ("n", 2), (MEASUREMENT, None), ("instance:n", 4)]
 
 
+def test_the_rows_of_each_partition_are_judged_by_its_own_offsets(tmp_path: Path) -> None:
+    """A partition that is read later, from lower offsets, has its writers in its own order, across a restart, too."""
+    new = published(Topic().snapshot(counter(4)), 50, epoch=2)
+    other = published(Topic().snapshot(counter(5)), 0, epoch=1)
+    stale = published(Topic().snapshot(counter(6)), 60, epoch=1)
+    translator = Translator(TOPICS, tmp_path / "c", Epochs(lambda: None))
+    made = translator.points([*new, *(record._replace(partition=1) for record in other)])
+    assert counts(made) == [("instance:n", 4), ("instance:n", 5)]
+    assert Translator(TOPICS, tmp_path / "c", Epochs(lambda: None)).points(stale) == []
+
+
 def test_a_replaced_writer_is_left_out_of_sums_and_rows_each_by_its_own_topic(tmp_path: Path) -> None:
     """An old writer's rows after the new one's are dropped and counted, across a restart; events pass."""
     topic = Topic().snapshot(counter(4))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from tallystream.aggregator.layout import Layout, layout_of, write_layout
+from tallystream.aggregator.layout import Layout, layout_of, layout_path, write_layout
 from tallystream.aggregator.ledger import LedgerRow, decode, encode, key
 from tallystream.aggregator.spark.aggregate import AggregateSettings, settle
 from tallystream.aggregator.spark.streams import Streams
@@ -67,6 +68,21 @@ def test_a_new_table_keeps_the_layout_that_was_asked_for(tmp_path: Path) -> None
     settle(Session(), settings, Topics(), Layout(4, 4), None)  # type: ignore[arg-type]
     (checkpoint / "offsets").mkdir(parents=True)
     assert layout_of(checkpoint, None, None) == Layout(4, 4)
+
+
+@pytest.mark.parametrize("written", [Layout(2, 2), None])
+def test_a_layout_that_is_not_the_state_s_is_refused(tmp_path: Path, written: Layout | None) -> None:
+    """Be the file another table's, or lost: Spark's own log says over how many partitions the state is spread."""
+    checkpoint = tmp_path / "c"
+    if written is not None:
+        write_layout(checkpoint, written)
+    (checkpoint / "offsets").mkdir(parents=True)
+    metadata = {"batchTimestampMs": 1, "conf": {"spark.sql.shuffle.partitions": "4"}}
+    (checkpoint / "offsets" / "7").write_text("v1\n" + json.dumps(metadata) + '\n{"metrics":{"0":1}}')
+    settings = AggregateSettings("broker:9092", checkpoint)
+    with pytest.raises(ConfigError, match=r"--checkpoint.*has 4 partitions.*c\.layout says [12]: restore that file"):
+        settle(Session(), settings, Topics(), written or Layout(), None)  # type: ignore[arg-type]
+    assert layout_path(checkpoint).exists() == (written is not None)
 
 
 def test_a_ledger_row_survives_its_bytes() -> None:

@@ -11,7 +11,7 @@ from tallystream.aggregator import sums
 from tallystream.aggregator.seed import Seed, write_seed
 from tallystream.aggregator.spark.combining import CombineProcessor
 from tallystream.aggregator.spark.packing import INPUT_COLUMNS
-from tallystream.aggregator.spark.processor import TableProcessor
+from tallystream.aggregator.spark.processor import COLUMNS, TableProcessor
 from tallystream.aggregator.table import Record, State, Table, pack
 from tallystream.aggregator.table.combined import combine
 from tallystream.aggregator.table.combining import pack as pack_combined
@@ -37,6 +37,7 @@ class Job:
         self.combine = TwsTester(combine_, outputMode="Update")
         self.table.setProcessingTime(1000)
         self.offset = 0
+        self.deleted: list[tuple[Any, ...]] = []
 
     def batch(self, *records: tuple[bytes, bytes | None]) -> list[tuple[str, bytes, bytes]]:
         """Run one batch of (instance, value)."""
@@ -51,8 +52,9 @@ class Job:
         ]
         out: list[tuple[str, bytes, bytes]] = []
         for combiner, rows in pd.concat(frames).groupby("combiner"):
-            frame = self.combine.testInPandas(combiner, rows[["topic", "key", "value"]])
-            out += frame.itertuples(index=False, name=None)
+            frame = self.combine.testInPandas(combiner, rows[list(COLUMNS)])
+            out += frame[["topic", "key", "value"]].itertuples(index=False, name=None)
+            self.deleted += [row for row in frame.itertuples(index=False, name=None) if row[COLUMNS.index("writer")]]
         return out
 
 
@@ -97,6 +99,18 @@ def test_dead_letters_and_rows_are_handed_on_and_a_shard_s_own_record_is_the_las
         own = [n for n, (_, key, _) in enumerate(out) if key == b'["shard",%d]' % shard]
         mine = [n for n, (_, k, _) in enumerate(out) if k.startswith(b'["life",') and _instance_in(k, shard)]
         assert max(mine) < min(own)
+
+
+def test_a_deletion_names_its_writer_and_no_other_row_does() -> None:
+    """The second stage hands it on: Kafka's header is made from it."""
+    job = Job()
+    key = instances(8)[0]
+    job.batch((key, short("n", 10)))
+    assert job.deleted == []
+    job.batch((key, None))
+    ((topic, found, value, partition, writer),) = job.deleted
+    assert (topic, found, value) == (TOPICS.table, b'["life","default","%s","",0]' % key, None)
+    assert (partition, writer) == (shard_of(key, SHARDS), b"[3,17]")
 
 
 def test_a_seeded_table_publishes_every_sum_in_its_first_batch(tmp_path: Path) -> None:

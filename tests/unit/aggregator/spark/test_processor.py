@@ -14,7 +14,7 @@ from tallystream.aggregator.spark.packing import INPUT_COLUMNS
 from tallystream.aggregator.spark.processor import TableProcessor, batch_id
 from tallystream.aggregator.spark.store import SparkStore
 from tallystream.aggregator.table.published import ShardRow
-from tallystream.aggregator.table.state import State, pack
+from tallystream.aggregator.table.state import State, StateVersionError, pack
 from tallystream.aggregator.table.stored import load
 from tallystream.aggregator.table.table import TableSettings
 from tallystream.aggregator.topics import Topics
@@ -157,6 +157,17 @@ def test_a_state_of_another_version_is_refused() -> None:
     tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10))))
     tester.updateValueState("table", 0, (pack(State(version=99)),))
     with pytest.raises(Exception, match="version 99"):
+        tester.testInPandas(0, _rows((1, 950, _snapshot(2, 11))))
+
+
+def test_a_state_of_another_number_of_shards_is_refused() -> None:
+    """It holds other instances than the shard of the same number: nothing is summed."""
+    processor = TableProcessor(TOPICS, TableSettings(), epoch=3, shards=2, batch_id=lambda: 17)
+    tester = TwsTester(processor, timeMode="ProcessingTime", outputMode="Update")
+    tester.setProcessingTime(1000)
+    tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10))))
+    processor._shards = 4
+    with pytest.raises(StateVersionError, match=r"shard 0 is one of 2, .*CHECKPOINT\.layout says 4; restore that file"):
         tester.testInPandas(0, _rows((1, 950, _snapshot(2, 11))))
 
 

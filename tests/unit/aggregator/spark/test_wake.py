@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from tallystream.aggregator.spark.wake import AGAIN_MS, GRACE_MS, Alarm
+from tallystream.aggregator.spark.wake import AGAIN_MS, GRACE_MS, INSTANCE, Alarm, instances
+from tallystream.aggregator.table.shards import shard_of
 
 
 class Query:
@@ -26,6 +28,14 @@ class Query:
         self.now_ms = now_ms
         self.alarm.look()
         return self.woken
+
+
+@pytest.mark.parametrize("shards", [1, 2, 5, 64])
+def test_every_shard_has_a_record_that_wakes_it(shards: int) -> None:
+    """One for each, as a shard that has no record does not run: after a cut it would write none of its rows."""
+    found = instances(shards)
+    assert found[0] == INSTANCE
+    assert sorted(shard_of(instance.encode(), shards) for instance in found) == list(range(shards))
 
 
 def test_a_query_without_a_timer_is_never_woken() -> None:

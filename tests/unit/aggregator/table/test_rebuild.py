@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,11 +26,11 @@ from tallystream.aggregator.table.rebuild import behind, restore
 from tallystream.aggregator.table.sketches import SHARES
 from tallystream.aggregator.table.standing import RebuildError, Standing
 from tallystream.aggregator.topics import Topics
+from tallystream.aggregator.versions import UNKNOWN
 from tallystream.reporter.ulid import new_ulid
 
 if TYPE_CHECKING:
-    import random
-
+    from tallystream.aggregator.versions import Version
 
 SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000)
 
@@ -40,7 +41,7 @@ class System:
     def __init__(self, records: list[Written]) -> None:
         self.records = records
         self.store, self.begun = Kept(), State()
-        self.log: list[tuple[bytes, bytes | None]] = []
+        self.log: list[tuple[bytes, bytes | None, Version]] = []
         self.epoch = 1
         self.batches = 0
         self.sums: dict[Any, dict[str, Any]] = {}
@@ -64,7 +65,8 @@ class System:
         table.apply(Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in in_order)
         table.notice_silence()
         changes = table.changes()
-        rows = [(row.key, row.value(epoch=self.epoch, batch=self.batches)) for row in changes.rows]
+        writer = self.epoch, self.batches
+        rows = [(row.key, row.value(epoch=writer[0], batch=writer[1]), writer) for row in changes.rows]
         if written is not None:
             # The shard's own record is the last: it is there only if all others are.
             kept = [row for row in rows if not row[0].startswith(b'["shard"')]
@@ -84,8 +86,8 @@ class System:
     def rebuild(self) -> list[Written]:
         """Lose the checkpoint, take the state from the topic, and return the records to read on from."""
         standing = Standing()
-        for key, value in self.log:
-            standing.take(key, value)
+        for record in random.Random(len(self.log)).sample(self.log, len(self.log)):  # partitions have no order
+            standing.take(*record)
         found = restore(standing, self.summed)
         self.epoch = found.epoch + 1
         self.store, self.begun = Kept(), found.states[0]
@@ -189,7 +191,7 @@ def test_a_base_or_fold_of_no_shard_of_the_table_is_refused(shard: bytes) -> Non
 
     def rebuild() -> None:
         base = b'{"app":"a","name":"n","type":"counter","fold":1,"lives":1,"values":[1]}'
-        found.take(b'["base",' + shard + b',"a","counter","n",[]]', base)
+        found.take(b'["base",' + shard + b',"a","counter","n",[]]', base, partition=9)
         restore(found)
 
     with pytest.raises(RebuildError, match=r"metrics-table: .*base"):
@@ -208,7 +210,10 @@ def test_a_row_whose_epoch_no_writer_has_taken_changes_nothing(monkeypatch: pyte
 
 
 def test_a_row_of_a_writer_that_was_replaced_changes_nothing() -> None:
-    """A row of a lower epoch that comes later is not the newest; nor does it bring a deleted one back."""
+    """A row of a lower epoch that comes later is not the newest; nor does it bring a deleted one back.
+
+    A deletion of a lower epoch, or without a writer, leaves the row; a newer row follows a deletion.
+    """
     topic = Topic().snapshot(counter(5))
     found = Standing()
     rows = list(topic.changes.rows)
@@ -221,9 +226,13 @@ def test_a_row_of_a_writer_that_was_replaced_changes_nothing() -> None:
     assert found.rows == before
     assert found.epoch == 3
     key = rows[0].key
-    found.take(key, None)
-    found.take(key, rows[0].value(epoch=2, batch=11))
-    assert key not in found.rows
+    for writer in (UNKNOWN, (2, 10)):
+        found.take(key, None, writer)
+        assert found.rows == before
+    found.take(key, None, (3, 10))
+    for batch in (2, 9):
+        found.take(key, rows[0].value(epoch=batch, batch=9), UNKNOWN)
+        assert ((0, key) in found.rows) == (batch == 9)
 
 
 def test_the_only_row_of_a_key_counts_wherever_it_stands() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,11 +20,11 @@ from tallystream.aggregator.table.rebuild import included_by_all, restore
 from tallystream.aggregator.table.shards import decode, encode, group_of, shard_of
 from tallystream.aggregator.table.sketches import SHARES
 from tallystream.aggregator.table.standing import RebuildError, Standing
+from tallystream.aggregator.versions import UNKNOWN
 
 if TYPE_CHECKING:
-    import random
-
     from tallystream.aggregator.table.outputs import Total
+    from tallystream.aggregator.versions import Version
 
 SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000)
 # The limit of metrics per life is judged otherwise after some rebuilds, as docs/table.md says: there it is not reached.
@@ -47,7 +49,7 @@ class Cut:
     def __init__(self, number: int, records: list[Written], settings: TableSettings = SETTINGS) -> None:
         self.records = records
         self.settings = settings
-        self.log: list[tuple[bytes, bytes | None]] = []
+        self.log: list[tuple[bytes, bytes | None, Version, int]] = []
         self.epoch, self.batches = 1, 0
         self.finished: dict[str, int] = {}
         self.sums: dict[Any, dict[str, Any]] = {}
@@ -57,7 +59,7 @@ class Cut:
         self._begin([State(shard=shard, shards=number) for shard in range(number)], [Combined() for _ in range(number)])
 
     def _begin(self, states: list[State], groups: list[Combined]) -> None:
-        self.number = len(states)
+        self.number, self.woken = len(states), self.batches == 0
         self.begun: list[State] = states
         self.groups: list[Combined] = groups
         self.shards = [Kept() for _ in states]
@@ -68,6 +70,9 @@ class Cut:
         by_shard: dict[int, list[Written]] = {}
         for record in sorted(records, key=lambda record: (record.partition, record.offset)):
             by_shard.setdefault(shard_of(record.key, self.number), []).append(record)
+        if not self.woken:  # each shard publishes what it began with, as it has a record that wakes it
+            by_shard = {shard: by_shard.get(shard, []) for shard in range(self.number)}
+            self.woken = written is None
         said = [one for shard, mine in by_shard.items() for one in self._shard(shard, mine, written)]
         if written is not None:
             self.cut_off += records
@@ -115,9 +120,12 @@ class Cut:
         found.table.apply(Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in mine)
         found.table.state.clocks.update(clocks or {})
         found.table.notice_silence()
+        if anew:  # by the record that wakes it, if by no other
+            found.table.tell_how_far()
         changes = found.table.changes()
         assert changes.totals == []
-        rows = [(row.key, row.value(epoch=self.epoch, batch=self.batches)) for row in changes.rows]
+        writer = self.epoch, self.batches
+        rows = [(row.key, row.value(epoch=writer[0], batch=writer[1]), writer, shard) for row in changes.rows]
         if written is not None:
             whole = written.random() < 0.4
             self.log += rows if whole else [row for row in rows[:-1] if written.random() < 0.5]
@@ -138,8 +146,8 @@ class Cut:
     def rebuild(self, number: int | None = None, *, behind: bool = False) -> list[Written]:
         """Lose the checkpoint, take the states from the topic, and return the records to read on from."""
         standing = Standing()
-        for key, value in self.log:
-            standing.take(key, value)
+        for record in random.Random(len(self.log)).sample(self.log, len(self.log)):  # partitions have no order
+            standing.take(*record)
         found = restore(standing, set(self.sums), shards=number, finished={} if behind else self.finished)
         self.epoch = found.epoch + 1
         self._begin(found.states, [*map(_stored_and_read, combine(found.states))])
@@ -236,7 +244,12 @@ def test_fewer_shards_are_refused() -> None:
     """The bases belong to their shards: the sentence says that there can be more, never fewer."""
     system = Cut(3, [])
     system.log = [
-        (b'["shard",0]', b'{"v":1,"shard":0,"shards":3,"clocks":{},"offsets":{},"out_ms":0,"fold":0,"stale":0}')
+        (
+            b'["shard",0]',
+            b'{"v":1,"shard":0,"shards":3,"clocks":{},"offsets":{},"out_ms":0,"fold":0,"stale":0}',
+            UNKNOWN,
+            0,
+        )
     ]
     with pytest.raises(RebuildError, match="--shards 2: the table has 3; it can be cut into more, never into fewer"):
         system.rebuild(2)
@@ -248,7 +261,7 @@ def test_more_shards_are_refused_while_a_batch_may_be_unfinished() -> None:
         b'{"v":1,"shard":0,"shards":1,"clocks":{"metrics:0":5},"offsets":{"metrics:0":9},"out_ms":0,"fold":0,"stale":0}'
     )
     system = Cut(1, [])
-    system.log = [(b'["shard",0]', row)]
+    system.log = [(b'["shard",0]', row, UNKNOWN, 0)]
     system.finished = {"metrics:0": 9}
     with pytest.raises(RebuildError, match="--shards 2: the last batch is not known to be finished; run"):
         system.rebuild(2)
@@ -258,13 +271,67 @@ def test_more_shards_are_refused_while_a_batch_may_be_unfinished() -> None:
 
 
 def test_a_table_that_was_to_be_cut_into_more_shards_is_rebuilt_as_it_was() -> None:
-    """Its first batch was cut off before a shard had finished: what the new shards had begun to write is deleted."""
+    """Its first batch was cut off before a shard had finished: what the new shards had begun to write does not count.
+
+    Nor does it when the table is cut later: then a shard's rows are those that it has written since.
+    """
     row = (
         b'{"v":1,"shard":0,"shards":2,"clocks":{"metrics:0":5},"offsets":{"metrics:0":9},"out_ms":0,"fold":0,"stale":0}'
     )
     begun = b'{"v":1,"fold":1,"lives":[["a","b","c"]],"epoch":2}'
     system = Cut(2, [])
-    system.log = [(b'["shard",0]', row), (b'["fold",3,1,0]', begun)]
+    system.log = [(b'["shard",0]', row, UNKNOWN, 0), (b'["fold",3,1,0]', begun, UNKNOWN, 3)]
+    system.finished = {"metrics:0": 10}
     system.rebuild()
     assert system.number == 2
-    assert system.begun[0].forget == [b'["fold",3,1,0]']
+    assert all(state.forget == state.leaving == state.deleting == [] for state in system.begun)
+    system.rebuild(4)
+    assert all(state.forget == state.leaving == state.deleting == [] for state in system.begun)
+
+
+def moved(shard: int, *, shards: int, epoch: int, since: int) -> tuple[bytes, bytes, Version, int]:
+    """Return a shard's own record, in its partition."""
+    row = {"v": 1, "shard": shard, "shards": shards, "since": since, "clocks": {}, "offsets": {"metrics:0": 9}}
+    value = json.dumps(row | {"out_ms": 0, "fold": 0, "stale": 0, "epoch": epoch, "batch": 1}).encode()
+    return b'["shard",%d]' % shard, value, UNKNOWN, shard
+
+
+def counted(instance: str, count: int, *, epoch: int, partition: int) -> tuple[bytes, bytes, Version, int]:
+    """Return a life's row in a partition."""
+    row = {"app": "a", "instance": instance, "life": "L", "part": 0, "topic": "metrics", "partition": 0, "offset": 5}
+    row |= {
+        "heard_ms": 1,
+        "every_ms": 1000,
+        "keep_ms": 1,
+        "metrics": [{"name": "n", "type": "counter", "count": count}],
+    }
+    key = json.dumps(["life", "a", instance, "L", 0], separators=(",", ":")).encode()
+    return key, json.dumps(row | {"epoch": epoch, "batch": 1}).encode(), UNKNOWN, partition
+
+
+def test_a_row_in_a_partition_that_is_not_its_shard_s_does_not_count() -> None:
+    """What a cut left in the old partitions is ignored, though its deletion in the new one has been compacted away.
+
+    So is what a cut that was given up left in the new ones; until a shard has written its rows, the old ones count.
+    """
+    names = [f"app-{number}" for number in range(60)]
+    gone = next(n for n in names if shard_of(n.encode(), 2) == 0 and shard_of(n.encode(), 3) == 1)
+    late = next(n for n in names if shard_of(n.encode(), 2) == 0 and shard_of(n.encode(), 3) == 2)
+    kept = next(n for n in names if n != gone and shard_of(n.encode(), 3) == 1)
+
+    def rebuilt(*log: tuple[bytes, bytes, Version, int]) -> dict[str, list[int | float | None]]:
+        standing = Standing()
+        for record in log:
+            standing.take(*record)
+        states = restore(standing).states
+        lives = [life for state in states for (life,) in state.lives.values()]
+        return {life.instance: [row.values[0] for row in life.rows.values()] for life in lives}
+
+    old = [moved(0, shards=2, epoch=1, since=0), counted(gone, 7, epoch=1, partition=0)]
+    old.append(counted(late, 5, epoch=1, partition=0))
+    new = [moved(1, shards=3, epoch=4, since=3), counted(kept, 9, epoch=4, partition=1)]
+    given_up = counted(gone, 8, epoch=2, partition=1)
+    assert rebuilt(*old, *new, given_up) == {kept: [9], late: [5]}
+    assert rebuilt(*old, given_up) == {gone: [7], late: [5]}
+    done = [moved(number, shards=3, epoch=4, since=3) for number in (0, 2)]
+    assert rebuilt(*old, *new, *done, given_up) == {kept: [9]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
@@ -42,6 +43,7 @@ class Shipped(NamedTuple):
     offset: int
     key: bytes | None
     value: bytes | None
+    partition: int = 0
 
 
 def is_sum(measurement: str) -> bool:
@@ -60,18 +62,19 @@ class Translator:
     def __init__(self, topics: Topics, checkpoint: Path, epochs: Epochs) -> None:
         self._topics = topics
         self._sums: Fence[sums.Sum] = Fence(checkpoint.with_name(checkpoint.name + ".epoch"), epochs)
-        self._rows: Fence[LifeRow | ShardRow] = Fence(checkpoint.with_name(checkpoint.name + ".rows-epoch"), epochs)
+        self._rows: dict[int, Fence[LifeRow | ShardRow]] = {}
+        self._checkpoint, self._epochs = checkpoint, epochs
         self.unreadable = 0
 
     @property
     def dropped(self) -> int:
         """How many records were left out because of their epoch."""
-        return self._sums.dropped + self._rows.dropped
+        return self._sums.dropped + sum(fence.dropped for fence in self._rows.values())
 
     def points(self, records: Iterable[Shipped]) -> list[Point]:
-        """Return the points of a batch, in the order of offsets within each topic."""
+        """Return the points of a batch, in the order of offsets within each partition."""
         by_topic: dict[str, list[Shipped]] = {}
-        for record in sorted(records, key=lambda record: (record.topic, record.offset)):
+        for record in sorted(records, key=lambda record: (record.topic, record.partition, record.offset)):
             by_topic.setdefault(record.topic, []).append(record)
         summed = list(self._read(by_topic.get(self._topics.agg, ()), "a sum", lambda r: sums.decode(r.value or b"")))
         points = [point(row) for row in self._sums.admit(summed)]
@@ -79,10 +82,18 @@ class Translator:
         points += [made for _, made in self._read(events, "an event", lambda r: event_point(r.value or b""))]
         # A deletion says that a life was forgotten: what it counted is in the store, under its own times.
         rows = [record for record in by_topic.get(self._topics.table, ()) if record.value is not None]
-        for row in self._rows.admit(list(self._read(rows, "a row", _row))):
-            if isinstance(row, LifeRow):
-                points += row_points(row)
+        for partition, of_partition in groupby(rows, key=lambda record: record.partition):
+            for row in self._fence(partition).admit(list(self._read(of_partition, "a row", _row))):
+                if isinstance(row, LifeRow):
+                    points += row_points(row)
         return points
+
+    def _fence(self, partition: int) -> Fence[LifeRow | ShardRow]:
+        """Return the fence of a partition of `metrics-table`: offsets, and so the order of writers, are its own."""
+        if partition not in self._rows:
+            path = self._checkpoint.with_name(f"{self._checkpoint.name}.rows-epoch-{partition}")
+            self._rows[partition] = Fence(path, self._epochs)
+        return self._rows[partition]
 
     def _read(self, records: Iterable[Shipped], what: str, decode: Callable[[Shipped], T]) -> Iterator[tuple[int, T]]:
         for record in records:

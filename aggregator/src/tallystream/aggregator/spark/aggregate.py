@@ -10,13 +10,14 @@ from confluent_kafka import KafkaException
 
 from tallystream.aggregator import clients, private
 from tallystream.aggregator.health import Health
-from tallystream.aggregator.layout import Layout, layout_of, write_layout
+from tallystream.aggregator.layout import Layout, layout_of, layout_path, write_layout
 from tallystream.aggregator.lease import Lease
 from tallystream.aggregator.login import log_in
 from tallystream.aggregator.spark.beginning import beginning
 from tallystream.aggregator.spark.failing import sentence, start
 from tallystream.aggregator.spark.kafka import source_options
 from tallystream.aggregator.spark.listening import HealthListener
+from tallystream.aggregator.spark.offsets import PARTITIONS, state_partitions
 from tallystream.aggregator.spark.plans import Choice, Plan
 from tallystream.aggregator.spark.query import summed
 from tallystream.aggregator.spark.session import build_session, end_session
@@ -28,8 +29,8 @@ from tallystream.aggregator.spark.warming import warm
 from tallystream.aggregator.spark.writing import Writing
 from tallystream.aggregator.start import resolve
 from tallystream.aggregator.stopping import StopRequest
-from tallystream.aggregator.topics import TABLE_RECORD_BYTES, Topics, create_topics
-from tallystream.reporter.errors import TallystreamError
+from tallystream.aggregator.topics import TABLE_RECORD_BYTES, Topics, create_topics, require_partitions
+from tallystream.reporter.errors import ConfigError, TallystreamError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
 __all__ = ["GROUP", "AggregateSettings", "run"]
 
 log = logging.getLogger(__name__)
-
-PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 def run(settings: AggregateSettings) -> int:
@@ -66,8 +65,8 @@ def run(settings: AggregateSettings) -> int:
         health = stack.enter_context(Health("aggregate", settings.health))
         try:
             log_in(kafka)
-            create_topics(clients.admin(kafka), topics)
-            layout = layout_of(settings.checkpoint, settings.shards, settings.state_partitions)
+            layout = _layout(settings)
+            _prepare_topics(topics, kafka, layout)
             private.make_folder(settings.checkpoint)
             health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
             begin = beginning(settings, topics, kafka).offsets  # what can't be is said before anything is waited for
@@ -92,6 +91,7 @@ def run(settings: AggregateSettings) -> int:
             if not lease.wait(standby=settings.standby, stopped=stop.is_set):
                 return 0
             layout, streams = settle(session, settings, topics, layout, streams)
+            _prepare_topics(topics, kafka, layout)
             writing = Writing(settings, topics, kafka, lease, shards=layout.shards)
             choice = _choice(settings, topics, kafka, writing.begin)
         except KafkaException as error:
@@ -139,14 +139,32 @@ def settle(
     `layout` is the one of before: another aggregator may have begun the table with another one since.
 
     Raises:
-        ConfigError: another layout than it has is asked for.
+        ConfigError: another layout than it has is asked for, or its layout is not that of its state.
     """
-    found = layout_of(settings.checkpoint, settings.shards, settings.state_partitions)
+    found = _layout(settings)
     write_layout(settings.checkpoint, found)
     if found == layout:
         return layout, streams
     session.conf.set(PARTITIONS, str(found.partitions))
     return found, Streams(session, settings, topics, shards=found.shards)
+
+
+def _layout(settings: AggregateSettings) -> Layout:
+    found = layout_of(settings.checkpoint, settings.shards, settings.state_partitions)
+    stored = state_partitions(settings.checkpoint)
+    if stored not in (None, found.partitions):
+        raise ConfigError(
+            "--checkpoint",
+            str(settings.checkpoint),
+            f"its state has {stored} partitions, and {layout_path(settings.checkpoint)} says {found.partitions}: "
+            "restore that file, or move the checkpoint away and run tallystream rebuild",
+        )
+    return found
+
+
+def _prepare_topics(topics: Topics, kafka: Mapping[str, str], layout: Layout) -> None:
+    create_topics(clients.admin(kafka), topics, shards=layout.shards)
+    require_partitions(clients.admin(kafka), topics, shards=layout.shards)
 
 
 def _choice(settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str], begin: Offsets) -> Choice:

@@ -15,7 +15,7 @@ from tallystream.aggregator.ledger import QUERY, LedgerRow, LedgerWriter
 from tallystream.aggregator.spark.offsets import Finished, finished_batches
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from tallystream.aggregator.spark.commits import GroupCommitter, Offsets
@@ -26,12 +26,21 @@ log = logging.getLogger(__name__)
 class Bookkeeper:
     """Follows a checkpoint. `last` is the last batch that the ledger already has, -1 for none.
 
+    `checked` returns what rows of the ledger say under that name.
+
     Delivery: each finished batch is committed and written at least once, in order; a broker that does not answer delays
     it and is tried again at the next call.
     """
 
     def __init__(
-        self, checkpoint: Path, committer: GroupCommitter, ledger: LedgerWriter, *, epoch: int, last: int
+        self,
+        checkpoint: Path,
+        committer: GroupCommitter,
+        ledger: LedgerWriter,
+        *,
+        epoch: int,
+        last: int,
+        checked: Callable[[], Offsets] = dict,
     ) -> None:
         self._checkpoint = checkpoint
         self._committer = committer
@@ -40,6 +49,8 @@ class Bookkeeper:
         self._last = last
         self._failing = False
         self._end: Offsets = {}
+        self._checked = checked
+        self._told: Offsets = {}
 
     def reached(self, ends: Mapping[str, Mapping[str, int]]) -> bool:
         """Tell whether the books have got to `ends`: topic → partition → the next offset to read."""
@@ -62,7 +73,12 @@ class Bookkeeper:
         try:
             if moved:
                 self._committer.commit(moved[-1].end)
-                self._ledger.write(self._row(batch) for batch in moved)
+                rows = [self._row(batch) for batch in moved]
+                checked = self._checked()
+                if checked != self._told:
+                    rows[-1].checked = checked
+                self._ledger.write(rows)
+                self._told = checked
         except KafkaException as error:
             if not self._failing:
                 log.warning("offsets of batch %d: not committed yet (%s); trying again", batches[-1].batch, error)

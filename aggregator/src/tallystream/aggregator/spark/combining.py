@@ -8,7 +8,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from tallystream.aggregator.seed import read_seed
 from tallystream.aggregator.spark.gc_pause import gc_paused
-from tallystream.aggregator.spark.processor import SAID, batch_id, frame
+from tallystream.aggregator.spark.processor import COLUMNS, SAID, Row, batch_id, frame
 from tallystream.aggregator.spark.store import SparkStore
 from tallystream.aggregator.table.combined import Combined
 from tallystream.aggregator.table.combining import StoredCombined, load, unpack
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
 
     from tallystream.aggregator.topics import Topics
-
-Row = tuple[str, bytes | None, bytes | None]
-"""(topic, key, value)"""
 
 _SHARD = b'["shard",'
 
@@ -72,14 +69,14 @@ class CombineProcessor(StatefulProcessor):
     def _take(self, combiner: int, rows: Iterator[Any]) -> pd.DataFrame:
         said, out, last = [], list[Row](), list[Row]()
         for chunk in rows:
-            for topic, key_, value in zip(chunk["topic"], chunk["key"], chunk["value"], strict=True):
+            for topic, key_, value, partition, writer in zip(*(chunk[name] for name in COLUMNS), strict=True):
                 if topic != SAID:
                     of_shard = topic == self._topics.table and key_.startswith(_SHARD)
-                    (last if of_shard else out).append((topic, key_, value))
+                    (last if of_shard else out).append((topic, key_, value, partition, writer))
                 elif value is not None:
                     said.append(decode(value))
         out += self._combine(combiner, said)
-        return frame([*out, *last], "topic", "key", "value")
+        return frame([*out, *last], *COLUMNS)
 
     def _combine(self, combiner: int, said: list[Any]) -> list[Row]:
         place = (self._topics.agg, combiner)
@@ -94,8 +91,9 @@ class CombineProcessor(StatefulProcessor):
         stored.save(self._store)
         _in_memory[place] = stored
         epoch, number = self._epoch, self._batch_id()
-        rows: list[Row] = [(self._topics.events, event.key(), event.value()) for event in events]
-        return rows + [(self._topics.agg, total.key(), total.value(epoch=epoch, batch=number)) for total in totals]
+        rows: list[Row] = [(self._topics.events, event.key(), event.value(), 0, None) for event in events]
+        rows += [(self._topics.agg, total.key(), total.value(epoch=epoch, batch=number), 0, None) for total in totals]
+        return rows
 
     def _begin(self, combiner: int) -> Combined:
         if self._seed is not None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from tallystream.aggregator.spark.commits import Offsets
 
+PARTITIONS = "spark.sql.shuffle.partitions"
 LOG_VERSION = "v1"
 FIRST_VERSION = "\0v1"
 
@@ -61,6 +62,24 @@ def last_committed(checkpoint: Path) -> tuple[int, Offsets] | None:
     if done is None:
         return None
     return done, _offsets(checkpoint / "offsets" / str(done))[0]
+
+
+def state_partitions(checkpoint: Path) -> int | None:
+    """Return the number of partitions of Spark's state, None where no batch has begun or Spark does not say it.
+
+    Raises:
+        CheckpointError: the newest file is damaged.
+    """
+    newest = max(_numbers(checkpoint / "offsets"), default=None)
+    if newest is None:
+        return None
+    path = checkpoint / "offsets" / str(newest)
+    try:
+        _, metadata, *_ = path.read_text(encoding="utf-8").splitlines()
+        told = json.loads(metadata).get("conf", {}).get(PARTITIONS)
+        return None if told is None else int(told)
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise _damaged(path, error) from error
 
 
 def keep_first(checkpoint: Path, begin: Offsets) -> Offsets:

@@ -20,8 +20,9 @@ from tallystream.aggregator.table.batch import Batch, run_batch
 from tallystream.aggregator.table.expand import ExpansionNeededError, expand
 from tallystream.aggregator.table.published import ShardRow
 from tallystream.aggregator.table.shards import encode, group_of, shard_of
-from tallystream.aggregator.table.state import State, unpack
+from tallystream.aggregator.table.state import State, StateVersionError, unpack
 from tallystream.aggregator.table.stored import Stored, load
+from tallystream.aggregator.versions import deletion_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,10 +38,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-OUTPUT = "topic string, key binary, value binary"
+OUTPUT = "topic string, key binary, value binary, partition int, writer binary"
 SHARD_OUTPUT = f"combiner int, {OUTPUT}"
 SAID = ""
 """In the column `topic`: what a shard says, for its combiner alone."""
+COLUMNS = ("topic", "key", "value", "partition", "writer")
+"""Those of `OUTPUT`. A row of `metrics-table` is in the partition of its shard, all else in the only one.
+
+`writer` is that of a deletion, as its header has it (tallystream.aggregator.versions).
+"""
+Row = tuple[str, bytes | None, bytes | None, int, bytes | None]
 _in_memory: dict[tuple[str, int], Stored] = {}
 """(name of `metrics-table`, shard) → the table as this process last stored it."""
 
@@ -134,6 +141,11 @@ class TableProcessor(StatefulProcessor):
         if stored is None or not stored.log.is_still(self._store):
             stored = self._load(shard)
         stored.table.disk.open(self._store)
+        if stored.table.state.shards != self._shards:
+            raise StateVersionError(
+                f"state: shard {shard} is one of {stored.table.state.shards}, and the file CHECKPOINT.layout says "
+                f"{self._shards}; restore that file, or run tallystream rebuild for a new checkpoint."
+            )
         anew = not stored.table.state.published
         now_ms = times.getCurrentProcessingTimeInMs()
         try:
@@ -148,13 +160,11 @@ class TableProcessor(StatefulProcessor):
             if batch.timer.replaces:
                 self._handle.deleteTimer(batch.timer.replaces)
             self._handle.registerTimer(batch.timer.at_ms)
-        rows = self._rows(batch, stored.log.size)
+        rows = self._rows(batch, shard, stored.log.size)
         _in_memory[place] = stored
         if self._shards == 1:
-            return frame(rows, "topic", "key", "value")
-        return frame(
-            [*self._said(batch, anew=anew), *((shard, *row) for row in rows)], "combiner", "topic", "key", "value"
-        )
+            return frame(rows, *COLUMNS)
+        return frame([*self._said(batch, anew=anew), *((shard, *row) for row in rows)], "combiner", *COLUMNS)
 
     def _reread_span(self, span: Span, shard: int) -> Iterator[Record]:
         """Yield a shard's records of a span: others' do not move its clock."""
@@ -170,20 +180,26 @@ class TableProcessor(StatefulProcessor):
             return unpack(read_seed(self._seed, shards=self._shards).shards[shard])
         return State(shard=shard, shards=self._shards)
 
-    def _said(self, batch: Batch, *, anew: bool) -> list[tuple[int, str, bytes | None, bytes | None]]:
+    def _said(self, batch: Batch, *, anew: bool) -> list[tuple[int, *Row]]:
         # A table that begins with a seed publishes all its sums anew: every group of combiners has to run for that.
         every = range(self._shards) if anew else ()
-        said = [(group_of(one.metric, self._shards), SAID, None, encode(one)) for one in batch.changes.said]
-        return [*((combiner, SAID, None, None) for combiner in every), *said]
+        said = [(group_of(one.metric, self._shards), SAID, None, encode(one), 0, None) for one in batch.changes.said]
+        return [*((combiner, SAID, None, None, 0, None) for combiner in every), *said]
 
-    def _rows(self, batch: Batch, state_bytes: int) -> list[tuple[str, bytes | None, bytes | None]]:
+    def _rows(self, batch: Batch, shard: int, state_bytes: int) -> list[Row]:
         epoch, number, topics = self._epoch, self._batch_id(), self._topics
         for published in batch.changes.rows:
             if isinstance(published.row, ShardRow):
                 published.row.state_bytes = state_bytes
-        out: list[tuple[str, bytes | None, bytes | None]] = []
-        out += [(topics.dead, letter.key(), letter.value()) for letter in batch.changes.dead]
-        out += [(topics.events, event.key(), event.value()) for event in batch.changes.events]
-        out += [(topics.agg, total.key(), total.value(epoch=epoch, batch=number)) for total in batch.changes.totals]
-        out += [(topics.table, row.key, row.value(epoch=epoch, batch=number)) for row in batch.changes.rows]
+        writer = deletion_header((epoch, number))
+        out: list[Row] = []
+        out += [(topics.dead, letter.key(), letter.value(), 0, None) for letter in batch.changes.dead]
+        out += [(topics.events, event.key(), event.value(), 0, None) for event in batch.changes.events]
+        out += [
+            (topics.agg, total.key(), total.value(epoch=epoch, batch=number), 0, None) for total in batch.changes.totals
+        ]
+        out += [
+            (topics.table, row.key, row.value(epoch=epoch, batch=number), shard, writer if row.row is None else None)
+            for row in batch.changes.rows
+        ]
         return out

@@ -19,6 +19,7 @@ from tallystream.aggregator.spark.processor import OUTPUT, SHARD_OUTPUT, TablePr
 from tallystream.aggregator.spark.ranges import Reading
 from tallystream.aggregator.spark.reread import SpanReader
 from tallystream.aggregator.spark.settings import GROUP
+from tallystream.aggregator.versions import HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,7 +80,7 @@ def backlog(session: SparkSession, settings: AggregateSettings, topics: Topics, 
 def summed(
     records: DataFrame, settings: AggregateSettings, topics: Topics, *, epoch: int, shards: int, live: bool = False
 ) -> DataFrame:
-    """Return the rows that the table makes of a stream of records: (topic, key, value), for Kafka's sink.
+    """Return the rows that the table makes of a stream of records, with the columns of Kafka's sink.
 
     `live` tells that each batch reads every partition to its end, so that lives may be forgotten.
     """
@@ -101,6 +102,10 @@ def summed(
             outputMode="Update",
             timeMode="None",
         )
+    # Made here, as a column of arrays would cost much more on its way from Python than one that is mostly null.
+    header = f.array(f.struct(f.lit(HEADER).alias("key"), f.col("writer")))
+    headers = f.when(f.col("writer").isNotNull(), header).cast("array<struct<key:string,value:binary>>")
+    out = out.select("topic", "key", "value", "partition", headers.alias("headers"))
     return observed(out, topics.table)
 
 

@@ -120,9 +120,10 @@ class Shipper:
             StoppedError: the sink was away when a stop was asked for; the batch is not done.
             ConfigError: the sink refuses the settings, whatever one waits.
         """
-        rows = frame.select("topic", "offset", "key", "value").collect()
+        rows = frame.select("topic", "offset", "key", "value", "partition").collect()
         points = self._translator.points(
-            Shipped(topic, offset, _bytes(key), _bytes(value)) for topic, offset, key, value in rows
+            Shipped(topic, offset, _bytes(key), _bytes(value), partition)
+            for topic, offset, key, value, partition in rows
         )
 
         def write() -> None:

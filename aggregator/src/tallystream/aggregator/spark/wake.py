@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from itertools import chain, count
+from itertools import count
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 INSTANCE = "tallystream-aggregator"
-"""Begins instance IDs that publish nothing else: a tombstone of one takes nothing out of any sum."""
+"""An instance ID that publishes nothing else: a tombstone of it takes nothing out of any sum. IDs with a number too."""
 
 
 GRACE_MS, AGAIN_MS = 500, 5_000
@@ -55,10 +55,21 @@ class Alarm:
             log.warning("silence is looked for at the next record: %s", error)
 
 
+def instances(shards: int) -> list[str]:
+    """Return an instance ID for each shard; the first one is `INSTANCE`."""
+    found: dict[int, str] = {}
+    for number in count():
+        instance = f"{INSTANCE}-{number}" if number else INSTANCE
+        found.setdefault(shard_of(instance.encode(), shards), instance)
+        if len(found) == shards:
+            return list(found.values())
+    raise AssertionError
+
+
 def wake(
-    partitions: Iterable[tuple[str, int]], kafka: Mapping[str, str], *, shards: int = 1, timeout: float = 10.0
+    partitions: Iterable[tuple[str, int]], kafka: Mapping[str, str], shards: int = 1, *, timeout: float = 10.0
 ) -> None:
-    """Append a tombstone for each shard to each (topic, partition) that is read: time is told by each one's own clock.
+    """Append a tombstone for each of the shards to each (topic, partition) that is read: each has a clock of its own.
 
     A shard that was rebuilt has no timer before its first batch, so each one needs a record of its own. Returns when
     the broker has them. `timeout` is in seconds.
@@ -68,12 +79,6 @@ def wake(
     """
     # Not idempotent: a tombstone sent twice changes nothing, and such a producer first waits half a second for its ID.
     producer = producer_for(kafka, timeout=timeout, idempotent=False)
-    keys = [key_in(shard, shards) for shard in range(shards)]
+    keys = [instance.encode() for instance in instances(shards)]
     records = (Outgoing(topic, key, None, partition) for topic, partition in partitions for key in keys)
     deliver(producer, records, timeout=timeout)
-
-
-def key_in(shard: int, shards: int) -> bytes:
-    """Return a key of our own whose records are in a shard."""
-    names = chain([INSTANCE], (f"{INSTANCE}-{number}" for number in count(1)))
-    return next(name.encode() for name in names if shard_of(name.encode(), shards) == shard)

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException
 
 from tallystream.aggregator import clients, ledger, sums
 from tallystream.aggregator.epochs import epochs_of
-from tallystream.aggregator.mend import Watch
+from tallystream.aggregator.mend import Watch, last_checked
 from tallystream.aggregator.spark.beginning import beginning, seed_of
 from tallystream.aggregator.spark.bookkeeping import Bookkeeper
 from tallystream.aggregator.spark.commits import GroupCommitter
@@ -46,7 +46,13 @@ class Writing:
     """
 
     def __init__(
-        self, settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str], lease: Lease, *, shards: int
+        self,
+        settings: AggregateSettings,
+        topics: Topics,
+        kafka: Mapping[str, str],
+        lease: Lease,
+        *,
+        shards: int = 1,
     ) -> None:
         self._lease, self._kafka, self._shards = lease, kafka, shards
         begin, partial = beginning(settings, topics, kafka)
@@ -65,8 +71,12 @@ class Writing:
         lease.take(self.epoch)
         self._ends = resolve("latest", read, GROUP, topics.ledger, kafka) if settings.catch_up else None
         epochs = epochs_of(topics.ledger, kafka)
-        self._watches = [Watch(topic, kafka, epochs, epoch=self.epoch) for topic in (topics.agg, topics.table)]
-        self._looked = time.monotonic()
+        checked = last_checked(rows)
+        self._watches = {
+            topic: Watch(topic, kafka, epochs, epoch=self.epoch, checked=checked, deletes=topic == topics.table)
+            for topic in (topics.agg, topics.table)
+        }
+        self._looked: float | None = None
         writer = ledger.LedgerWriter(topics.ledger, kafka)
         self._read = read
         if not self.begin or seed_of(settings):
@@ -80,7 +90,12 @@ class Writing:
         if self.begin:
             self._committer.keep(self._selection.reads, topic=next(iter(read)))
         self._books = Bookkeeper(
-            settings.checkpoint, self._committer, writer, epoch=self.epoch, last=_last(rows, settings.checkpoint)
+            settings.checkpoint,
+            self._committer,
+            writer,
+            epoch=self.epoch,
+            last=_last(rows, settings.checkpoint),
+            checked=lambda: {} if self._looked is None else {t: watch.checked for t, watch in self._watches.items()},
         )
         self._books.catch_up()
 
@@ -94,14 +109,14 @@ class Writing:
         """
         self._lease.check()
         self._books.catch_up()
-        if time.monotonic() - self._looked > LOOK_S:
-            self._looked = time.monotonic()
+        if self._looked is None or time.monotonic() - self._looked > LOOK_S:
             try:
                 self._look_at_topics()
-                for watch in self._watches:
+                for watch in self._watches.values():
                     watch.look()
             except KafkaException as error:
                 log.warning("the topics are looked at later: %s", error)
+            self._looked = time.monotonic()
         return self._ends is not None and self._books.reached(self._ends)
 
     def _look_at_topics(self) -> None:
@@ -113,7 +128,7 @@ class Writing:
             log.info("reading %s, too", ", ".join(new))
 
     def wake(self) -> None:
-        """Have the query look at its timers soon after it is started.
+        """Have the query look at its timers soon after it is started, and each shard publish what a seed gave it.
 
         Raises:
             KafkaException: the broker did not answer.
@@ -129,7 +144,7 @@ class Writing:
     def close(self) -> None:
         """Release the connections."""
         self._committer.close()
-        for watch in self._watches:
+        for watch in self._watches.values():
             watch.close()
 
 

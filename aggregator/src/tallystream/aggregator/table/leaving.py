@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tallystream.aggregator.table.partial import Share
-from tallystream.aggregator.table.published import Published, base_row, fold_key, fold_rows, life_key
+from tallystream.aggregator.table.published import Published, base_row, fold_rows, life_key
 from tallystream.aggregator.table.retired import fold
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def advance(state: State) -> list[Published]:
     """Move every life that is being forgotten a step on, and return the records that say so. Once a batch, at first."""
-    lists = [fold_key(state.shard, number, chunk) for number in state.finished for chunk in range(state.lists[number])]
+    lists = [row.key for number in state.finished for row in fold_rows(state.shard, number, state.lists[number])]
     rows = [Published(key, None) for key in (*state.forget, *lists)]
     rows += [Published(key, None) for gone in state.deleting for key in _keys(gone.life)]
     numbers = set()
@@ -43,14 +43,16 @@ def leave(state: State) -> list[Published]:
     if not lives:
         return []
     state.fold += 1
-    rows = fold_rows(state.shard, state.fold, lives)
-    state.lists[state.fold] = len(rows)
-    return rows
+    state.lists[state.fold] = [(life.app, life.instance, life.life) for life in lives]
+    return fold_rows(state.shard, state.fold, state.lists[state.fold])
 
 
 def everything(state: State) -> list[Published]:
-    """Return the records of all bases. Lists stay as they were written, until the last of their lives is deleted."""
-    return [base_row(state.shard, state.metrics[number], base) for number, base in sorted(state.base.items())]
+    """Return the records of all bases, and of all lists: each with all of its lives until the last one is deleted."""
+    rows = [base_row(state.shard, state.metrics[number], base) for number, base in sorted(state.base.items())]
+    for number, ids in sorted(state.lists.items()):
+        rows += fold_rows(state.shard, number, ids)
+    return rows
 
 
 def _keys(life: Life) -> list[bytes]:

@@ -20,6 +20,7 @@ import msgspec
 
 from tallystream.aggregator.table.held import Held
 from tallystream.aggregator.table.kinds import STORED, Value, Values
+from tallystream.aggregator.table.state import LifeId
 
 if TYPE_CHECKING:
     from tallystream.aggregator.table.census import Census
@@ -33,8 +34,6 @@ MAX_ROW_BYTES = 30 * 1024 * 1024
 """The largest record of this topic; one that would be larger says how many metrics it leaves out."""
 
 Tags = tuple[tuple[str, str], ...]
-LifeId = tuple[str, str, str]
-"""(app, instance, life)"""
 
 
 class MetricRow(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -116,7 +115,7 @@ class FoldRow(msgspec.Struct, kw_only=True):
 
 
 class ShardRow(msgspec.Struct, kw_only=True):
-    """How far one of the table's `shards` is.
+    """How far one of the table's `shards` is. Rows of an epoch before `since` are from before the table was cut so.
 
     `clocks` and `offsets` map "topic:partition" → epoch ms, and → the last offset included.
 
@@ -131,6 +130,7 @@ class ShardRow(msgspec.Struct, kw_only=True):
     v: int = 1
     shard: int = 0
     shards: int = 1
+    since: int = 0
     clocks: dict[str, int]
     offsets: dict[str, int]
     judged: dict[str, int] = {}
@@ -233,9 +233,8 @@ def base_row(shard: int, metric: MetricId, base: Base) -> Published:
     return Published(base_key(shard, metric), row)
 
 
-def fold_rows(shard: int, fold: int, lives: list[Life]) -> list[Published]:
-    """Return the records that list the lives of a fold."""
-    ids = [(life.app, life.instance, life.life) for life in lives]
+def fold_rows(shard: int, fold: int, ids: list[LifeId]) -> list[Published]:
+    """Return the records of a list of lives to be forgotten."""
     chunks = range(0, len(ids), FOLD_CHUNK)
     return [
         Published(fold_key(shard, fold, chunk), FoldRow(fold=fold, lives=ids[first : first + FOLD_CHUNK]))
@@ -248,6 +247,7 @@ def shard_row(state: State, census: Census, disk: int) -> Published:
     row = ShardRow(
         shard=state.shard,
         shards=state.shards,
+        since=state.since,
         clocks=dict(state.clocks),
         offsets=dict(state.offsets),
         judged=dict(state.judged),

@@ -12,11 +12,11 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream.aggregator.table.kinds import STORED
-from tallystream.aggregator.table.published import BaseRow, FoldRow, LifeId, LifeRow, MetricRow, ShardRow
+from tallystream.aggregator.table.published import BaseRow, FoldRow, LifeRow, MetricRow, ShardRow
 from tallystream.aggregator.table.retired import Base, is_kept
 from tallystream.aggregator.table.shards import shard_of
 from tallystream.aggregator.table.standing import RebuildError, Standing, chunk_in, foreign, shard_in
-from tallystream.aggregator.table.state import Leaving, Life, MetricId, Row, State
+from tallystream.aggregator.table.state import Leaving, Life, LifeId, MetricId, Row, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -53,12 +53,14 @@ def restore(
     known = {row.shard: row for _, row in standing.of_kind(ShardRow)}
     if not known:
         raise RebuildError("metrics-table: no finished batch is on it, so there is nothing to rebuild from.")
-    now = max(known.values(), key=lambda row: (row.epoch, row.batch)).shards
+    newest = max(known.values(), key=lambda row: (row.epoch, row.batch))
+    now = newest.shards
     wanted = shards or now
     included = {name: end - 1 for name, end in (finished or {}).items()}
-    building = [_Building(number, wanted, known.get(number), included) for number in range(wanted)]
+    since = newest.since if wanted == newest.shards else standing.epoch + 1
+    building = [_Building(number, wanted, known.get(number), included, since) for number in range(wanted)]
     if wanted != now:  # else a shard may have to read on from before the others' clocks
-        _require_room(now, wanted, known.values(), included)
+        _require_room(now, wanted, known.values(), included, is_cut=standing.is_cut())
         for one in building:
             one.know_the_time(known.values())
     for metric in summed:
@@ -81,21 +83,26 @@ def restore(
 def _folds(standing: Standing, building: Sequence[_Building]) -> dict[LifeKey, tuple[int, int]]:
     """Return the lives that are being forgotten: each with its shard and the number of its list."""
     folds: dict[LifeKey, tuple[int, int]] = {}
-    for key, row in standing.of_kind(FoldRow):
+    for key, row in sorted(standing.of_kind(FoldRow), key=lambda found: chunk_in(found[0])):
         number = shard_in(key)
-        if number >= len(building):  # of a shard that never finished a batch, as the table was to be cut into more
-            building[0].delete(0, key)
-        elif building[number].knows(row.fold):
-            building[number].keep_list(row.fold, key)
+        if building[number].knows(row.fold):
+            building[number].keep_list(row.fold, row.lives)
             folds |= {LifeKey(*life): (number, row.fold) for life in row.lives}
         else:
             building[number].delete(row.fold, key)
     return folds
 
 
-def _require_room(now: int, wanted: int, known: Iterable[ShardRow], included: Mapping[str, int]) -> None:
+def _require_room(
+    now: int, wanted: int, known: Iterable[ShardRow], included: Mapping[str, int], *, is_cut: bool
+) -> None:
     if wanted < now:
         raise RebuildError(f"--shards {wanted}: the table has {now}; it can be cut into more, never into fewer.")
+    if not is_cut:
+        raise RebuildError(
+            f"--shards {wanted}: not every shard has written its rows since the table was cut into {now}; start the "
+            "aggregator until it has caught up, stop it, and run this again."
+        )
     beyond = [
         name
         for row in known
@@ -120,7 +127,7 @@ class LifeKey(NamedTuple):
 class _Building:
     """A state under construction."""
 
-    def __init__(self, shard: int, shards: int, row: ShardRow | None, included: Mapping[str, int]) -> None:
+    def __init__(self, shard: int, shards: int, row: ShardRow | None, included: Mapping[str, int], since: int) -> None:
         self.state = State(shard=shard, shards=shards)
         if row is not None:
             self.state = State(
@@ -136,6 +143,7 @@ class _Building:
                 shard=shard,
                 shards=shards,
             )
+        self.state.since = since
         self._fold = self.state.fold
         for name, offset in included.items():
             self.state.offsets[name] = max(offset, self.state.offsets.get(name, -1))
@@ -154,9 +162,9 @@ class _Building:
         """Tell whether a list is one of a finished batch."""
         return fold <= self._fold
 
-    def keep_list(self, fold: int, key: bytes) -> None:
-        """Take note of a record of a list."""
-        self.state.lists[fold] = max(self.state.lists.get(fold, 0), chunk_in(key) + 1)
+    def keep_list(self, fold: int, lives: list[LifeId]) -> None:
+        """Add a record of a list."""
+        self.state.lists[fold] = [*self.state.lists.get(fold, []), *lives]
 
     def delete(self, fold: int, key: bytes) -> None:
         """Have the list of an unfinished batch deleted: its lives are forgotten again, under another number."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard, TypeVar
 
 import msgspec
 
 from tallystream.aggregator.table.published import BaseRow, FoldRow, LifeRow, ShardRow
+from tallystream.aggregator.table.shards import shard_of
+from tallystream.aggregator.versions import UNKNOWN, Version
 from tallystream.reporter.decoding import json_decoder
 from tallystream.reporter.errors import TallystreamError
 
@@ -28,50 +30,136 @@ class RebuildError(TallystreamError):
     """The topic does not hold a table."""
 
 
-class Standing:
-    """The newest record of each key, by (epoch, batch): feed it the topic in offset order.
+Row = LifeRow | BaseRow | FoldRow | ShardRow
+Place = tuple[int, bytes]
+"""(partition, key)"""
 
-    What a replaced writer appends after the newest, or after a deletion, changes nothing; nor does a record whose epoch
-    is above `bound`, the highest of the ledger: no writer has taken it. `refused` counts these. None bounds nothing.
+
+class Standing:
+    """The record of each key with the highest (epoch, batch), deletions among them: feed it the topic in any order.
+
+    What a replaced writer appends later, row or deletion, changes nothing; nor does a record whose epoch is above
+    `bound`, the highest of the ledger: no writer has taken it. `refused` counts these. None bounds nothing.
+
+    A row counts in its shard's partition alone. When a table is cut into more shards, each of them writes its rows to
+    its partition, and its own record after that: until then its rows count where they were.
     """
 
     def __init__(self, bound: int | None = None) -> None:
-        self.rows: dict[bytes, LifeRow | BaseRow | FoldRow | ShardRow] = {}
+        self.rows: dict[Place, Row] = {}
         self.epoch = 0
         self.refused = 0
         self._bound = bound
-        self._deleted: set[bytes] = set()
+        self._deleted: dict[Place, Version] = {}
 
-    def take(self, key: bytes, value: bytes | None) -> None:
-        """Let one record replace the one before.
+    def take(self, key: bytes, value: bytes | None, deleted_by: Version = UNKNOWN, partition: int = 0) -> None:
+        """Take one record; `deleted_by` is the writer that a deletion names.
 
         Raises:
             RebuildError: the record is not one of the table's.
         """
-        if value is None:
-            self.rows.pop(key, None)
-            self._deleted.add(key)
-            return
-        try:
-            row = _KINDS[str(_decode_key(key)[0])](value)
-            if isinstance(row, (BaseRow, FoldRow)):
-                shard_in(key)
-            if isinstance(row, FoldRow):
-                chunk_in(key)
-        except (msgspec.DecodeError, KeyError, IndexError, ValueError) as error:
-            raise foreign(key, error) from error
-        if self._bound is not None and row.epoch > self._bound:
+        row = None if value is None else _row(key, value)
+        version = deleted_by if row is None else _version(row)
+        if self._bound is not None and version[0] > self._bound:
             self.refused += 1
             return
-        known = self.rows.get(key)
-        replaced = row.epoch < self.epoch and key in self._deleted
-        if not replaced and (known is None or (row.epoch, row.batch) >= (known.epoch, known.batch)):
-            self.rows[key] = row
-        self.epoch = max(self.epoch, row.epoch)
+        self.epoch = max(self.epoch, version[0])
+        place = (partition, key)
+        known = self.rows.get(place)
+        if version < (self._deleted.get(place, UNKNOWN) if known is None else _version(known)):
+            return
+        if row is None:
+            self.rows.pop(place, None)
+            self._deleted[place] = version
+        else:
+            self.rows[place] = row
+            self._deleted.pop(place, None)
 
     def of_kind(self, kind: type[R]) -> list[tuple[bytes, R]]:
-        """Return the keys and records of one kind."""
-        return [(key, row) for key, row in self.rows.items() if isinstance(row, kind)]
+        """Return the keys and records of one kind that count."""
+        cut = self._cut()
+        if kind is LifeRow:
+            return self._lives(cut)  # type: ignore[return-value]  # these are of that kind
+        found = [(place, row) for place, row in self.rows.items() if isinstance(row, kind)]
+        return [(key, row) for (partition, key), row in found if cut.has(partition, key, row)]
+
+    def is_cut(self) -> bool:
+        """Tell whether all shards have written their rows since the table was last cut, if it ever was."""
+        cut = self._cut()
+        return cut.since == 0 or len(cut.begun) == cut.shards
+
+    def _cut(self) -> _Cut:
+        of_shards = [row for (partition, _), row in self.rows.items() if _is_shard(row) and row.shard == partition]
+        newest = max(of_shards, key=_version, default=None)
+        if newest is None:
+            return _Cut(1, 0, set())
+        shards, since = newest.shards, newest.since
+        return _Cut(shards, since, {row.shard for row in of_shards if (row.shards, row.since) == (shards, since)})
+
+    def _lives(self, cut: _Cut) -> list[tuple[bytes, LifeRow]]:
+        # A life on a list stays where it was written: the shard of the list deletes it.
+        listed = {
+            (partition, *life)
+            for (partition, key), row in self.rows.items()
+            if isinstance(row, FoldRow) and cut.has(partition, key, row)
+            for life in row.lives
+        }
+        found: list[tuple[bytes, LifeRow]] = []
+        elsewhere: dict[bytes, LifeRow] = {}
+        for (partition, key), row in self.rows.items():
+            if not isinstance(row, LifeRow):
+                continue
+            home = shard_of(row.instance.encode(), cut.shards)
+            if home not in cut.begun:
+                if key not in elsewhere or _version(row) > _version(elsewhere[key]):
+                    elsewhere[key] = row
+            elif (partition, row.app, row.instance, row.life) in listed or cut.admits(partition, home, row):
+                found.append((key, row))
+        deleted: dict[bytes, Version] = {}
+        for (_, key), version in self._deleted.items():
+            if key in elsewhere:
+                deleted[key] = max(version, deleted.get(key, UNKNOWN))
+        found += [(key, row) for key, row in elsewhere.items() if _version(row) >= deleted.get(key, UNKNOWN)]
+        return found
+
+
+class _Cut(NamedTuple):
+    """Into how many shards the table is cut, since which epoch, and which of them have written their rows since."""
+
+    shards: int
+    since: int
+    begun: set[int]
+
+    def admits(self, partition: int, home: int, row: Row) -> bool:
+        """Tell whether the row of the shard `home`, which has begun, counts."""
+        return partition == home and row.epoch >= self.since
+
+    def has(self, partition: int, key: bytes, row: Row) -> bool:
+        """Tell whether the row of a shard, named by its key, counts."""
+        home = row.shard if _is_shard(row) else shard_in(key)
+        if _is_shard(row) or home not in self.begun:
+            return partition == home and (home < self.shards or not isinstance(row, FoldRow))
+        return self.admits(partition, home, row)
+
+
+def _is_shard(row: Row) -> TypeGuard[ShardRow]:
+    return isinstance(row, ShardRow)
+
+
+def _version(row: Row) -> Version:
+    return row.epoch, row.batch
+
+
+def _row(key: bytes, value: bytes) -> Row:
+    try:
+        row = _KINDS[str(_decode_key(key)[0])](value)
+        if isinstance(row, (BaseRow, FoldRow)):
+            shard_in(key)
+        if isinstance(row, FoldRow):
+            chunk_in(key)
+    except (msgspec.DecodeError, KeyError, IndexError, ValueError) as error:
+        raise foreign(key, error) from error
+    return row
 
 
 def shard_in(key: bytes) -> int:

@@ -16,6 +16,10 @@ MetricId = tuple[str, str, str, tuple[tuple[str, str], ...]]
 """(app, name, type, sorted tags)"""
 
 
+LifeId = tuple[str, str, str]
+"""(app, instance, life)"""
+
+
 class Row(msgspec.Struct, array_like=True, gc=False):
     """One metric of one life: its newest values, and the (part, seq) of the snapshot that carried them.
 
@@ -33,9 +37,9 @@ class Life(msgspec.Struct, array_like=True):
     """One life of an instance; `parts` maps part → highest seq; `rows` maps the metric's number → row.
 
     `heard_ms` is the clock at the last record that was applied; `keep_ms` the clock at the last record of any seq (or
-    the ULID's time, where that is later), by which it retires and is forgotten; `partition` names whose clock it lives by. `limits` are those that it has
-    reached. `places` maps part → the last offset of `partition` that the part's rows include: what a rebuild, which may
-    meet a record again, must not apply twice.
+    the ULID's time, where that is later), by which it retires and is forgotten; `partition` names whose clock it lives
+    by. `limits` are those that it has reached. `places` maps part → the last offset of `partition` that the part's rows
+    include: what a rebuild, which may meet a record again, must not apply twice.
     """
 
     instance: str
@@ -92,7 +96,7 @@ class State(msgspec.Struct, array_like=True):
     silence was asked to be looked for, 0 for none.
 
     `fold` counts the lists of lives to be forgotten. `leaving` are lives that the base does not have yet, `deleting`
-    those that it has and whose rows are still on `metrics-table`; `lists` maps a list's number → its records there,
+    those that it has and whose rows are still on `metrics-table`; `lists` maps a list's number → all of its lives,
     `finished` are lists whose last row is deleted. `settled_ms` is the processing time of the batch that moved them on.
     `published` tells whether every row is on `metrics-table`; `forget` are keys of it that have to go.
 
@@ -100,7 +104,8 @@ class State(msgspec.Struct, array_like=True):
     letters, and lives that were forgotten.
 
     `shard` is one of `shards` (tallystream.aggregator.table.shards). `included` maps partition → the last offset that a
-    rebuilt shard includes: another one may have to read records again that it must not.
+    rebuilt shard includes: another one may have to read records again that it must not. `since` is the first epoch in
+    which the table was cut so: what is older on `metrics-table` is from before.
     """
 
     version: int = STATE_VERSION
@@ -122,7 +127,7 @@ class State(msgspec.Struct, array_like=True):
     fold: int = 0
     leaving: list[Leaving] = []
     deleting: list[Leaving] = []
-    lists: dict[int, int] = {}
+    lists: dict[int, list[LifeId]] = {}
     finished: list[int] = []
     settled_ms: int = 0
     published: bool = False
@@ -134,6 +139,7 @@ class State(msgspec.Struct, array_like=True):
     shard: int = 0
     shards: int = 1
     included: dict[str, int] = {}
+    since: int = 0
 
 
 class _Version(msgspec.Struct, array_like=True):
