@@ -161,16 +161,3 @@ def test_lives_that_ended_while_no_aggregator_ran_are_noticed_after_a_start(
     with aggregator(broker.bootstrap_servers, topic_prefix, tmp_path):
         wait_until(lambda: living() == [0], 120, "its silence is noticed")
         assert_exact(broker, topics)
-
-
-def test_a_checkpoint_of_the_version_before_is_gone_on_with(
-    broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path
-) -> None:
-    """A table that version 5 stored, as one value, is in the sums, and so is what is published after the upgrade."""
-    application = Application(broker.bootstrap_servers, topics.metrics, seed=5)
-    application.publish(300)
-    old = ["-m", "support.version5", broker.bootstrap_servers, topic_prefix, str(tmp_path / "checkpoint")]
-    subprocess.run([sys.executable, *old], check=True, timeout=300, cwd=Path(__file__).parents[1])
-    with aggregator(broker.bootstrap_servers, topic_prefix, tmp_path):
-        application.publish(200)
-        assert assert_exact(broker, topics)

@@ -154,8 +154,8 @@ def standing(topic: Topic) -> Standing:
     return found
 
 
-def test_a_state_of_the_version_before_publishes_all_its_rows_once() -> None:
-    """Version 3 knew no `metrics-table`: what it holds is there after the first batch, and can be rebuilt from it."""
+def test_a_rebuilt_state_publishes_all_its_rows_once() -> None:
+    """What it holds is there after its first batch, and can be rebuilt from that alone."""
     topic = Topic().snapshot(counter(5), gauge(2.5)).short(3)
     topic.table.state.published = False
     for lives in topic.table.state.lives.values():
@@ -190,7 +190,7 @@ def test_a_base_or_fold_of_no_shard_of_the_table_is_refused(shard: bytes) -> Non
     found = standing(Topic().snapshot(counter(5)))
 
     def rebuild() -> None:
-        base = b'{"app":"a","name":"n","type":"counter","fold":1,"lives":1,"values":[1]}'
+        base = b'{"app":"a","name":"n","type":"counter","fold":1,"lives":1,"held":[[[1,"1",0,"0"]],[]]}'
         found.take(b'["base",' + shard + b',"a","counter","n",[]]', base, partition=9)
         restore(found)
 
