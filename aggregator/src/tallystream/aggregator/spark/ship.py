@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GROUP = "tallystream-shipper"
+"""The consumer group under which the query's offsets are committed, unless another is named; prefixed as topics are."""
 STORE = "the store"
 """What the shipper waits for while points wait on Kafka, as health says it."""
-"""The consumer group under which the query's offsets are committed, unless another is named; prefixed as topics are."""
 
 
 @dataclass(frozen=True, slots=True)
