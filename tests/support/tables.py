@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from support.clocks import Batch
     from support.schedules import Written
+    from tallystream.aggregator.versions import Version
 
 Sums = dict[Any, dict[str, Any]]
 
@@ -46,7 +47,7 @@ class Tables:
         self.settings = chosen
         self.store = Kept()
         self._begun = State()
-        self.log: list[tuple[bytes, bytes | None]] = []
+        self.log: list[tuple[bytes, bytes | None, Version]] = []
         self.epoch, self.batches = 1, 0
         self.sums: Sums = {}
         self.dead: set[tuple[int, int]] = set()
@@ -66,7 +67,8 @@ class Tables:
         found = stored.load(store, self.settings, lambda: self._begun)
         read = [Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in records]
         changes = run_batch(found.table, read, now_ms=batch.wall_ms, expired=batch.all_read, **at_end(batch)).changes
-        rows = [(row.key, row.value(epoch=self.epoch, batch=self.batches)) for row in changes.rows]
+        writer = self.epoch, self.batches
+        rows = [(row.key, row.value(epoch=writer[0], batch=writer[1]), writer) for row in changes.rows]
         if written is not None:
             # The shard's own record is the last: it is there only if all others are.
             self.log += [row for row in rows if not row[0].startswith(b'["shard"') and written.random() < 0.5]
@@ -94,8 +96,8 @@ class Tables:
         if not self._at or not any(self._at.values()):
             return
         standing = Standing()
-        for key, value in self.log:
-            standing.take(key, value)
+        for record in self.log:
+            standing.take(*record)
         found = restore(standing, set(self.sums))
         self.epoch = found.epoch + 1
         (state,) = found.states
