@@ -102,6 +102,28 @@ def test_the_shard_s_record_says_how_large_the_table_is() -> None:
     assert said.state_bytes == sum(len(entry) for (entry,) in tester.peekMapState("log", 0).values())
 
 
+def test_a_life_is_forgotten_when_live_batches_have_run_for_an_hour_and_by_no_backlog() -> None:
+    """What waited when they began may hold a record of a life that moved to another partition: it is read first."""
+    day_ms, begun_ms = 86_400_000, 40 * 86_400_000
+    minutes = (0, 1, 59, 61)
+    listed = {}
+    for since_ms in (begun_ms, None):
+        processor = TableProcessor(TOPICS, TableSettings(), epoch=3, live_since_ms=since_ms, batch_id=lambda: 17)
+        tester = TwsTester(processor, timeMode="ProcessingTime", outputMode="Update")
+        tester.setProcessingTime(1000)
+        tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10))))
+        keys = []
+        for offset, minute in enumerate(minutes, 1):
+            tester.setProcessingTime(begun_ms + minute * 60_000)
+            tick = pd.DataFrame(
+                [("t-metrics", 0, offset, 40 * day_ms, b"script", b'{"name":"t","value":%d}' % offset)],
+                columns=list(INPUT_COLUMNS),
+            )
+            keys.append([key[:6] for key in tester.testInPandas(0, tick)["key"]].count(b'["fold'))
+        listed[since_ms] = keys
+    assert listed == {begun_ms: [0, 0, 0, 1], None: [0, 0, 0, 0]}
+
+
 def test_dead_letters_and_events_go_to_their_topics() -> None:
     """What can't be read, and a tombstone, leave a row each on their own topic."""
     tester = _tester()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -176,7 +177,14 @@ def _start(
     records: DataFrame, settings: AggregateSettings, topics: Topics, writing: Writing, *, shards: int, live: bool
 ) -> StreamingQuery:
     writer = (
-        summed(records, settings, topics, epoch=writing.epoch, shards=shards, live=live)
+        summed(
+            records,
+            settings,
+            topics,
+            epoch=writing.epoch,
+            shards=shards,
+            live_since_ms=int(time.time() * 1000) if live else None,
+        )
         .writeStream.format("kafka")
         .options(**source_options(settings.bootstrap_servers, settings.kafka))
         .option("kafka.max.request.size", str(TABLE_RECORD_BYTES))

@@ -19,6 +19,7 @@ from tallystream.aggregator.spark.store import SparkStore
 from tallystream.aggregator.table.batch import Batch, run_batch
 from tallystream.aggregator.table.expand import ExpansionNeededError, expand
 from tallystream.aggregator.table.published import ShardRow
+from tallystream.aggregator.table.settings import HOUR_MS
 from tallystream.aggregator.table.shards import encode, group_of, shard_of
 from tallystream.aggregator.table.state import State, StateVersionError, unpack
 from tallystream.aggregator.table.stored import Stored, load
@@ -75,8 +76,9 @@ class TableProcessor(StatefulProcessor):
     which takes what is said and hands all else on (tallystream.aggregator.spark.combining).
 
     A shard that has no state yet begins with the one in `seed`, a file that a rebuild made, if there is one. `reread`
-    reads the records of a span again, where their compaction has to be undone. Lives are forgotten in `live` queries
-    alone: they read every partition to its end.
+    reads the records of a span again, where their compaction has to be undone. Lives are forgotten an hour after
+    `live_since_ms` alone, the epoch ms at which a query with live batches began, None for a backlog's: what waited when
+    it began, at most a few batches, has been read by then in every partition.
 
     Delivery: at least once, with absolute values: a batch that runs again writes the same sums under the same
     (epoch, batch), or under a higher epoch.
@@ -91,12 +93,12 @@ class TableProcessor(StatefulProcessor):
         shards: int = 1,
         seed: Path | None = None,
         reread: Callable[[Span], Iterable[Record]] | None = None,
-        live: bool = False,
+        live_since_ms: int | None = None,
         batch_id: Callable[[], int] = batch_id,
     ) -> None:
         self._topics = topics
         self._settings = settings
-        self._live = live
+        self._live_since_ms = live_since_ms
         self._epoch = epoch
         self._shards = shards
         self._seed = seed
@@ -148,13 +150,14 @@ class TableProcessor(StatefulProcessor):
             )
         anew = not stored.table.state.published
         now_ms = times.getCurrentProcessingTimeInMs()
+        at_end = self._live_since_ms is not None and now_ms >= self._live_since_ms + HOUR_MS
         try:
-            batch = run_batch(stored.table, records, now_ms=now_ms, expired=expired, at_end=self._live)
+            batch = run_batch(stored.table, records, now_ms=now_ms, expired=expired, at_end=at_end)
         except ExpansionNeededError as needed:
             log.warning("%s: %s", self._topics.metrics, needed)
             stored = self._load(shard)
             whole = expand(records, needed.instances, lambda span: self._reread_span(span, shard))
-            batch = run_batch(stored.table, whole, now_ms=now_ms, expired=expired, at_end=self._live)
+            batch = run_batch(stored.table, whole, now_ms=now_ms, expired=expired, at_end=at_end)
         stored.save(self._store)
         if batch.timer is not None:
             if batch.timer.replaces:

@@ -78,14 +78,22 @@ def backlog(session: SparkSession, settings: AggregateSettings, topics: Topics, 
 
 
 def summed(
-    records: DataFrame, settings: AggregateSettings, topics: Topics, *, epoch: int, shards: int, live: bool = False
+    records: DataFrame,
+    settings: AggregateSettings,
+    topics: Topics,
+    *,
+    epoch: int,
+    shards: int,
+    live_since_ms: int | None = None,
 ) -> DataFrame:
     """Return the rows that the table makes of a stream of records, with the columns of Kafka's sink.
 
-    `live` tells that each batch reads every partition to its end, so that lives may be forgotten.
+    `live_since_ms` is when the query with live batches began, in epoch ms, None for a backlog's.
     """
     seed, reread = seed_of(settings), SpanReader(_reading(settings))
-    processor = TableProcessor(topics, settings.table, epoch=epoch, shards=shards, seed=seed, reread=reread, live=live)
+    processor = TableProcessor(
+        topics, settings.table, epoch=epoch, shards=shards, seed=seed, reread=reread, live_since_ms=live_since_ms
+    )
     # With one shard a constant, which is never null, as in the first checkpoints: the key's type is part of the state.
     whole = "shard" if "shard" in records.columns else "crc32(coalesce(key, X''))"
     sharded = records.withColumn("shard", f.expr("0" if shards == 1 else f"int({whole} % {shards})"))

@@ -162,6 +162,7 @@ class Disk:
                 found += due[:room]
                 if len(due) <= room:
                     self._keep(number, partition, min((x.keep_ms for x in mine if x.keep_ms > end_ms), default=None))
+            self._read.pop(number, None)
             if len(found) >= most:
                 return found
         self._due_ms = min(

@@ -141,8 +141,13 @@ class Partials:
         if not numbers:
             return
         log.info("the extremes of %d metrics are looked for among %d lives on disk", len(numbers), len(self._disk))
-        for number, shares in _shares(self._disk, numbers).items():
-            self._on_disk[number].look(shares)
+        found = {number: Partial(self._on_disk[number].kind) for number in numbers}
+        for life in self._disk:
+            for number, share in _kept_shares(life):
+                if number in numbers:
+                    found[number].replace(None, share)
+        for number, partial in found.items():
+            self._on_disk[number].look((), [partial])
             self._unheld.add(number)
 
     def _build(self) -> None:
