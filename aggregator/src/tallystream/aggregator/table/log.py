@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from tallystream.aggregator.table.disk import Chunks
 from tallystream.aggregator.table.state import STATE_VERSION, damaged, require_version
 from tallystream.reporter.decoding import msgpack_decoder
 
@@ -26,7 +27,7 @@ MOST_ENTRIES = 500
 """Entries after which a copy is made whatever their size: they are read one by one."""
 
 
-class Store(Protocol):
+class Store(Chunks, Protocol):
     """Where one log is kept: a head, and entries by number; and beside it lives on disk, in chunks by number."""
 
     def head(self) -> bytes | None:
@@ -43,12 +44,6 @@ class Store(Protocol):
 
     def clear(self) -> None:
         """Remove all entries."""
-
-    def chunk(self, number: int) -> bytes | None:
-        """Return a chunk of lives on disk, None where there is none."""
-
-    def set_chunk(self, number: int, chunk: bytes | None) -> None:
-        """Set a chunk; None removes it."""
 
 
 class Head(msgspec.Struct, array_like=True):

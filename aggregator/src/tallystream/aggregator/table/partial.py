@@ -95,8 +95,8 @@ class Partial:
         return any(isinstance(cell, Extreme) and cell.lost for cell in self.cells)
 
     @property
-    def lost_kept(self) -> bool:
-        """Whether one of the extremes that are lost outlives its life."""
+    def lost_lasting(self) -> bool:
+        """Whether one of the lost extremes is a lasting one: of a histogram, a timer or a position, not of a gauge."""
         plans = _PLANS[self.kind]
         return any(isinstance(c, Extreme) and c.lost and not m for c, (_, _, m) in zip(self.cells, plans, strict=True))
 

@@ -127,7 +127,7 @@ class Partials:
         """Find extremes that are lost: among the lives on disk only where a tombstone may have taken theirs."""
         if not numbers:
             return
-        kept = {number for number in numbers if self[number].lost_kept}
+        kept = {number for number in numbers if self[number].lost_lasting}
         self._look_on_disk({number for number in kept if number in self._on_disk and self._on_disk[number].lost})
         for number, shares in _shares(self._in_memory(), numbers).items():
             others = []
