@@ -17,9 +17,11 @@ from support import carbon as carbons
 from support.hostile_text import HOSTILE
 from support.levels import BAD, VALUES, Graphite, Readable, Scraped, Target, promised, require, scrape, sum_point
 from support.stores import NOW_MS, influx_bucket
+from tallystream.aggregator.ship.points import point
 from tallystream.aggregator.sinks.base import Point, SinkUnavailableError
 from tallystream.aggregator.sinks.prometheus import PrometheusSink
 from tallystream.aggregator.sinks.stores import StoreSettings
+from tallystream.aggregator.sums import Sum
 from tallystream.reporter.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -70,10 +72,12 @@ def sink(target: Target) -> Iterator[Sink]:
 
 
 def test_every_type_of_metric_is_there_at_the_sinks_level(target: Target, sink: Sink) -> None:
-    """Of every type every field: each point, the last of each second, or the newest alone."""
+    """Of every type every field, `overflow` too: each point, the last of each second, or the newest alone."""
     points = [
         sum_point(kind, n, NOW_MS + n * 300, f"of.{kind}", {"topic": "a b"}) for kind in VALUES for n in range(1, 12)
     ]
+    most = Sum(app="orders", name="of.all", type="counter", count=2**53, overflow=True, ts=NOW_MS)
+    points.append(point(most))
     sink.write(points[:40])
     sink.write(points[40:])
     sink.flush()

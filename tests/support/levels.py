@@ -169,8 +169,10 @@ def exposed(kept: Kept) -> dict[Sample, Field]:
             (names.LIVING_LIVES, "lives"),
             (names.LIVING_INSTANCES, "instances"),
             (names.RETIRED_LIVES, "retired"),
+            (names.OVERFLOW, "overflow"),
         ):
-            found[family, frozenset(own.items())] = fields[field]
+            if field in fields:
+                found[family, frozenset(own.items())] = fields[field]
         found[names.SUM_TIME, frozenset(own.items())] = ts_ms / 1000
         for field, value in fields.items():
             place = names.place(name, tags["metric_type"], field)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 HOUR_MS = 3_600_000
 LATE_MS = 24 * HOUR_MS
 LARGEST = 2**63 - 1
+LARGEST_FLOAT = (2.0 - 2.0**-52) * 2.0**1023
 Key = tuple[str, str, str, tuple[tuple[str, str], ...]]
 """(app, name, type, sorted tags)"""
 
@@ -65,13 +66,12 @@ class Outcome:
     """Everything that follows from the records.
 
     `dead` counts the dead letters of each (partition, offset). `events` are (kind, app, instance, life, ts_ms, detail),
-    in no order that matters; overflow is no event here: `overflowed` names the sums that 64 bits do not hold.
+    in no order that matters; overflow is no event here: the sum says it.
     """
 
     sums: dict[Key, dict[str, Any]] = field(default_factory=dict)
     dead: Counter[tuple[int, int]] = field(default_factory=Counter)
     events: Counter[tuple[str, str, str, str, int, str]] = field(default_factory=Counter)
-    overflowed: set[Key] = field(default_factory=set)
     stale: int = 0
 
 
@@ -198,7 +198,7 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as the p
         if len(document["metrics"]) > max_metrics:
             out.dead[where] += 1
             reached(life, clock, "metrics per record")
-        beyond = False
+        beyond, refused = False, 0
         once: set[Key] = set()
         for item in document["metrics"][:max_metrics]:
             try:
@@ -224,19 +224,18 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as the p
                         fields["position"] = max(fields["position"], old["position"])
                     widen(fields, old)
             except BadError:
-                out.dead[where] += 1
+                refused += 1
                 continue
             life.rows[key] = (part, seq, fields)
             seen.add(key)
+        if refused:
+            out.dead[where] += min(refused, 11)  # ten of their own, and one for the rest
         if beyond:
             out.dead[where] += 1
             reached(life, clock, "metrics per life")
 
     for key in seen:
-        try:
-            out.sums[key] = total_of(key, lives, clocks)
-        except OverflowError:
-            out.overflowed.add(key)
+        out.sums[key] = total_of(key, lives, clocks)
     return out
 
 
@@ -264,7 +263,7 @@ def add_older(life: Life, document: dict[str, Any], header: dict[str, Any], seen
 
 
 def total_of(key: Key, lives: list[Life], clocks: dict[int, int]) -> dict[str, Any]:
-    """Return the sum of one metric over all lives; raises OverflowError where 64 bits do not hold it."""
+    """Return the sum of one metric over all lives; what is beyond its range is the largest or smallest number."""
     kind = key[2]
     having = [life for life in lives if key in life.rows]
     current = [life for life in having if is_current(life, life.rows[key], clocks[life.partition])]
@@ -276,11 +275,13 @@ def total_of(key: Key, lives: list[Life], clocks: dict[int, int]) -> dict[str, A
         if name == "value":
             fields |= {"sum": add(column) if column else None, "number": len(column)}
             fields |= {"min": min(column, default=None), "max": max(column, default=None)}
-            fields["mean"] = fields["sum"] / len(column) if column else None
         else:
             fields[name] = add(column) if column else None
-    if any(isinstance(value, int) and not -LARGEST - 1 <= value <= LARGEST for value in fields.values()):
-        raise OverflowError
+    within: dict[str, Any] = {name: None if value is None else nearest(value) for name, value in fields.items()}
+    overflow = within != fields
+    fields = within | ({"overflow": True} if overflow else {})
+    if "number" in fields:
+        fields["mean"] = None if overflow or not current else fields["sum"] / len(current)
     fields |= {"lives": len(current), "instances": len({life.instance for life in current})}
     return fields
 
@@ -303,7 +304,18 @@ def reduce(name: str, column: list[Any]) -> Any:
 def add(column: list[Any]) -> int | float:
     """Add whole numbers exactly; with a float among them, round the exact sum once."""
     exact = sum((Fraction(value) for value in column), Fraction(0))
-    return float(exact) if any(isinstance(value, float) for value in column) else int(exact)
+    if not any(isinstance(value, float) for value in column):
+        return int(exact)
+    try:
+        return float(exact)
+    except OverflowError:
+        return float("inf") if exact > 0 else float("-inf")
+
+
+def nearest(value: float) -> int | float:
+    """Return the number of the same kind, within 64 bits or the range of floats, that is nearest to this one."""
+    least, most = (-LARGEST - 1, LARGEST) if isinstance(value, int) else (-LARGEST_FLOAT, LARGEST_FLOAT)
+    return max(least, min(value, most))
 
 
 def read_key(key: bytes | None) -> str:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from support.kept import Kept
 from tallystream.aggregator.table import Record, State, TableSettings, stored
 from tallystream.aggregator.table.batch import run_batch
-from tallystream.aggregator.table.kinds import mean
 from tallystream.aggregator.table.rebuild import restore
 from tallystream.aggregator.table.sketches import SHARES
 from tallystream.aggregator.table.standing import Standing
@@ -35,7 +34,7 @@ def settings(**chosen: int) -> TableSettings:
     return TableSettings(**{name: value for name, value in chosen.items() if name in known})
 
 
-def at_end(batch: Batch) -> dict[str, bool]:
+def at_end(batch: Batch) -> dict[str, Any]:
     """Return what tells a table that forgets that every partition was read to its end."""
     return {"at_end": batch.all_read} if "at_end" in inspect.signature(run_batch).parameters else {}
 
@@ -83,8 +82,9 @@ class Tables:
         for total in changes.totals:
             exact = {name: value for name, value in total.totals.items() if name not in SHARES}
             number = {"lives": total.lives, "instances": total.instances}
-            gauge = {"mean": mean(total.totals)} if "number" in total.totals else {}
-            self.sums[total.metric] = exact | gauge | number
+            gauge = {"mean": total.mean} if "number" in total.totals else {}
+            overflow = {"overflow": True} if total.overflow else {}
+            self.sums[total.metric] = exact | gauge | number | overflow
         return records
 
     def take_over(self) -> None:

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from tallystream.aggregator.verify.check import Difference, Outcome
 from tallystream.aggregator.verify.job import VerifySettings
+from tallystream.aggregator.verify.lives import Settings
 from tallystream.compose._verify import Progress, as_dict, notes, show, summary
 from tallystream.reporter.errors import ConfigError
 
@@ -91,6 +92,7 @@ def test_progress_is_said_every_few_seconds() -> None:
         ("--to", {"to": "ledger:"}),
         ("--began", {"began": "123"}),
         ("--began", {"began": '{"metrics":{"zero":1}}'}),
+        ("--max-app-metrics", {"rules": Settings(max_app_metrics=0)}),
     ],
 )
 def test_what_can_not_be_used_is_one_sentence(option: str, given: dict[str, object]) -> None:

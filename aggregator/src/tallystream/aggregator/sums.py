@@ -20,9 +20,10 @@ class Sum(msgspec.Struct, omit_defaults=True, kw_only=True):
     position: start, position. A gauge that nobody reports any more has number 0 and no sum.
 
     `lives` and `instances` count the living lives that have the metric and their distinct instance IDs; `retired`
-    the lives that were forgotten. `ts` is the table's clock in epoch ms: the point's time. `offsets` maps
-    topic → partition → the last offset included. A reader keeps, of several rows of one key, the one with the
-    highest (epoch, batch).
+    the lives that were forgotten. `overflow` is true where a number is beyond 64 bits or the range of floats: the
+    largest or smallest one stands for it, and a gauge has no mean. `ts` is the table's clock in epoch ms: the point's
+    time. `offsets` maps topic → partition → the last offset included. A reader keeps, of several rows of one key, the
+    one with the highest (epoch, batch).
     """
 
     v: int = 1
@@ -51,6 +52,7 @@ class Sum(msgspec.Struct, omit_defaults=True, kw_only=True):
     lives: int = 0
     instances: int = 0
     retired: int = 0
+    overflow: bool = False
     ts: int
     offsets: dict[str, dict[str, int]] = {}
     epoch: int = 0

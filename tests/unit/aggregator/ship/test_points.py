@@ -44,8 +44,9 @@ def test_a_field_never_changes_its_type(kind: str) -> None:
 
 def test_no_number_of_a_sum_is_forgotten() -> None:
     """Every numeric field of a sum is a field of its point, unless it says where the sum is from."""
+    said_only_where_true = {"overflow"}
     origin = {"v", "app", "name", "type", "tags", "ts", "offsets", "epoch", "batch"}
-    assert {*INTEGERS, *FLOATS, *ALWAYS} == set(Sum.__struct_fields__) - origin
+    assert {*INTEGERS, *FLOATS, *ALWAYS} == set(Sum.__struct_fields__) - origin - said_only_where_true
 
 
 def test_a_gauge_that_nobody_reports_has_only_its_number() -> None:
@@ -56,6 +57,12 @@ def test_a_gauge_that_nobody_reports_has_only_its_number() -> None:
         "instances": 0,
         "retired": 0,
     }
+
+
+def test_a_sum_beyond_its_range_says_so() -> None:
+    """The field `overflow` is there as long as it is true, and costs nothing else."""
+    row = Sum(app="a", name="n", type="counter", count=2**63 - 1, overflow=True, ts=0)
+    assert point(row).fields == {"count": 2**63 - 1, "lives": 0, "instances": 0, "retired": 0, "overflow": True}
 
 
 def test_a_users_tag_with_a_reserved_name_is_kept_beside_ours() -> None:

@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 from support.levels import VALUES, promised, samples, sum_point
 from tallystream.aggregator.health.exposition import render
 from tallystream.aggregator.health.server import Answer
+from tallystream.aggregator.ship.points import point
 from tallystream.aggregator.sinks import prometheus_names as names
 from tallystream.aggregator.sinks.prometheus import PrometheusSink
 from tallystream.aggregator.sinks.prometheus_text import Held, exposition
+from tallystream.aggregator.sums import Sum
 
 # Few words, many of them endings of families, so that kinds and names meet often.
 _names = st.lists(
@@ -95,6 +97,16 @@ def test_what_the_contract_suite_promises_of_the_latest() -> None:
     points = [sum_point("counter", n, ts) for n, ts in ((1, 5), (2, 9), (3, 7), (4, 9))]
     ((_, kept),) = promised("latest", points).items()
     assert {ts: fields["count"] for ts, fields in kept.items()} == {9: 4}
+
+
+def test_a_sum_beyond_its_range_has_a_sample_of_its_own() -> None:
+    """An alert asks for the family; sums within their range have none."""
+    sink = PrometheusSink("127.0.0.1", 0)
+    most = Sum(app="a", name="x", type="counter", count=2**63 - 1, overflow=True, ts=1_700_000_000_000)
+    sink.write([point(most), sum_point("counter", 1, 1_700_000_000_000, "y")])
+    sink.flush()
+    lines = [line for line in sink.metrics().text.splitlines() if line.startswith("tallystream_sum_overflow")]
+    assert lines == ['tallystream_sum_overflow{name="x",app="a",metric_type="counter"} 1']
 
 
 def test_the_text_is_made_once_for_all_who_ask() -> None:

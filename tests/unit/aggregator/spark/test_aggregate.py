@@ -11,12 +11,19 @@ from tallystream.aggregator.layout import Layout, layout_of, layout_path, write_
 from tallystream.aggregator.ledger import LedgerRow, decode, encode, key
 from tallystream.aggregator.spark.aggregate import AggregateSettings, settle
 from tallystream.aggregator.spark.streams import Streams
+from tallystream.aggregator.table import TableSettings
 from tallystream.aggregator.topics import Topics
 from tallystream.reporter.errors import ConfigError
 
 
 @pytest.mark.parametrize(
-    ("setting", "value"), [("max_records_per_trigger", 0), ("latency", "soon"), ("bootstrap_servers", "")]
+    ("setting", "value"),
+    [
+        ("max_records_per_trigger", 0),
+        ("latency", "soon"),
+        ("bootstrap_servers", ""),
+        ("table", TableSettings(max_app_metrics=0)),
+    ],
 )
 def test_a_setting_that_cannot_work_names_its_option(setting: str, value: object) -> None:
     """The sentence begins with the option as it is typed."""

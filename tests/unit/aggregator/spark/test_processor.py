@@ -65,6 +65,18 @@ def test_records_are_applied_in_offset_order_however_they_arrive() -> None:
     assert _sums(tester.testInPandas(0, shuffled))["n"].count == 0
 
 
+def test_a_batch_with_more_bytes_than_stay_in_memory_is_applied_in_offset_order() -> None:
+    """Eighty snapshots of 1 MiB, the newest first: the last one counts, none is stale, none is refused."""
+    tester = _tester()
+    tester.setProcessingTime(1000)
+    more = b'{"more":"' + b"x" * (1_048_576 - 1_000) + b'",'
+    large = [(offset, 900, more + _snapshot(offset + 1, offset)[1:]) for offset in reversed(range(80))]
+    out = tester.testInPandas(0, _rows(*large))
+    assert _sums(out)["n"].count == 79
+    assert set(out["topic"]) == {TOPICS.agg, TOPICS.table}
+    assert load(SparkStore(tester.handle), TableSettings()).table.state.stale == 0
+
+
 def test_the_table_is_kept_between_batches() -> None:
     """An older seq in a later batch is stale: it changes nothing and publishes nothing."""
     tester = _tester()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
+from typing import Any
 
 import pytest
 
 from support.topic import BEGIN_MS, DAY_MS, HOUR_MS, SECOND, Topic, counter, gauge
 from tallystream.aggregator.table import Changes, State, StateVersionError, Table, TableSettings, pack, unpack
 from tallystream.reporter.ulid import new_ulid
+
+THIRD = new_ulid(BEGIN_MS)
 
 
 def test_rule_1_a_newer_snapshot_replaces_an_older_one() -> None:
@@ -88,25 +92,56 @@ def test_rule_4_a_count_that_falls_within_a_life_is_refused_and_its_neighbours_a
     assert json.loads(topic.changes.dead[0].value())["metric"] == '{"type":"counter","count":4,"name":"n"}'
 
 
-def test_rule_4_a_sum_beyond_64_bits_is_not_published_and_is_an_event_once() -> None:
-    """No wrapped and no rounded number: nothing is published until the sum fits again."""
+def test_rule_4_a_sum_beyond_64_bits_is_the_largest_number_until_it_fits_again() -> None:
+    """It is published with `overflow`, which is an event once; the exact sum is kept, and comes back."""
     topic = Topic().snapshot(counter(2**63 - 1)).snapshot(counter(1), key=b"app-2", life=SECOND)
-    assert (topic.changes.totals, topic.kinds()) == ([], ["overflow"])
+    assert topic.sum().count == 2**63 - 1
+    assert (topic.sum().overflow, topic.kinds()) == (True, ["overflow"])
     topic.snapshot(counter(2), key=b"app-2", life=SECOND, seq=2)
-    assert (topic.changes.totals, topic.kinds()) == ([], [])
+    assert (topic.sum().count, topic.sum().overflow, topic.kinds()) == (2**63 - 1, True, [])
     topic.append(b"app-1", None)
-    assert topic.sum().count == 2
+    assert (topic.sum().count, topic.sum().overflow) == (2, False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "bound"),
+    [
+        ("gauge", 2**63 - 1, 2**63 - 1),
+        ("gauge", -(2**63), -(2**63)),
+        ("updown", -(2**63), -(2**63)),
+        ("gauge", 1.5e308, sys.float_info.max),
+        ("gauge", -1.5e308, -sys.float_info.max),
+    ],
+)
+def test_rule_4_a_gauges_sum_beyond_its_range_is_the_number_at_its_end(kind: str, value: float, bound: float) -> None:
+    """Both signs, whole numbers and floats; least and largest value stay exact, and there is no mean."""
+    metric = {"type": kind, "name": "g", "value": value}
+    topic = Topic().snapshot(metric).snapshot(metric, key=b"app-2", life=SECOND)
+    row = topic.sum("g")
+    assert (row.sum, row.min, row.max, row.number, row.mean) == (bound, value, value, 2, None)
+    assert row.overflow
+    topic.append(b"app-1", None)
+    assert (topic.sum("g").sum, topic.sum("g").mean, topic.sum("g").overflow) == (value, float(value), False)
+
+
+def test_rule_4_each_number_of_a_timer_has_its_own_range() -> None:
+    """Its count, its sum and its rates may be beyond their range, each by itself."""
+    timer = {"type": "timer", "name": "t", "count": 2**63 - 1, "sum": 1.5e308, "m1_rate": 1.5e308, "mean_rate": 1.0}
+    topic = Topic().snapshot(timer).snapshot(timer, key=b"app-2", life=SECOND)
+    row = topic.sum("t")
+    assert (row.count, row.sum, row.m1_rate, row.mean_rate) == (2**63 - 1, *[sys.float_info.max] * 2, 2.0)
+    assert row.overflow
 
 
 def test_rule_4_a_base_beyond_64_bits_is_never_a_wrapped_number() -> None:
-    """Lives fold into a base that no 64 bits hold: the sum stays unpublished, whatever retires later."""
+    """Lives fold into a base that no 64 bits hold: the sum is the largest number, whatever retires later."""
     topic = Topic()
     for number in range(3):
         topic.snapshot(counter(2**63 - 1), key=b"app-%d" % number, life=new_ulid(BEGIN_MS))
     topic.append(b"clock", b'{"name":"tick","value":1}', at=DAY_MS)
     topic.table = Table(unpack(pack(topic.table.state)))
     topic.snapshot(counter(1), life=new_ulid(BEGIN_MS + DAY_MS), at=DAY_MS)
-    assert topic.changes.totals == []
+    assert (topic.sum().count, topic.sum().overflow) == (2**63 - 1, True)
 
 
 def test_rule_5_gauges_are_summed_over_living_lives_and_silence_touches_no_counter() -> None:
@@ -211,6 +246,17 @@ def test_rule_11_metrics_beyond_the_limit_of_a_record_are_refused_and_the_rest_c
     assert topic.snapshot(*(counter(1, f"n{i}") for i in range(5)), seq=2).kinds() == []
 
 
+def test_rule_11_many_bad_metrics_of_a_record_are_few_dead_letters() -> None:
+    """Ten have a letter of their own, the rest is one with their number: 20 KB can't become 10,000 letters."""
+    topic = Topic(TableSettings(max_metrics=2_000)).snapshot(counter(3, "good"), *([1] * 1_999))
+    assert topic.sum("good").count == 3
+    assert len(topic.changes.dead) == 11
+    assert {reason[:23] for reason in topic.reasons()[:10]} == {"the type is not one of "}
+    assert topic.reasons()[10] == "limit: 1989 more metrics of this record are refused"
+    letter = json.loads(topic.changes.dead[10].value())
+    assert ("metric" in letter, letter["offset"], letter["value"][:6]) == (False, 0, '{"v": ')
+
+
 def test_rule_11_metrics_beyond_the_limit_of_a_life_are_refused_and_take_no_room() -> None:
     """A life that sends other names in every record grows to the limit and not beyond, nor does the list of names."""
     topic = Topic(TableSettings(max_metrics=2))
@@ -218,6 +264,65 @@ def test_rule_11_metrics_beyond_the_limit_of_a_life_are_refused_and_take_no_room
         topic.snapshot(counter(seq, f"n{seq}"), seq=seq)
     assert topic.reasons() == ["limit: 1 metrics beyond the 2 that a life may have"]
     assert len(topic.table.state.metrics) == 2
+
+
+def test_rule_11_an_app_has_room_for_so_many_metrics_and_the_rest_counts() -> None:
+    """New ones beyond that are one dead letter a record and one event a life; those that are there go on, anybody's."""
+    topic = Topic(TableSettings(max_app_metrics=2)).snapshot(*(counter(1, name) for name in "abcd"))
+    assert topic.reasons() == ["limit: 2 metrics beyond the 2 that an app may have"]
+    assert [(event.kind, event.detail) for event in topic.changes.events] == [("limit", "metrics per app")]
+    assert [total.metric[1] for total in topic.changes.totals] == ["a", "b"]
+    topic.snapshot(counter(1, "e"), counter(2, "a"), seq=2)
+    assert (topic.sum("a").count, len(topic.changes.dead), topic.kinds()) == (2, 1, [])
+    assert topic.snapshot(counter(1, "b"), key=b"app-2", life=SECOND).sum("b").count == 2
+    assert topic.snapshot(counter(1, "c"), key=b"x", life=SECOND, app="other").sum("c").count == 1
+    assert topic.short(1).sum("n").app == "default"
+    assert len(topic.table.state.metrics) == 4
+    topic.table = Table(unpack(pack(topic.table.state)), TableSettings(max_app_metrics=2))
+    topic.snapshot(counter(1, "c"), key=b"app-3", life=SECOND)
+    assert topic.reasons() == ["limit: 1 metrics beyond the 2 that an app may have"]
+
+
+@pytest.mark.parametrize(
+    ("apps", "metrics", "limit", "reason"),
+    [
+        (
+            ["shop"],
+            [counter(1, "n" * 400), counter(1, "m" * 400), counter(1, "s", tags={"é": "é" * 111})],
+            "bytes of metrics per app",
+            "limit: 1 metrics beyond the 1024 bytes that the names and tags of an app may have",
+        ),
+        (
+            [f"app {number}" for number in range(5)],
+            [counter(1, name) for name in "abcd"],
+            "metrics per table",
+            "limit: 4 metrics beyond the 16 that the table may have",
+        ),
+        (
+            [f"app {number}" for number in range(9)],
+            [counter(1, "n" * 500)],
+            "bytes of metrics per table",
+            "limit: 1 metrics beyond the 4096 bytes that the names and tags of the table may have",
+        ),
+    ],
+)
+def test_rule_11_names_and_tags_have_limits_in_bytes_and_all_apps_together(
+    apps: list[str], metrics: list[Any], limit: str, reason: str
+) -> None:
+    """256 bytes for each metric that an app may have; of both, the table has room for four such apps."""
+    topic = Topic(TableSettings(max_app_metrics=4))
+    for app in apps:
+        assert topic.kinds() == []
+        topic.snapshot(*metrics, app=app, key=app.encode())
+    assert (topic.reasons(), [event.detail for event in topic.changes.events]) == ([reason], [limit])
+
+
+def test_rule_11_a_counter_of_the_short_form_beyond_a_limit_is_a_dead_letter() -> None:
+    """The limits are those of the app "default"; the counters that are there go on."""
+    topic = Topic(TableSettings(max_app_metrics=1)).short(1)
+    topic.append(b"script", b'{"name":"m","value":1}')
+    assert topic.reasons() == ["limit: 1 metrics beyond the 1 that an app may have"]
+    assert (len(topic.table.state.metrics), topic.short(2).sum().count) == (1, 2)
 
 
 def test_the_short_form_keeps_what_was_counted_before_a_restart() -> None:

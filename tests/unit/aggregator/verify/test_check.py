@@ -89,6 +89,17 @@ def test_a_field_that_differs_is_named(tampered: dict[str, Any]) -> None:
     assert outcome.differences == [Difference(identity, name, value, replayed, {ZERO: 1})]
 
 
+def test_a_sum_beyond_64_bits_is_compared_with_its_flag() -> None:
+    """The largest number is right where the replay's sum is beyond it, and only with `overflow`."""
+    most = 2**63 - 1
+    topic = Topic().append(snapshot(most, 1)).append(snapshot(most, 1), ONE)
+    both = {"lives": 2, "instances": 2, "offsets": {"0": 0, "1": 0}}
+    assert fields(topic.check(published(count=most, overflow=True, **both))) == []
+    topic = Topic().append(snapshot(most, 1)).append(snapshot(most, 1), ONE)
+    assert fields(topic.check(published(count=most, **both))) == [("overflow", None, True)]
+    assert fields(Topic().append(snapshot(1, 1)).check(published(count=1, overflow=True))) == [("overflow", True, None)]
+
+
 def test_a_sum_that_was_not_published_again_is_found() -> None:
     """The batch that ended after the second record should have published 2; the row still says 1, rightly then."""
     topic = Topic().append(snapshot(1, 1)).append(snapshot(2, 2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import sys
 from typing import Any
 
 import pytest
@@ -13,7 +14,6 @@ from tallystream.aggregator.table.inputs import Unreadable, read_value
 from tallystream.aggregator.verify.lives import Settings
 from tallystream.aggregator.verify.reading import RefusedError, read
 from tallystream.aggregator.verify.replay import Replay
-from tallystream.aggregator.verify.summing import UnpublishedError
 
 BEGIN_MS, DAY_MS, HOUR_MS = 1_700_000_000_000, 86_400_000, 3_600_000
 FIRST, SECOND = "01HF7YAT00" + "A" * 16, "01HF7YAT00" + "B" * 16
@@ -136,11 +136,13 @@ def test_a_count_that_falls_is_refused_alone() -> None:
     assert (records.sum()["count"], records.sum("m")["count"]) == (5, 6)
 
 
-def test_a_sum_beyond_64_bits_is_not_published() -> None:
-    """Rule 4: never a wrapped number."""
+def test_a_sum_beyond_its_range_is_the_number_at_its_end() -> None:
+    """Rule 4: never a wrapped number, of either sign; a float sum has the range of floats, and there is no mean."""
     records = Records().snapshot(counter(2**63 - 1)).snapshot(counter(1), key=b"app-2")
-    with pytest.raises(UnpublishedError):
-        records.sum()
+    assert (records.sum()["count"], records.sum()["overflow"]) == (2**63 - 1, True)
+    for value, bound in ((-(2**63), -(2**63)), (1.5e308, sys.float_info.max), (-1.5e308, -sys.float_info.max)):
+        found = Records().snapshot(gauge(value)).snapshot(gauge(value), key=b"app-2").sum("g")
+        assert (found["sum"], found["min"], found["overflow"], "mean" in found) == (bound, value, True, False)
 
 
 def test_gauges_are_summed_over_the_living() -> None:
@@ -263,6 +265,31 @@ def test_beyond_a_limit_the_rest_counts() -> None:
     assert len(records.snapshot(counter(1, "e"), counter(2, "a"), seq=2).refused) == 1
     assert records.sum("a")["count"] == 2
     assert len(records.snapshot(counter(1, "x" * 500), seq=3).refused) == 1
+
+
+@pytest.mark.parametrize(
+    ("apps", "metrics"),
+    [
+        (1, [counter(1, name) for name in "abcde"]),
+        (1, [counter(1, "n" * 500), counter(1, "m" * 500), counter(1, "o" * 25)]),
+        (5, [counter(1, name) for name in "abcd"]),
+        (9, [counter(1, "n" * 500)]),
+    ],
+)
+def test_metrics_beyond_those_of_an_app_and_of_all_apps_are_refused(apps: int, metrics: list[Any]) -> None:
+    """Rule 11: in numbers, and in bytes of names and tags; one dead letter a record, and what is there goes on."""
+    records = Records(Settings(max_app_metrics=4))
+    for number in range(apps):
+        assert not records.refused
+        records.snapshot(*metrics, app=f"app {number}", key=b"app-%d" % number)
+    assert len(records.refused) == 1
+    assert not records.snapshot(metrics[0], app="app 0", key=b"app-0", seq=2).refused
+
+
+def test_many_bad_metrics_of_a_record_are_few_dead_letters() -> None:
+    """Rule 11: ten of their own, one for the rest, and one for those beyond the limit of a record."""
+    records = Records(Settings(max_metrics=50)).snapshot(*([1] * 60))
+    assert len(records.refused) == 12
 
 
 @pytest.mark.timeout(60)

@@ -27,5 +27,7 @@ def point(row: Sum) -> Point:
     fields: dict[str, Field] = {name: int(value) for name in INTEGERS if (value := getattr(row, name)) is not None}
     fields |= {name: float(value) for name in FLOATS if (value := getattr(row, name)) is not None}
     fields |= {name: int(getattr(row, name)) for name in ALWAYS}
+    if row.overflow:
+        fields["overflow"] = True
     tags = {free(name): value for name, value in row.tags.items()}
     return Point(row.name, {**tags, "app": row.app, "metric_type": row.type}, fields, row.ts)

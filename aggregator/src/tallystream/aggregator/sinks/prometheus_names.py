@@ -24,9 +24,11 @@ Kind = Literal["counter", "gauge", "summary"]
 LIVING_LIVES = "tallystream_living_lives"
 LIVING_INSTANCES = "tallystream_living_instances"
 RETIRED_LIVES = "tallystream_retired_lives"
+OVERFLOW = "tallystream_sum_overflow"
 SUM_TIME = "tallystream_sum_time_seconds"
 SUMS = "tallystream_sums"
-"""Families beside those of the metrics: a sample of each for each sum, and how many sums there are."""
+"""Families beside those of the metrics: a sample of each for each sum (OVERFLOW: of those beyond their range), and how
+many sums there are."""
 
 OTHERWISE = "_value"
 """Goes after the name of a family whose plain name is another kind's (`prometheus_text.families`)."""

@@ -21,6 +21,7 @@ _OURS = (
     (names.LIVING_LIVES, "lives", "Living lives whose newest snapshot has the metric."),
     (names.LIVING_INSTANCES, "instances", "Different instance IDs of the living lives."),
     (names.RETIRED_LIVES, "retired", "Forgotten lives whose counts are part of the sum."),
+    (names.OVERFLOW, "overflow", "1 where a number of the sum is beyond its range; its largest or smallest is shown."),
 )
 
 
@@ -72,7 +73,7 @@ def _own(sums: Collection[Held]) -> list[Family]:
             family,
             "gauge",
             help_,
-            [Sample(held.fields[field], labels) for held, labels in named if field in held.fields],
+            [Sample(int(held.fields[field]), labels) for held, labels in named if field in held.fields],
         )
         for family, field, help_ in _OURS
     ]

@@ -15,6 +15,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from tallystream.aggregator.seed import read_seed
 from tallystream.aggregator.spark.gc_pause import gc_paused
 from tallystream.aggregator.spark.packing import records_of
+from tallystream.aggregator.spark.spilling import Spill
 from tallystream.aggregator.spark.store import SparkStore
 from tallystream.aggregator.table.batch import Batch, run_batch
 from tallystream.aggregator.table.expand import ExpansionNeededError, expand
@@ -117,9 +118,9 @@ class TableProcessor(StatefulProcessor):
         timerValues: TimerValues,
     ) -> Iterator[pd.DataFrame]:
         """Apply the records of a batch, which may come in any order of chunks."""
-        with gc_paused():
-            records = [record for chunk in rows for record in records_of(chunk)]
-            out = self._run(key, records, timerValues, expired=False)
+        with gc_paused(), Spill() as spill:
+            records = [spill.put(record) for chunk in rows for record in records_of(chunk)]
+            out = self._run(key, records, timerValues, expired=False, with_value=spill.load)
         yield out
 
     def handleExpiredTimer(
@@ -130,13 +131,21 @@ class TableProcessor(StatefulProcessor):
     ) -> Iterator[pd.DataFrame]:
         """Look for lives that have fallen silent, though nothing else may arrive."""
         with gc_paused():
-            out = self._run(key, [], timerValues, expired=True)
+            out = self._run(key, [], timerValues, expired=True, with_value=lambda record: record)
         yield out
 
     def close(self) -> None:
         """Nothing is held open between batches."""
 
-    def _run(self, key: Any, records: list[Record], times: TimerValues, *, expired: bool) -> pd.DataFrame:
+    def _run(
+        self,
+        key: Any,
+        records: list[Record],
+        times: TimerValues,
+        *,
+        expired: bool,
+        with_value: Callable[[Record], Record],
+    ) -> pd.DataFrame:
         shard = int(key[0])
         place = (self._topics.table, shard)
         stored = _in_memory.pop(place, None)  # while it is worked on, it is no table that could be gone on with
@@ -152,12 +161,12 @@ class TableProcessor(StatefulProcessor):
         now_ms = times.getCurrentProcessingTimeInMs()
         at_end = self._live_since_ms is not None and now_ms >= self._live_since_ms + HOUR_MS
         try:
-            batch = run_batch(stored.table, records, now_ms=now_ms, expired=expired, at_end=at_end)
+            batch = run_batch(stored.table, records, now_ms=now_ms, expired=expired, at_end=at_end, load=with_value)
         except ExpansionNeededError as needed:
             log.warning("%s: %s", self._topics.metrics, needed)
             stored = self._load(shard)
             whole = expand(records, needed.instances, lambda span: self._reread_span(span, shard))
-            batch = run_batch(stored.table, whole, now_ms=now_ms, expired=expired, at_end=at_end)
+            batch = run_batch(stored.table, whole, now_ms=now_ms, expired=expired, at_end=at_end, load=with_value)
         stored.save(self._store)
         if batch.timer is not None:
             if batch.timer.replaces:

@@ -68,6 +68,8 @@ class AggregateSettings:
     def __post_init__(self) -> None:
         if self.max_records_per_trigger < 1:
             raise ConfigError("--max-records", self.max_records_per_trigger, "give a whole number above zero")
+        if self.table.max_app_metrics < 1:
+            raise ConfigError("--max-app-metrics", self.table.max_app_metrics, "give a whole number above zero")
         parse_latency(self.latency)
         if self.table.retire_after_ms < 1:
             raise ConfigError("--retire-after-h", self.table.retire_after_ms / HOUR_MS, "give hours above zero")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tallystream.aggregator.table.inputs import Record
     from tallystream.aggregator.table.table import Changes, Table
@@ -26,14 +26,20 @@ class Batch(NamedTuple):
 
 
 def run_batch(
-    table: Table, records: Sequence[Record], *, now_ms: int, expired: bool = False, at_end: bool = False
+    table: Table,
+    records: Sequence[Record],
+    *,
+    now_ms: int,
+    expired: bool = False,
+    at_end: bool = False,
+    load: Callable[[Record], Record] = lambda record: record,
 ) -> Batch:
     """Apply records in (partition, offset) order; look for silence where the clocks, or an expired timer, call for it.
 
     `now_ms` is the batch's processing time, the same when the batch runs again; `at_end` tells whether every partition
-    is read to its end, so that lives may be forgotten. The timer that is set is never later
-    than the next life's deadline; one that is too early is left as it is, and looks again when it expires: setting a
-    timer costs a call to the JVM.
+    is read to its end, so that lives may be forgotten. `load` returns a record with its value, when it is its turn. The
+    timer that is set is never later than the next life's deadline; one that is too early is left as it is, and looks
+    again when it expires: setting a timer costs a call to the JVM.
     """
     state = table.state
     before_ms = state.timer_ms
@@ -41,7 +47,8 @@ def run_batch(
         table.begin()
         state.settled_ms = now_ms
     if records:
-        table.apply(sorted(records, key=lambda record: (record.topic, record.partition, record.offset)))
+        in_order = sorted(records, key=lambda record: (record.topic, record.partition, record.offset))
+        table.apply(map(load, in_order))
         table.seen(records, now_ms)
         table.notice_silence()
     if expired:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tallystream.aggregator.table.kinds import fits
+from tallystream.aggregator.table.kinds import saturated
 from tallystream.aggregator.table.outputs import Event, Offsets, Total
 from tallystream.aggregator.table.partial import Partial
 from tallystream.aggregator.table.shards import ShardSum, group_of
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Combiner(msgspec.Struct, array_like=True):
-    """What the shards say of one metric; `overflowed` where the sum is not published because 64 bits do not hold it."""
+    """What the shards say of one metric; `overflowed` where the sum is beyond its range."""
 
     said: dict[int, ShardSum]
     overflowed: bool = False
@@ -52,34 +52,27 @@ class Combined:
         touched = self._touched if self.published else set(self.metrics)
         totals, events = [], []
         for metric in sorted(touched):
-            made = self._combine(metric)
-            if isinstance(made, Total):
-                totals.append(made)
-            elif made is not None:
-                events.append(made)
+            total = self._combine(metric)
+            totals.append(total)
+            combiner = self.metrics[metric]
+            if total.overflow and not combiner.overflowed:
+                events.append(Event("overflow", metric[0], "", "", total.ts_ms, detail=metric[1]))
+            combiner.overflowed = total.overflow
         self.dirty |= touched
         self._touched, self.published = set(), True
         return totals, events
 
-    def _combine(self, metric: MetricId) -> Total | Event | None:
+    def _combine(self, metric: MetricId) -> Total:
         combiner = self.metrics[metric]
         partial, offsets, out_ms = Partial(metric[2]), dict[str, dict[str, int]](), 0
         for one in combiner.said.values():
             partial.merge(one.partial())
             out_ms = max(out_ms, one.out_ms)
             _raise(offsets, one.offsets)
-        try:
-            summed = partial.totals()
-        except OverflowError:
-            summed = {}
-        if summed and fits(summed):
-            combiner.overflowed = False
-            summed |= partial.quantiles()
-            return Total(metric, summed, partial.lives, partial.instances, out_ms, offsets, partial.forgotten)
-        if combiner.overflowed:
-            return None
-        combiner.overflowed = True
-        return Event("overflow", metric[0], "", "", out_ms, detail=metric[1])
+        summed, overflow = saturated(partial.totals())
+        summed |= partial.quantiles()
+        counts = (partial.lives, partial.instances, out_ms, offsets, partial.forgotten)
+        return Total(metric, summed, *counts, overflow)
 
 
 def _raise(offsets: Offsets, more: Offsets) -> None:

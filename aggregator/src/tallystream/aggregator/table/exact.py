@@ -6,6 +6,7 @@ is rounded once, when it is read.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -48,14 +49,17 @@ class Sum:
     def value(self) -> Value:
         """Return the sum: None of nothing, a float, rounded once, where a term is one.
 
-        Raises:
-            OverflowError: the sum leaves the range of floats.
+        A float sum beyond the range of floats is infinite.
         """
         if not self.known:
             return None
         if not self.floats:
             return self.whole
-        return ((self.whole << UNIT_BITS) + self.units) / _UNITS
+        scaled = (self.whole << UNIT_BITS) + self.units
+        try:
+            return scaled / _UNITS
+        except OverflowError:
+            return math.inf if scaled > 0 else -math.inf
 
     def _add(self, value: int | float, sign: int) -> None:  # noqa: PYI041 (the two are summed apart)
         self.known += sign

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from tallystream.reporter.record import MAX_COUNT, Counter, Metric
@@ -56,9 +57,19 @@ def mean(totals: Totals) -> float | None:
     return total / number if number and total is not None else None
 
 
-def fits(totals: Totals) -> bool:
-    """Tell whether every whole number is one that 64 bits hold (rule 4: never a wrapped number)."""
-    return all(not isinstance(value, int) or -MAX_COUNT - 1 <= value <= MAX_COUNT for value in totals.values())
+def saturated(totals: Totals) -> tuple[Totals, bool]:
+    """Return the totals within 64 bits and the range of floats, and whether one was beyond (rule 4: never wrapped).
+
+    What is beyond is the largest or smallest number of its kind.
+    """
+    within = {field: _within(value) for field, value in totals.items()}
+    return within, any(within[field] != value for field, value in totals.items())
+
+
+def _within(value: Value) -> Value:
+    if isinstance(value, int):
+        return max(-MAX_COUNT - 1, min(value, MAX_COUNT))
+    return None if value is None else max(-sys.float_info.max, min(value, sys.float_info.max))
 
 
 def _bounded(value: Value) -> Value:

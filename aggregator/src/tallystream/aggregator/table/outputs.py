@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 MAX_QUOTED_BYTES = 65_536
 """How much of an unreadable record is quoted: its offset says where the rest is, while it is retained."""
 
+MAX_QUOTED_BYTES_OF_A_BATCH = 64 << 20
+"""How much the dead letters of a batch quote in all: whole batches of unreadable records fit into memory."""
+
 Offsets = dict[str, dict[str, int]]
 """topic → partition → the last offset included"""
 
@@ -25,7 +28,10 @@ _json = msgspec.json.Encoder()
 
 
 class Total(NamedTuple):
-    """A metric's totals over all instances, absolute: it replaces the one before. `ts_ms` is the table's clock."""
+    """A metric's totals over all instances, absolute: it replaces the one before. `ts_ms` is the table's clock.
+
+    `overflow` tells whether one of the totals is beyond its range, and the largest or smallest number stands for it.
+    """
 
     metric: MetricId
     totals: Totals
@@ -34,6 +40,12 @@ class Total(NamedTuple):
     ts_ms: int
     offsets: Offsets
     retired: int = 0
+    overflow: bool = False
+
+    @property
+    def mean(self) -> float | None:
+        """The mean of a gauge over the living lives, None where nobody reports it or the sum is beyond its range."""
+        return None if self.overflow else mean(self.totals)
 
     def key(self) -> bytes:
         """The record's key on `metrics-agg`."""
@@ -46,7 +58,7 @@ class Total(NamedTuple):
         row = sums.Sum(app=app, name=name, type=type_, tags=dict(tags), ts=self.ts_ms, offsets=self.offsets)
         for field, value in self.totals.items():
             setattr(row, field, value)
-        row.mean = mean(self.totals)
+        row.mean, row.overflow = self.mean, self.overflow
         row.lives, row.instances, row.retired = self.lives, self.instances, self.retired
         row.epoch, row.batch = epoch, batch
         return sums.encode(row)
@@ -77,11 +89,23 @@ class Event(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """A record, or one metric of it (JSON text), that the table did not take, and why."""
+    """A record, or one metric of it (JSON text), that the table did not take, and why.
+
+    Of a value with `size` bytes, `record` has what is quoted.
+    """
 
     record: Record
     reason: str
     metric: str | None = None
+    size: int = 0
+
+    @classmethod
+    def quoting(cls, record: Record, reason: str, metric: str | None, most: int) -> DeadLetter:
+        """Return a dead letter that holds at most so many bytes of the record, or of the metric."""
+        most = min(most, MAX_QUOTED_BYTES)
+        value = None if record.value is None else b"" if metric is not None else record.value[:most]
+        size = len(record.value or b"")
+        return cls(record._replace(value=value), reason, None if metric is None else metric[:most], size)
 
     def key(self) -> bytes | None:
         """The record's key on `metrics-dead`: as it was read, cut where it is absurdly long."""
@@ -93,10 +117,12 @@ class DeadLetter(NamedTuple):
         body: dict[str, Any] = {"v": 1, "reason": self.reason[:1000], "ts": record.timestamp_ms}
         body |= _position((record.topic, record.partition, record.offset))
         if self.metric is not None:
-            body["metric"] = self.metric[:MAX_QUOTED_BYTES]
+            body["metric"] = self.metric
         elif record.value is not None:
-            quoted = record.value[:MAX_QUOTED_BYTES]
-            body["bytes"] = len(record.value)
+            quoted = record.value
+            body["bytes"] = self.size
+            if not quoted and self.size:
+                return _json.encode(body)
             body["value_base64"] = base64.b64encode(quoted).decode()
             with contextlib.suppress(UnicodeDecodeError):
                 body["value"] = quoted.decode()

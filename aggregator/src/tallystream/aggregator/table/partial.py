@@ -123,11 +123,7 @@ class Partial:
             self.merged.merge(other.merged)
 
     def totals(self) -> Totals:
-        """Return the summed fields.
-
-        Raises:
-            OverflowError: a float sum leaves the range of floats.
-        """
+        """Return the summed fields; they may be beyond 64 bits, or infinite."""
         totals: Totals = {}
         cells = iter(self.cells)
         for field in STORED[self.kind]:

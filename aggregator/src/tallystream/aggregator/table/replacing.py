@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,6 +13,7 @@ from tallystream.aggregator.table.state import Row
 from tallystream.reporter.record import identity
 
 if TYPE_CHECKING:
+    from tallystream.aggregator.table.limits import Room
     from tallystream.aggregator.table.lives import Lives
     from tallystream.aggregator.table.state import Life, MetricId
     from tallystream.reporter.record import Metric, Snapshot
@@ -20,15 +22,15 @@ Refused = list[tuple[str, str | None]]
 """(reason, the metric as JSON text or None for the whole record)"""
 
 
-def replace_all(lives: Lives, life: Life, snapshot: Snapshot, before: int, most: int) -> tuple[Refused, int]:
+def replace_all(lives: Lives, life: Life, snapshot: Snapshot, before: int, room: Room) -> tuple[Refused, Counter[str]]:
     """Let each metric replace its row in `life`.
 
-    Return those that are refused, and how many are beyond the `most` that a life may have. `before` is the seq of its
+    Return those that are refused, and how many are beyond each limit that `room` knows. `before` is the seq of its
     part's last snapshot, whose rows have been touched: where it is not older, only metrics that it lacks are replaced.
     """
     refused: Refused = []
     seen: set[MetricId] = set()
-    beyond = 0
+    beyond: Counter[str] = Counter()
     for metric in snapshot.metrics:
         try:
             values, sketch = stored(metric), taken(metric)
@@ -44,10 +46,13 @@ def replace_all(lives: Lives, life: Life, snapshot: Snapshot, before: int, most:
         number = lives.known(metric_id)
         row = life.rows.get(number)
         if row is None:
-            if len(life.rows) >= most:
-                beyond += 1
+            limit = room.limit(len(life.rows), metric_id, known=number >= 0)
+            if limit is not None:
+                beyond[limit] += 1
                 continue
-            number = lives.number(metric_id)  # only now: what is refused takes no room
+            if number < 0:  # only now: what is refused takes no room
+                number = lives.number(metric_id)
+                room.take(metric_id)
             lives.partials.touch(life, (number,))
             life.rows[number] = Row(snapshot.part, snapshot.seq, values, sketch)
         else:

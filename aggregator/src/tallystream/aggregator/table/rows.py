@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from tallystream.aggregator.table.limits import METRICS_PER_LIFE, METRICS_PER_RECORD, untimely
+from tallystream.aggregator.table.limits import (
+    METRICS_PER_RECORD,
+    Room,
+    beyond,
+    untimely,
+)
 from tallystream.aggregator.table.lives import SHORT_FORM_LIFE, Lives
 from tallystream.aggregator.table.replacing import Refused, replace_all
 from tallystream.aggregator.table.state import Life, Row
@@ -14,6 +20,7 @@ from tallystream.reporter.ulid import ulid_ms
 if TYPE_CHECKING:
     from tallystream.aggregator.table.inputs import Good, Record
     from tallystream.aggregator.table.settings import TableSettings
+    from tallystream.aggregator.table.state import MetricId
     from tallystream.reporter.record import Snapshot
 
 
@@ -27,6 +34,7 @@ class Rows:
     def __init__(self, lives: Lives, settings: TableSettings) -> None:
         self._lives = lives
         self._settings = settings
+        self._room = Room(lives.state.metrics, settings)
         self.whole: dict[tuple[str, str, str, int], int] = {}
         self.unexpanded: set[str] = set()
 
@@ -83,10 +91,11 @@ class Rows:
     def _replace(self, life: Life, message: Good, record: Record, clock: int, before: int) -> Refused:
         """Replace what the life has by what the snapshot has, and return what is refused."""
         refused: Refused = [(reason, metric) for reason, metric in message.rejected]
-        replaced, beyond = replace_all(self._lives, life, message.snapshot, before, self._settings.max_metrics)
+        replaced, over = replace_all(self._lives, life, message.snapshot, before, self._room)
         refused += replaced
-        refused += self._beyond(life, beyond, METRICS_PER_LIFE, record, clock)
-        return refused + self._beyond(life, message.beyond, METRICS_PER_RECORD, record, clock)
+        for limit, number in (over | Counter({METRICS_PER_RECORD: message.beyond})).items():
+            refused.append(self._beyond(life, limit, number, record, clock))
+        return refused
 
     def _stale(self, life: Life, message: Good, record: Record) -> Refused:
         """Ignore a stale snapshot, but for metrics that newer ones lack where its instance has left its partition."""
@@ -96,16 +105,13 @@ class Rows:
             if record.superseded is not None:
                 self.unexpanded.add(life.instance)
             before = life.parts[message.snapshot.part]
-            replace_all(self._lives, life, message.snapshot, before, self._settings.max_metrics)
+            replace_all(self._lives, life, message.snapshot, before, self._room)
         return []
 
-    def _beyond(self, life: Life, number: int, limit: str, record: Record, clock: int) -> Refused:
+    def _beyond(self, life: Life, limit: str, number: int, record: Record, clock: int) -> tuple[str, None]:
         """Refuse `number` metrics that are beyond a limit, as one."""
-        if not number:
-            return []
         self._lives.limit(life, limit, record, clock)
-        what = "life" if limit == METRICS_PER_LIFE else "record"
-        return [(f"limit: {number} metrics beyond the {self._settings.max_metrics} that a {what} may have", None)]
+        return beyond(limit, number, self._settings), None
 
     def _require_followed(self, instance: str, record: Record, whole: int | None) -> None:
         """Require that the record before the superseded ones was accepted whole: that its offset is `whole`."""
@@ -133,22 +139,30 @@ class Rows:
             self.unexpanded.add(instance)
             return []
         if row is None:
-            if len(life.rows) >= self._settings.max_metrics:
-                self._lives.limit(life, METRICS_PER_LIFE, record, clock)
-                return [(f"limit: a metric beyond the {self._settings.max_metrics} that a life may have", None)]
-            number = self._lives.number(metric_id)
+            limit = self._room.limit(len(life.rows), metric_id, known=number >= 0)
+            if limit is not None:
+                return [self._beyond(life, limit, 1, record, clock)]
+        return self._add(life, metric_id, message.value, record, clock)
+
+    def _add(self, life: Life, metric_id: MetricId, value: int, record: Record, clock: int) -> Refused:
+        """Let a counter of the short form, for which there is room, have a new value."""
+        row = life.rows.get(self._lives.known(metric_id))
         total, last = row.values if row is not None else (0, 0)
-        restarted = message.value < last  # type: ignore[operator]  # both are whole numbers
-        total = total + message.value - (0 if restarted else last)  # type: ignore[operator]
+        restarted = value < last  # type: ignore[operator]  # both are whole numbers
+        total = total + value - (0 if restarted else last)  # type: ignore[operator]
         if total > MAX_COUNT:
             return [("the sum over this counter's restarts leaves 64 bits", None)]
+        number = self._lives.known(metric_id)
+        if number < 0:
+            number = self._lives.number(metric_id)
+            self._room.take(metric_id)
         if restarted:
-            self._lives.event("restart", life, record, clock, message.name)
+            self._lives.event("restart", life, record, clock, metric_id[1])
         self._lives.partials.touch(life, (number,))
         if row is None:
-            life.rows[number] = Row(0, 0, (total, message.value))
+            life.rows[number] = Row(0, 0, (total, value))
         else:
-            row.values = (total, message.value)
+            row.values = (total, value)
         return []
 
     def tombstone(self, instance: str, record: Record, clock: int) -> None:

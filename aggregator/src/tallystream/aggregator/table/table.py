@@ -13,18 +13,24 @@ import msgspec
 from tallystream.aggregator.table.disk import Disk, MemoryChunks
 from tallystream.aggregator.table.expand import ExpansionNeededError
 from tallystream.aggregator.table.inputs import Good, Record, Unreadable, read_key, read_value
-from tallystream.aggregator.table.kinds import fits
+from tallystream.aggregator.table.kinds import saturated
 from tallystream.aggregator.table.leaving import advance, everything, leave
-from tallystream.aggregator.table.limits import RECORD_SIZE
+from tallystream.aggregator.table.limits import RECORD_SIZE, letters
 from tallystream.aggregator.table.lives import Lives
-from tallystream.aggregator.table.outputs import DeadLetter, Event, Offsets, Total
+from tallystream.aggregator.table.outputs import (
+    MAX_QUOTED_BYTES_OF_A_BATCH,
+    DeadLetter,
+    Event,
+    Offsets,
+    Total,
+)
 from tallystream.aggregator.table.published import shard_row
 from tallystream.aggregator.table.rows import Rows
 from tallystream.aggregator.table.settings import TableSettings
 from tallystream.aggregator.table.shards import ShardSum, shard_sum
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tallystream.aggregator.table.disk import Chunks
     from tallystream.aggregator.table.published import Published
@@ -56,6 +62,7 @@ class Table:
         self.disk = Disk(state, MemoryChunks() if chunks is None else chunks)
         self._settings = settings or TableSettings()
         self._dead: list[DeadLetter] = []
+        self._quotable = MAX_QUOTED_BYTES_OF_A_BATCH
         self._lives = Lives(state, self._settings, self.disk)
         self._rows = Rows(self._lives, self._settings)
         self._advanced: list[Published] = []
@@ -82,10 +89,10 @@ class Table:
             if included and self._is_included(record, included):
                 continue
             clock = self._tick(record)
-            refused = self._take(record, clock)
+            refused = letters(self._take(record, clock))
             self.state.records += record.represents
             if refused:
-                self._dead += [DeadLetter(record, reason, metric) for reason, metric in refused]
+                self._refuse(record, refused)
                 self.state.dead += len(refused)
         if self._rows.unexpanded:
             raise ExpansionNeededError(self._rows.unexpanded)
@@ -160,6 +167,7 @@ class Table:
         totals, said = ([], self.said(touched)) if self.state.shards > 1 else (self._totals(touched), [])
         changes = Changes(totals, list(self._dead), list(self._lives.events), self._published(left), said)
         self._dead.clear()
+        self._quotable = MAX_QUOTED_BYTES_OF_A_BATCH
         self._lives.events.clear()
         self._rows.whole.clear()
         return changes
@@ -214,6 +222,12 @@ class Table:
             return self._rows.snapshot(instance, message, record, clock)
         return self._rows.short_form(instance, message, record, clock)
 
+    def _refuse(self, record: Record, refused: Sequence[tuple[str, str | None]]) -> None:
+        for reason, metric in refused:
+            letter = DeadLetter.quoting(record, reason, metric, self._quotable)
+            self._quotable -= len(letter.record.value or b"") + len(letter.metric or "")
+            self._dead.append(letter)
+
     def _published(self, left: list[Published]) -> list[Published]:
         rows = {row.key: row for row in self._advanced}
         rows |= self._lives.take_published()
@@ -254,17 +268,13 @@ class Table:
         offsets = self._offsets()
         for number in touched:
             metric, partial = self.state.metrics[number], self._lives.partials[number]
-            try:
-                summed = partial.totals()
-            except OverflowError:
-                summed = {}
-            if summed and fits(summed):
-                summed |= partial.quantiles()
-                counts = (partial.lives, partial.instances, self.state.out_ms, offsets, partial.forgotten)
-                totals.append(Total(metric, summed, *counts))
-                if number in self.state.overflowed:
-                    self.state.overflowed.remove(number)
-            elif number not in self.state.overflowed:
+            summed, overflow = saturated(partial.totals())
+            summed |= partial.quantiles()
+            counts = (partial.lives, partial.instances, self.state.out_ms, offsets, partial.forgotten)
+            totals.append(Total(metric, summed, *counts, overflow))
+            if overflow and number not in self.state.overflowed:
                 self.state.overflowed.append(number)
                 self._lives.events.append(Event("overflow", metric[0], "", "", self.state.out_ms, detail=metric[1]))
+            elif not overflow and number in self.state.overflowed:
+                self.state.overflowed.remove(number)
         return totals

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tallystream.aggregator.verify.compare import LASTING, Unequal, unequal, unequal_between
-from tallystream.aggregator.verify.summing import STAYING, UnpublishedError
+from tallystream.aggregator.verify.summing import STAYING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from tallystream.aggregator.verify.published import Ends, Place, Published
     from tallystream.aggregator.verify.reading import Identity, Raw
     from tallystream.aggregator.verify.replay import Replay
-
-TOO_LARGE = "beyond 64 bits: not published"
 
 
 class Difference(NamedTuple):
@@ -121,13 +119,9 @@ class Check:
         self.outcome.sums += 1
         found: list[Unequal] = []
         for forgotten in (True, False):
-            try:
-                noticed = self._replay.sum(row.identity, row.ts_ms, forgotten=forgotten)
-                unnoticed = self._replay.sum(row.identity, forgotten=forgotten)
-            except UnpublishedError:
-                found, undetermined = [Unequal("sum", "published", TOO_LARGE)], False
-            else:
-                found, undetermined = unequal_between(row.fields, noticed, unnoticed)
+            noticed = self._replay.sum(row.identity, row.ts_ms, forgotten=forgotten)
+            unnoticed = self._replay.sum(row.identity, forgotten=forgotten)
+            found, undetermined = unequal_between(row.fields, noticed, unnoticed)
             if not found:
                 break
         self.outcome.undetermined += undetermined
@@ -143,10 +137,7 @@ class Check:
                 continue
             if identity in differing or (row is not None and not row.within(self._end or {})):
                 continue
-            try:
-                both = [self._replay.sum(identity, forgotten=forgotten) for forgotten in (True, False)]
-            except UnpublishedError:
-                continue
+            both = [self._replay.sum(identity, forgotten=forgotten) for forgotten in (True, False)]
             if row is None:
                 self._differ(identity, [Unequal("sum", None, "published")], self._end)
             elif identity[1] in STAYING:

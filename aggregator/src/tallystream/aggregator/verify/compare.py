@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 LASTING = ("count", "sum", "min", "max", "start", "position", "p50", "p75", "p95", "p98", "p99", "p999", "retired")
 """What every type but gauge and updown has whether or not anybody is living."""
 
-MOMENTARY = ("mean", "number", "mean_rate", "m1_rate", "m5_rate", "m15_rate", "lives", "instances")
+MOMENTARY = ("mean", "number", "mean_rate", "m1_rate", "m5_rate", "m15_rate", "lives", "instances", "overflow")
 LIVING = ("number", "lives", "instances")
 ROUNDED = {"p50", "p75", "p95", "p98", "p99", "p999", "mean"}
 """Computed in floating point: equal to nine digits. The next bin of a sketch is 2 % away."""
@@ -67,6 +67,8 @@ def _between(one: Unequal, unnoticed: Mapping[str, Any]) -> bool:
 
 
 def _same(field: str, published: Any, replayed: Any) -> bool:
+    if field == "overflow":
+        return (published or False) is (replayed or False)
     if isinstance(published, bool) or not isinstance(published, (int, float, type(None))):
         return False
     if field == "retired":

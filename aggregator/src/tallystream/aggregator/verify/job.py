@@ -17,6 +17,7 @@ from tallystream.aggregator.topics import Topics
 from tallystream.aggregator.verify import topic
 from tallystream.aggregator.verify.books import Books, Limit
 from tallystream.aggregator.verify.check import Check, Difference, Outcome
+from tallystream.aggregator.verify.lives import Settings
 from tallystream.aggregator.verify.published import Ends, Place, Sums, flat, letter_of
 from tallystream.aggregator.verify.replay import Replay
 from tallystream.reporter.decoding import json_decoder
@@ -50,8 +51,11 @@ class VerifySettings:
     since: str | None = None
     to: str | None = None
     began: str | None = None
+    rules: Settings = field(default_factory=Settings)
 
     def __post_init__(self) -> None:
+        if self.rules.max_app_metrics < 1:
+            raise ConfigError("--max-app-metrics", self.rules.max_app_metrics, "give a whole number above zero")
         _moment("--from", self.since)
         _moment("--to", self.to)
         _offsets(self.began)
@@ -101,7 +105,7 @@ def _run(settings: VerifySettings, progress: Callable[[int], None]) -> Outcome:
     readers = {place: topic.Reader(kafka, place, begin[place]) for place in ranges}
     try:
         check = Check(
-            Replay(),
+            Replay(settings.rules),
             begin,
             ledger.end,
             lambda partition, end: readers[partition].until(end) if partition in readers else (),

@@ -16,11 +16,13 @@ FORGET_AFTER_MS = 7 * 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The rules' numbers, which can't be chosen but in tests. Times in ms, sizes in bytes."""
+    """The rules' numbers, which can't be chosen but in tests, except `max_app_metrics`. Times in ms, sizes in bytes."""
 
     short_form_every_ms: int = 60_000
     max_record_bytes: int = 1_048_576
     max_metrics: int = 10_000
+    max_app_metrics: int = 1_000_000
+    """All apps together: four times as many. Of names and tags: 256 bytes for each metric."""
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ clock, which are not in the topic. So `sum` is told whether lives that may have 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,10 @@ Name = tuple[str, str | None]
 """(app, life) within an instance; no life for the short form."""
 
 
+LETTERS = 10
+"""Metrics of one record with a dead letter of their own, at most: all others share one."""
+
+
 class Replay:
     """The table, as these records make it. `clocks`: partition, as in "metrics:0" → highest append time, epoch ms."""
 
@@ -38,6 +43,8 @@ class Replay:
         self._settings = settings or Settings()
         self._instances: dict[str, dict[Name, Life]] = {}
         self._holders: dict[Identity, dict[Life, None]] = {}
+        self._taken: Counter[str] = Counter()
+        self._taken_bytes: Counter[str] = Counter()
         self.clocks: dict[str, int] = {}
         self.stale = 0
 
@@ -58,9 +65,6 @@ class Replay:
 
         `forgotten` says that lives that may have been forgotten before a tombstone were: then they count. `retired` is
         how many lives may have been forgotten.
-
-        Raises:
-            UnpublishedError: a number of it does not fit into 64 bits.
         """
         held = [life for life in self._holders.get(identity, ()) if forgotten or not life.perhaps]
         retired = sum(life.perhaps or life.may_be_forgotten(self.clocks[life.partition]) for life in held)
@@ -113,7 +117,7 @@ class Replay:
     def _replace_all(self, life: Life, said: Snapshot) -> list[str]:
         refused: list[str] = []
         seen: set[Identity] = set()
-        beyond = False
+        beyond: set[str] = set()
         for metric in said.metrics:
             if isinstance(metric, RefusedError):
                 refused.append(str(metric))
@@ -121,8 +125,8 @@ class Replay:
             before = life.rows.get(metric.identity)
             if metric.identity in seen:
                 refused.append("the snapshot has this metric twice")
-            elif before is None and len(life.rows) >= self._settings.max_metrics:
-                beyond = True
+            elif before is None and (limit := self._limit(life, metric.identity)):
+                beyond.add(limit)
             elif before is not None and before.part != said.part:
                 refused.append("the metric was in another part of this life")
             elif before is not None and metric.numbers.get("count", 0) < before.numbers.get("count", 0):
@@ -130,14 +134,16 @@ class Replay:
             else:
                 self._set(life, metric.identity, Row(_kept(metric.numbers, before), metric.bins, said.part, said.seq))
             seen.add(metric.identity)
-        return [*refused, "too many metrics in a life"] if beyond else refused
+        if len(refused) > LETTERS:
+            refused[LETTERS:] = ["more metrics of this record are refused"]
+        return [*refused, *beyond]
 
     def _short_form(self, instance: str, partition: str, metric: Metric) -> list[str]:
         life = self._life(instance, ("default", None), partition, self._settings.short_form_every_ms)
         life.spoke_ms = self.clocks[partition]
         before, last = life.rows.get(metric.identity), metric.numbers["count"]
-        if before is None and len(life.rows) >= self._settings.max_metrics:
-            raise RefusedError("too many metrics in a life")
+        if before is None and (limit := self._limit(life, metric.identity)):
+            raise RefusedError(limit)
         folded = 0
         if before is not None:
             folded = before.numbers["folded"] + (before.numbers["last"] if last < before.numbers["last"] else 0)
@@ -145,6 +151,19 @@ class Replay:
             raise RefusedError("the sum over its restarts leaves 64 bits")
         self._set(life, metric.identity, Row({"count": folded + last, "folded": folded, "last": last}, None, 0, 0))
         return []
+
+    def _limit(self, life: Life, identity: Identity) -> str | None:
+        """Return the limit that a new row would exceed (rule 11), None where there is room for it."""
+        if len(life.rows) >= self._settings.max_metrics:
+            return "too many metrics in a life"
+        if identity in self._holders:
+            return None
+        for whose, most in ((life.app, self._settings.max_app_metrics), ("", 4 * self._settings.max_app_metrics)):
+            if self._taken[whose] >= most:
+                return f"too many metrics of {whose or 'all apps'}"
+            if self._taken_bytes[whose] + _size(identity) > 256 * most:
+                return f"too many bytes of metrics of {whose or 'all apps'}"
+        return None
 
     def _life(self, instance: str, name: Name, partition: str, every_ms: int) -> Life:
         """Return a life, a new one where there is none; it was heard of now."""
@@ -157,6 +176,10 @@ class Replay:
 
     def _set(self, life: Life, identity: Identity, row: Row) -> None:
         life.rows[identity] = row
+        if identity not in self._holders:
+            for whose in (life.app, ""):
+                self._taken[whose] += 1
+                self._taken_bytes[whose] += _size(identity)
         self._holders.setdefault(identity, {})[life] = None
 
     def _tombstone(self, instance: str, clock: int) -> None:
@@ -178,3 +201,7 @@ def _kept(numbers: dict[str, Any], before: Row | None) -> dict[str, Any]:
         if old is not None:
             kept[name] = old if kept.get(name) is None else choose(kept[name], old)
     return kept
+
+
+def _size(identity: Identity) -> int:
+    return len(identity[2].encode()) + sum(len(name.encode()) + len(value.encode()) for name, value in identity[3])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -18,10 +19,6 @@ STAYING = {"counter", "meter", "histogram", "timer", "position"}
 """Types of which something stays when a life is forgotten."""
 COUNTED = STAYING - {"position"}
 LEAST, MOST = -(2**63), 2**63 - 1
-
-
-class UnpublishedError(Exception):
-    """The sum does not fit, so it is not published (rule 4)."""
 
 
 @dataclass(slots=True)
@@ -51,8 +48,7 @@ class Total:
 def sum_of(kind: str, held: Iterable[tuple[Life, Row, bool]], retired: int) -> dict[str, Any]:
     """Return the fields of one sum; `held` has each life with its row, and whether the life is living.
 
-    Raises:
-        UnpublishedError: a number of it does not fit into 64 bits.
+    A number beyond its range is the largest or smallest one, and `overflow` is true (rule 4).
     """
     total = Total()
     instances, now = [], []
@@ -63,34 +59,46 @@ def sum_of(kind: str, held: Iterable[tuple[Life, Row, bool]], retired: int) -> d
             now.append(row.numbers)
     fields: dict[str, Any] = {"retired": retired if kind in STAYING else 0}
     fields |= {"lives": len(instances), "instances": len(set(instances))}
-    if kind in COUNTED:
-        fields["count"] = _fitting(total.count)
-    if kind in ("histogram", "timer"):
-        fields["sum"] = _fitting(total.sum)
-        if total.count and total.covered == total.count:
-            fields |= sketches.quantiles(total.bins)
-    if kind in ("meter", "timer") and now:
-        fields |= {rate: _fitting(sum((_exact(one[rate]) for one in now), start=0)) for rate in RATES}
+    fields |= total.extremes
+    if kind in ("histogram", "timer") and total.count and total.covered == total.count:
+        fields |= sketches.quantiles(total.bins)
     if kind in ("gauge", "updown"):
         values = [one["value"] for one in now]
-        fields["number"] = len(values)
-        if values:
-            fields["sum"] = _fitting(sum(map(_exact, values), start=0))
-            fields |= {"min": _fitting(min(values)), "max": _fitting(max(values))}
-            fields["mean"] = fields["sum"] / len(values)
-    return fields | {name: _fitting(value) for name, value in total.extremes.items()}
+        fields |= {"number": len(values)} | ({"min": min(values), "max": max(values)} if values else {})
+    for name, number in _added(kind, total, now).items():
+        fields[name], beyond = _within(number)
+        if beyond:
+            fields["overflow"] = True
+    if fields.get("number") and "overflow" not in fields:
+        fields["mean"] = fields["sum"] / fields["number"]
+    return fields
+
+
+def _added(kind: str, total: Total, now: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the exact sums: of what stays, and of what the living lives say now."""
+    exact: dict[str, Any] = {}
+    if kind in COUNTED:
+        exact["count"] = total.count
+    if kind in ("histogram", "timer"):
+        exact["sum"] = total.sum
+    if kind in ("meter", "timer") and now:
+        exact |= {rate: sum((_exact(one[rate]) for one in now), start=0) for rate in RATES}
+    if kind in ("gauge", "updown") and now:
+        exact["sum"] = sum((_exact(one["value"]) for one in now), start=0)
+    return exact
 
 
 def _exact(number: Any) -> Any:
     return Fraction(number) if isinstance(number, float) else number
 
 
-def _fitting(number: Any) -> Any:
+def _within(number: Any) -> tuple[Any, bool]:
+    """Return a number that can be published, and whether it stands for one that can't."""
     if isinstance(number, Fraction):
         try:
-            return float(number)
+            return float(number), False
         except OverflowError:
-            raise UnpublishedError from None
+            return (sys.float_info.max if number > 0 else -sys.float_info.max), True
     if isinstance(number, int) and not LEAST <= number <= MOST:
-        raise UnpublishedError
-    return number
+        return (MOST if number > 0 else LEAST), True
+    return number, False

@@ -29,6 +29,7 @@ def verify(
     began: Annotated[
         str | None, typer.Option(help="Where a table began with --accept-partial: offsets as JSON.")
     ] = None,
+    max_app_metrics: Annotated[int, typer.Option(help="As the aggregator was told.")] = 1_000_000,
     json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
     most: Annotated[int, typer.Option(help="How many differences the table shows.")] = 50,
 ) -> None:
@@ -37,6 +38,7 @@ def verify(
     Exit code: 0 all agree, 1 there are differences, 2 the sums could not be checked.
     """
     from tallystream.aggregator.verify.job import VerifySettings
+    from tallystream.aggregator.verify.lives import Settings
     from tallystream.compose import _here, _verify
 
     local = _here.find() if bootstrap_servers is None else None
@@ -50,6 +52,7 @@ def verify(
         since=since,
         to=to,
         began=began,
+        rules=Settings(max_app_metrics=max_app_metrics),
     )
     try:
         code = _verify.verify(settings, as_json=json, most=most)

@@ -65,6 +65,9 @@ def aggregate(
             help="Days after which a silent life's rows are dropped and its counts alone are kept; 7 or more."
         ),
     ] = 30.0,
+    max_app_metrics: Annotated[
+        int, typer.Option(help="Metrics (name, type and tags) that an app may have; new ones beyond them are refused.")
+    ] = 1_000_000,
     shards: o.Shards = None,
     state_partitions: o.StatePartitions = None,
     master: o.Master = "local[2,4]",
@@ -100,7 +103,9 @@ def aggregate(
         catch_up=catch_up,
         on_data_loss=o.one_of("--on-data-loss", on_data_loss, "fail", "continue"),  # type: ignore[arg-type]  # just so
         table=TableSettings(
-            retire_after_ms=int(retire_after_h * HOUR_MS), forget_after_ms=int(forget_after_days * 24 * HOUR_MS)
+            retire_after_ms=int(retire_after_h * HOUR_MS),
+            forget_after_ms=int(forget_after_days * 24 * HOUR_MS),
+            max_app_metrics=max_app_metrics,
         ),
         health=HealthSettings(http_port, http_address, own_metrics=not no_own_metrics),
         ready_file=ready_file,

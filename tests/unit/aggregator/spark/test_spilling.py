@@ -1,0 +1,67 @@
+"""The values of a batch beyond a limit in bytes: in a file, and in their order again."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.topic import FIRST, counter
+from tallystream.aggregator.spark.spilling import Spill
+from tallystream.aggregator.table import Record, State, Table
+from tallystream.aggregator.table.batch import run_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MIB = 1 << 20
+
+
+def records(value: bytes, number: int) -> Iterator[Record]:
+    """Yield records as Spark hands them over: none of them is needed by anybody else."""
+    for offset in reversed(range(number)):
+        yield Record("metrics", 0, offset, 1_700_000_000_000, b"app-1", value % offset)
+
+
+def test_what_does_not_fit_is_read_again_when_it_is_its_turn() -> None:
+    """Small ones stay as they are; a tombstone is one still; the same offset of another partition is another record."""
+    first = Record("metrics", 0, 1, 0, b"a", b"12345")
+    second, gone, third = first._replace(partition=1, value=b"6789"), first._replace(offset=2, value=None), first
+    with Spill(7) as spill:
+        kept = [spill.put(record) for record in (first, second, gone)]
+        assert [record.value for record in kept] == [b"12345", None, None]
+        assert [spill.load(record) for record in kept] == [first, second, gone]
+        assert spill.load(third) == first
+
+
+@pytest.mark.parametrize("kind", ["snapshots", "unreadable"])
+def test_a_batch_of_records_of_a_megabyte_takes_little_memory(kind: str) -> None:
+    """400 MiB of one instance's snapshots, or of what nobody can read, in less than 200 MiB; all of it is applied."""
+    plain = {"v": 1, "app": "shop", "life": FIRST, "part": 0, "ts": 0, "every_ms": 1000, "final": False}
+    body = json.dumps({**plain, "metrics": [counter(1)], "more": "x" * (MIB - 300)}).encode()
+    value = b"%%{%d" + b"x" * (MIB - 20) if kind == "unreadable" else b'{"seq":1%03d,' + body[1:]
+    table = Table(State())
+    tracemalloc.start()
+    try:
+        with Spill(64 * MIB) as spill:
+            batch = run_batch(table, [spill.put(one) for one in records(value, 400)], now_ms=0, load=spill.load)
+        assert tracemalloc.get_traced_memory()[1] < 200 * MIB
+    finally:
+        tracemalloc.stop()
+    letters = [json.loads(letter.value()) for letter in batch.changes.dead]
+    if kind == "snapshots":
+        assert (letters, table.state.lives["app-1"][0].parts) == ([], {0: 1399})
+    else:
+        assert [letter["offset"] for letter in letters] == list(range(400))
+        assert {letter["bytes"] > MIB - 50 for letter in letters} == {True}
+
+
+def test_dead_letters_of_a_batch_quote_so_much_and_no_more() -> None:
+    """64 MiB in all, 64 KiB each: a letter without a quotation has the size and the place."""
+    batch = run_batch(Table(State()), [*records(b"{%d" + b"x" * 65_536, 1_030)], now_ms=0)
+    first, last = (json.loads(batch.changes.dead[number].value()) for number in (0, -1))
+    assert (first["bytes"], len(first["value"]), last["bytes"], last["offset"]) == (65_538, 65_536, 65_541, 1_029)
+    assert "value" not in last
+    assert "value_base64" not in last
