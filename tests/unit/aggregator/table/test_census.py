@@ -15,6 +15,7 @@ from tallystream.aggregator.table import Record, State, Table, TableSettings, ba
 from tallystream.aggregator.table.batch import Batch, Timer, run_batch
 from tallystream.aggregator.table.census import Census
 from tallystream.aggregator.table.disk import MemoryChunks
+from tallystream.aggregator.table.layouts import size
 from tallystream.reporter.ulid import new_ulid
 
 SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000, max_metrics=8)
@@ -28,7 +29,7 @@ class Plain(Census):
         lives = [life for known in self._state.lives.values() for life in known]
         self.lives, self.living = len(lives), sum(life.living for life in lives)
         self.instances = len({life.instance for life in lives if life.living})
-        self.rows = sum(len(life.rows) for life in lives)
+        self.rows = sum(size(life) for life in lives)
         dues: dict[str, list[int]] = {}
         for life in lives:
             if life.living:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tallystream.aggregator.table.layouts import size
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -41,7 +43,7 @@ class Census:
         for instance in self._changed:
             lives = self._state.lives.get(instance, ())
             living = sum(life.living for life in lives)
-            now = (len(lives), living, sum(len(life.rows) for life in lives))
+            now = (len(lives), living, sum(size(life) for life in lives))
             before = self._counted.pop(instance, (0, 0, 0))
             self.lives += now[0] - before[0]
             self.living += now[1] - before[1]

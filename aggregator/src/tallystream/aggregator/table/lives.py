@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tallystream.aggregator.table.census import Census
+from tallystream.aggregator.table.layouts import Layouts, counts_of
 from tallystream.aggregator.table.outputs import Event
 from tallystream.aggregator.table.partials import Partials
-from tallystream.aggregator.table.published import Published, life_key, life_row
+from tallystream.aggregator.table.published import Published, life_key, life_row, metric_text
 from tallystream.aggregator.table.retired import is_kept
-from tallystream.aggregator.table.state import Leaving
+from tallystream.aggregator.table.state import Leaving, Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +41,8 @@ class Lives:
     def __init__(self, state: State, settings: TableSettings, disk: Disk) -> None:
         self.state = state
         self.disk = disk
-        self.partials = Partials(state, disk)
+        self.layouts = Layouts(state.metrics)
+        self.partials = Partials(state, disk, self.layouts)
         self.events: list[Event] = []
         self.dirty: set[str] = set()
         self.census = Census(state, self._retires_ms)
@@ -121,6 +123,7 @@ class Lives:
                 retiring[id(life)] = life
         for life in retiring.values():
             self.remove(life)
+            self.layouts.open_all(life)
             self.partials.retire(life)
         self.disk.add(retiring.values())
 
@@ -164,13 +167,24 @@ class Lives:
         found = {row.key: row for row in self._buried}
         changed = list(self._changed.values()) if self.state.published else self._all_parts()
         for life, parts in changed:
-            rows = sorted(life.rows.items())
             for part in sorted(parts):
-                mine = [(self.state.metrics[number], row) for number, row in rows if row.part == part]
-                published = life_row(life, part, mine)
-                found[published.key] = published
+                row = life_row(life, part, *self._texts(life, part))
+                found[row.key] = row
         self._buried, self._changed = [], {}
         return found
+
+    def _texts(self, life: Life, part: int) -> tuple[str, int]:
+        """Return the rows of a part as JSON, by number, and how many they are."""
+        seq, block = life.parts.get(part, 0), life.blocks.get(part)
+        texts = {n: metric_text(self.state.metrics[n], row, seq) for n, row in life.rows.items() if row.part == part}
+        if block is None:
+            return ",".join(texts[number] for number in sorted(texts)), len(texts)
+        layout, counts = self.layouts.of(block), counts_of(block)
+        if len(texts) == len(layout.others) and all(number in texts for _, number in layout.others):
+            return layout.text(counts, texts), len(layout.numbers)
+        for number, count in zip(layout.counters, counts, strict=True):
+            texts[number] = metric_text(self.state.metrics[number], Row(part, seq, (count,)), seq)
+        return ",".join(texts[number] for number in sorted(texts)), len(texts)
 
     def _all_parts(self) -> list[tuple[Life, set[int]]]:
         self.dirty.update(self.state.lives)

@@ -75,6 +75,13 @@ class Partial:
             if new is not None:
                 self.merged.add(new.values[0], new.sketch)
 
+    def grow(self, difference: int, more: int = 0, living: int = 0) -> None:
+        """Let a counter of lives grow by so much in all, and have so many more lives, `living` of them living."""
+        self.lives += living
+        (cell,) = self.cells
+        cell.known += more  # type: ignore[union-attr]  # a counter's only cell is a sum
+        cell.whole += difference  # type: ignore[union-attr]
+
     def take_back(self, share: Share) -> None:
         """Let a share go that other partial sums take over: extremes stay, as bounds that those have too."""
         for cell, (index, _, momentary) in zip(self.cells, _PLANS[self.kind], strict=True):

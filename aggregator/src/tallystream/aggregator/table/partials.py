@@ -6,16 +6,19 @@ Whoever changes a life says so first (`touch`), while its rows are still what th
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
+import operator
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from tallystream.aggregator.table.held import hold
+from tallystream.aggregator.table.layouts import counts_of
 from tallystream.aggregator.table.partial import Partial, Share
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from tallystream.aggregator.table.disk import Disk
+    from tallystream.aggregator.table.layouts import Layout, Layouts
     from tallystream.aggregator.table.state import Life, State
 
 log = logging.getLogger(__name__)
@@ -30,13 +33,14 @@ class Partials:
     What the lives on `disk` add up to is kept by itself, too, as a restart does not read them: `state.held`.
     """
 
-    def __init__(self, state: State, disk: Disk) -> None:
-        self._state, self._disk = state, disk
+    def __init__(self, state: State, disk: Disk, layouts: Layouts) -> None:
+        self._state, self._disk, self._layouts = state, disk, layouts
         self._partials: dict[int, Partial] = {}
         self._on_disk: dict[int, Partial] = {}
         self._unheld: set[int] = set()
         self._before: dict[int, tuple[Life, Before]] = {}
         self._told: set[int] = set()
+        self._shifts: dict[Layout, list[int]] = {}
         self._build()
 
     def __getitem__(self, number: int) -> Partial:
@@ -51,7 +55,21 @@ class Partials:
         before = known[1]
         for number in numbers:
             if number not in before:
-                before[number] = _share(life, number)
+                before[number] = self._share(life, number)
+
+    def touch_all(self, life: Life) -> None:
+        """Remember everything that a life has, before that changes."""
+        self.touch(life, self._layouts.numbers(life))
+
+    def shift(self, life: Life, layout: Layout, differences: list[int]) -> None:
+        """Take note that the counters of a block are about to grow by so much."""
+        known = self._before.get(id(life))
+        if known is not None and not known[1].keys().isdisjoint(layout.places):
+            self.touch(life, layout.counters)  # what was remembered of some tells the difference
+        elif layout in self._shifts:
+            self._shifts[layout] = list(map(operator.add, self._shifts[layout], differences))
+        else:
+            self._shifts[layout] = differences
 
     def tell(self, numbers: Iterable[int]) -> None:
         """Have metrics published whether they change or not."""
@@ -73,7 +91,7 @@ class Partials:
         """Take note that a tombstone takes these metrics out of a life."""
         self.touch(life, numbers)
         for number in numbers:
-            share = _share(life, number)
+            share = self._share(life, number)
             if number in self._on_disk and share is not None:
                 self._on_disk[number].lose(share)
                 self._unheld.add(number)
@@ -88,10 +106,15 @@ class Partials:
     def settle(self) -> set[int]:
         """Bring the partials up to date; return the metrics that were touched or told, and forget these."""
         touched = set(self._told)
+        for layout, differences in self._shifts.items():
+            touched.update(layout.counters)
+            for number, difference in zip(layout.counters, differences, strict=True):
+                self._partials[number].grow(difference)
+        self._shifts = {}
         crowded: dict[str, list[tuple[Life, Before]]] = defaultdict(list)
         for life, before in self._before.values():
             for number, old in before.items():
-                self[number].replace(old, _share(life, number))
+                self[number].replace(old, self._share(life, number))
             touched |= before.keys()
             crowded[life.instance].append((life, before))
         for instance, lives in crowded.items():
@@ -117,10 +140,10 @@ class Partials:
         ids = {id(life) for life, _ in touched}
         others = [life for life in self._state.lives.get(instance, ()) if id(life) not in ids]
         for number in {number for _, before in touched for number in before}:
-            shares = [share for share in (_share(life, number) for life in others) if share is not None]
-            was = [before[number] for _, before in touched if before.get(number) is not None]
-            untouched = [_share(life, number) for life, before in touched if number not in before]
-            now = [_share(life, number) for life, before in touched if number in before]
+            shares = [self._share(life, number) for life in others]
+            was = [before.get(number) for _, before in touched]
+            untouched = [self._share(life, number) for life, before in touched if number not in before]
+            now = [self._share(life, number) for life, before in touched if number in before]
             self[number].instances += _any([*shares, *untouched, *now]) - _any([*shares, *untouched, *was])
 
     def _look(self, numbers: set[int]) -> None:
@@ -160,24 +183,54 @@ class Partials:
             self[number].forgotten += base.lives
         for life in self._in_memory():
             for number in life.rows:
-                self[number].replace(None, _share(life, number))
+                self[number].replace(None, self._share(life, number))
         for leaving in state.leaving:
             for number in leaving.life.rows:
                 self[number].forgotten += 1
-        for lives in state.lives.values():
-            for number in {number for life in lives for number in life.rows}:
-                self[number].instances += _any(_share(life, number) for life in lives)
+        self._build_blocks()
+        self._build_instances()
+
+    def _build_instances(self) -> None:
+        alone: Counter[Layout] = Counter()
+        for lives in self._state.lives.values():
+            living = [life for life in lives if life.living]
+            if len(living) == 1:
+                alone.update(map(self._layouts.of, living[0].blocks.values()))
+                current = {number for number, row in living[0].rows.items() if living[0].current(row)}
+            else:
+                every = {number for life in living for number in self._layouts.numbers(life)}
+                current = {number for number in every if _any(self._share(life, number) for life in living)}
+            for number in current:
+                self[number].instances += 1
+        for layout, instances in alone.items():
+            for number in layout.counters:
+                self[number].instances += instances
+
+    def _build_blocks(self) -> None:
+        sums: dict[Layout, list[int]] = {}
+        lives: Counter[Layout] = Counter()
+        living: Counter[Layout] = Counter()
+        for life in self._in_memory():
+            for block in life.blocks.values():
+                layout = self._layouts.of(block)
+                block.metrics = layout.packed  # one copy for all
+                known, counts = sums.get(layout), counts_of(block)
+                sums[layout] = list(counts) if known is None else list(map(operator.add, known, counts))
+                lives[layout] += 1
+                living[layout] += life.living
+        for layout, totals in sums.items():
+            for number, total in zip(layout.counters, totals, strict=True):
+                self[number].grow(total, lives[layout], living[layout])
+
+    def _share(self, life: Life, number: int) -> Share | None:
+        row = self._layouts.row(life, number)
+        return None if row is None else Share(row.values, life.current(row), row.sketch)
 
     def _in_memory(self) -> Iterator[Life]:
         for lives in self._state.lives.values():
             yield from lives
         for leaving in self._state.leaving:
             yield leaving.life
-
-
-def _share(life: Life, number: int) -> Share | None:
-    row = life.rows.get(number)
-    return None if row is None else Share(row.values, life.current(row), row.sketch)
 
 
 def _kept_shares(life: Life) -> Iterator[tuple[int, Share]]:
@@ -190,9 +243,8 @@ def _shares(lives: Iterable[Life], numbers: set[int]) -> dict[int, list[Share]]:
     found: dict[int, list[Share]] = {number: [] for number in numbers}
     for life in lives:
         for number in numbers & life.rows.keys():
-            share = _share(life, number)
-            if share is not None:
-                found[number].append(share)
+            row = life.rows[number]
+            found[number].append(Share(row.values, life.current(row), row.sketch))
     return found
 
 

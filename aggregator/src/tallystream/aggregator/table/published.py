@@ -163,11 +163,7 @@ class Published(NamedTuple):
         if self.row is None:
             return None
         self.row.epoch, self.row.batch = epoch, batch
-        value = _encode(self.row)
-        if len(value) > MAX_ROW_BYTES and isinstance(self.row, LifeRow):
-            self.row.omitted, self.row.metrics = len(self.row.metrics), []
-            value = _encode(self.row)
-        return value
+        return _encode(self.row)
 
 
 _json = msgspec.json.Encoder()
@@ -194,8 +190,8 @@ def fold_key(shard: int, fold: int, chunk: int) -> bytes:
     return _json.encode(["fold", shard, fold, chunk])
 
 
-def life_row(life: Life, part: int, rows: list[tuple[MetricId, Row]]) -> Published:
-    """Return the record of one part of a life, with its rows."""
+def life_row(life: Life, part: int, rows: str, number: int) -> Published:
+    """Return the record of one part of a life, with its rows as JSON (`metric_text`, with commas between them)."""
     topic, _, partition = life.partition.rpartition(":")
     seq = life.parts.get(part, 0)
     row = LifeRow(
@@ -213,8 +209,11 @@ def life_row(life: Life, part: int, rows: list[tuple[MetricId, Row]]) -> Publish
         final=life.final,
         living=life.living,
         limits=list(life.limits),
-        metrics=[_metric_row(metric, row, seq) for metric, row in rows],
     )
+    if len(rows) > MAX_ROW_BYTES:
+        row.omitted = number
+    elif number:
+        row.metrics = msgspec.Raw(f"[{rows}]".encode())  # type: ignore[assignment]  # is written as it is
     return Published(life_key(life, part), row)
 
 
@@ -273,8 +272,10 @@ def fields(kind: str, values: Values) -> tuple[str, ...]:
     return STORED[kind] if len(values) == len(STORED[kind]) else (*STORED[kind], "last")
 
 
-def _metric_row(metric: MetricId, row: Row, seq: int) -> MetricRow:
+def metric_text(metric: MetricId, row: Row, seq: int) -> str:
+    """Return a metric of a part as JSON; `seq` is that of the part's newest snapshot."""
     _, name, type_, tags = metric
     values: dict[str, Value] = dict(zip(fields(type_, row.values), row.values, strict=True))
     own = None if row.seq == seq else row.seq
-    return MetricRow(name=name, type=type_, tags=dict(tags), seq=own, sketch=row.sketch, **values)  # type: ignore[arg-type]  # by type
+    made = MetricRow(name=name, type=type_, tags=dict(tags), seq=own, sketch=row.sketch, **values)  # type: ignore[arg-type]  # by type
+    return _json.encode(made).decode()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from tallystream.aggregator.table.limits import (
@@ -12,7 +11,7 @@ from tallystream.aggregator.table.limits import (
     untimely,
 )
 from tallystream.aggregator.table.lives import SHORT_FORM_LIFE, Lives
-from tallystream.aggregator.table.replacing import Refused, replace_all
+from tallystream.aggregator.table.replacing import Refused, replace_all, replace_block
 from tallystream.aggregator.table.state import Life, Row
 from tallystream.reporter.record import DEFAULT_APP, MAX_COUNT, ShortForm, identity
 from tallystream.reporter.ulid import ulid_ms
@@ -57,8 +56,10 @@ class Rows:
             return self._stale(life, message, record)
         place = (instance, snapshot.app, snapshot.life, snapshot.part)
         self._require_followed(instance, record, self.whole.get(place))
-        self._replace_current(life, snapshot, record, clock, before)
-        refused = self._replace(life, message, record, clock, before)
+        refused = self._replace(life, snapshot, record, clock, before)
+        refused = [*message.rejected, *refused]
+        if message.beyond:
+            refused.append(self._beyond(life, METRICS_PER_RECORD, message.beyond, record, clock))
         if not refused:
             self.whole[place] = record.offset
         return refused
@@ -72,30 +73,30 @@ class Rows:
             return "too late: the life is being forgotten"
         return untimed
 
-    def _replace_current(self, life: Life, snapshot: Snapshot, record: Record, clock: int, before: int) -> None:
-        """Let a snapshot be the newest of its part; `before` is the seq of the one that was."""
+    def _replace(self, life: Life, snapshot: Snapshot, record: Record, clock: int, before: int) -> Refused:
+        """Let a snapshot be the newest of its part, and return what is refused; `before` is the seq of the last one."""
+        lives = self._lives
         # Where another part includes the record, it knows of newer things.
         heard = not any(_includes(life, part, record) for part in life.places)
         if heard and life.living == snapshot.final:
-            self._lives.partials.touch(life, life.rows)
-        else:
+            lives.partials.touch_all(life)
+        refused = replace_block(lives, life, snapshot)
+        if refused is None:
+            lives.layouts.open(life, snapshot.part)
             # Rule 9: what was current and is not any more, be it missing or refused, changes rates and gauges.
             current = (n for n, row in life.rows.items() if row.part == snapshot.part and row.seq == before)
-            self._lives.partials.touch(life, current)
+            lives.partials.touch(life, current)
         if heard:
             _heard(life, record, clock, snapshot.every_ms)
             life.final, life.living = snapshot.final, not snapshot.final
-        self._lives.change(life, snapshot.part, record)
+        lives.change(life, snapshot.part, record)
         life.parts[snapshot.part] = snapshot.seq
-
-    def _replace(self, life: Life, message: Good, record: Record, clock: int, before: int) -> Refused:
-        """Replace what the life has by what the snapshot has, and return what is refused."""
-        refused: Refused = [(reason, metric) for reason, metric in message.rejected]
-        replaced, over = replace_all(self._lives, life, message.snapshot, before, self._room)
-        refused += replaced
-        for limit, number in (over | Counter({METRICS_PER_RECORD: message.beyond})).items():
-            refused.append(self._beyond(life, limit, number, record, clock))
-        return refused
+        if refused is not None:
+            return refused
+        refused, over, numbers = replace_all(lives, life, snapshot, before, self._room)
+        if len(numbers) == len(snapshot.metrics):
+            lives.layouts.close(life, snapshot.part, numbers)
+        return refused + [self._beyond(life, limit, number, record, clock) for limit, number in over.items()]
 
     def _stale(self, life: Life, message: Good, record: Record) -> Refused:
         """Ignore a stale snapshot, but for metrics that newer ones lack where its instance has left its partition."""
@@ -105,6 +106,7 @@ class Rows:
             if record.superseded is not None:
                 self.unexpanded.add(life.instance)
             before = life.parts[message.snapshot.part]
+            self._lives.layouts.open(life, message.snapshot.part)
             replace_all(self._lives, life, message.snapshot, before, self._room)
         return []
 
@@ -130,7 +132,7 @@ class Rows:
         self._lives.change(life, 0, record)
         life.keep_ms = max(life.keep_ms, clock)
         if not life.living:
-            self._lives.partials.touch(life, life.rows)
+            self._lives.partials.touch_all(life)
             life.living = True
         metric_id = (DEFAULT_APP, *identity(message.name, message.type, message.tags))
         number = self._lives.known(metric_id)
@@ -173,6 +175,7 @@ class Rows:
         self._lives.bring_all_back(instance)
         self._lives.mark(instance)
         for life in list(self._lives.of(instance)):
+            self._lives.layouts.open_all(life)
             every = set(life.parts) or {0}
             parts = {part for part in every if not _includes(life, part, record)}
             gone = [number for number, row in life.rows.items() if row.part in parts]

@@ -33,8 +33,21 @@ class Row(msgspec.Struct, array_like=True, gc=False):
     sketch: str | None = None
 
 
+class Block(msgspec.Struct, array_like=True, gc=False):
+    """The counters of a part's newest snapshot, all of whose metrics were accepted: arrays in the machine's order.
+
+    `metrics` has the numbers of the snapshot's metrics, 4 bytes each in its order, and `counts` the counts of the
+    counters among them, 8 bytes each.
+    """
+
+    metrics: bytes
+    counts: bytes
+
+
 class Life(msgspec.Struct, array_like=True):
     """One life of an instance; `parts` maps part → highest seq; `rows` maps the metric's number → row.
+
+    `blocks` maps part → the counters of its newest snapshot, which have no rows then.
 
     `heard_ms` is the clock at the last record that was applied; `keep_ms` the clock at the last record of any seq (or
     the ULID's time, where that is later), by which it retires and is forgotten; `partition` names whose clock it lives
@@ -55,6 +68,7 @@ class Life(msgspec.Struct, array_like=True):
     rows: dict[int, Row] = {}
     limits: list[str] = []
     places: dict[int, int] = {}
+    blocks: dict[int, Block] = {}
 
     @property
     def deadline_ms(self) -> int:

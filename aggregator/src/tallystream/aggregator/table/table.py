@@ -122,7 +122,7 @@ class Table:
             return
         for life in self._lives:
             if life.living and clocks[life.partition] >= life.deadline_ms:
-                self._lives.partials.touch(life, life.rows)
+                self._lives.partials.touch_all(life)
                 self._lives.mark(life.instance)
                 life.living = False
                 # The moment of falling silent, not of noticing it: a batch that runs twice writes the same point.
