@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from support.topic import BEGIN_MS, FIRST, SECOND, Topic, counter, gauge
@@ -13,8 +14,9 @@ from tallystream.aggregator.table.published import LifeRow, MetricRow
 
 
 def rows(topic: Topic) -> list[LifeRow]:
-    """Return the lives' rows that the last batch published."""
-    return [one.row for one in topic.changes.rows if isinstance(one.row, LifeRow)]
+    """Return the lives' rows that the last batch published, as they are read from their topic."""
+    values = (one.value(epoch=1, batch=1) for one in topic.changes.rows if isinstance(one.row, LifeRow))
+    return [msgspec.json.decode(value, type=LifeRow) for value in values if value is not None]
 
 
 def test_each_metric_of_the_newest_snapshot_is_a_point() -> None:

@@ -10,7 +10,7 @@ import operator
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream.aggregator.table.exact import Extreme, Sum
-from tallystream.aggregator.table.kinds import MOMENTARY, RATES, STORED, Totals, Values, greatest, least
+from tallystream.aggregator.table.kinds import MOMENTARY, RATES, STORED, Totals, Value, Values, greatest, least
 from tallystream.aggregator.table.sketches import SKETCHED, Merged
 
 if TYPE_CHECKING:
@@ -70,10 +70,7 @@ class Partial:
             if before is not after:
                 cell.replace(before, after)
         if self.merged is not None:
-            if old is not None:
-                self.merged.remove(old.values[0], old.sketch)
-            if new is not None:
-                self.merged.add(new.values[0], new.sketch)
+            self.merged.replace(_sketch(old), _sketch(new))
 
     def grow(self, difference: int, more: int = 0, living: int = 0) -> None:
         """Let a counter of lives grow by so much in all, and have so many more lives, `living` of them living."""
@@ -88,7 +85,7 @@ class Partial:
             if isinstance(cell, Sum) and not momentary:
                 cell.replace(share.values[index], None)
         if self.merged is not None:
-            self.merged.remove(share.values[0], share.sketch)
+            self.merged.replace(_sketch(share), None)
 
     def lose(self, share: Share) -> None:
         """Note that a life's share is taken out of the sums: extremes that it may have held are lost."""
@@ -151,6 +148,10 @@ class Partial:
 
 def _cell(operation: int) -> Cell:
     return Sum() if operation == _SUM else Extreme(operator.lt if operation == _LEAST else operator.gt)
+
+
+def _sketch(share: Share | None) -> tuple[Value, str | None] | None:
+    return None if share is None else (share.values[0], share.sketch)
 
 
 def _read(cell: Cell) -> int | float | None:

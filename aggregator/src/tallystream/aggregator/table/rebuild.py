@@ -12,6 +12,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream.aggregator.table.kinds import STORED
+from tallystream.aggregator.table.layouts import Layouts
 from tallystream.aggregator.table.published import BaseRow, FoldRow, LifeRow, MetricRow, ShardRow
 from tallystream.aggregator.table.retired import Base, is_kept
 from tallystream.aggregator.table.shards import shard_of
@@ -149,6 +150,7 @@ class _Building:
             self.state.offsets[name] = max(offset, self.state.offsets.get(name, -1))
         self.state.included = dict(self.state.offsets)
         self._numbers: dict[MetricId, int] = {}
+        self._layouts = Layouts(self.state.metrics)
 
     def know_the_time(self, rows: Iterable[ShardRow]) -> None:
         """Take the clocks that any shard has seen: a partition's time is one."""
@@ -201,6 +203,9 @@ class _Building:
         self.state.clocks.setdefault(life.partition, 0)  # no finished batch has a record of that partition
         if not fold:
             life.living = life.living and life.deadline_ms > self.state.judged.get(life.partition, 0)
+            for part, seq in life.parts.items():
+                numbers = [number for number, row in life.rows.items() if (row.part, row.seq) == (part, seq)]
+                self._layouts.close(life, part, numbers)
             self.state.lives.setdefault(life.instance, []).append(life)
             return
         life.living = False

@@ -40,9 +40,14 @@ class Rows:
     def snapshot(self, instance: str, message: Good, record: Record, clock: int) -> Refused:
         """Apply one snapshot: it replaces what its part of its life had, unless untimely or stale (rules 1 and 3)."""
         snapshot = message.snapshot
-        if (untimed := self._untimely(instance, snapshot, record)) is not None:
+        untimed = untimely(snapshot, record.timestamp_ms)
+        if untimed is not None:
             return [(untimed, None)]
         life = self._lives.find(instance, snapshot.app, snapshot.life)
+        if life is None and self._lives.is_listed(instance, snapshot.app, snapshot.life):
+            if record.superseded is not None:
+                self.unexpanded.add(instance)
+            return [("too late: the life is being forgotten", None)]
         if life is None:
             keep_ms = max(clock, ulid_ms(snapshot.life))  # before that day has passed, its first record may come again
             life = self._lives.add(Life(instance, snapshot.app, snapshot.life, "", clock, 0, keep_ms), record, clock)
@@ -63,15 +68,6 @@ class Rows:
         if not refused:
             self.whole[place] = record.offset
         return refused
-
-    def _untimely(self, instance: str, snapshot: Snapshot, record: Record) -> str | None:
-        """Return why a snapshot is refused whatever it has, None where it is not."""
-        untimed = untimely(snapshot, record.timestamp_ms)
-        if untimed is None and self._lives.is_listed(instance, snapshot.app, snapshot.life):
-            if record.superseded is not None:
-                self.unexpanded.add(instance)
-            return "too late: the life is being forgotten"
-        return untimed
 
     def _replace(self, life: Life, snapshot: Snapshot, record: Record, clock: int, before: int) -> Refused:
         """Let a snapshot be the newest of its part, and return what is refused; `before` is the seq of the last one."""

@@ -56,13 +56,17 @@ class Merged:
         self.zeros = 0
         self.missing = 0
 
-    def add(self, count: Value, sketch: str | None) -> None:
-        """Take a part in."""
-        self._move(count, sketch, 1)
-
-    def remove(self, count: Value, sketch: str | None) -> None:
-        """Take a part out that was taken in."""
-        self._move(count, sketch, -1)
+    def replace(self, old: tuple[Value, str | None] | None, new: tuple[Value, str | None] | None) -> None:
+        """Take a part out that was taken in, and another one in, each as its count and its sketch; None is nothing."""
+        (was_count, was), (count, text) = old or (0, None), new or (0, None)
+        self.missing += (text is None and bool(count)) - (was is None and bool(was_count))
+        if was == text:
+            return
+        before = Sketch() if was is None else Sketch.decode(was)
+        after = Sketch() if text is None else Sketch.decode(text)
+        self.zeros += after.zeros - before.zeros
+        _replace(self.positive, before.positive, after.positive)
+        _replace(self.negative, before.negative, after.negative)
 
     def merge(self, other: Merged) -> None:
         """Take in all parts of another one."""
@@ -85,16 +89,14 @@ class Merged:
             return {}
         return dict(zip(SHARES, merged.quantiles(list(SHARES.values())), strict=True))
 
-    def _move(self, count: Value, text: str | None, sign: int) -> None:
-        if text is None:
-            self.missing += sign if count else 0
-            return
-        sketch = Sketch.decode(text)
-        self.zeros += sign * sketch.zeros
-        for bins, others in ((self.positive, sketch.positive), (self.negative, sketch.negative)):
-            for index, number in others.items():
-                left = bins.get(index, 0) + sign * number
-                if left:
-                    bins[index] = left
-                else:
-                    del bins[index]
+
+def _replace(bins: Bins, before: Bins, after: Bins) -> None:
+    was = before.get
+    changes = [(index, number - was(index, 0)) for index, number in after.items() if number != was(index)]
+    changes += [(index, -number) for index, number in before.items() if index not in after]
+    for index, change in changes:
+        left = bins.get(index, 0) + change
+        if left:
+            bins[index] = left
+        else:
+            del bins[index]

@@ -1,0 +1,113 @@
+"""Counters as blocks and as rows: the same to everything that asks (tallystream.aggregator.table.layouts)."""
+
+from __future__ import annotations
+
+import copy
+from array import array
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.topic import BEGIN_MS, Topic, counter, gauge
+from tallystream.aggregator.table import State, Table
+from tallystream.aggregator.table.layouts import Layouts, counts_of
+from tallystream.aggregator.table.state import Block, Life, MetricId, Row
+
+NAMES = st.text(min_size=1, max_size=8)
+METRICS: st.SearchStrategy[list[MetricId]] = st.lists(
+    st.tuples(
+        st.just("shop"),
+        NAMES,
+        st.sampled_from(["counter", "counter", "gauge"]),
+        st.dictionaries(NAMES, NAMES, max_size=2).map(lambda tags: tuple(sorted(tags.items()))),
+    ),
+    min_size=1,
+    max_size=12,
+    unique=True,
+)
+
+
+def state_with_block(metrics: list[MetricId], order: list[int], counts: list[int]) -> State:
+    """Return a state with one life, whose newest snapshot had the metrics in this order."""
+    life = Life("app-1", "shop", "L", "metrics:0", BEGIN_MS, 1_000, BEGIN_MS, parts={0: 7}, places={0: 3})
+    own = [counts[number] for number in order if metrics[number][2] == "counter"]
+    life.blocks[0] = Block(array("i", order).tobytes(), array("q", own).tobytes())
+    life.rows = {number: Row(0, 7, (float(number),)) for number in order if metrics[number][2] == "gauge"}
+    return State(metrics=metrics, lives={"app-1": [life]}, clocks={"metrics:0": BEGIN_MS}, offsets={"metrics:0": 3})
+
+
+@given(METRICS, st.data())
+def test_a_block_says_what_its_rows_would_say(metrics: list[MetricId], data: st.DataObject) -> None:
+    """A life's record on `metrics-table`, its bytes, and the sums are the same for both forms, whatever the order."""
+    order = data.draw(st.permutations(range(len(metrics))))
+    counts = data.draw(st.lists(st.integers(0, 2**63 - 1), min_size=len(metrics), max_size=len(metrics)))
+    closed = state_with_block(metrics, order, counts)
+    opened = copy.deepcopy(closed)
+    Layouts(opened.metrics).open_all(opened.lives["app-1"][0])
+    assert not opened.lives["app-1"][0].blocks
+    one, other = Table(closed).changes(), Table(opened).changes()
+    assert one.totals == other.totals
+    assert [row.value(epoch=1, batch=1) for row in one.rows] == [row.value(epoch=1, batch=1) for row in other.rows]
+
+
+def the_life(topic: Topic) -> Life:
+    """Return the only life of the table."""
+    ((life,),) = topic.table.state.lives.values()
+    return life
+
+
+def test_counters_take_eight_bytes_each() -> None:
+    """A snapshot that was accepted whole leaves no row for a counter, and the next one changes its numbers in place."""
+    topic = Topic().snapshot(counter(5, "a"), gauge(1.5), counter(7, "b"))
+    for seq in (2, 3):
+        topic.snapshot(counter(5 + seq, "a"), gauge(2.5), counter(7, "b"), seq=seq, at=seq)
+        assert topic.sum("a").count == 5 + seq
+        assert topic.sum("b").count == 7
+        assert topic.sum("g").sum == 2.5
+    life = the_life(topic)
+    assert list(counts_of(life.blocks[0])) == [8, 7]
+    assert [row.values for row in life.rows.values()] == [(2.5,)]
+
+
+def test_a_fall_refuses_one_counter_and_the_next_whole_snapshot_is_a_block_again() -> None:
+    """Rule 4 holds for each counter by itself, against what is kept, also while one of them is refused again."""
+    topic = Topic().snapshot(counter(5, "a"), counter(5, "b"))
+    topic.snapshot(counter(4, "a"), counter(6, "b"), seq=2, at=2)
+    assert topic.reasons() == ["the count fell within a life, from 5 to 4"]
+    assert topic.sum("b").count == 6
+    topic.snapshot(counter(4, "a"), counter(7, "b"), seq=3, at=3)
+    assert topic.reasons() == ["the count fell within a life, from 5 to 4"]
+    assert not the_life(topic).blocks
+    topic.snapshot(counter(9, "a"), counter(8, "b"), seq=4, at=4)
+    assert topic.reasons() == []
+    assert (topic.sum("a").count, topic.sum("b").count) == (9, 8)
+    assert list(counts_of(the_life(topic).blocks[0])) == [9, 8]
+
+
+def test_a_metric_in_the_block_of_another_part_is_refused() -> None:
+    """A metric belongs to the part that it came in first, whichever form it has there."""
+    topic = Topic().snapshot(counter(5, "a")).snapshot(counter(6, "a"), counter(1, "b"), part=1, at=1)
+    assert topic.reasons() == ["the metric was in part 0 of this life and is now in part 1"]
+    topic.snapshot(counter(7, "a"), seq=2, at=2)
+    assert (topic.reasons(), topic.sum("a").count) == ([], 7)
+
+
+def test_a_metric_that_a_snapshot_lacks_keeps_its_count() -> None:
+    """A counter that disappears stays in the sum, is no more of this moment, and comes back with a newer snapshot."""
+    topic = Topic().snapshot(counter(5, "a"), counter(6, "b")).snapshot(counter(7, "b"), seq=2, at=2)
+    assert (topic.sum("a").count, topic.sum("a").lives, topic.sum("b").lives) == (5, 0, 1)
+    topic.snapshot(counter(6, "a"), counter(7, "b"), seq=3, at=3)
+    assert (topic.sum("a").count, topic.sum("a").lives) == (6, 1)
+
+
+def test_many_snapshots_of_a_life_in_one_batch_count_once() -> None:
+    """Blocks that are replaced, opened and closed again within a batch, and a life that ends in it, give one sum."""
+    topic = Topic().snapshot(counter(1, "a"), counter(1, "b"))
+    take, topic.table.changes = topic.table.changes, lambda: topic.changes  # type: ignore[method-assign]
+    topic.snapshot(counter(2, "a"), counter(1, "b"), seq=2, at=2)
+    topic.snapshot(counter(3, "b"), counter(1, "a"), seq=3, at=3)
+    topic.snapshot(counter(4, "a"), counter(5, "b"), seq=4, at=4)
+    topic.snapshot(counter(6, "a"), counter(5, "b"), seq=5, at=5, final=True)
+    topic.changes = take()
+    assert topic.reasons() == ["the count fell within a life, from 2 to 1"]
+    assert (topic.sum("a").count, topic.sum("b").count, topic.sum("a").lives) == (6, 5, 0)
