@@ -11,6 +11,7 @@ import pytest
 from benchmarks.aggregator.load import Fleet, Snapshots, Updates, singles
 from tallystream.aggregator.table import Record, State, Table
 from tallystream.aggregator.table.inputs import Good, read_value
+from tallystream.reporter.sketch import Sketch
 
 FLEET = Fleet(instances=7, metrics=5)
 
@@ -85,3 +86,17 @@ def test_snapshots_refuse_half_an_instance() -> None:
     """Updates that are not of whole instances can't be said in snapshots: an error, and no wrong sum."""
     with pytest.raises(ValueError, match="whole instances"):
         list(Snapshots(FLEET, 1_700_000_000_000).render(Updates(FLEET).take(7)))
+
+
+def test_histograms_carry_the_sketch_of_their_values() -> None:
+    """The table takes each with its quantiles, so the sketch stands for `count` values; counts are the generator's."""
+    fleet = Fleet(instances=7, metrics=5, histograms=2)
+    updates = Updates(fleet)
+    snapshots = Snapshots(fleet, 1_700_000_000_000)
+    records = [record for taken in updates.turns(3 * fleet.rows) for record in snapshots.render(taken)]
+    assert table_sums(records) == updates.sums.tolist()
+    metrics = json.loads(records[-1][1])["metrics"]
+    assert [metric["type"] for metric in metrics] == ["counter"] * 3 + ["histogram"] * 2
+    for histogram in metrics[3:]:
+        assert Sketch.decode(histogram["sketch"]).count == histogram["count"]
+        assert histogram["min"] < histogram["sum"] / histogram["count"] < histogram["max"]

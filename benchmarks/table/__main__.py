@@ -1,0 +1,42 @@
+"""What the table takes for each update, in one process without Spark: python -m benchmarks.table [--only LOAD,…].
+
+Each batch has 500 snapshots of 100 metrics, one of each instance. It is decoded, applied, published (as bytes) and
+stored in memory, with a new table for each load.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from benchmarks.aggregator.report import table
+from benchmarks.table.loads import ALL
+from benchmarks.table.measuring import measure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure what was asked for and print a row for each load."""
+    parser = argparse.ArgumentParser(prog="benchmarks.table", description=__doc__)
+    parser.add_argument("--only", default=",".join(ALL), help=f"loads: {', '.join(ALL)}")
+    parser.add_argument("--records", type=int, default=500, help="records of a batch")
+    parser.add_argument("--batches", type=int, help="batches, of which the first two are not measured")
+    options = parser.parse_args(arguments)
+    unknown = set(options.only.split(",")) - set(ALL)
+    if unknown:
+        parser.error(f"--only {','.join(unknown)}: there are {', '.join(ALL)}")
+    rows = []
+    for name in options.only.split(","):
+        load = ALL[name]
+        cost = measure(load.make(options.records, options.batches or load.batches))
+        rows.append([name, str(cost.batches), *(f"{value:.2f}" for value in cost[1:])])
+    heads = ["load", "batches", "decode and apply", "changes()", "rows", "state", "whole batch", "worst batch"]
+    print("µs of processor time for each update:\n\n" + table(heads, rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""Loads for the table alone: batches of records, and how many updates each batch has. No Kafka, no Spark."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from benchmarks.aggregator.load import Fleet, Snapshots, Updates
+from tallystream.aggregator.table.inputs import Record
+from tallystream.reporter import record
+from tallystream.reporter.ulid import new_ulid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+METRICS = 100
+"""Metrics of a snapshot."""
+
+
+class Batch(NamedTuple):
+    """Records of one batch, which the table reads at `now_ms`, and the updates in them."""
+
+    now_ms: int
+    records: list[Record]
+    updates: int
+
+
+def counters(records: int, batches: int) -> Iterator[Batch]:
+    """Yield batches of snapshots of 100 counters; each has one record of each of `records` instances."""
+    return _fleet(Fleet(instances=records, metrics=METRICS), batches)
+
+
+def histograms(records: int, batches: int) -> Iterator[Batch]:
+    """Yield the same with 20 histograms among the 100 metrics, each with a sketch."""
+    return _fleet(Fleet(instances=records, metrics=METRICS, histograms=20), batches)
+
+
+def new_metrics(records: int, batches: int) -> Iterator[Batch]:
+    """Yield batches of `counters` with snapshots of one instance beside them, each of 100 metrics that nobody had.
+
+    There is one for each 25 records, so that the instance comes to the limit of metrics for a life.
+    """
+    lives, seq = _Lives(), 0
+    for batch in counters(records, batches):
+        for _ in range(max(1, records // 25)):
+            seq += 1
+            lives.publish(batch.now_ms, "new-metrics", [f"new.{seq}.{number}" for number in range(METRICS)], seq)
+        yield lives.join(batch)
+
+
+def layouts(records: int, batches: int) -> Iterator[Batch]:
+    """Yield snapshots of twenty times as many instances as a batch has records; no two have the same set of metrics.
+
+    An instance has 100 metrics less one, and one that it shares with up to 99 others.
+    """
+    lives, instances = _Lives(), 20 * records
+    now_ms = _now_ms()
+    for number in range(batches):
+        now_ms += 1000
+        for turn in range(number * records, (number + 1) * records):
+            at = turn % instances
+            names = [f"m.{metric}" for metric in range(METRICS) if metric != at % METRICS]
+            lives.publish(now_ms, f"app-{at}", [*names, f"own.{at // METRICS}"], seq=turn // instances + 1)
+        yield lives.join(Batch(now_ms, [], 0))
+
+
+def poison(records: int, batches: int) -> Iterator[Batch]:
+    """Yield batches of `counters` of which each hundredth record is no JSON, or has counts that fall."""
+    for batch in counters(records, batches):
+        poisoned = [_spoil(one, at // 100 % 2 == 0) if at % 100 == 0 else one for at, one in enumerate(batch.records)]
+        yield Batch(batch.now_ms, poisoned, batch.updates)
+
+
+def restarts(records: int, batches: int) -> Iterator[Batch]:
+    """Yield the snapshots of one instance that restarts before each: as many lives as records.
+
+    There is a life each second, as under a supervisor; each record has 100 counters.
+    """
+    lives, names, now_ms = _Lives(), [f"m.{number}" for number in range(METRICS)], _now_ms()
+    for _ in range(batches):
+        for _ in range(records):
+            now_ms += 1000
+            lives.publish(now_ms, "restarting", names)
+        yield lives.join(Batch(now_ms, [], 0))
+
+
+class Load(NamedTuple):
+    """Batches, as a function of (records of a batch, batches), and how many of them there are by default."""
+
+    make: Callable[[int, int], Iterable[Batch]]
+    batches: int = 12
+
+
+LOADS = {"counters": Load(counters), "histograms": Load(histograms)}
+HOSTILE = {
+    "new-metrics": Load(new_metrics),
+    "layouts": Load(layouts, 40),  # each of 10,000 instances twice
+    "poison": Load(poison),
+    "restarts": Load(restarts, 173),  # a day of a life each second
+}
+ALL = LOADS | HOSTILE
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def _fleet(fleet: Fleet, batches: int) -> Iterator[Batch]:
+    now_ms = _now_ms()
+    updates, snapshots, offset = Updates(fleet), Snapshots(fleet, now_ms, every_ms=10_000), 0
+    for number in range(batches):
+        at_ms = now_ms + 10_000 * number
+        values = list(snapshots.render(updates.take(fleet.rows)))
+        records = [Record("metrics", 0, place, at_ms, key, value) for place, (key, value) in enumerate(values, offset)]
+        offset += len(records)
+        yield Batch(at_ms, records, fleet.rows)
+
+
+class _Lives:
+    """Writes snapshots of counters, one life for each instance and first seq, to a partition of their own."""
+
+    def __init__(self) -> None:
+        self._records: list[Record] = []
+        self._lives: dict[str, str] = {}
+        self._offset = self._updates = 0
+
+    def publish(self, now_ms: int, instance: str, names: list[str], seq: int = 1) -> None:
+        if seq == 1:
+            self._lives[instance] = new_ulid(now_ms)
+        head: dict[str, Any] = {"life": self._lives[instance], "seq": seq, "prev": now_ms - 1000 if seq > 1 else None}
+        listed: list[record.Metric] = [record.Counter(name=name, count=seq) for name in names]
+        snapshot = record.Snapshot(app="hostile", part=0, ts=now_ms, every_ms=1000, final=False, metrics=listed, **head)
+        value = record.encode(snapshot)
+        self._records.append(Record("metrics", 1, self._offset, now_ms, instance.encode(), value))
+        self._offset += 1
+        self._updates += len(names)
+
+    def join(self, batch: Batch) -> Batch:
+        """Return the batch with what was published since the last call."""
+        joined = Batch(batch.now_ms, [*batch.records, *self._records], batch.updates + self._updates)
+        self._records, self._updates = [], 0
+        return joined
+
+
+def _spoil(one: Record, unreadable: bool) -> Record:
+    if unreadable:
+        return one._replace(value=(one.value or b"")[:-100])
+    snapshot = record.decode(one.value or b"")
+    lower = [msgspec.structs.replace(metric, count=0) for metric in snapshot.metrics]
+    return one._replace(value=record.encode(msgspec.structs.replace(snapshot, metrics=lower)))

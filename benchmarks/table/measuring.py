@@ -1,0 +1,112 @@
+"""What the table takes for each update, in one process: decoding and applying, changes, rows, state."""
+
+from __future__ import annotations
+
+import gc
+import time
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tallystream.aggregator.table.batch import run_batch
+from tallystream.aggregator.table.disk import MemoryChunks
+from tallystream.aggregator.table.state import State
+from tallystream.aggregator.table.stored import Stored
+from tallystream.aggregator.table.table import Changes, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from benchmarks.table.loads import Batch
+
+
+class Cost(NamedTuple):
+    """Processor time in µs for each update: the mean of all updates, and that of the worst batch.
+
+    `apply` is all of `run_batch` but `changes`; `rows` are the bytes for the topics; `state` is what is stored.
+    """
+
+    batches: int
+    apply: float
+    changes: float
+    rows: float
+    state: float
+    whole: float
+    worst: float
+
+
+class MemoryStore(MemoryChunks):
+    """A table's store in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._head: bytes | None = None
+        self._entries: dict[int, bytes] = {}
+
+    def head(self) -> bytes | None:
+        """Return the head."""
+        return self._head
+
+    def set_head(self, head: bytes) -> None:
+        """Replace the head."""
+        self._head = head
+
+    def entry(self, number: int) -> bytes | None:
+        """Return an entry."""
+        return self._entries.get(number)
+
+    def add(self, number: int, entry: bytes) -> None:
+        """Add an entry."""
+        self._entries[number] = entry
+
+    def clear(self) -> None:
+        """Remove all entries."""
+        self._entries.clear()
+
+
+class _Timed(Table):
+    """A table that knows how long its last `changes` took."""
+
+    changes_s = 0.0
+
+    def changes(self) -> Changes:
+        began = time.process_time()
+        try:
+            return super().changes()
+        finally:
+            self.changes_s = time.process_time() - began
+
+
+def measure(batches: Iterable[Batch], *, skip: int = 2) -> Cost:
+    """Run the batches over a new table, as an aggregator does, and return what all but the first `skip` took."""
+    store = MemoryStore()
+    table = _Timed(State(), chunks=store)
+    stored, spent, updates = Stored(table), list[tuple[float, ...]](), list[int]()
+    for number, batch in enumerate(batches):
+        gc.collect()
+        gc.disable()  # as the aggregator does during a batch
+        try:
+            times = [time.process_time()]
+            changes = run_batch(table, batch.records, now_ms=batch.now_ms, at_end=True).changes
+            times.append(time.process_time())
+            rows(changes, number)
+            times.append(time.process_time())
+            stored.save(store)
+            times.append(time.process_time())
+        finally:
+            gc.enable()
+        run, made, saved = (later - earlier for earlier, later in pairwise(times))
+        if number >= skip:
+            spent.append((run - table.changes_s, table.changes_s, made, saved, times[-1] - times[0]))
+            updates.append(batch.updates)
+    means = [sum(column) / sum(updates) * 1e6 for column in zip(*spent, strict=True)]
+    worst = max(parts[-1] / many * 1e6 for parts, many in zip(spent, updates, strict=True))
+    return Cost._make([len(spent), *means, worst])
+
+
+def rows(changes: Changes, batch: int) -> list[Any]:
+    """Return the bytes of all that a batch publishes."""
+    out: list[Any] = [(one.key(), one.value()) for one in changes.dead]
+    out += [(one.key(), one.value()) for one in changes.events]
+    out += [(one.key(), one.value(epoch=1, batch=batch)) for one in changes.totals]
+    out += [(one.key, one.value(epoch=1, batch=batch)) for one in changes.rows]
+    return out
