@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.aggregator.backlog import Form, backlog
+from benchmarks.aggregator.full_batches import full_batches
 from benchmarks.aggregator.growth import METRICS, growth
 from benchmarks.aggregator.live import live
 from benchmarks.aggregator.load import Fleet
-from benchmarks.aggregator.sides import Ours
+from benchmarks.aggregator.sides import ALL, OURS, PEER, Ours
+from benchmarks.table.loads import ALL as LOADS
+from benchmarks.table.loads import HOSTILE
+from benchmarks.table.measuring import measure
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from benchmarks.aggregator.sides import Side
 
-OURS, PEER, PEER_LINGER_0 = "ours", "kstreams", "kstreams-linger0"
-"""As --sides names them: Kafka Streams with exactly_once_v2, and with at_least_once and linger 0."""
 DEFAULT = "1s"
 """The `--latency` that a user gets."""
-BOTH, ALL = (OURS, PEER), (OURS, PEER, PEER_LINGER_0)
+BOTH = (OURS, PEER)
 
 
 class Backlog(NamedTuple):
@@ -41,7 +48,7 @@ class Backlog(NamedTuple):
 class Live(NamedTuple):
     """Updates at a rate for `seconds` after a warm-up, which are what `scale` makes smaller.
 
-    `latency` is our side's `--latency`.
+    `latency` is our side's `--latency`. With `busy`, each core has a process beside that loops all the time.
     """
 
     name: str
@@ -50,14 +57,17 @@ class Live(NamedTuple):
     latency: str = "low"
     warmup_s: float = 30.0
     seconds: float = 60.0
+    busy: bool = False
 
     def measure(self, bootstrap_servers: str, side: Side, folder: Path, scale: float) -> dict[str, Any]:
         """Measure one side."""
         warmup_s, seconds = (max(3.0, part * scale) for part in (self.warmup_s, self.seconds))
         if isinstance(side, Ours):
             side = side.with_latency(self.latency)
-        found = live(bootstrap_servers, side, folder, rate=self.rate, warmup_s=warmup_s, seconds=seconds, fleet=Fleet())
-        return {**found, "latency": self.latency if isinstance(side, Ours) else ""}
+        length = {"warmup_s": warmup_s, "seconds": seconds}
+        with busy_loops() if self.busy else nullcontext():
+            found = live(bootstrap_servers, side, folder, rate=self.rate, **length, fleet=Fleet())
+        return {**found, "busy": self.busy, "latency": self.latency if isinstance(side, Ours) else ""}
 
 
 class Growth(NamedTuple):
@@ -72,17 +82,70 @@ class Growth(NamedTuple):
 
     def measure(self, bootstrap_servers: str, side: Side, folder: Path, scale: float) -> dict[str, Any]:
         """Measure our side."""
-        if not isinstance(side, Ours):
-            raise TypeError(f"{self.name} is measured on our side only")
         warmup_s, seconds = (max(3.0, part * scale) for part in (self.warmup_s, self.seconds))
-        rows = max(METRICS, int(self.rows * scale))
-        return growth(bootstrap_servers, side, folder, rows=rows, rate=self.rate, warmup_s=warmup_s, seconds=seconds)
+        rows, ours = max(METRICS, int(self.rows * scale)), only_ours(side)
+        return growth(bootstrap_servers, ours, folder, rows=rows, rate=self.rate, warmup_s=warmup_s, seconds=seconds)
 
 
-FIGURES: tuple[Backlog | Live | Growth, ...] = (
+class SmallBatches(NamedTuple):
+    """Full batches of so many records, one after the other."""
+
+    name: str
+    records: int
+    sides: tuple[str, ...] = (OURS,)
+    warmup: int = 300
+    batches: int = 200
+
+    def measure(self, bootstrap_servers: str, side: Side, folder: Path, scale: float) -> dict[str, Any]:
+        """Measure our side."""
+        warmup, batches = (max(10, int(number * scale)) for number in (self.warmup, self.batches))
+        size = {"records": self.records, "warmup": warmup, "batches": batches}
+        return full_batches(bootstrap_servers, only_ours(side), folder, **size)
+
+
+class TableAlone(NamedTuple):
+    """The table in this process, without Spark: usual loads and hostile ones."""
+
+    name: str
+    sides: tuple[str, ...] = (OURS,)
+
+    def measure(self, _bootstrap_servers: str, _side: Side, _folder: Path, scale: float) -> dict[str, Any]:
+        """Measure the table."""
+        loads = {
+            name: measure(load.make(500, max(3, int(load.batches * scale))))._asdict() for name, load in LOADS.items()
+        }
+        hostile_us = max(loads[name]["whole"] for name in HOSTILE)
+        return {"loads": loads, "hostile_us": hostile_us, "exact": all(cost["exact"] for cost in loads.values())}
+
+
+def only_ours(side: Side) -> Ours:
+    """Return our side, which is the only one that takes part in some figures.
+
+    Raises:
+        TypeError: it is another one.
+    """
+    if not isinstance(side, Ours):
+        raise TypeError(f"{side.name} does not take part in this figure")
+    return side
+
+
+@contextmanager
+def busy_loops() -> Iterator[None]:
+    """Keep each core busy with a process until the block ends."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+FIGURES: tuple[Backlog | Live | Growth | SmallBatches | TableAlone, ...] = (
     Backlog("backlog-2m", 2_000_000, "singles", BOTH),
     Live("latency-2000", 2_000, ALL),
     Live("latency-10000", 10_000, ALL),
+    Live("latency-10000-busy", 10_000, (OURS,), busy=True),
     Live("default-10", 10, (OURS,), DEFAULT, warmup_s=90),
     Live("low-10", 10, (OURS,), warmup_s=90),
     Live("default-2000", 2_000, (OURS,), DEFAULT),
@@ -90,6 +153,7 @@ FIGURES: tuple[Backlog | Live | Growth, ...] = (
     Backlog("backlog-10m-snapshots", 10_000_000, "snapshots", (OURS,)),
     Backlog("backlog-100m-snapshots", 100_000_000, "snapshots", (OURS,)),
     Growth("growth-10k", 10_000),
-    Growth("growth-100k", 100_000),
     Growth("growth-1m", 1_000_000),
+    SmallBatches("batch-400", 400),
+    TableAlone("table"),
 )

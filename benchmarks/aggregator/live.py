@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.aggregator.backlog import SETTLE_S
-from benchmarks.aggregator.growth import scrape
 from benchmarks.aggregator.latency import latencies, percentile
 from benchmarks.aggregator.load import Fleet, Updates
+from benchmarks.aggregator.scraping import batches_of
 from benchmarks.aggregator.sides import Ours, Running, Side
 from benchmarks.aggregator.topic import admin, send_live
 from benchmarks.aggregator.usage import Meter
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 READY_S = 300.0
 DRAIN_S = 120.0
-BATCHES = ("tallystream_batch_duration_seconds", "triggerExecution", "count")
 KEPT_UP_S = 3.0
 """A side keeps up when its last sums are right within this time of the last update."""
 
@@ -79,11 +78,6 @@ def live(
         "sums_received": watcher.received,
         "exact": watcher.matches(updates.sums),
     }
-
-
-def batches_of(port: int | None) -> float:
-    """Return how many batches our side has finished, 0 for another side."""
-    return 0.0 if port is None else scrape(port).get(BATCHES, 0.0)
 
 
 def _wait(done: Callable[[], bool], running: Running) -> float:

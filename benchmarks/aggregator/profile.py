@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,14 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil
 
-from benchmarks.aggregator.backlog import fill
-from benchmarks.aggregator.live import READY_S, batches_of
-from benchmarks.aggregator.load import Fleet, Updates
+from benchmarks.aggregator.full_batches import running, wait_for
 from benchmarks.aggregator.report import table
-from benchmarks.aggregator.sides import Ours, Running
-from benchmarks.aggregator.topic import admin
-from tallystream.aggregator.topics import Topics, create_topics
-from tallystream.compose.servers._process import free_port
+from benchmarks.aggregator.scraping import batches_of
+from benchmarks.aggregator.sides import Ours
 from tallystream.compose.servers.broker import KafkaBroker
 
 if TYPE_CHECKING:
@@ -142,31 +137,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--py-spy", help="the program py-spy, which samples the Python process of the tasks")
     options = parser.parse_args(arguments)
     shutil.rmtree(WORK, ignore_errors=True)
-    topics, port, updates = Topics("p-"), free_port(), Updates(Fleet())
-    paced = ("--latency", "low", "--plan", "live", "--max-records", str(options.records))
-    side = Ours(options=(*paced, "--http-port", str(port), *options.option))
-    with KafkaBroker(WORK / "broker") as broker:
-        create_topics(admin(broker.bootstrap_servers), topics)
-        # Twice what is measured: every batch is full, on a fast machine and on a slow one.
-        records = options.records * 2 * (options.warmup + options.batches)
-        fill(broker.bootstrap_servers, topics, updates, records, "singles")
-        with Running(side, broker.bootstrap_servers, topics.prefix, WORK / "side") as running:
-            running.wait_ready(READY_S)
-            _wait_for(options.warmup, port, running)
-            before = cost(running.pid, port)
-            with _recorded(running.pid, options.py_spy):
-                _wait_for(before.batches + options.batches, port, running)
-                after = cost(running.pid, port)
+    # Twice what is measured: every batch is full, on a fast machine and on a slow one.
+    backlog = {"records": options.records, "batches": 2 * (options.warmup + options.batches)}
+    side = Ours(options=tuple(options.option))
+    with (
+        KafkaBroker(WORK / "broker") as broker,
+        running(broker.bootstrap_servers, side, WORK / "side", **backlog) as (started, port, _, _),
+    ):
+        wait_for(options.warmup, port, started)
+        before = cost(started.pid, port)
+        with _recorded(started.pid, options.py_spy):
+            wait_for(before.batches + options.batches, port, started)
+            after = cost(started.pid, port)
     print(_tables(before, after, samples(RECORDING), options.records))
     if options.py_spy:
         print(_python(SPIED))
     return 0
-
-
-def _wait_for(batches: float, port: int, running: Running) -> None:
-    while batches_of(port) < batches:
-        running.require_alive()
-        time.sleep(0.2)
 
 
 @contextmanager

@@ -5,20 +5,22 @@ from __future__ import annotations
 import math
 import os
 import platform
+import statistics
 import subprocess
+from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from benchmarks.aggregator.goals import OURS, PEER, Found, at_size, judge
+from benchmarks.aggregator.goals import AGGREGATOR, OURS, PEER, Found, Goal, at_size, judge
 from benchmarks.aggregator.sides import LINGER_0
 from tallystream.aggregator import jars
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-BEGIN, END = "<!-- results: written by make bench-aggregator -->\n", "<!-- end of results -->\n"
+BEGIN, END = "<!-- results: written by the benchmark -->\n", "<!-- end of results -->\n"
 SIDES = (OURS, PEER, LINGER_0)
 QUIET_CORES = 0.3
 """So much may other work take, of all cores together, before the page says so."""
@@ -28,7 +30,8 @@ ORIGINAL = 60 * 25_000_000
 
 def tables(found: Found) -> str:
     """Return every table for which something was measured, the goals first."""
-    parts = (disturbed(found), goals(found), backlogs(found), latencies(found), growths(found), sizes(found))
+    live = (latencies(found), small_batches(found), growths(found), loads(found))
+    parts = (disturbed(found), goals(AGGREGATOR, found), backlogs(found), *live, sizes(found))
     return "\n".join(part for part in parts if part)
 
 
@@ -42,15 +45,17 @@ def disturbed(found: Found) -> str:
     )
 
 
-def goals(found: Found) -> str:
+def goals(asked: Sequence[Goal], found: Found) -> str:
     """Return what was asked for beside what was measured."""
     rows = []
-    for judged in judge(found):
+    for judged in judge(asked, found):
         goal, sign = judged.goal, "≥" if judged.goal.least else "≤"
-        bounds = [f"{sign} {_with_unit(bound, goal.unit)}" for bound in (goal.goal, goal.required)]
+        bounds = [
+            "" if bound is None else f"{sign} {_with_unit(bound, goal.unit)}" for bound in (goal.required, goal.goal)
+        ]
         measured = "" if judged.measured is None else _with_unit(judged.measured, goal.unit)
         rows.append([goal.what, *bounds, measured, judged.verdict])
-    return table(["figure", "goal", "required", "measured", ""], rows)
+    return table(["figure", "required", "goal", "measured", ""], rows)
 
 
 def backlogs(found: Found) -> str:
@@ -63,7 +68,7 @@ def backlogs(found: Found) -> str:
             *(f"{one['cpu_s_per_million']:.1f}", f"{one['peak_rss_mb']:,.0f}", f"{one['others_cores']:.1f}"),
             _exact(one),
         ]
-        for (figure, side), one in _ordered(found)
+        for (figure, side), one in found.items()
         if figure.startswith("backlog")
     ]
     heads = ["backlog", "side", "s from launch", "updates/s", "CPU s", "CPU s a million", "peak MB", "others' cores"]
@@ -75,42 +80,57 @@ def latencies(found: Found) -> str:
     rows = [
         [
             f"{one['rate']:,.0f} updates/s",
-            side + (f", --latency {one['latency']}" if one.get("latency") else ""),
+            side + (f", --latency {one['latency']}" if one.get("latency") else "") + _BUSY * one.get("busy", False),
             *(_ms(one[f"p{percent}_ms"]) for percent in (50, 95, 99)),
             f"yes ({one['drain_s']:.1f} s)" if one["keeps_up"] else f"**no** ({one['drain_s']:.1f} s)",
             *(f"{one['cpu_cores']:.2f}", _ms(one["cpu_ms_per_batch"]), f"{one['peak_rss_mb']:,.0f}"),
             *(f"{one['others_cores']:.1f}", _exact(one)),
         ]
-        for (figure, side), one in _ordered(found)
+        for (figure, side), one in found.items()
         if figure.startswith(("latency", "default", "low"))
     ]
     heads = ["live", "side", "p50 ms", "p95 ms", "p99 ms", "keeps up (last sum after)", "CPU cores"]
     return table([*heads, "CPU ms a batch", "peak MB", "others' cores", "sums"], rows)
 
 
+def small_batches(found: Found) -> str:
+    """Return the processor time of full batches of few records."""
+    rows = [
+        [
+            f"{one['records']:,} records",
+            f"{one['cpu_ms_per_batch']:,.0f}",
+            f"{one['batch_ms']:,.0f}",
+            str(one["batches"]),
+        ]
+        for (figure, _side), one in found.items()
+        if figure.startswith("batch-")
+    ]
+    return table(["records of a full batch", "CPU ms a batch, JVM and Python", "ms a batch", "batches"], rows)
+
+
 def growths(found: Found) -> str:
-    """Return what a larger table costs."""
+    """Return what a batch on a larger table costs."""
     rows = [
         [
             f"{one['rows']:,}",
-            *(str(one["batches"]), f"{one['batch_ms']:,.0f}", f"{one['phases_ms'].get('addBatch', math.nan):,.0f}"),
-            *(f"{one['cpu_ms_per_batch']:,.0f}", f"{one['state_mb']:,.1f}", f"{one['checkpoint_mb']:,.1f}"),
-            *(f"{one['peak_rss_mb']:,.0f}", f"{one['restart_s']:.1f}", _exact(one)),
+            *(str(one["batches"]), f"{one['batch_ms']:,.0f}", f"{one['cpu_ms_per_batch']:,.0f}"),
+            *(f"{one['peak_rss_mb']:,.0f}", _exact(one)),
         ]
-        for (figure, _side), one in _ordered(found)
+        for (figure, _side), one in found.items()
         if figure.startswith("growth")
     ]
-    heads = [
-        "table rows",
-        "batches",
-        "ms a batch",
-        "addBatch",
-        "CPU ms a batch",
-        "state MB",
-        "checkpoint MB",
-        "peak MB",
+    return table(["table rows", "batches", "ms a batch", "CPU ms a batch", "peak MB", "sums"], rows)
+
+
+def loads(found: Found) -> str:
+    """Return what the table by itself takes, by load."""
+    rows = [
+        [load, *(f"{cost[part]:.2f}" for part in _PARTS)]
+        for (figure, _side), one in found.items()
+        if figure == "table"
+        for load, cost in one["loads"].items()
     ]
-    return table([*heads, "restart s", "sums"], rows)
+    return table(["the table alone, µs an update", *_PARTS.values()], rows)
 
 
 def sizes(found: Found) -> str:
@@ -133,15 +153,27 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|", *lines]) + "\n" if lines else ""
 
 
-def machine(command: str, scale: float, rounds: int) -> str:
-    """Return what ran, and on what."""
+def machine(command: str, scale: float, rounds: int, found: Found) -> str:
+    """Return what ran, when, on what, and how fast that was."""
     java = subprocess.run([jars.java(), "-version"], capture_output=True, text=True, check=False).stderr.splitlines()[0]
     memory = psutil.virtual_memory().total / 2**30
     sized = "" if scale == 1 else f" **At {scale:g} of the full size: the figures say nothing about speed.**"
-    ran = f"`{command}`, {rounds} round{'' if rounds == 1 else 's'}"
+    ran = f"`{command}`, {rounds} round{'' if rounds == 1 else 's'}, {datetime.now(UTC):%Y-%m-%d}"
     where = f"{os.cpu_count()} cores ({platform.machine()}), {memory:.0f} GiB"
     ours = f"CPython {platform.python_version()}, {java.replace(chr(34), '')}, PySpark {version('pyspark')}"
-    return f"{ran}; {where};\n{ours}, broker {_broker()},\nKafka Streams {kstreams_version()}.{sized}\n"
+    text = f"{ran}; {where};\n{ours}, broker {_broker()},\nKafka Streams {kstreams_version()}.{sized}\n"
+    return text + speed([one["work_ms"] for one in found.values() if "work_ms" in one])
+
+
+def speed(work_ms: Sequence[float]) -> str:
+    """Return how long a fixed piece of work takes, so that machines can be compared; empty where not measured."""
+    if not work_ms:
+        return ""
+    least, middle, most = min(work_ms), statistics.median(work_ms), max(work_ms)
+    return (
+        f"The fixed piece of work of `benchmarks/speed.py` takes {middle:.1f} ms of processor time on this machine "
+        f"(measured before each figure: {least:.1f} to {most:.1f}).\n"
+    )
 
 
 def into(page: str, results: str) -> str:
@@ -167,11 +199,10 @@ def kstreams_version() -> str:
     return pom.split("<kafka.version>")[1].split("<")[0]
 
 
+_PARTS = {"apply": "decode and apply", "changes": "changes", "rows": "rows", "state": "state", "whole": "whole"}
+_PARTS |= {"worst": "worst batch"}
+_BUSY = ", beside a busy loop on each core"
 _FORMS = {"singles": "single-metric records", "snapshots": "snapshot records"}
-
-
-def _ordered(found: Found) -> Iterable[tuple[tuple[str, str], dict[str, Any]]]:
-    return found.items()
 
 
 def _exact(one: dict[str, Any]) -> str:
@@ -180,7 +211,7 @@ def _exact(one: dict[str, Any]) -> str:
 
 def _with_unit(number: float, unit: str) -> str:
     if math.isinf(number):
-        return "behind"
+        return "no"  # it falls behind, or a sum is wrong
     text = f"{number:.3g}" if number < 1000 else f"{number:,.0f}"
     return text + {"": "", "x": "\N{MULTIPLICATION SIGN}"}.get(unit, f" {unit}")
 

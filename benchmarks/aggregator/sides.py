@@ -20,6 +20,9 @@ from tallystream.compose.servers._process import end, spawn, tail
 if TYPE_CHECKING:
     import subprocess
 
+OURS, PEER, PEER_LINGER_0 = "ours", "kstreams", "kstreams-linger0"
+"""As --sides names them: Kafka Streams with exactly_once_v2, and with at_least_once and linger 0."""
+ALL = (OURS, PEER, PEER_LINGER_0)
 PATIENCE_S = 60.0
 LINGER_0 = "kafka-streams, at_least_once, linger 0"
 HEAP = "1g"

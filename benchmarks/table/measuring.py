@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import gc
 import time
+from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from tallystream.aggregator.table.batch import run_batch
 from tallystream.aggregator.table.disk import MemoryChunks
+from tallystream.aggregator.table.settings import TableSettings
 from tallystream.aggregator.table.state import State
 from tallystream.aggregator.table.stored import Stored
 from tallystream.aggregator.table.table import Changes, Table
+from tallystream.reporter import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from benchmarks.table.loads import Batch
+    from tallystream.aggregator.table.inputs import Record
 
 
 class Cost(NamedTuple):
     """Processor time in µs for each update: the mean of all updates, and that of the worst batch.
 
     `apply` is all of `run_batch` but `changes`; `rows` are the bytes for the topics; `state` is what is stored.
+    `exact` tells whether the sums were those of the records.
     """
 
     batches: int
@@ -32,6 +39,35 @@ class Cost(NamedTuple):
     state: float
     whole: float
     worst: float
+    exact: bool
+
+
+class Expected:
+    """What the counts of snapshots add up to, each life's records in the order of their seqs."""
+
+    def __init__(self) -> None:
+        self.sums: Counter[str] = Counter()
+        self._newest: dict[bytes | None, tuple[str, dict[str, int]]] = {}
+
+    def take(self, records: Iterable[Record]) -> None:
+        """Add the counts that the table takes: none that falls, and so many metrics of a life as it may have."""
+        most = TableSettings().max_metrics
+        for one in records:
+            try:
+                snapshot = record.decode(one.value or b"")
+            except msgspec.DecodeError:
+                continue
+            life, counts = self._newest.get(one.key, ("", {}))
+            if life != snapshot.life:
+                counts = {}
+                self._newest[one.key] = snapshot.life, counts
+            for metric in snapshot.metrics:
+                if not isinstance(metric, record.Counter | record.Histogram):
+                    raise TypeError(f"{metric.name}: a {metric.type} is not in these loads")
+                before = counts.get(metric.name, 0)
+                if metric.count >= before and (before or len(counts) < most):
+                    counts[metric.name] = metric.count
+                    self.sums[metric.name] += metric.count - before
 
 
 class MemoryStore(MemoryChunks):
@@ -63,6 +99,13 @@ class MemoryStore(MemoryChunks):
         self._entries.clear()
 
 
+class _Sum(msgspec.Struct):
+    count: int
+
+
+_decode = msgspec.json.Decoder(_Sum).decode
+
+
 class _Timed(Table):
     """A table that knows how long its last `changes` took."""
 
@@ -81,6 +124,7 @@ def measure(batches: Iterable[Batch], *, skip: int = 2) -> Cost:
     store = MemoryStore()
     table = _Timed(State(), chunks=store)
     stored, spent, updates = Stored(table), list[tuple[float, ...]](), list[int]()
+    expected, sums = Expected(), dict[str, int]()
     for number, batch in enumerate(batches):
         gc.collect()
         gc.disable()  # as the aggregator does during a batch
@@ -98,9 +142,11 @@ def measure(batches: Iterable[Batch], *, skip: int = 2) -> Cost:
         if number >= skip:
             spent.append((run - table.changes_s, table.changes_s, made, saved, times[-1] - times[0]))
             updates.append(batch.updates)
+        expected.take(batch.records)
+        sums |= {one.metric[1]: _decode(one.value(epoch=1, batch=number)).count for one in changes.totals}
     means = [sum(column) / sum(updates) * 1e6 for column in zip(*spent, strict=True)]
     worst = max(parts[-1] / many * 1e6 for parts, many in zip(spent, updates, strict=True))
-    return Cost._make([len(spent), *means, worst])
+    return Cost._make([len(spent), *means, worst, sums == expected.sums])
 
 
 def rows(changes: Changes, batch: int) -> list[Any]:

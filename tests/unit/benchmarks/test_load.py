@@ -11,6 +11,7 @@ import pytest
 from benchmarks.aggregator.load import Fleet, Snapshots, Updates, singles
 from tallystream.aggregator.table import Record, State, Table
 from tallystream.aggregator.table.inputs import Good, read_value
+from tallystream.reporter.record import Histogram, decode
 from tallystream.reporter.sketch import Sketch
 
 FLEET = Fleet(instances=7, metrics=5)
@@ -95,8 +96,9 @@ def test_histograms_carry_the_sketch_of_their_values() -> None:
     snapshots = Snapshots(fleet, 1_700_000_000_000)
     records = [record for taken in updates.turns(3 * fleet.rows) for record in snapshots.render(taken)]
     assert table_sums(records) == updates.sums.tolist()
-    metrics = json.loads(records[-1][1])["metrics"]
-    assert [metric["type"] for metric in metrics] == ["counter"] * 3 + ["histogram"] * 2
+    metrics = decode(records[-1][1]).metrics
+    assert [metric.type for metric in metrics] == ["counter"] * 3 + ["histogram"] * 2
     for histogram in metrics[3:]:
-        assert Sketch.decode(histogram["sketch"]).count == histogram["count"]
-        assert histogram["min"] < histogram["sum"] / histogram["count"] < histogram["max"]
+        assert isinstance(histogram, Histogram)
+        assert Sketch.decode(histogram.sketch or "").count == histogram.count
+        assert (histogram.min or 0) < histogram.sum / histogram.count < (histogram.max or 0)

@@ -1,0 +1,94 @@
+"""What our side says of its batches and its table on `/metrics`."""
+
+from __future__ import annotations
+
+import re
+import urllib.request
+from contextlib import suppress
+from threading import Event, Thread
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_LINE = re.compile(r"^(tallystream_[a-z_]+)(?:\{([^}]*)\})? ([0-9.eE+-]+)$", re.MULTILINE)
+_PHASE = re.compile(r'phase="(\w+)"')
+_DURATION = "tallystream_batch_duration_seconds"
+BATCH = "triggerExecution"
+"""Spark's name for the whole of a batch."""
+EVERY_S = 0.25
+
+Scraped = dict[tuple[str, str, str], float]
+"""(family, phase, "sum" or "count" of a summary) → value; both texts are empty where there is no such thing."""
+
+
+def scrape(port: int) -> Scraped:
+    """Return what the command serves on `/metrics`."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        return parse(answer.read().decode())
+
+
+def parse(text: str) -> Scraped:
+    """Return the samples of an exposition, of those families that are asked for here; quantiles are left out."""
+    found: Scraped = {}
+    for name, labels, value in _LINE.findall(text):
+        if "quantile=" in labels:
+            continue
+        phase = _PHASE.search(labels)
+        family, _, part = name.rpartition("_") if name.startswith(_DURATION) else (name, "", "")
+        found[family, phase[1] if phase else "", part] = float(value)
+    return found
+
+
+class Batches(NamedTuple):
+    """The batches between two scrapes: how many, and their mean time in ms."""
+
+    many: int
+    mean_ms: float
+
+
+def batches(before: Mapping[tuple[str, str, str], float], after: Scraped) -> Batches:
+    """Return the batches that were finished between two scrapes.
+
+    Raises:
+        ValueError: there was none.
+    """
+    total, many = (after[_DURATION, BATCH, x] - before.get((_DURATION, BATCH, x), 0.0) for x in ("sum", "count"))
+    if many <= 0:
+        raise ValueError("no batch was finished between the two scrapes")
+    return Batches(int(many), total / many * 1000)
+
+
+def batches_of(port: int | None) -> float:
+    """Return how many batches our side has finished, 0 for another side."""
+    return 0.0 if port is None else scrape(port).get((_DURATION, BATCH, "count"), 0.0)
+
+
+class Slowest:
+    """Notes the longest batch, in `ms`, until the block ends: scrapes are so frequent that each has one batch more."""
+
+    def __init__(self, port: int) -> None:
+        self.ms = 0.0
+        self._port, self._last, self._stop = port, scrape(port), Event()
+        self._thread = Thread(target=self._run, name="bench-slowest", daemon=True)
+
+    def note(self, scraped: Scraped) -> None:
+        """Take the newest scrape."""
+        with suppress(ValueError):
+            self.ms = max(self.ms, batches(self._last, scraped).mean_ms)
+        self._last = scraped
+
+    def _run(self) -> None:
+        while not self._stop.wait(EVERY_S):
+            with suppress(OSError):  # the command is at its end, or busy: the next scrape has the batch
+                self.note(scrape(self._port))
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        with suppress(OSError):
+            self.note(scrape(self._port))
