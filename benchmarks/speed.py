@@ -1,4 +1,4 @@
-"""How fast this machine is: the processor time of a fixed piece of work, to compare figures of different machines and days."""
+"""How fast this machine is: the processor time of a fixed piece of work, to compare machines."""
 
 from __future__ import annotations
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 OURS, PEER, PEER_LINGER_0 = "ours", "kstreams", "kstreams-linger0"
 """As --sides names them: Kafka Streams with exactly_once_v2, and with at_least_once and linger 0."""
 ALL = (OURS, PEER, PEER_LINGER_0)
+COMMAND = str(Path(sys.executable).with_name("tallystream"))
 PATIENCE_S = 60.0
 LINGER_0 = "kafka-streams, at_least_once, linger 0"
 HEAP = "1g"
@@ -72,7 +73,7 @@ class Ours:
     def command(self, bootstrap_servers: str, prefix: str, folder: Path) -> list[str]:
         """Return its command line."""
         return [
-            *(str(Path(sys.executable).with_name("tallystream")), "aggregate"),
+            *(COMMAND, "aggregate"),
             *("--bootstrap-servers", bootstrap_servers, "--topic-prefix", prefix),
             *("--checkpoint", str(folder / "checkpoint"), "--ready-file", str(folder / "ready"), *self.options),
         ]

@@ -28,8 +28,10 @@ def admin(bootstrap_servers: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2})
 
 
-def preload(bootstrap_servers: str, topic: str, records: Iterable[tuple[bytes, bytes]]) -> int:
+def preload(bootstrap_servers: str, topic: str, records: Iterable[tuple[bytes, bytes]], timestamp_ms: int = 0) -> int:
     """Append the records to a topic of one partition, in order, and return how many it has then.
+
+    They say that they are of `timestamp_ms`, in epoch ms; of now where it is 0.
 
     Raises:
         LoadError: the broker does not have them all.
@@ -40,7 +42,7 @@ def preload(bootstrap_servers: str, topic: str, records: Iterable[tuple[bytes, b
     for key, value in records:
         while True:
             try:
-                produce(topic, value, key, 0)
+                produce(topic, value, key, 0, timestamp=timestamp_ms)
                 break
             except BufferError:
                 poll(0.05)

@@ -2,152 +2,216 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from benchmarks.aggregator.backlog import wait_for_sums, watch_on
-from benchmarks.aggregator.growth import SETTLE_S, mean_ms, scrape
+from benchmarks.aggregator.growth import SETTLE_S
 from benchmarks.aggregator.load import Fleet, Snapshots, Updates
-from benchmarks.aggregator.sides import Ours, Running
+from benchmarks.aggregator.scraping import Slowest, batches, scrape
+from benchmarks.aggregator.sides import COMMAND, Ours, Running, SideError
 from benchmarks.aggregator.topic import admin, producer_of
 from benchmarks.aggregator.usage import Meter
 from benchmarks.aggregator.watch import Watcher
+from benchmarks.scaling.retiring import GROUP, RETIRE_AFTER_H, publish_retired
 from tallystream.aggregator.topics import Topics, create_topics
 from tallystream.compose.servers._process import free_port
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
-METRICS, EVERY_S = 100, 10.0
-PATIENCE_S = 900.0
+    from numpy.typing import NDArray
+
+METRICS = 100
+PATIENCE_S = 1800.0
 SLICE_S = 0.1
 """A tenth of a second's reports are sent together."""
-
-
-class Stage(NamedTuple):
-    """So many instances, and so many shards of the table."""
-
-    instances: int
-    shards: int
-
-
-class Found(NamedTuple):
-    """What a stage took. `cores` and `batch_ms` are means while it reported, `restart_s` is until the first new sum."""
-
-    stage: Stage
-    rows: int
-    records_per_s: float
-    record_bytes: float
-    loaded_s: float
-    cores: float
-    others_cores: float
-    batch_ms: float
-    batches: int
-    drain_s: float
-    peak_mb: float
-    state_mb: float
-    checkpoint_mb: float
-    restart_s: float
-    exact: bool
 
 
 class _Reports:
     """Publishes the snapshots of a fleet, an instance after the other, round after round."""
 
-    def __init__(self, bootstrap_servers: str, topic: str, fleet: Fleet) -> None:
-        self.updates, self.bytes, self.sent = Updates(fleet), 0, 0
-        self._fleet, self._topic = fleet, topic
+    def __init__(self, bootstrap_servers: str, topic: str, fleet: Fleet, every_s: float) -> None:
+        self.sent = 0
+        self._fleet, self._topic, self._every_s = fleet, topic, every_s
         self._producer = producer_of(bootstrap_servers, {"linger.ms": 5})
-        self._snapshots = Snapshots(fleet, int(time.time() * 1000))
+        self._updates = Updates(fleet)
+        self._snapshots = Snapshots(fleet, int(time.time() * 1000), every_ms=int(every_s * 1000))
+        self.retired: NDArray[np.int64] = np.zeros(fleet.metrics, np.int64)
+
+    @property
+    def sums(self) -> NDArray[np.int64]:
+        """What everything published adds up to, by metric."""
+        return self._updates.sums + self.retired
 
     def publish(self, instances: int) -> None:
         """Publish the next instances' snapshots; they are on their way when it returns."""
-        for key, value in self._snapshots.render(self.updates.take(instances * self._fleet.metrics)):
+        for key, value in self._snapshots.render(self._updates.take(instances * self._fleet.metrics)):
             self._producer.produce(self._topic, value, key, 0)
-            self.bytes += len(value)
         self.sent += instances
         self._producer.poll(0)
 
+    def all_once(self) -> None:
+        """Publish a snapshot of every instance."""
+        for first in range(0, self._fleet.instances, 1000):
+            self.publish(min(1000, self._fleet.instances - first))
+            self._producer.flush(PATIENCE_S)
+
     def paced(self, seconds: float) -> None:
-        """Publish for some seconds, every instance once in `EVERY_S`."""
-        began, done, rate = time.monotonic(), 0, self._fleet.instances / EVERY_S
+        """Publish for some seconds, every instance once in `every_s`; return when the broker has everything."""
+        began, done, rate = time.monotonic(), 0, self._fleet.instances / self._every_s
         while (passed := time.monotonic() - began) < seconds:
             due = int(passed * rate) - done
             if due > 0:
                 self.publish(due)
                 done += due
             time.sleep(SLICE_S)
-        self.flush()
+        self._producer.flush(PATIENCE_S)
 
-    def flush(self) -> None:
-        """Return when the broker has everything."""
+    def one(self) -> None:
+        """Publish one more snapshot; return when the broker has it."""
+        self.publish(1)
         self._producer.flush(PATIENCE_S)
 
 
-def measure(bootstrap_servers: str, stage: Stage, folder: Path, *, seconds: float) -> Found:
-    """Measure one stage: `seconds` of reports after as many that are not measured, then a restart.
+def measure(
+    bootstrap_servers: str, side: Ours, folder: Path, *, fleet: Fleet, every_s: float, seconds: float, **more: int
+) -> dict[str, Any]:
+    """Measure `seconds` of reports after as many that are not measured, then a restart, and a rebuild.
+
+    `more` are the `shards`, and the `retired` lives of other instances, which have reported once before. `exact` tells
+    whether the sums were right at the end of each, and those lives on disk.
 
     Raises:
         SideError: the aggregator ended, or did not come to the right sums.
     """
-    fleet, port = Fleet(instances=stage.instances, metrics=METRICS), free_port()
-    topics = Topics(f"s{time.time_ns():x}-")
-    side = Ours(options=("--shards", str(stage.shards), "--http-port", str(port)))
-    create_topics(admin(bootstrap_servers), topics, shards=stage.shards)
-    reports = _Reports(bootstrap_servers, topics.metrics, fleet)
-    for first in range(0, stage.instances, 1000):
-        reports.publish(min(1000, stage.instances - first))
-    reports.flush()
+    topics, port = Topics(f"s{time.time_ns():x}-"), free_port()
+    served = side.with_options("--shards", str(more["shards"]), "--http-port", str(port))
+    create_topics(admin(bootstrap_servers), topics, shards=more["shards"])
+    reports = _Reports(bootstrap_servers, topics.metrics, fleet, every_s)
+    reports.retired = publish_retired(bootstrap_servers, topics.metrics, more["retired"], fleet.metrics)
+    reports.all_once()
     with Watcher(bootstrap_servers, topics.agg, fleet.names) as watcher:
-        with Running(side, bootstrap_servers, topics.prefix, folder) as running, Meter(running.pid) as meter:
-            wait_for_sums(watcher, running, reports.updates.sums, PATIENCE_S)
-            loaded_s = running.passed()
-            reports.paced(seconds)
-            wait_for_sums(watcher, running, reports.updates.sums, running.passed() + PATIENCE_S)
-            time.sleep(SETTLE_S)
-            sent, size, before, cpu_s, others_s = (
-                reports.sent,
-                reports.bytes,
-                scrape(port),
-                meter.cpu_s(),
-                meter.others_s(),
-            )
-            began = time.monotonic()
-            reports.paced(seconds)
-            took = time.monotonic() - began
-            wait_for_sums(watcher, running, reports.updates.sums, running.passed() + PATIENCE_S)
-            drain_s = time.monotonic() - began - took
-            time.sleep(SETTLE_S)  # until the last batch is in the figures, too
-            after, sent, size = scrape(port), reports.sent - sent, reports.bytes - size
-            whole = time.monotonic() - began
-            cpu_s, others_s = meter.cpu_s() - cpu_s, meter.others_s() - others_s
+
+        def wait(running: Running) -> None:
+            wait_for_sums(watcher, running, reports.sums, running.passed() + PATIENCE_S)
+
+        def is_exact(running: Running) -> bool:
+            wait(running)
+            return watch_on(watcher, reports.sums, SETTLE_S)
+
+        loaded_s = 0.0
+        if more["retired"]:
+            # Batches of a group each, so that no more than the fleet and a group are ever in memory.
+            paced = ("--plan", "live", "--max-records", str(GROUP), "--retire-after-h", str(RETIRE_AFTER_H))
+            filling = served.with_latency("low").with_options(*paced)
+            with Running(filling, bootstrap_servers, topics.prefix, folder) as running:
+                wait(running)
+                loaded_s = running.passed()
+            reports.one()
+        with Running(served, bootstrap_servers, topics.prefix, folder) as running, Meter(running.pid) as meter:
+            wait(running)
+            found = {"loaded_s": loaded_s or running.passed(), "lives": fleet.instances, **more}
+            with Slowest(port) as slowest:  # in both halves: what is seldom done, as a copy of the state, is in one
+                reports.paced(seconds)
+                exact = is_exact(running)
+                found |= _report(_Place(meter, port, folder, topics), reports, seconds, lambda: wait(running))
+            found["slowest_ms"] = slowest.ms
+            exact &= is_exact(running)
         stored = sum(path.stat().st_size for path in (folder / "checkpoint").rglob("*") if path.is_file())
-        reports.publish(1)
-        reports.flush()
-        with Running(side, bootstrap_servers, topics.prefix, folder) as running:
-            sums = watcher.sums.copy()
-            while (watcher.sums == sums).all():
-                if watcher.poll(0.1) is None:
-                    running.require_alive()
-            restart_s = running.passed()
-            exact = watch_on(watcher, reports.updates.sums, SETTLE_S)
-    duration = "tallystream_batch_duration_seconds"
-    batches = after[duration, "triggerExecution", "count"] - before[duration, "triggerExecution", "count"]
-    return Found(
-        stage=stage,
-        rows=fleet.rows,
-        records_per_s=sent / took,
-        record_bytes=size / sent,
-        loaded_s=loaded_s,
-        cores=cpu_s / whole,
-        others_cores=others_s / whole,
-        batch_ms=mean_ms(before, after, "triggerExecution"),
-        batches=int(batches),
-        drain_s=drain_s,
-        peak_mb=meter.peak_rss / 1e6,
-        state_mb=sum(value for (family, _, _), value in after.items() if family == "tallystream_table_state_bytes")
-        / 1e6,
-        checkpoint_mb=stored / 1e6,
-        restart_s=restart_s,
-        exact=exact,
+        reports.one()
+        with Running(served, bootstrap_servers, topics.prefix, folder) as running:
+            found |= {"checkpoint_mb": stored / 1e6, "restart_s": _first_sum(running, watcher)}
+            exact &= is_exact(running)
+        again = folder.with_name("rebuilt")
+        found["rebuild_s"] = rebuild(bootstrap_servers, topics.prefix, again)
+        reports.one()
+        with Running(served, bootstrap_servers, topics.prefix, again) as running:
+            found["rebuilt_s"] = found["rebuild_s"] + _first_sum(running, watcher)
+            exact &= is_exact(running)
+    return {**found, "exact": exact and found["disk"] == more["retired"]}
+
+
+class _Place(NamedTuple):
+    """Where an aggregator that runs is watched: its processes, its `/metrics`, its folder, its topics."""
+
+    meter: Meter
+    port: int
+    folder: Path
+    topics: Topics
+
+    def log_bytes(self) -> tuple[int, int]:
+        """Return the bytes of `metrics` and of `metrics-table`."""
+        return log_bytes(self.folder, self.topics.metrics), log_bytes(self.folder, self.topics.table)
+
+
+def _report(place: _Place, reports: _Reports, seconds: float, wait: Callable[[], object]) -> dict[str, Any]:
+    """Measure `seconds` of reports; `wait` returns when the sums are right."""
+    meter = place.meter
+    before, cpu_s, others_s = scrape(place.port), meter.cpu_s(), meter.others_s()
+    sent, logs, began = reports.sent, place.log_bytes(), time.monotonic()
+    reports.paced(seconds)
+    took = time.monotonic() - began
+    wait()
+    drain_s = time.monotonic() - began - took
+    time.sleep(SETTLE_S)  # until the last batch is in the figures, too
+    after, whole = scrape(place.port), time.monotonic() - began
+    cpu_s, others_s = meter.cpu_s() - cpu_s, meter.others_s() - others_s
+    sent, measured = reports.sent - sent, batches(before, after)
+    bytes_of = [(has - had) / sent for has, had in zip(place.log_bytes(), logs, strict=True)]
+    return {
+        "rows": int(after["tallystream_table_rows", "", ""]),
+        "disk": int(after["tallystream_table_disk", "", ""]),
+        "records_per_s": sent / took,
+        "record_bytes": bytes_of[0],
+        "table_record_bytes": bytes_of[1],
+        "cores": cpu_s / whole,
+        "cpu_s_per_million": cpu_s / (sent * METRICS) * 1e6,
+        "others_cores": others_s / whole,
+        "batches": measured.many,
+        "batch_ms": measured.mean_ms,
+        "cpu_ms_per_batch": cpu_s / measured.many * 1000,
+        "drain_s": drain_s,
+        "peak_rss_mb": meter.peak_rss / 1e6,
+        "state_mb": after["tallystream_table_state_bytes", "", ""] / 1e6,
+    }
+
+
+def log_bytes(folder: Path, topic: str) -> int:
+    """Return the bytes that the broker beside a side's folder has of a topic, as they are on its disk."""
+    logs = folder.with_name("broker").rglob(f"{topic}-[0-9]*/*.log")
+    return sum(path.stat().st_size for path in logs)
+
+
+def rebuild(bootstrap_servers: str, prefix: str, folder: Path) -> float:
+    """Make the table again from `metrics-table` for a checkpoint in `folder`; return the seconds that this took.
+
+    Raises:
+        SideError: it failed.
+    """
+    folder.mkdir(parents=True)
+    asked = ("--bootstrap-servers", bootstrap_servers, "--topic-prefix", prefix)
+    began = time.monotonic()
+    done = subprocess.run(
+        [COMMAND, "rebuild", *asked, "--checkpoint", str(folder / "checkpoint")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
     )
+    if done.returncode:
+        raise SideError(f"rebuild ended with {done.returncode}; it said:\n{(done.stdout + done.stderr)[-2000:]}")
+    return time.monotonic() - began
+
+
+def _first_sum(running: Running, watcher: Watcher) -> float:
+    """Return the seconds from the launch to the first new sum."""
+    before = watcher.sums.copy()
+    while (watcher.sums == before).all():
+        if watcher.poll(0.1) is None:
+            running.require_alive()
+    return running.passed()

@@ -3,55 +3,80 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from benchmarks.aggregator.report import table
+import numpy as np
+
+from benchmarks.aggregator.goals import COUNTERS, OURS, SCALING
+from benchmarks.aggregator.report import disturbed, goals, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from benchmarks.scaling.reporting import Found
+    from benchmarks.aggregator.goals import Found
 
 MB = 1e6
-SHARD_ROWS = 2_000_000
-"""Rows of a shard: some gigabytes of its worker's memory."""
+SHARD_ROWS = 10_000_000
+"""Rows of a shard: the largest that is measured here."""
 SHARD_CORES = 0.5
 """How busy a shard is at most, which is one task and so one core: at its limit a batch takes seconds."""
-FLEETS = ((1_000, 50, 10), (10_000, 100, 10), (100_000, 100, 30), (1_000_000, 100, 60))
+FLEETS = ((1_000, 50, 10), (10_000, 100, 10), (100_000, 100, 100), (100_000, 100, 30), (1_000_000, 100, 60))
 """(instances, metrics of each, seconds between two reports)"""
 
 
 class Costs(NamedTuple):
-    """What grows with the rows, for a million of them, and with the updates.
+    """What grows with the rows, for a million of them, and with the updates; `rows` is the most that were measured.
 
-    `idle_mb` is what any aggregator takes, `batch_cores` what batches that follow each other take, however small.
+    `idle_mb` and `start_s` are those of a table without rows, `batch_cores` those of one that hardly has records.
+    `table_bytes` is what `metrics-table` gets for each update, `update_bytes` what `metrics` does.
     """
 
+    rows: int
     idle_mb: float
-    batch_cores: float
     memory_mb: float
     checkpoint_mb: float
-    restart_s: float
     start_s: float
+    restart_s: float
+    rebuild_s: float
+    batch_cores: float
     core_s_per_million_updates: float
     update_bytes: float
+    table_bytes: float
 
 
-def costs(found: Sequence[Found]) -> Costs:
-    """Return the costs by the line through the largest and the smallest stage of one shard."""
-    small, *_, large = sorted((one for one in found if one.stage.shards == 1), key=lambda one: one.rows)
-    more = (large.rows - small.rows) / 1e6
-    metrics = large.rows / large.stage.instances
+def costs(found: Found) -> Costs | None:
+    """Return the costs by lines through the stages with counters, of a million rows and more where there are two.
+
+    None where fewer than two stages were measured.
+    """
+    stages = [found[name, OURS] for name in COUNTERS if (name, OURS) in found]
+    if len(stages) < 2:
+        return None
+    small, large = stages[0], stages[-1]
+    large_ones = [one for one in stages if one["rows"] >= 1_000_000]
+    fitted = large_ones if len(large_ones) > 1 else stages
+    memory, idle = _line(fitted, "peak_rss_mb")
+    restart, start = _line(fitted, "restart_s")
+    updates = large["rows"] / large["lives"]
     return Costs(
-        idle_mb=small.peak_mb - (large.peak_mb - small.peak_mb) / more * small.rows / 1e6,
-        batch_cores=small.cores,
-        memory_mb=(large.peak_mb - small.peak_mb) / more,
-        checkpoint_mb=(large.checkpoint_mb - small.checkpoint_mb) / more,
-        restart_s=(large.restart_s - small.restart_s) / more,
-        start_s=small.restart_s,
-        core_s_per_million_updates=large.cores / (large.records_per_s * metrics) * 1e6,
-        update_bytes=large.record_bytes / metrics,
+        rows=large["rows"],
+        idle_mb=idle,
+        memory_mb=memory,
+        checkpoint_mb=_line(fitted, "checkpoint_mb")[0],
+        start_s=start,
+        restart_s=restart,
+        rebuild_s=_line(fitted, "rebuild_s")[0],
+        batch_cores=small["cores"],
+        core_s_per_million_updates=large["cpu_s_per_million"],
+        update_bytes=large["record_bytes"] / updates,
+        table_bytes=large["table_record_bytes"] / updates,
     )
+
+
+def _line(stages: Sequence[dict[str, Any]], field: str) -> tuple[float, float]:
+    """Return the slope, for a million rows, and the value at none, of the line that fits best."""
+    slope, at_none = np.polyfit([one["rows"] / 1e6 for one in stages], [one[field] for one in stages], 1)
+    return float(slope), float(at_none)
 
 
 def sized(cost: Costs, instances: int, metrics: int, every_s: float) -> list[str]:
@@ -65,49 +90,72 @@ def sized(cost: Costs, instances: int, metrics: int, every_s: float) -> list[str
         f"{rows / 1e6:,.2g} M" if rows < 1e6 else f"{rows / 1e6:,.0f} M",
         f"{instances / every_s:,.0f}",
         f"{updates * cost.update_bytes / MB:,.1f}",
+        f"{updates * cost.table_bytes / MB:,.1f}",
+        f"{rows * cost.table_bytes / 1e9:,.1f}",
         str(shards),
         f"{max(cost.batch_cores, cores):,.1f}",
         f"{(processes * cost.idle_mb + rows / 1e6 * cost.memory_mb) / 1000:,.1f}",
         f"{rows / 1e6 * cost.checkpoint_mb / 1000:,.1f}",
         f"{cost.start_s + rows / shards / 1e6 * cost.restart_s:,.0f}",
+        "extrapolated" if rows > cost.rows else "",
     ]
 
 
-def tables(found: Sequence[Found], cost: Costs) -> str:
+def tables(found: Found) -> str:
     """Return what was measured, and what it says of other fleets."""
-    measured = [
+    parts = [disturbed(found), goals(SCALING, found), _stages(found), _storage(found)]
+    cost = costs(found)
+    if cost is not None:
+        heads = ["fleet", "rows", "records/s", "MB/s to metrics", "MB/s to metrics-table", "GB of metrics-table"]
+        heads += ["shards", "cores", "GB memory", "GB checkpoint", "restart s", ""]
+        parts += [_costs(cost), table(heads, [sized(cost, *fleet) for fleet in FLEETS])]
+    return "\n".join(part for part in parts if part)
+
+
+def _stages(found: Found) -> str:
+    heads = ["stage", "rows", "lives on disk", "records/s", "cores", "CPU s a million updates", "ms a batch"]
+    heads += ["CPU ms a batch", "slowest ms", "last sum after s", "others' cores", "sums"]
+    rows = [
         [
-            *(
-                f"{one.rows:,}",
-                str(one.stage.shards),
-                f"{one.records_per_s:,.0f}",
-                f"{one.records_per_s * one.record_bytes / MB:.1f}",
-            ),
-            *(
-                f"{one.cores:.2f}",
-                f"{one.batch_ms:,.0f}",
-                f"{one.drain_s:.1f}",
-                f"{one.peak_mb:,.0f}",
-                f"{one.state_mb:,.1f}",
-            ),
-            *(f"{one.checkpoint_mb:,.1f}", f"{one.loaded_s:.1f}", f"{one.restart_s:.1f}", f"{one.others_cores:.2f}"),
-            "exact" if one.exact else "**wrong**",
+            *(name, f"{one['rows']:,}", f"{one['disk']:,}", f"{one['records_per_s']:,.0f}", f"{one['cores']:.2f}"),
+            *(f"{one['cpu_s_per_million']:.1f}", f"{one['batch_ms']:,.0f}", f"{one['cpu_ms_per_batch']:,.0f}"),
+            *(f"{one['slowest_ms']:,.0f}", f"{one['drain_s']:.1f}", f"{one['others_cores']:.2f}"),
+            "exact" if one["exact"] else "**wrong**",
         ]
-        for one in found
+        for (name, _), one in found.items()
     ]
-    heads = ["rows", "shards", "records/s", "MB/s", "cores", "ms a batch", "last sum after s", "peak MB", "state MB"]
-    heads += ["checkpoint MB", "s from launch to the first sums", "restart s", "others' cores", "sums"]
-    fleets = ["fleet", "rows", "records/s", "MB/s in", "shards", "cores", "GB memory", "GB checkpoint", "restart s"]
-    each = [
-        ["MB of memory", f"{cost.memory_mb:,.0f}", "a million rows, beside " + f"{cost.idle_mb:,.0f} MB for none"],
+    return table(heads, rows)
+
+
+def _storage(found: Found) -> str:
+    heads = ["stage", "peak MB", "state MB", "checkpoint MB", "MB/s to metrics", "MB/s to metrics-table"]
+    heads += ["s from launch to the first sums", "restart s", "rebuild s", "rebuild and start s"]
+    rows = [
+        [
+            *(name, f"{one['peak_rss_mb']:,.0f}", f"{one['state_mb']:,.1f}", f"{one['checkpoint_mb']:,.1f}"),
+            *(f"{one['records_per_s'] * one[field] / MB:.1f}" for field in ("record_bytes", "table_record_bytes")),
+            *(f"{one[field]:.1f}" for field in ("loaded_s", "restart_s", "rebuild_s", "rebuilt_s")),
+        ]
+        for (name, _), one in found.items()
+    ]
+    return table(heads, rows)
+
+
+def _costs(cost: Costs) -> str:
+    rows = [
+        ["MB of memory", f"{cost.memory_mb:,.0f}", f"a million rows, beside {cost.idle_mb:,.0f} MB"],
         ["MB of checkpoint", f"{cost.checkpoint_mb:,.0f}", "a million rows"],
         [
             "s of a restart",
             f"{cost.restart_s:,.1f}",
-            "a million rows of a shard, beside " + f"{cost.start_s:.1f} s for none",
+            f"a million rows of a shard, beside {cost.start_s:.1f} s",
         ],
+        ["s of a rebuild", f"{cost.rebuild_s:,.1f}", "a million rows"],
         ["core seconds", f"{cost.core_s_per_million_updates:,.1f}", "a million updates"],
+        [
+            "bytes to metrics-table",
+            f"{cost.table_bytes:,.0f}",
+            f"an update, which is {cost.update_bytes:,.0f} on metrics",
+        ],
     ]
-    return "\n".join(
-        [table(heads, measured), table(["", "", "for"], each), table(fleets, [sized(cost, *fleet) for fleet in FLEETS])]
-    )
+    return table(["", "", "for"], rows)

@@ -2,50 +2,66 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from benchmarks.scaling.reporting import Found, Stage
+from benchmarks.aggregator.goals import OURS
 from benchmarks.scaling.sizing import costs, sized, tables
 
 
-def _found(instances: int, shards: int = 1, **more: float) -> Found:
-    figures = {"loaded_s": 9.0, "others_cores": 0.0, "batch_ms": 200.0, "drain_s": 0.5, "state_mb": 1.0, **more}
-    return Found(
-        stage=Stage(instances, shards),
-        rows=instances * 100,
-        records_per_s=instances / 10,
-        record_bytes=5000.0,
-        batches=100,
-        exact=True,
-        **figures,
-    )
+def stage(lives: int, *, exact: bool = True, **more: float) -> dict[str, Any]:
+    """Return what a stage of so many instances with 100 metrics was measured to take."""
+    seconds = {"loaded_s": 9.0, "drain_s": 0.5, "rebuild_s": lives / 1e4, "rebuilt_s": 9.0}
+    batches = {"batch_ms": 200.0, "cpu_ms_per_batch": 90.0, "slowest_ms": 400.0, "cpu_s_per_million": 10.0}
+    sizes = {"state_mb": 1.0, "record_bytes": 5000.0, "table_record_bytes": 2000.0, "disk": 0, "others_cores": 0.0}
+    rates = {"rows": lives * 100, "lives": lives, "records_per_s": lives / 10}
+    return {**seconds, **batches, **sizes, **rates, **more, "exact": exact}
 
 
-SMALL = _found(100, cores=0.5, peak_mb=1004.0, checkpoint_mb=1.0, restart_s=7.0)
-LARGE = _found(10_000, cores=1.0, peak_mb=1400.0, checkpoint_mb=100.0, restart_s=17.0)
-SHARDED = _found(10_000, 2, cores=1.4, peak_mb=1900.0, checkpoint_mb=110.0, restart_s=15.0)
+SMALL = stage(100, cores=0.5, peak_rss_mb=1090.0, checkpoint_mb=1.0, restart_s=7.0)
+MILLION = stage(10_000, cores=1.0, peak_rss_mb=1400.0, checkpoint_mb=100.0, restart_s=17.0)
+SHARDED = stage(10_000, cores=1.4, peak_rss_mb=1900.0, checkpoint_mb=110.0, restart_s=15.0)
+LARGE = stage(100_000, cores=1.0, peak_rss_mb=5000.0, checkpoint_mb=1000.0, restart_s=107.0)
+FOUND = {("rows-10k", OURS): SMALL, ("rows-1m", OURS): MILLION, ("rows-1m-2-shards", OURS): SHARDED}
+WHOLE = {**FOUND, ("rows-10m", OURS): LARGE}
 
 
 def test_costs_are_those_of_a_million_rows_or_updates() -> None:
-    """What any aggregator takes is kept apart from what its rows take; tables of several shards are left out."""
-    cost = costs([SMALL, SHARDED, LARGE])
-    assert cost.memory_mb == pytest.approx(400)
-    assert cost.idle_mb == pytest.approx(1000)
+    """From a million rows on: what any aggregator takes is kept apart; tables of several shards are left out."""
+    cost = costs(WHOLE)
+    assert cost is not None
+    assert cost.rows == 10_000_000
+    assert (cost.memory_mb, cost.idle_mb) == (pytest.approx(400), pytest.approx(1000))
+    assert (cost.restart_s, cost.start_s) == (pytest.approx(10), pytest.approx(7))
     assert cost.checkpoint_mb == pytest.approx(100)
-    assert (cost.start_s, cost.update_bytes) == (7.0, 50.0)
-    assert cost.restart_s == pytest.approx(10 / 0.99)
-    assert cost.core_s_per_million_updates == pytest.approx(10)
+    assert (cost.update_bytes, cost.table_bytes, cost.core_s_per_million_updates) == (50, 20, 10)
+
+
+def test_fewer_stages_give_costs_too() -> None:
+    """Of two stages the line goes through both; from one there is none."""
+    cost = costs(FOUND)
+    assert cost is not None
+    assert cost.memory_mb == pytest.approx(310 / 0.99)
+    assert costs({("rows-1m", OURS): MILLION}) is None
 
 
 def test_a_fleet_s_size_is_its_rows_and_updates_times_the_costs() -> None:
-    """A hundred million rows need fifty shards of two million, each restarts with its own rows, and a driver."""
-    fleet, rows, records, mb, shards, cores, memory, checkpoint, restart = sized(costs([SMALL, LARGE]), 10**6, 100, 60)
+    """A hundred million rows need 34 shards for their updates, each restarts with its own rows, and a driver."""
+    cost = costs(WHOLE)
+    assert cost is not None
+    fleet, rows, *rates, shards, cores, memory, checkpoint, restart, how = sized(cost, 10**6, 100, 60)
     assert (fleet, rows) == ("1,000,000 of 100 metrics, every 60 s", "100 M")
-    assert (records, mb, shards, cores) == ("16,667", "83.3", "50", "16.7")
-    assert (memory, checkpoint, restart) == ("91.0", "10.0", "27")
+    assert rates == ["16,667", "83.3", "33.3", "2.0"]
+    assert (shards, cores, memory, checkpoint, restart) == ("34", "16.7", "75.0", "10.0", "36")
+    assert how == "extrapolated"
+    assert not sized(cost, 100_000, 100, 100)[-1]
 
 
 def test_the_tables_say_what_was_wrong() -> None:
-    """A stage whose sums were wrong says so."""
-    assert "**wrong**" in tables([SMALL, LARGE._replace(exact=False)], costs([SMALL, LARGE]))
-    assert "**wrong**" not in tables([SMALL, LARGE], costs([SMALL, LARGE]))
+    """A stage whose sums were wrong says so, and meets no bound."""
+    assert "**wrong**" not in tables(WHOLE)
+    wrong = tables({**WHOLE, ("rows-10m", OURS): {**LARGE, "exact": False}})
+    assert wrong.count("**wrong**") == 1
+    assert "| no | **required missed** |" in wrong
+    assert "| fleet |" not in tables({("rows-1m", OURS): MILLION})

@@ -1,0 +1,52 @@
+"""A topic on which fleets have reported and gone: each reported an hour and more before the next.
+
+The records have the times that a broker would have given them then: the topic takes a producer's times while it is
+filled, and gives its own from then on, as the aggregator requires.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+
+from benchmarks.aggregator.load import Fleet, Snapshots, Updates
+from benchmarks.aggregator.topic import admin, preload
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+GROUP = 1000
+"""Lives that report together: as many as retire in one batch at most."""
+RETIRE_AFTER_H = 1.0
+APART_MS = 65 * 60_000
+"""Longer than `RETIRE_AFTER_H`: when one group reports, the one before retires."""
+
+
+def publish_retired(bootstrap_servers: str, topic: str, lives: int, metrics: int) -> NDArray[np.int64]:
+    """Publish one snapshot each of so many lives, a group after the other, the last one `APART_MS` ago.
+
+    Returns the sums by metric.
+    """
+    sums, groups = np.zeros(metrics, np.int64), range(-(-lives // GROUP))
+    set_timestamps(bootstrap_servers, topic, "CreateTime")
+    now_ms = int(time.time() * 1000)
+    for group in groups:
+        at_ms = now_ms - (len(groups) - group) * APART_MS
+        fleet = Fleet(min(GROUP, lives - group * GROUP), metrics, prefix=f"gone-{group}-", seed=group)
+        updates = Updates(fleet)
+        records = Snapshots(fleet, at_ms).render(updates.take(fleet.rows))
+        preload(bootstrap_servers, topic, records, timestamp_ms=at_ms)
+        sums += updates.sums
+    set_timestamps(bootstrap_servers, topic, "LogAppendTime")
+    return sums
+
+
+def set_timestamps(bootstrap_servers: str, topic: str, kind: str) -> None:
+    """Say whose times the records that a topic is given from now on have; those that it has keep theirs."""
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    entry = ConfigEntry("message.timestamp.type", kind, incremental_operation=AlterConfigOpType.SET)
+    resource.add_incremental_config(entry)
+    admin(bootstrap_servers).incremental_alter_configs([resource])[resource].result(30)

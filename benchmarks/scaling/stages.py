@@ -1,0 +1,51 @@
+"""The stages: fleets of more and more rows, each at the same rate from a million rows on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from benchmarks.aggregator.figures import only_ours
+from benchmarks.aggregator.load import Fleet
+from benchmarks.aggregator.sides import OURS
+from benchmarks.scaling.reporting import METRICS, measure
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from benchmarks.aggregator.sides import Side
+
+
+class Stage(NamedTuple):
+    """So many instances with 100 metrics, which report every `every_s`, before `retired` lives of others that retired.
+
+    What is measured is `seconds` after as many that are not; `scale` makes instances, lives and seconds fewer.
+    """
+
+    name: str
+    instances: int
+    shards: int = 1
+    every_s: float = 10.0
+    histograms: int = 0
+    retired: int = 0
+    seconds: float = 60.0
+    sides: tuple[str, ...] = (OURS,)
+
+    def measure(self, bootstrap_servers: str, side: Side, folder: Path, scale: float) -> dict[str, Any]:
+        """Measure our side."""
+        fleet = Fleet(max(10, int(self.instances * scale)), METRICS, histograms=self.histograms)
+        retired, seconds = int(self.retired * scale), max(5.0, self.seconds * scale)
+        size = {"shards": self.shards, "retired": retired}
+        return measure(
+            bootstrap_servers, only_ours(side), folder, fleet=fleet, every_s=self.every_s, seconds=seconds, **size
+        )
+
+
+STAGES = (
+    Stage("rows-10k", 100),
+    Stage("rows-100k", 1_000),
+    Stage("rows-1m", 10_000),
+    Stage("rows-1m-histograms", 10_000, histograms=20),
+    Stage("rows-1m-2-shards", 10_000, shards=2),
+    Stage("rows-3m", 30_000, every_s=30),
+    Stage("rows-10m", 100_000, every_s=100, retired=100_000, seconds=300),
+)
