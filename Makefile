@@ -27,7 +27,7 @@ integration: setup ## the tests on real servers: make integration ARGS="-k kill"
 bench-reporter: setup ## the reporter's speed beside its peers, written to docs/reporter-benchmarks.md
 	@exec $(PYTHON_) benchmarks/reporter/run.py $(ARGS)
 
-bench-aggregator: setup ## the aggregator beside Kafka Streams (half an hour): make bench-aggregator ARGS="--only backlog-2m"
+bench-aggregator: setup ## the aggregator beside Kafka Streams (45 minutes): make bench-aggregator ARGS="--only backlog-2m"
 	@exec $(PYTHON_) -m benchmarks.aggregator $(ARGS)
 
 faults: setup ## the fault suite in full, forty minutes: make faults ARGS="-k disk"
