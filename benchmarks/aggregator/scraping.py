@@ -69,13 +69,15 @@ class Slowest:
 
     def __init__(self, port: int) -> None:
         self.ms = 0.0
-        self._port, self._last, self._stop = port, scrape(port), Event()
+        self._port, self._stop = port, Event()
+        self._last: Scraped | None = None
         self._thread = Thread(target=self._run, name="bench-slowest", daemon=True)
 
     def note(self, scraped: Scraped) -> None:
         """Take the newest scrape."""
-        with suppress(ValueError):
-            self.ms = max(self.ms, batches(self._last, scraped).mean_ms)
+        if self._last is not None:
+            with suppress(ValueError):
+                self.ms = max(self.ms, batches(self._last, scraped).mean_ms)
         self._last = scraped
 
     def _run(self) -> None:
@@ -84,11 +86,11 @@ class Slowest:
                 self.note(scrape(self._port))
 
     def __enter__(self) -> Self:
+        self.note(scrape(self._port))
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
-        with suppress(OSError):
-            self.note(scrape(self._port))
+        self.note(scrape(self._port))

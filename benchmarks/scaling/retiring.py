@@ -7,7 +7,7 @@ filled, and gives its own from then on, as the aggregator requires.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
@@ -16,6 +16,8 @@ from benchmarks.aggregator.load import Fleet, Snapshots, Updates
 from benchmarks.aggregator.topic import admin, preload
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
 GROUP = 1000
@@ -25,21 +27,31 @@ APART_MS = 65 * 60_000
 """Longer than `RETIRE_AFTER_H`: when one group reports, the one before retires."""
 
 
-def publish_retired(bootstrap_servers: str, topic: str, lives: int, metrics: int) -> NDArray[np.int64]:
-    """Publish one snapshot each of so many lives, a group after the other, the last one `APART_MS` ago.
+class Group(NamedTuple):
+    """Instances that reported once, at `at_ms`: their records, and what these add up to by metric."""
 
-    Returns the sums by metric.
-    """
-    sums, groups = np.zeros(metrics, np.int64), range(-(-lives // GROUP))
-    set_timestamps(bootstrap_servers, topic, "CreateTime")
-    now_ms = int(time.time() * 1000)
-    for group in groups:
-        at_ms = now_ms - (len(groups) - group) * APART_MS
-        fleet = Fleet(min(GROUP, lives - group * GROUP), metrics, prefix=f"gone-{group}-", seed=group)
+    at_ms: int
+    records: list[tuple[bytes, bytes]]
+    sums: NDArray[np.int64]
+
+
+def groups(lives: int, metrics: int, now_ms: int) -> Iterator[Group]:
+    """Yield so many lives in groups, the last one of them `APART_MS` before `now_ms`."""
+    many = -(-lives // GROUP)
+    for number in range(many):
+        at_ms = now_ms - (many - number) * APART_MS
+        fleet = Fleet(min(GROUP, lives - number * GROUP), metrics, prefix=f"gone-{number}-", seed=number)
         updates = Updates(fleet)
-        records = Snapshots(fleet, at_ms).render(updates.take(fleet.rows))
-        preload(bootstrap_servers, topic, records, timestamp_ms=at_ms)
-        sums += updates.sums
+        yield Group(at_ms, list(Snapshots(fleet, at_ms).render(updates.take(fleet.rows))), updates.sums)
+
+
+def publish_retired(bootstrap_servers: str, topic: str, lives: int, metrics: int) -> NDArray[np.int64]:
+    """Publish one snapshot each of so many lives, and return the sums by metric."""
+    sums = np.zeros(metrics, np.int64)
+    set_timestamps(bootstrap_servers, topic, "CreateTime")
+    for group in groups(lives, metrics, int(time.time() * 1000)):
+        preload(bootstrap_servers, topic, group.records, timestamp_ms=group.at_ms)
+        sums += group.sums
     set_timestamps(bootstrap_servers, topic, "LogAppendTime")
     return sums
 

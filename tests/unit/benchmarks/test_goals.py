@@ -9,7 +9,7 @@ import pytest
 from benchmarks.aggregator import report
 from benchmarks.aggregator.goals import AGGREGATOR, OURS, PEER, SCALING, at_size, judge
 from benchmarks.aggregator.results import Result, Results, medians
-from benchmarks.aggregator.scraping import Batches, batches, parse
+from benchmarks.aggregator.scraping import Batches, Slowest, batches, parse
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -163,3 +163,11 @@ def test_a_batchs_mean_time_is_that_between_two_scrapes() -> None:
     assert after["tallystream_table_rows", "", ""] == 1_000_000
     with pytest.raises(ValueError, match="no batch"):
         batches(after, after)
+
+
+def test_the_slowest_batch_is_the_longest_between_two_scrapes() -> None:
+    """What ran before the first scrape is not it; a scrape without a new batch changes nothing."""
+    slowest = Slowest(port=0)
+    for total, many in (("9.0", "1"), ("9.5", "2"), ("11.5", "3"), ("11.5", "3"), ("12.0", "4")):
+        slowest.note(parse(EXPOSED % (total, many)))
+    assert slowest.ms == 2000.0

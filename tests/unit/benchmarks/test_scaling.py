@@ -1,13 +1,21 @@
-"""The sizing of fleets, from costs that were measured."""
+"""The sizing of fleets, from costs that were measured; and fleets that have retired before."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchmarks.aggregator.goals import OURS
+from benchmarks.aggregator.load import Fleet
+from benchmarks.scaling.retiring import APART_MS, GROUP, RETIRE_AFTER_H, Group, groups
 from benchmarks.scaling.sizing import costs, sized, tables
+from tallystream.aggregator.table import Record, State, Table, TableSettings
+from tallystream.aggregator.table.batch import run_batch
+from tallystream.aggregator.table.published import ShardRow
+from tallystream.reporter.ulid import new_ulid
 
 
 def stage(lives: int, *, exact: bool = True, **more: float) -> dict[str, Any]:
@@ -65,3 +73,32 @@ def test_the_tables_say_what_was_wrong() -> None:
     assert wrong.count("**wrong**") == 1
     assert "| no | **required missed** |" in wrong
     assert "| fleet |" not in tables({("rows-1m", OURS): MILLION})
+
+
+def test_each_group_retires_when_the_next_one_reports() -> None:
+    """In memory are never more than two groups; in the end all of them are on disk, and the sums have them all."""
+    hour_ms, now_ms = 3_600_000, 1_700_000_000_000
+    table = Table(State(), TableSettings(retire_after_ms=int(RETIRE_AFTER_H * hour_ms)))
+    lives, metrics, offset = 2 * GROUP + 5, 2, 0
+    sums, published = np.zeros(metrics, np.int64), dict[str, int]()
+    living = Group(now_ms, [(b"living", snapshot(now_ms))], np.array([0, 0]))
+    for group in [*groups(lives, metrics, now_ms), living]:
+        records = [
+            Record("metrics", 0, place, group.at_ms, *record) for place, record in enumerate(group.records, offset)
+        ]
+        offset += len(records)
+        changes = run_batch(table, records, now_ms=group.at_ms).changes
+        published |= {one.metric[1]: json.loads(one.value(epoch=1, batch=1))["count"] for one in changes.totals}
+        assert not changes.dead
+        (shard,) = (one.row for one in changes.rows if isinstance(one.row, ShardRow))
+        assert shard.lives <= 2 * GROUP
+        sums += group.sums
+    assert (shard.disk, shard.lives) == (lives, 1)
+    assert [published[name] for name in Fleet(metrics=metrics).names] == sums.tolist()
+    assert RETIRE_AFTER_H * hour_ms < APART_MS
+
+
+def snapshot(now_ms: int) -> bytes:
+    """Return a snapshot without metrics of an instance that lives."""
+    head = {"v": 1, "app": "bench", "life": new_ulid(now_ms), "part": 0, "seq": 1, "ts": now_ms, "every_ms": 1000}
+    return json.dumps({**head, "final": False, "metrics": []}).encode()
