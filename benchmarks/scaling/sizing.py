@@ -74,8 +74,14 @@ def costs(found: Found) -> Costs | None:
 
 
 def _line(stages: Sequence[dict[str, Any]], field: str) -> tuple[float, float]:
-    """Return the slope, for a million rows, and the value at none, of the line that fits best."""
-    slope, at_none = np.polyfit([one["rows"] / 1e6 for one in stages], [one[field] for one in stages], 1)
+    """Return the slope, for a million rows, and the value at none, of the line that fits best.
+
+    NaN where fewer than two stages have the field.
+    """
+    points = [(one["rows"] / 1e6, one[field]) for one in stages if not math.isnan(one[field])]
+    if len(points) < 2:
+        return math.nan, math.nan
+    slope, at_none = np.polyfit([x for x, _ in points], [y for _, y in points], 1)
     return float(slope), float(at_none)
 
 

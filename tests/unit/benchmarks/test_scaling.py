@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,14 @@ def test_fewer_stages_give_costs_too() -> None:
     assert cost is not None
     assert cost.memory_mb == pytest.approx(310 / 0.99)
     assert costs({("rows-1m", OURS): MILLION}) is None
+
+
+def test_a_restart_that_failed_is_left_out() -> None:
+    """The line goes through the stages that have one."""
+    cost = costs({**FOUND, ("rows-10m", OURS): {**LARGE, "restart_s": math.nan, "exact": False}})
+    assert cost is not None
+    assert math.isnan(cost.restart_s)
+    assert cost.memory_mb == pytest.approx(400)
 
 
 def test_a_fleet_s_size_is_its_rows_and_updates_times_the_costs() -> None:
