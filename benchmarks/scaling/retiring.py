@@ -61,4 +61,5 @@ def set_timestamps(bootstrap_servers: str, topic: str, kind: str) -> None:
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     entry = ConfigEntry("message.timestamp.type", kind, incremental_operation=AlterConfigOpType.SET)
     resource.add_incremental_config(entry)
-    admin(bootstrap_servers).incremental_alter_configs([resource])[resource].result(30)
+    client = admin(bootstrap_servers)  # it has to be there until the answer is
+    client.incremental_alter_configs([resource])[resource].result(30)
