@@ -8,24 +8,31 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
+import random
 from typing import TYPE_CHECKING, Any
 
 from support.kept import Kept
-from tallystream.aggregator.table import Record, State, TableSettings, stored
+from tallystream.aggregator.table import Record, State, TableSettings, combining, stored
 from tallystream.aggregator.table.batch import run_batch
-from tallystream.aggregator.table.rebuild import restore
+from tallystream.aggregator.table.combined import Combined, combine
+from tallystream.aggregator.table.rebuild import included_by_all, restore
+from tallystream.aggregator.table.shards import ShardSum, group_of, shard_of
 from tallystream.aggregator.table.sketches import SHARES
-from tallystream.aggregator.table.standing import Standing
+from tallystream.aggregator.table.standing import RebuildError, Standing
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Iterable
 
     from support.clocks import Batch
     from support.schedules import Written
+    from tallystream.aggregator.table import Changes
+    from tallystream.aggregator.table.outputs import Total
+    from tallystream.aggregator.table.stored import Stored
     from tallystream.aggregator.versions import Version
 
 Sums = dict[Any, dict[str, Any]]
+EventId = tuple[str, str, str, str, int, str]
+"""(kind, app, instance, life, ts_ms, detail)"""
 
 
 def settings(**chosen: int) -> TableSettings:
@@ -34,72 +41,162 @@ def settings(**chosen: int) -> TableSettings:
     return TableSettings(**{name: value for name, value in chosen.items() if name in known})
 
 
-def at_end(batch: Batch) -> dict[str, Any]:
-    """Return what tells a table that forgets that every partition was read to its end."""
-    return {"at_end": batch.all_read} if "at_end" in inspect.signature(run_batch).parameters else {}
+def read_to_end(batch: Batch) -> dict[str, Any]:
+    """Return what tells a table that every partition was read to its end."""
+    known = inspect.signature(run_batch).parameters
+    return {name: batch.all_read for name in ("expired", "at_end") if name in known}
 
 
 class Tables:
-    """A table over the records of a topic, `metrics-table`, and the newest sums by (app, name, type, tags)."""
+    """A table of so many shards over the records of a topic, with its combiners and `metrics-table`.
 
-    def __init__(self, records: Iterable[Written], chosen: TableSettings) -> None:
+    `sums` are the newest ones by (app, name, type, tags), as a reader of `metrics-agg` has them. A batch runs the
+    shards that have records, and the others where it reads all partitions to their end, or by `chance`: these were
+    woken. `published` tells whether a table that was rebuilt has published its sums.
+    """
+
+    def __init__(
+        self, records: Iterable[Written], chosen: TableSettings, shards: int = 1, chance: random.Random | None = None
+    ) -> None:
         self.settings = chosen
-        self.store = Kept()
-        self._begun = State()
-        self.log: list[tuple[bytes, bytes | None, Version]] = []
-        self.epoch, self.batches = 1, 0
+        self._chance = chance or random.Random(0)
+        self.log: list[tuple[bytes, bytes | None, Version, int]] = []
+        self.epoch, self.now_ms = 1, 0
         self.sums: Sums = {}
         self.dead: set[tuple[int, int]] = set()
+        self.events: set[EventId] = set()
+        self.cuts = 0
         self._partitions: dict[int, list[Written]] = {}
         for record in records:
             self._partitions.setdefault(record.partition, []).append(record)
         self._at: dict[int, int] = {}
+        self._start: dict[int, int] = {}
+        self._begin([State(shard=shard, shards=shards) for shard in range(shards)], [Combined() for _ in range(shards)])
+
+    def _begin(self, states: list[State], groups: list[Combined]) -> None:
+        self._begun, self._groups = states, groups
+        self.stores = [Kept() for _ in states]
+        self._combiners = [Kept() for _ in groups]
+        self.batches = 0
+        self.published = False
+
+    @property
+    def shards(self) -> int:
+        """The number of shards."""
+        return len(self.stores)
+
+    @property
+    def states(self) -> list[State]:
+        """The state of each shard, as the next batch finds it."""
+        return [self._load(shard, store).table.state for shard, store in enumerate(self.stores)]
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether a batch has read something."""
+        return any(self._at.values())
 
     def batch(self, batch: Batch, written: random.Random | None = None) -> list[Written]:
-        """Run a batch and return what it read; with `written`, it ends in the middle of its rows."""
+        """Run a batch and return what it read; with `written`, it is cut off when part of its rows were written."""
+        by_shard: dict[int, list[Written]] = {}
         records = [
             record
             for partition, ours in self._partitions.items()
             for record in ours[self._at.get(partition, 0) : batch.ends[partition]]
         ]
-        store = copy.deepcopy(self.store)
-        found = stored.load(store, self.settings, lambda: self._begun)
-        read = [Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in records]
-        changes = run_batch(found.table, read, now_ms=batch.wall_ms, expired=batch.all_read, **at_end(batch)).changes
+        for record in records:
+            by_shard.setdefault(shard_of(record.key, self.shards), []).append(record)
+        now_ms = max(batch.wall_ms, self.now_ms + 1)  # no two batches of Spark's have the same time
+        ran: dict[int, tuple[Stored, Kept, Changes]] = {}
+        for shard in range(self.shards):
+            if shard in by_shard or batch.all_read or (self.shards > 1 and self._chance.random() < 0.1):
+                store = copy.deepcopy(self.stores[shard])
+                found = self._load(shard, store)
+                if shard not in by_shard:
+                    found.table.tell_how_far()  # as it does after the record that wakes it
+                read = [
+                    Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value)
+                    for r in by_shard.get(shard, ())
+                ]
+                changes = run_batch(found.table, read, now_ms=now_ms, **read_to_end(batch)).changes
+                ran[shard] = found, store, changes
         writer = self.epoch, self.batches
-        rows = [(row.key, row.value(epoch=writer[0], batch=writer[1]), writer) for row in changes.rows]
-        if written is not None:
+        for shard, (_, _, changes) in ran.items():
+            rows = [(r.key, r.value(epoch=writer[0], batch=writer[1]), writer, shard) for r in changes.rows]
             # The shard's own record is the last: it is there only if all others are.
-            self.log += [row for row in rows if not row[0].startswith(b'["shard"') and written.random() < 0.5]
+            cut_off = written is not None and written.random() < 0.7
+            self.log += [row for row in rows[:-1] if self._chance.random() < 0.5] if cut_off else rows
+        if written is not None:
             return records
-        self.log += rows
+        self._finish(ran)
+        self.now_ms = now_ms
         self.batches += 1
-        found.save(store)
-        self.store = store
         for partition, end in batch.ends.items():
             self._at[partition] = max(end, self._at.get(partition, 0))
-        self.dead |= {(letter.record.partition, letter.record.offset) for letter in changes.dead}
-        for total in changes.totals:
+        return records
+
+    def _finish(self, ran: dict[int, tuple[Stored, Kept, Changes]]) -> None:
+        said: list[ShardSum] = []
+        for shard, (found, store, changes) in ran.items():
+            found.save(store)
+            self.stores[shard] = store
+            self.dead |= {(letter.record.partition, letter.record.offset) for letter in changes.dead}
+            self.events |= {(*event[:5], event.detail) for event in changes.events if event.kind != "overflow"}
+            self._see(changes.totals)
+            said += changes.said
+        if self.shards > 1:
+            self._combine(said)
+        self.published = self.published or self.shards > 1 or bool(ran)
+
+    def _combine(self, said: list[ShardSum]) -> None:
+        for group, store in enumerate(self._combiners):
+            mine = [one for one in said if group_of(one.metric, self.shards) == group]
+            found = combining.load(store, lambda group=group: self._groups[group])  # type: ignore[misc]
+            if mine or not found.combined.published:
+                found.combined.take(mine)
+                totals, _ = found.combined.changes()
+                found.save(store)
+                self._see(totals)
+
+    def _see(self, totals: Iterable[Total]) -> None:
+        for total in totals:
             exact = {name: value for name, value in total.totals.items() if name not in SHARES}
             number = {"lives": total.lives, "instances": total.instances}
             gauge = {"mean": total.mean} if "number" in total.totals else {}
             overflow = {"overflow": True} if total.overflow else {}
             self.sums[total.metric] = exact | gauge | number | overflow
-        return records
+
+    def _load(self, shard: int, store: Kept) -> Stored:
+        return stored.load(store, self.settings, lambda: copy.deepcopy(self._begun[shard]))
 
     def take_over(self) -> None:
         """Go on with the same checkpoint as the next writer."""
         self.epoch += 1
 
-    def rebuild(self) -> None:
-        """Lose the checkpoint, and take the state from `metrics-table`, where a batch was finished."""
-        if not self._at or not any(self._at.values()):
+    def compact(self) -> None:
+        """Let the broker compact `metrics-table`: of each key the last record is left, and no deletion."""
+        last = {(partition, key): number for number, (key, _, _, partition) in enumerate(self.log)}
+        self.log = [self.log[number] for number in sorted(last.values()) if self.log[number][1] is not None]
+
+    def rebuild(self, more: int = 0, *, behind: bool = False) -> None:
+        """Lose the checkpoint, and take the states from `metrics-table`, where a batch was finished.
+
+        The table is cut into `more` shards than it had, where it may be. With `behind`, the ledger has no batch since
+        the checkpoint began.
+        """
+        if not self.is_begun:
             return
         standing = Standing()
-        for record in self.log:
+        for record in self._chance.sample(self.log, len(self.log)):  # partitions are read in any order
             standing.take(*record)
-        found = restore(standing, set(self.sums))
-        self.epoch = found.epoch + 1
-        (state,) = found.states
-        self.store, self._begun = Kept(), state
-        self._at = {partition: state.offsets.get(f"metrics:{partition}", -1) + 1 for partition in self._partitions}
+        known = self._start if behind else self._at
+        ends = {f"metrics:{partition}": end for partition, end in known.items()}
+        try:
+            found = restore(standing, set(self.sums), shards=self.shards + more, finished=ends)
+            self.cuts += more > 0
+        except RebuildError:
+            found = restore(standing, set(self.sums), finished=ends)
+        self.epoch = max(self.epoch, found.epoch) + 1
+        self._begin(found.states, combine(found.states))
+        included = included_by_all(found.states)
+        self._at = {partition: included.get(f"metrics:{partition}", -1) + 1 for partition in self._partitions}
+        self._start = dict(self._at)

@@ -27,12 +27,13 @@ if TYPE_CHECKING:
 
 slow = list(HealthCheck)
 choices = st.randoms(use_true_random=False)
+shard_numbers = st.integers(1, 4)
 
 
 def random_settings(chance: random.Random) -> Any:
     """Return settings whose times may be anything: no count depends on them."""
     retire = chance.choice([1, 6, 12, 24, 48, 240]) * HOUR_MS
-    return settings(retire_after_ms=retire, forget_after_ms=chance.randint(7, 30) * DAY_MS)
+    return settings(retire_after_ms=retire, forget_after_ms=chance.choice([7, 7, 10, 30]) * DAY_MS)
 
 
 def lasting(sums: dict[Any, dict[str, Any]]) -> dict[Any, dict[str, Any]]:
@@ -60,19 +61,31 @@ def require_no_fall(before: dict[Any, dict[str, Any]], after: dict[Any, dict[str
             assert (after[key].get(name) or 0) >= (fields.get(name) or 0), (key, name)
 
 
-def run(played: Played, batches: list[Batch], tables: Tables, chance: random.Random, broken: float) -> None:
-    """Run the batches; a share `broken` of them is cut off, and runs again or after a rebuild, by another writer."""
+def run(batches: list[Batch], tables: Tables, chance: random.Random, broken: float) -> None:
+    """Run the batches, before a share `broken` of which things go wrong; no count falls but by a tombstone."""
+    read: list[Written] = []
     for batch in batches:
-        if tables.batches and chance.random() < broken:
-            tables.batch(batch, written=chance)
-            if chance.random() < 0.5:
-                tables.rebuild()
-            else:
-                tables.take_over()
         before = dict(tables.sums)
-        records = tables.batch(batch)
-        if not any(record.value is None for record in records):
+        while tables.is_begun and chance.random() < broken:
+            read += break_down(batch, tables, chance)
+        read += tables.batch(batch)
+        if not any(record.value is None for record in read):
             require_no_fall(before, tables.sums)
+        if tables.published:
+            read.clear()
+    tables.batch(batches[-1]._replace(wall_ms=batches[-1].wall_ms + DAY_MS))
+
+
+def break_down(batch: Batch, tables: Tables, chance: random.Random) -> list[Written]:
+    """Cut a batch off, or stop before it; go on as another writer, or from `metrics-table`. Return what was read."""
+    if chance.random() < 0.2:
+        tables.compact()
+    read = tables.batch(batch, written=chance) if chance.random() < 0.7 else []
+    if chance.random() < 0.3:
+        tables.take_over()
+    else:
+        tables.rebuild(chance.choice([0, 0, 1, 2]) if tables.shards < 6 else 0, behind=chance.random() < 0.2)
+    return read
 
 
 def judge(played: Played, tables: Tables) -> None:
@@ -89,32 +102,56 @@ def judge(played: Played, tables: Tables) -> None:
     assert tables.dead <= played.refused
 
 
-@pytest.mark.parametrize("kind", PLANS)
-@examples(max_examples=60, deadline=None, suppress_health_check=slow)
-@given(clock_schedules, choices)
-def test_no_count_depends_on_clocks_settings_or_cuts(kind: str, schedule: list[int], chance: random.Random) -> None:
-    """Sums are the oracle's and the programs', whatever clocks, partitions, settings and cuts are; none falls."""
+def check(schedule: list[int], kind: str, shards: int, chance: random.Random, *, broken: float) -> Tables:
+    """Run a schedule and judge it; return the tables."""
     played = play(schedule)
-    tables = Tables(played.records, random_settings(chance))
-    run(played, plan(played, kind, chance), tables, chance, broken=0)
+    tables = Tables(played.records, random_settings(chance), shards, chance)
+    run(plan(played, kind, chance), tables, chance, broken)
     judge(played, tables)
-    assert tables.dead == played.refused
+    if not broken:
+        assert tables.dead == played.refused
+    return tables
 
 
 @pytest.mark.parametrize("kind", PLANS)
-@examples(max_examples=60, deadline=None, suppress_health_check=slow)
-@given(clock_schedules, choices)
-def test_no_count_depends_on_crashes_takeovers_or_lost_checkpoints(
-    kind: str, schedule: list[int], chance: random.Random
+@examples(max_examples=12, deadline=None, suppress_health_check=slow)
+@given(clock_schedules, shard_numbers, choices)
+def test_no_count_depends_on_clocks_settings_cuts_or_shards(
+    kind: str, schedule: list[int], shards: int, chance: random.Random
 ) -> None:
-    """As above, with batches that are cut off in the middle of their rows, other writers, and rebuilds."""
+    """Sums are the oracle's and the programs', whatever clocks, settings, cuts and shards are; no count falls."""
+    check(schedule, kind, shards, chance, broken=0)
+
+
+@pytest.mark.parametrize("kind", PLANS)
+@examples(max_examples=12, deadline=None, suppress_health_check=slow)
+@given(clock_schedules, shard_numbers, choices)
+def test_no_count_depends_on_crashes_takeovers_lost_checkpoints_or_cuts_into_more_shards(
+    kind: str, schedule: list[int], shards: int, chance: random.Random
+) -> None:
+    """As above, with batches that are cut off in the middle of their rows, other writers, rebuilds, and more shards."""
+    check(schedule, kind, shards, chance, broken=0.2)
+
+
+@examples(max_examples=12, deadline=None, suppress_health_check=slow)
+@given(clock_schedules, shard_numbers, choices)
+def test_every_cut_into_batches_and_shards_says_the_same(
+    schedule: list[int], shards: int, chance: random.Random
+) -> None:
+    """The same sums and dead letters; where no instance moves, also the same events and number of stale records."""
     played = play(schedule)
-    tables = Tables(played.records, random_settings(chance))
-    run(played, plan(played, kind, chance), tables, chance, broken=0.2)
-    judge(played, tables)
+    outcomes = []
+    for kind in chance.sample(PLANS, 2):
+        tables = Tables(played.records, random_settings(chance), chance.choice([1, shards]), chance)
+        run(plan(played, kind, chance), tables, chance, broken=0)
+        # The time of an event is its shard's clock.
+        events = sorted((kind, app, instance, life, detail) for kind, app, instance, life, _, detail in tables.events)
+        ordered = (events, sum(state.stale for state in tables.states))
+        outcomes.append((lasting(tables.sums), tables.dead, None if "partitions" in played.features else ordered))
+    assert outcomes[0] == outcomes[1]
 
 
-@examples(max_examples=60, deadline=None, suppress_health_check=slow)
+@examples(max_examples=12, deadline=None, suppress_health_check=slow)
 @given(clock_schedules, choices)
 def test_what_one_batch_reads_is_living_by_its_partitions_clock(schedule: list[int], chance: random.Random) -> None:
     """Gauges, rates and numbers of lives of a backlog that one batch reads are the oracle's, whatever retires."""
@@ -295,6 +332,28 @@ def _gauge(
     return total, lives
 
 
+def test_silent_lives_stay_silent_in_a_shard_that_has_not_begun_since_the_table_was_cut() -> None:
+    """The checkpoint is lost after a batch of one of two new shards: the other knows the partition's time, too."""
+    names = [f"app-{number}" for number in range(99)]
+    silent, loud = (next(name for name in names if shard_of(name.encode(), 2) == number) for number in (1, 0))
+    story = Story().snapshot(silent, 100, at=0, seq=1, life=life())
+    one = life(2)
+    for seq in (1, 2, 3):
+        story.snapshot(loud, 1, at=2, seq=seq, life=one)
+    other = next(name for name in names if shard_of(name.encode(), 2) == 1 and name != silent)
+    story.snapshot(other, 1, at=2, seq=1, life=life(2), partition=1)
+    tables = Tables(story.records, settings(), 1, random.Random(1))
+    for end in (1, 2):
+        tables.batch(Batch(_ms(2) + end, {0: end, 1: 0}, all_read=False))
+    tables.rebuild(1)
+    tables.batch(Batch(_ms(2) + 100, {0: 3, 1: 0}, all_read=False))
+    assert [state.published for state in tables.states] == [True, False]
+    tables.rebuild()
+    tables.batch(Batch(_ms(2) + 200, {0: 4, 1: 1}, all_read=True))
+    gauge = tables.sums["shop", "g", "gauge", ()]
+    assert (gauge["sum"], gauge["lives"]) == (2, 2)
+
+
 def test_checkpoints_lost_while_lives_are_forgotten_count_them_once() -> None:
     """Lost and lost again a batch later, while lives leave memory and while they are forgotten: each counts once."""
     story = Story()
@@ -315,3 +374,33 @@ def test_checkpoints_lost_while_lives_are_forgotten_count_them_once() -> None:
             tables.batch(batch)
             assert count_of(tables) == 10 * min(offset, 8), (seed, offset)
         assert tables.dead == set()
+
+
+def test_what_an_earlier_cut_into_shards_left_does_not_count_while_the_table_is_cut_again() -> None:
+    """Lives move to other partitions of `metrics-table` twice, are forgotten there, and checkpoints are lost meanwhile.
+
+    What stays behind of them, in partitions of an earlier cut and of a cut that was given up, is ignored.
+    """
+    story = Story()
+    for number in range(12):
+        story.snapshot(f"app-{number}", 10, at=0, seq=1, life=life(), name=f"n{number % 3}")
+    first = len(story.records)
+    for hour in range(24 * 8, 24 * 8 + 8):
+        story.append("script", b'{"name":"n","value":1}', at=hour)
+    for seed in range(8):
+        chance = random.Random(seed)
+        tables = Tables(story.records, settings(forget_after_ms=7 * DAY_MS), 2, chance)
+        at = story.records[-1].timestamp_ms
+        tables.batch(Batch(_ms(0), {0: first}, all_read=True))
+        for end, more in ((first, 1), (first, 1), (first + 8, 2), (first + 8, 2)):
+            batch = Batch(_ms(24 * 8), {0: end}, all_read=True)
+            tables.rebuild(more)
+            while chance.random() < 0.7:
+                tables.batch(batch, written=chance)
+                tables.rebuild()
+                tables.batch(Batch(0, {0: 0}, all_read=True))
+                assert count_of(tables) == 120, (seed, tables.shards)
+            for number in range(8):
+                tables.batch(batch._replace(wall_ms=at + number))
+            tables.compact()
+        assert count_of(tables) == 120, seed

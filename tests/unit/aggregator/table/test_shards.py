@@ -289,6 +289,7 @@ def test_a_table_that_was_to_be_cut_into_more_shards_is_rebuilt_as_it_was() -> N
 def moved(shard: int, *, shards: int, epoch: int, since: int) -> tuple[bytes, bytes, Version, int]:
     """Return a shard's own record, in its partition."""
     row = {"v": 1, "shard": shard, "shards": shards, "since": since, "clocks": {}, "offsets": {"metrics:0": 9}}
+    row |= {"before": [2, 0]} if since else {}
     value = json.dumps(row | {"out_ms": 0, "fold": 0, "stale": 0, "epoch": epoch, "batch": 1}).encode()
     return b'["shard",%d]' % shard, value, UNKNOWN, shard
 

@@ -117,6 +117,8 @@ class FoldRow(msgspec.Struct, kw_only=True):
 class ShardRow(msgspec.Struct, kw_only=True):
     """How far one of the table's `shards` is. Rows of an epoch before `since` are from before the table was cut so.
 
+    `before` has the number of shards and `since` of the cut before; None where the table was never cut.
+
     `clocks` and `offsets` map "topic:partition" → epoch ms, and → the last offset included.
 
     `judged` maps "topic:partition" → the time by which lives were last found silent.
@@ -131,6 +133,7 @@ class ShardRow(msgspec.Struct, kw_only=True):
     shard: int = 0
     shards: int = 1
     since: int = 0
+    before: tuple[int, int] | None = None
     clocks: dict[str, int]
     offsets: dict[str, int]
     judged: dict[str, int] = {}
@@ -247,6 +250,7 @@ def shard_row(state: State, census: Census, disk: int) -> Published:
         shard=state.shard,
         shards=state.shards,
         since=state.since,
+        before=state.before,
         clocks=dict(state.clocks),
         offsets=dict(state.offsets),
         judged=dict(state.judged),

@@ -58,12 +58,13 @@ def restore(
     now = newest.shards
     wanted = shards or now
     included = {name: end - 1 for name, end in (finished or {}).items()}
-    since = newest.since if wanted == newest.shards else standing.epoch + 1
-    building = [_Building(number, wanted, known.get(number), included, since) for number in range(wanted)]
-    if wanted != now:  # else a shard may have to read on from before the others' clocks
+    building = [_Building(number, wanted, known.get(number), included) for number in range(wanted)]
+    for one in building:
+        cut = (newest.since, newest.before) if wanted == now else (standing.epoch + 1, (now, newest.since))
+        one.state.since, one.state.before = cut
+    if wanted != now:
         _require_room(now, wanted, known.values(), included, is_cut=standing.is_cut())
-        for one in building:
-            one.know_the_time(known.values())
+    _share_clocks(building, known)
     for metric in summed:
         building[0].number(metric)
     for key, base in standing.of_kind(BaseRow):
@@ -79,6 +80,17 @@ def restore(
         home, fold = folds.get(life, (shard_of(life.instance.encode(), wanted), 0))
         building[home].life(found, fold)
     return Rebuilt([one.state for one in building], standing.epoch, omitted)
+
+
+def _share_clocks(building: Iterable[_Building], known: Mapping[int, ShardRow]) -> None:
+    """Give the clocks of all shards to those that have not begun since the table was cut.
+
+    A shard that has begun may have to read on from before the others' clocks.
+    """
+    for one in building:
+        row, state = known.get(one.state.shard), one.state
+        if state.since and (row is None or (row.shards, row.since) != (state.shards, state.since)):
+            one.know_the_time(known.values())
 
 
 def _folds(standing: Standing, building: Sequence[_Building]) -> dict[LifeKey, tuple[int, int]]:
@@ -128,7 +140,7 @@ class LifeKey(NamedTuple):
 class _Building:
     """A state under construction."""
 
-    def __init__(self, shard: int, shards: int, row: ShardRow | None, included: Mapping[str, int], since: int) -> None:
+    def __init__(self, shard: int, shards: int, row: ShardRow | None, included: Mapping[str, int]) -> None:
         self.state = State(shard=shard, shards=shards)
         if row is not None:
             self.state = State(
@@ -144,7 +156,6 @@ class _Building:
                 shard=shard,
                 shards=shards,
             )
-        self.state.since = since
         self._fold = self.state.fold
         for name, offset in included.items():
             self.state.offsets[name] = max(offset, self.state.offsets.get(name, -1))

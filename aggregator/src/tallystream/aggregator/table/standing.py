@@ -42,7 +42,8 @@ class Standing:
     `bound`, the highest of the ledger: no writer has taken it. `refused` counts these. None bounds nothing.
 
     A row counts in its shard's partition alone. When a table is cut into more shards, each of them writes its rows to
-    its partition, and its own record after that: until then its rows count where they were.
+    its partition, and its own record after that. Until then its rows count where the cut before had them. So what an
+    earlier cut left in other partitions never counts, nor what a cut left that was given up.
     """
 
     def __init__(self, bound: int | None = None) -> None:
@@ -92,9 +93,10 @@ class Standing:
         of_shards = [row for (partition, _), row in self.rows.items() if _is_shard(row) and row.shard == partition]
         newest = max(of_shards, key=_version, default=None)
         if newest is None:
-            return _Cut(1, 0, set())
+            return _Cut(1, 0, set(), 1, 0)
         shards, since = newest.shards, newest.since
-        return _Cut(shards, since, {row.shard for row in of_shards if (row.shards, row.since) == (shards, since)})
+        begun = {row.shard for row in of_shards if (row.shards, row.since) == (shards, since)}
+        return _Cut(shards, since, begun, *(newest.before or (shards, since)))
 
     def _lives(self, cut: _Cut) -> list[tuple[bytes, LifeRow]]:
         # A life on a list stays where it was written: the shard of the list deletes it.
@@ -105,41 +107,43 @@ class Standing:
             for life in row.lives
         }
         found: list[tuple[bytes, LifeRow]] = []
-        elsewhere: dict[bytes, LifeRow] = {}
         for (partition, key), row in self.rows.items():
-            if not isinstance(row, LifeRow):
-                continue
-            home = shard_of(row.instance.encode(), cut.shards)
-            if home not in cut.begun:
-                if key not in elsewhere or _version(row) > _version(elsewhere[key]):
-                    elsewhere[key] = row
-            elif (partition, row.app, row.instance, row.life) in listed or cut.admits(partition, home, row):
+            if isinstance(row, LifeRow) and (
+                (partition, row.app, row.instance, row.life) in listed or cut.has_life(partition, row)
+            ):
                 found.append((key, row))
-        deleted: dict[bytes, Version] = {}
-        for (_, key), version in self._deleted.items():
-            if key in elsewhere:
-                deleted[key] = max(version, deleted.get(key, UNKNOWN))
-        found += [(key, row) for key, row in elsewhere.items() if _version(row) >= deleted.get(key, UNKNOWN)]
         return found
 
 
 class _Cut(NamedTuple):
-    """Into how many shards the table is cut, since which epoch, and which of them have written their rows since."""
+    """Into how many shards the table is cut, since which epoch, and which of them have written their rows since.
+
+    `before_shards` and `before_since` say the same of the cut before. A table that was never cut has its own there.
+    """
 
     shards: int
     since: int
     begun: set[int]
+    before_shards: int
+    before_since: int
 
-    def admits(self, partition: int, home: int, row: Row) -> bool:
-        """Tell whether the row of the shard `home`, which has begun, counts."""
-        return partition == home and row.epoch >= self.since
+    def has_life(self, partition: int, row: LifeRow) -> bool:
+        """Tell whether the row of a life that is on no list counts."""
+        instance = row.instance.encode()
+        home = shard_of(instance, self.shards)
+        if home in self.begun:
+            return partition == home and row.epoch >= self.since
+        return partition == shard_of(instance, self.before_shards) and row.epoch >= self.before_since
 
     def has(self, partition: int, key: bytes, row: Row) -> bool:
         """Tell whether the row of a shard, named by its key, counts."""
-        home = row.shard if _is_shard(row) else shard_in(key)
-        if _is_shard(row) or home not in self.begun:
-            return partition == home and (home < self.shards or not isinstance(row, FoldRow))
-        return self.admits(partition, home, row)
+        if _is_shard(row):
+            return partition == row.shard
+        home = shard_in(key)
+        if home in self.begun:
+            return partition == home and row.epoch >= self.since
+        known = home < self.before_shards or not isinstance(row, FoldRow)
+        return partition == home and known and row.epoch >= self.before_since
 
 
 def _is_shard(row: Row) -> TypeGuard[ShardRow]:

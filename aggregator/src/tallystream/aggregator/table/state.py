@@ -119,7 +119,8 @@ class State(msgspec.Struct, array_like=True):
 
     `shard` is one of `shards` (tallystream.aggregator.table.shards). `included` maps partition → the last offset that a
     rebuilt shard includes: another one may have to read records again that it must not. `since` is the first epoch in
-    which the table was cut so: what is older on `metrics-table` is from before.
+    which the table was cut so: what is older on `metrics-table` is from before. `before` has the number of shards and
+    `since` of the cut before that, None where there was none.
     """
 
     version: int = STATE_VERSION
@@ -154,6 +155,7 @@ class State(msgspec.Struct, array_like=True):
     shards: int = 1
     included: dict[str, int] = {}
     since: int = 0
+    before: tuple[int, int] | None = None
 
 
 class _Version(msgspec.Struct, array_like=True):
