@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.undecodable import UNDECODABLE
-from tallystream.aggregator import ledger, rebuild, start
+from tallystream.aggregator import epochs, ledger, rebuild, start
 from tallystream.aggregator.ledger import LedgerRow
 from tallystream.aggregator.reading import Read
 from tallystream.aggregator.spark import beginning, writing
 from tallystream.aggregator.topics import Topics
+from tallystream.aggregator.versions import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,17 +69,32 @@ def test_the_highest_epoch_is_that_of_the_aggregators_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "sums", "wanted"),
+    ("rows", "table", "wanted"),
     [
-        ([OPENED], [b'{"app":"a","name":"n","type":"counter","ts":1,"epoch":4611686018427387904}'], 4),
-        ([], [b'{"app":"a","name":"n","type":"counter","ts":1,"epoch":5}', *UNDECODABLE.values()], 6),
-        ([], [], 1),
+        ([OPENED], [b'{"epoch":7}'], 4),
+        ([], [b'{"epoch":2,"batch":9}'], 6),
+        ([], [b'{"epoch":7,"batch":9}', b'{"epoch":6}'], 8),
+        ([], [None], 9),
+        ([], [b'{"epoch":4611686018427387904}'], 6),
     ],
-    ids=["a sum of no writer", "an emptied ledger", "nothing yet"],
+    ids=["the ledger's", "of a sum", "of a row", "of a deletion", "a row of no writer"],
 )
-def test_the_next_epoch_is_after_the_ledgers(
-    monkeypatch: pytest.MonkeyPatch, rows: list[LedgerRow], sums: list[bytes], wanted: int
+def test_the_next_epoch_is_after_the_ledgers_or_else_after_those_of_the_topics(
+    monkeypatch: pytest.MonkeyPatch, rows: list[LedgerRow], table: list[bytes | None], wanted: int
 ) -> None:
-    """The sums are asked where retention has emptied the ledger, and only there."""
-    monkeypatch.setattr(ledger, "read_topic", holding(*sums))
-    assert writing._next_epoch(rows, Topics(), {}) == wanted
+    """The topics are asked where the ledger has lost its rows, and only there; what is no row of ours has no epoch."""
+    topics = Topics()
+    of_sums = [b'{"app":"a","name":"n","type":"counter","ts":1,"epoch":%d}' % epoch for epoch in (5, 1)]
+    values = {topics.agg: [*of_sums, *UNDECODABLE.values()], topics.table: table}
+
+    def read(topic: str, _kafka: object, **_options: object) -> Iterator[Read]:
+        return (Read(b"k", value, 0, 0, UNKNOWN if value else (8, 1)) for value in values[topic])
+
+    monkeypatch.setattr(epochs, "read_topic", read)
+    assert writing._next_epoch(rows, topics, {}) == wanted
+
+
+def test_a_new_table_has_the_first_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is on any topic."""
+    monkeypatch.setattr(epochs, "read_topic", holding())
+    assert writing._next_epoch([], Topics(), {}) == 1

@@ -10,9 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tallystream.aggregator import ledger
+from tallystream.aggregator.reading import read_topic
+from tallystream.aggregator.versions import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+
+MAX_EPOCH = 2**32
+"""More starts than any table has: a higher epoch on a topic is no aggregator's, also where the ledger has no rows."""
 
 
 class Epochs:
@@ -42,3 +47,16 @@ class Epochs:
 def epochs_of(ledger_topic: str, kafka: Mapping[str, str], *, timeout: float = 10.0) -> Epochs:
     """Return the epochs of a ledger; `bound` raises what tallystream.aggregator.ledger.read_rows does."""
     return Epochs(lambda: ledger.highest_epoch(ledger.read_rows(ledger_topic, kafka, timeout=timeout)))
+
+
+def highest_on(topics: Iterable[str], kafka: Mapping[str, str]) -> int:
+    """Return the highest epoch of the topics' rows and deletions, 0 where there is none. Reads all of them.
+
+    Raises what tallystream.aggregator.reading.read_topic does.
+    """
+    epochs = (
+        read.deleted_by[0] if read.value is None else (version_of(read.value) or (0, 0))[0]
+        for topic in topics
+        for read in read_topic(topic, kafka)
+    )
+    return max((epoch for epoch in epochs if epoch <= MAX_EPOCH), default=0)

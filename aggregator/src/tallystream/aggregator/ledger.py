@@ -81,8 +81,8 @@ def rows(values: Iterable[bytes | None]) -> Iterator[LedgerRow]:
             yield row
 
 
-def read_tail(topic: str, kafka: Mapping[str, str], *, rows: int = TAIL, timeout: float = 30.0) -> list[bytes]:
-    """Return the values at the end of a topic of one partition, oldest first: those of the last `rows` offsets.
+def read_rows(topic: str, kafka: Mapping[str, str], *, last: int = TAIL, timeout: float = 30.0) -> list[LedgerRow]:
+    """Return the rows among the last `last` offsets of the ledger, a topic of one partition, oldest first.
 
     `kafka` is a librdkafka configuration with bootstrap.servers; `timeout` is in seconds.
 
@@ -90,13 +90,8 @@ def read_tail(topic: str, kafka: Mapping[str, str], *, rows: int = TAIL, timeout
         KafkaException: the broker did not answer, or has no such topic.
         TallystreamError: the topic's end was not reached in time.
     """
-    read = read_topic(topic, kafka, last=rows, timeout=timeout)
-    return [record.value for record in read if record.value is not None]
-
-
-def read_rows(topic: str, kafka: Mapping[str, str], *, last: int = TAIL, timeout: float = 30.0) -> list[LedgerRow]:
-    """Return the rows among the last `last` offsets of the ledger, oldest first; it raises as `read_tail`."""
-    return list(rows(read_tail(topic, kafka, rows=last, timeout=timeout)))
+    read = read_topic(topic, kafka, last=last, timeout=timeout)
+    return list(rows(record.value for record in read if record.value is not None))
 
 
 def highest_epoch(found: Iterable[LedgerRow]) -> int | None:

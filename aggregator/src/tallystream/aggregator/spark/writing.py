@@ -6,11 +6,10 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-import msgspec
 from confluent_kafka import KafkaException
 
-from tallystream.aggregator import clients, ledger, sums
-from tallystream.aggregator.epochs import epochs_of
+from tallystream.aggregator import clients, ledger
+from tallystream.aggregator.epochs import epochs_of, highest_on
 from tallystream.aggregator.mend import Watch, last_checked
 from tallystream.aggregator.spark.beginning import beginning, seed_of
 from tallystream.aggregator.spark.bookkeeping import Bookkeeper
@@ -150,8 +149,8 @@ class Writing:
 
 def _next_epoch(rows: Sequence[ledger.LedgerRow], topics: Topics, kafka: Mapping[str, str]) -> int:
     taken = ledger.highest_epoch(rows)
-    if taken is None:  # it may have been emptied by retention: then the sums say it
-        taken = max(map(_epoch, ledger.read_tail(topics.agg, kafka)), default=0)
+    if taken is None:  # Retention has emptied it, or it was deleted: a lower epoch than theirs would change nothing.
+        taken = highest_on((topics.agg, topics.table), kafka)
     return taken + 1
 
 
@@ -164,10 +163,3 @@ def _last(rows: Sequence[ledger.LedgerRow], checkpoint: Path) -> int:
     begun = max((number for number, row in enumerate(mine) if row.kind == "opened" and row.start), default=0)
     # A higher number in the ledger is of another checkpoint: rows are written only after a batch is finished.
     return min(done[0], max((row.batch for row in mine[begun:]), default=-1))
-
-
-def _epoch(value: bytes) -> int:
-    try:
-        return sums.decode(value).epoch
-    except msgspec.DecodeError:
-        return 0  # not a sum of ours, so no epoch of ours
