@@ -5,19 +5,29 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+from pyspark.sql.streaming.tws_tester import TwsTester
 
-from support.kafka import read_topic
+from support.kafka import Read, read_topic
 from support.wait import wait_until
 from tallystream.aggregator import ledger, rebuild
+from tallystream.aggregator.repair_request import request_path
 from tallystream.aggregator.seed import read_seed, seed_path
 from tallystream.aggregator.spark import writing
 from tallystream.aggregator.spark.aggregate import AggregateSettings
+from tallystream.aggregator.spark.packing import INPUT_COLUMNS
+from tallystream.aggregator.spark.processor import TableProcessor
+from tallystream.aggregator.table.settings import TableSettings
 from tallystream.aggregator.table.state import unpack
+from tallystream.aggregator.versions import HEADER
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from confluent_kafka.admin import AdminClient
 
     from tallystream.aggregator.topics import Topics
     from tallystream.compose.servers.broker import KafkaBroker
@@ -28,7 +38,7 @@ SHORT_FORM = ["life", "default", "script", "", 0]
 
 
 class Written:
-    """What aggregators have written: of one counter of the short form on `metrics-table`, and of its sum."""
+    """What aggregators have written on `metrics-table` of one counter of the short form."""
 
     def __init__(self, servers: str, topics: Topics) -> None:
         self.topics = topics
@@ -53,11 +63,6 @@ class Written:
         headers = None if writer is None else [("writer", json.dumps(writer, separators=(",", ":")).encode())]
         self._producer.produce(self.topics.table, key=key, value=None, headers=headers)
         assert self._producer.flush(30) == 0
-
-    def sum(self, count: int, *, epoch: int, batch: int) -> None:
-        """Append the counter's sum."""
-        value = {"v": 1, "app": "default", "name": "n", "type": "counter", "count": count, "ts": 1}
-        self._append(self.topics.agg, b'["default","counter","n",[]]', value | {"epoch": epoch, "batch": batch})
 
     def shard(self, *, epoch: int, batch: int) -> None:
         """Append the record that says how far the table's one shard is."""
@@ -102,23 +107,48 @@ def test_a_stale_writer_s_rows_and_deletions_change_nothing_that_is_rebuilt(
     asked = rebuild.RebuildSettings(broker.bootstrap_servers, checkpoint, topics.prefix)
     assert rebuild.run(asked, lambda _: None) == 0
     (state,) = map(unpack, read_seed(seed_path(checkpoint)).shards)
-    counts = {instance: [row.values[0] for row in life.rows.values()] for instance, (life,) in state.lives.items()}
+    counts = {
+        instance: [row.values[0] for row in life.rows.values()]  # noqa: PD011  (no column)
+        for instance, (life,) in state.lives.items()
+    }
     assert counts == {"script": [107], "other": [107]}
 
 
-class Checkpoint:
-    """The logs of Spark's checkpoint, as far as batches have finished."""
+class Query:
+    """The aggregator's query and its checkpoint, without Spark: a batch takes what has come, and writes its rows."""
 
-    def __init__(self, path: Path, topic: str) -> None:
-        self.path, self._topic = path, topic
+    def __init__(self, servers: str, topics: Topics, checkpoint: Path) -> None:
+        self._servers, self._topics, self._checkpoint = servers, topics, checkpoint
+        self._producer = Producer({"bootstrap.servers": servers})
+        self._processor = TableProcessor(
+            topics, TableSettings(), epoch=0, repair=request_path(checkpoint), batch_id=lambda: self._batch
+        )
+        self._tester = TwsTester(self._processor, timeMode="ProcessingTime", outputMode="Update")
+        self._tester.setProcessingTime(1000)
+        self._batch, self._end = 0, 0
         for log in ("offsets", "commits"):
-            (path / log).mkdir(parents=True)
+            (checkpoint / log).mkdir(parents=True)
 
-    def finish(self, batch: int) -> None:
-        """Have a batch finished; each takes one record."""
-        told = {"batchTimestampMs": batch + 1}, {self._topic: {"0": batch + 1}}
-        (self.path / "offsets" / str(batch)).write_text("\n".join(["v1", *map(json.dumps, told)]))
-        (self.path / "commits" / str(batch)).write_text("v1\n{}")
+    def start(self, epoch: int) -> None:
+        """Go on under another writer."""
+        self._processor._epoch = epoch
+
+    def batch(self) -> None:
+        """Run a batch if there is something to take."""
+        records = read_topic(self._servers, self._topics.metrics)[self._end :]
+        if not records:
+            return
+        rows = [(self._topics.metrics, read.partition, read.offset, 900, read.key, read.value) for read in records]
+        out = self._tester.testInPandas(0, pd.DataFrame(rows, columns=list(INPUT_COLUMNS)))
+        for topic, key, value, partition, writer in out.itertuples(index=False, name=None):
+            headers = None if writer is None else [(HEADER, writer)]
+            self._producer.produce(topic, key=key, value=value, partition=partition, headers=headers)
+        assert self._producer.flush(30) == 0
+        self._end += len(records)
+        told = {"batchTimestampMs": self._batch + 1}, {self._topics.metrics: {"0": self._end}}
+        (self._checkpoint / "offsets" / str(self._batch)).write_text("\n".join(["v1", *map(json.dumps, told)]))
+        (self._checkpoint / "commits" / str(self._batch)).write_text("v1\n{}")
+        self._batch += 1
 
 
 class Lease:
@@ -131,55 +161,87 @@ class Lease:
         """Have it still."""
 
 
+class Outputs:
+    """The counter's records on `metrics-agg` and `metrics-table`."""
+
+    def __init__(self, servers: str, topics: Topics, admin: AdminClient) -> None:
+        self._servers, self._topics, self._admin = servers, (topics.agg, topics.table), admin
+        self._producer = Producer({"bootstrap.servers": servers})
+
+    def last(self) -> dict[str, Read]:
+        """Return the last record on each of the topics."""
+        found = ((topic, read) for topic in self._topics for read in read_topic(self._servers, topic))
+        return {topic: read for topic, read in found if b'"n"' in (read.value or b"")}
+
+    def counts(self) -> list[int]:
+        """Return the counts in the last records."""
+        found = [json.loads(read.value or b"{}") for read in self.last().values()]
+        return [row.get("count") or row["metrics"][0]["count"] for row in found]
+
+    def overwrite(self, stale: dict[str, Read]) -> None:
+        """Append these records again, and lose all that come before, as compaction does."""
+        for topic, read in stale.items():
+            self._producer.produce(topic, key=read.key, value=read.value)
+        assert self._producer.flush(30) == 0
+        for topic, read in self.last().items():
+            entry = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
+            resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+            self._admin.incremental_alter_configs([resource])[resource].result()
+            for deleted in self._admin.delete_records([TopicPartition(topic, 0, read.offset)]).values():
+                deleted.result()
+
+
 def test_a_restarted_successor_repairs_what_the_first_writer_appends_last(
-    broker: KafkaBroker, topics: Topics, written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: KafkaBroker, admin: AdminClient, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A is stopped, B takes over and is restarted: what A writes while B is restarted, and after that, is repaired.
 
-    The last record of each key, which compaction keeps, has the newest value.
+    Though compaction has kept A's records alone: a rebuild has the newest values again.
     """
     monkeypatch.setattr(writing, "LOOK_S", 0.0)
-    settings = AggregateSettings(broker.bootstrap_servers, tmp_path / "checkpoint", topic_prefix=topics.prefix)
-    kafka = {"bootstrap.servers": broker.bootstrap_servers}
-    finished: list[int] = []
-    checkpoint = Checkpoint(settings.checkpoint, topics.metrics)
+    servers = broker.bootstrap_servers
+    settings = AggregateSettings(servers, tmp_path / "checkpoint", topic_prefix=topics.prefix)
+    kafka = {"bootstrap.servers": servers}
+    producer = Producer(kafka)
+    query, outputs = Query(servers, topics, settings.checkpoint), Outputs(servers, topics, admin)
 
     def open_next() -> writing.Writing:
-        return writing.Writing(settings, topics, kafka, Lease())  # type: ignore[arg-type]
+        writer = writing.Writing(settings, topics, kafka, Lease())  # type: ignore[arg-type]
+        query.start(writer.epoch)
+        return writer
 
-    def batch(writer: writing.Writing, count: int) -> None:
-        number = len(finished)
-        finished.append(number)
-        written.row(count, epoch=writer.epoch, batch=number)
-        written.sum(count, epoch=writer.epoch, batch=number)
-        checkpoint.finish(number)
-        writer.after_batch()
-        writer.after_batch()
+    def count(writer: writing.Writing, value: int) -> None:
+        producer.produce(topics.metrics, key=b"script", value=b'{"name":"n","value":%d}' % value)
+        assert producer.flush(30) == 0
+        query.batch()
+        for _ in range(2):
+            writer.after_batch()
 
-    def stale() -> None:
-        written.row(12, epoch=1, batch=1)
-        written.sum(12, epoch=1, batch=1)
-
-    def last() -> list[int]:
-        found = [json.loads(read_topic(broker.bootstrap_servers, topic)[-1].value or b"{}") for topic in outputs]
-        return [row.get("count") or row["metrics"][0]["count"] for row in found]
-
-    outputs = (topics.agg, topics.table)
     first = open_next()
-    batch(first, 10)
+    count(first, 10)
+    count(first, 12)
+    stale = outputs.last()
     second = open_next()
-    batch(second, 12)
-    batch(second, 20)
+    count(second, 20)
+    assert outputs.counts() == [20, 20]
     second.close()
-    stale()
+    outputs.overwrite(stale)
+    assert outputs.counts() == [12, 12]
     third = open_next()
 
     def repaired() -> bool:
         third.after_batch()
-        return last() == [20, 20]
+        query.batch()
+        return outputs.counts() == [20, 20]
 
     wait_until(repaired, 30, "what was appended before the restart is repaired")
-    stale()
+    outputs.overwrite(stale)
     wait_until(repaired, 30, "what was appended after the restart is repaired")
+    wait_until(lambda: repaired() and not request_path(settings.checkpoint).exists(), 30, "nothing is left to repair")
     for writer in (first, third):
         writer.close()
+    again = rebuild.RebuildSettings(servers, tmp_path / "again", topics.prefix)
+    assert rebuild.run(again, lambda _: None) == 0
+    (state,) = map(unpack, read_seed(seed_path(again.checkpoint)).shards)
+    (life,) = state.lives["script"]
+    assert [row.values[0] for row in life.rows.values()] == [20]  # noqa: PD011  (no column)

@@ -9,24 +9,25 @@ import copy
 import dataclasses
 import inspect
 import random
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from support.kept import Kept
 from tallystream.aggregator.table import Record, State, TableSettings, combining, stored
-from tallystream.aggregator.table.batch import run_batch
+from tallystream.aggregator.table.batch import Republish, run_batch
 from tallystream.aggregator.table.combined import Combined, combine
+from tallystream.aggregator.table.outputs import Total
 from tallystream.aggregator.table.rebuild import included_by_all, restore
 from tallystream.aggregator.table.shards import ShardSum, group_of, shard_of
 from tallystream.aggregator.table.sketches import SHARES
 from tallystream.aggregator.table.standing import RebuildError, Standing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from support.clocks import Batch
     from support.schedules import Written
     from tallystream.aggregator.table import Changes
-    from tallystream.aggregator.table.outputs import Total
     from tallystream.aggregator.table.stored import Stored
     from tallystream.aggregator.versions import Version
 
@@ -95,8 +96,16 @@ class Tables:
         """Whether a batch has read something."""
         return any(self._at.values())
 
-    def batch(self, batch: Batch, written: random.Random | None = None) -> list[Written]:
-        """Run a batch and return what it read; with `written`, it is cut off when part of its rows were written."""
+    def batch(
+        self,
+        batch: Batch,
+        written: random.Random | None = None,
+        republish: Mapping[int, Republish] = MappingProxyType({}),
+    ) -> list[Written]:
+        """Run a batch and return what it read; with `written`, it is cut off when part of its rows were written.
+
+        `republish` has what each shard is to publish again.
+        """
         by_shard: dict[int, list[Written]] = {}
         records = [
             record
@@ -108,16 +117,22 @@ class Tables:
         now_ms = max(batch.wall_ms, self.now_ms + 1)  # no two batches of Spark's have the same time
         ran: dict[int, tuple[Stored, Kept, Changes]] = {}
         for shard in range(self.shards):
-            if shard in by_shard or batch.all_read or (self.shards > 1 and self._chance.random() < 0.1):
+            if (
+                shard in by_shard
+                or shard in republish
+                or batch.all_read
+                or (self.shards > 1 and self._chance.random() < 0.1)
+            ):
                 store = copy.deepcopy(self.stores[shard])
                 found = self._load(shard, store)
-                if shard not in by_shard:
+                if shard not in by_shard and shard not in republish:
                     found.table.tell_how_far()  # as it does after the record that wakes it
                 read = [
                     Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value)
                     for r in by_shard.get(shard, ())
                 ]
-                changes = run_batch(found.table, read, now_ms=now_ms, **read_to_end(batch)).changes
+                again = republish.get(shard)
+                changes = run_batch(found.table, read, now_ms=now_ms, republish=again, **read_to_end(batch)).changes
                 ran[shard] = found, store, changes
         writer = self.epoch, self.batches
         for shard, (_, _, changes) in ran.items():
@@ -171,6 +186,25 @@ class Tables:
     def take_over(self) -> None:
         """Go on with the same checkpoint as the next writer."""
         self.epoch += 1
+
+    def overwrite(self, chance: random.Random) -> dict[int, Republish]:
+        """Have a writer before write some of its rows and sums again; then the topics are compacted.
+
+        Return what each shard has to repair.
+        """
+        older = [row for row in self.log if row[2][0] < self.epoch]
+        stale = chance.sample(older, chance.randint(0, len(older)))
+        self.log += stale
+        if chance.random() < 0.5:
+            self.compact()
+        sums = chance.sample(sorted(self.sums), chance.randint(0, len(self.sums)))
+        for metric in sums:
+            self.sums[metric] = {}
+        keys = [Total(metric, {}, 0, 0, 0, {}).key() for metric in sums]
+        return {
+            shard: Republish([key for key, _, _, partition in stale if partition == shard], keys)
+            for shard in range(self.shards)
+        }
 
     def compact(self) -> None:
         """Let the broker compact `metrics-table`: of each key the last record is left, and no deletion."""

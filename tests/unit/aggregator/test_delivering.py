@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from tallystream.aggregator import clients, ledger, mend
-from tallystream.aggregator.delivering import Outgoing
-from tallystream.aggregator.epochs import Epochs
+from tallystream.aggregator import clients, ledger
 from tallystream.aggregator.ledger import LedgerRow, LedgerWriter
 from tallystream.aggregator.ship.refused import Refused
 from tallystream.aggregator.sinks.base import Point, SinkUnavailableError
@@ -52,17 +50,8 @@ class Silent:
         return self._left
 
 
-def a_watch() -> mend.Watch:
-    """Return a watch without a consumer: what it appends is all that matters here."""
-    watch = object.__new__(mend.Watch)
-    watch._topic, watch._timeout, watch._producer = "t", 0.1, clients.producer({})
-    watch._epochs = Epochs(lambda: None)
-    return watch
-
-
 WRITERS = {
     "ledger": lambda: LedgerWriter("t", {}, timeout=0.1).write([ROW]),
-    "mend": lambda: a_watch()._append([Outgoing("t", b"k", b"v")]),
     "wake": lambda: wake.wake([("t", 3)], {}, timeout=0.1),
 }
 

@@ -5,7 +5,7 @@ assignor is sticky: who has it keeps it until it leaves, or is not heard from fo
 librdkafka's own thread, so a long batch loses nothing; a stopped process does.
 
 The lease alone excludes nobody: a writer that was stopped finds out late. So each one takes an epoch, recorded in the
-ledger, and what a lower epoch writes after a higher one changes nothing (tallystream.aggregator.ship.fence, .mend). A
+ledger, and what a lower epoch writes after a higher one changes nothing (tallystream.aggregator.ship.fence, .repair). A
 broker that is away takes the lease from everybody: the writer goes on while no higher epoch is in the ledger.
 """
 

@@ -32,7 +32,7 @@ class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     first batch has no `start`: it began where the row "opened" before it says, which has one where a table began. `ts`
     is the batch's processing time in epoch ms. `partial` is true where the query began after earlier records had
     already been deleted. `checked` maps output topic → partition → the offset before which nothing of a replaced writer
-    is left to repair, in the first row after it has changed (tallystream.aggregator.mend).
+    is left to repair, in the first row after it has changed (tallystream.aggregator.repair).
     """
 
     v: int = 1

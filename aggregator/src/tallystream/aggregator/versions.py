@@ -41,8 +41,3 @@ def deletion_version(headers: Iterable[tuple[str, bytes | str | None]] | None) -
 def deletion_header(version: Version) -> bytes:
     """Return the value of the header of a deletion."""
     return b"[%d,%d]" % version
-
-
-def under_epoch(value: bytes, epoch: int) -> bytes:
-    """Return a row that has a writer as one of `epoch`, batch 0."""
-    return _ROW.sub(b'"epoch":%d}' % epoch, value)

@@ -8,10 +8,12 @@ import pandas as pd
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from tallystream.aggregator import sums
+from tallystream.aggregator.repair_request import Request, write_request
 from tallystream.aggregator.seed import Seed, write_seed
 from tallystream.aggregator.spark.combining import CombineProcessor
 from tallystream.aggregator.spark.packing import INPUT_COLUMNS
 from tallystream.aggregator.spark.processor import COLUMNS, TableProcessor
+from tallystream.aggregator.spark.wake import instances as wake_instances
 from tallystream.aggregator.table import Record, State, Table, pack
 from tallystream.aggregator.table.combined import combine
 from tallystream.aggregator.table.combining import pack as pack_combined
@@ -30,8 +32,10 @@ AT_MS = 1_700_000_000_000
 class Job:
     """Both stages; rows go from one to the other as Spark's shuffle takes them."""
 
-    def __init__(self, seed: Path | None = None, epoch: int = 3) -> None:
-        table = TableProcessor(TOPICS, TableSettings(), epoch=epoch, shards=SHARDS, seed=seed, batch_id=lambda: 17)
+    def __init__(self, seed: Path | None = None, epoch: int = 3, repair: Path | None = None) -> None:
+        table = TableProcessor(
+            *(TOPICS, TableSettings()), epoch=epoch, shards=SHARDS, seed=seed, repair=repair, batch_id=lambda: 17
+        )
         combine_ = CombineProcessor(TOPICS, epoch=epoch, shards=SHARDS, seed=seed, batch_id=lambda: 17)
         self.table = TwsTester(table, timeMode="ProcessingTime", outputMode="Update")
         self.combine = TwsTester(combine_, outputMode="Update")
@@ -84,6 +88,19 @@ def test_what_shards_say_replaces_what_they_said_and_is_summed() -> None:
     assert counts(job.batch(*((key, short("n", 10)) for key in keys))) == {"n": 80}
     assert counts(job.batch((keys[0], short("n", 15)))) == {"n": 85}
     assert counts(job.batch((keys[0], short("n", 15)), (keys[1], None))) == {"n": 75}
+
+
+def test_a_sum_that_is_asked_for_is_published_again_from_what_all_shards_say(tmp_path: Path) -> None:
+    """Also where nothing has changed, and where the metric is in one shard alone; an unknown one is left out."""
+    path = tmp_path / "c.repair"
+    job = Job(repair=path)
+    keys = instances(8)
+    job.batch(*((key, short("n", 10)) for key in keys), (keys[0], short("alone", 7)))
+    wake = [(key.encode(), None) for key in wake_instances(SHARDS)]
+    assert counts(job.batch(*wake)) == {}
+    sums_asked = [b'["default","counter","%s",[]]' % name for name in (b"n", b"alone", b"unknown")]
+    write_request(path, Request(3, 1, {}, sums_asked))
+    assert counts(job.batch(*wake)) == {"n": 80, "alone": 7}
 
 
 def test_dead_letters_and_rows_are_handed_on_and_a_shard_s_own_record_is_the_last() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pandas as pd
@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from tallystream.aggregator import sums
+from tallystream.aggregator.repair_request import Request, write_request
 from tallystream.aggregator.spark.packing import INPUT_COLUMNS
 from tallystream.aggregator.spark.processor import TableProcessor, batch_id
 from tallystream.aggregator.spark.store import SparkStore
@@ -19,6 +20,9 @@ from tallystream.aggregator.table.stored import load
 from tallystream.aggregator.table.table import TableSettings
 from tallystream.aggregator.topics import Topics
 from tallystream.reporter import record
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LIFE = "00000000000000000000000001"
 TOPICS = Topics("t-")
@@ -182,6 +186,36 @@ def test_the_shard_s_record_says_when_silence_is_looked_for_next() -> None:
     assert timer_ms(tester.testInPandas(0, _rows((1, 3400, _snapshot(2, 11))))) == 4000
     assert timer_ms(_frame(tester.setProcessingTime(4100))) == 6500
     assert timer_ms(_frame(tester.setProcessingTime(6600))) == 0
+
+
+def test_a_request_is_carried_out_once_and_again_where_its_batch_runs_again(tmp_path: Path) -> None:
+    """By the writer that asks; the shard's record says which request it was, as long as there is one."""
+    path, number = tmp_path / "c.repair", 17
+    processor = TableProcessor(TOPICS, TableSettings(), epoch=3, repair=path, batch_id=lambda: number)
+    tester = TwsTester(processor, timeMode="ProcessingTime", outputMode="Update")
+    tester.setProcessingTime(1000)
+
+    def published(offset: int) -> tuple[list[bytes], list[str], int]:
+        """Return the keys of lives, the names of sums, and the number of the request, of a batch with a tombstone."""
+        out = tester.testInPandas(0, pd.DataFrame([("t-metrics", 0, offset, 950, b"x", None)], columns=INPUT_COLUMNS))
+        (said,) = out[out["key"] == b'["shard",0]']["value"]
+        lives = [key for key in out["key"] if key.startswith(b'["life"')]
+        return lives, list(_sums(out)), msgspec.json.decode(said, type=ShardRow).repaired
+
+    tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10))))
+    life = f'["life","orders","app-1","{LIFE}",0]'.encode()
+    request = Request(3, 1, {0: [life], 1: [b"another shard's"]}, [b'["orders","counter","n",[]]'])
+    assert published(1) == ([], [], 0)
+    write_request(path, msgspec.structs.replace(request, epoch=2))
+    assert published(2) == ([], [], 0)
+    write_request(path, request)
+    assert published(3) == published(4) == ([life], ["n"], 1)
+    number = 18
+    assert published(5) == ([], [], 1)
+    write_request(path, msgspec.structs.replace(request, number=2))
+    assert published(6) == ([life], ["n"], 2)
+    path.unlink()
+    assert published(7) == ([], [], 0)
 
 
 def test_a_state_of_another_version_is_refused() -> None:

@@ -151,6 +151,28 @@ def test_every_cut_into_batches_and_shards_says_the_same(
     assert outcomes[0] == outcomes[1]
 
 
+@pytest.mark.parametrize("kind", PLANS)
+@examples(max_examples=12, deadline=None, suppress_health_check=slow)
+@given(clock_schedules, shard_numbers, choices)
+def test_no_count_depends_on_what_replaced_writers_overwrite(
+    kind: str, schedule: list[int], shards: int, chance: random.Random
+) -> None:
+    """Nor on compaction, which keeps what they wrote last, once the table has published these keys again."""
+    played = play(schedule)
+    tables = Tables(played.records, random_settings(chance), shards, chance)
+    batches = plan(played, kind, chance)
+    for batch in batches:
+        if not tables.batches or chance.random() < 0.7:
+            tables.batch(batch)
+            continue
+        tables.take_over()
+        tables.batch(batch, republish=tables.overwrite(chance))
+        if chance.random() < 0.5:
+            tables.rebuild()
+    tables.batch(batches[-1]._replace(wall_ms=batches[-1].wall_ms + DAY_MS))
+    judge(played, tables)
+
+
 @examples(max_examples=12, deadline=None, suppress_health_check=slow)
 @given(clock_schedules, choices)
 def test_what_one_batch_reads_is_living_by_its_partitions_clock(schedule: list[int], chance: random.Random) -> None:

@@ -13,7 +13,7 @@ from tallystream.aggregator.table import State, Table
 from tallystream.aggregator.table.layouts import Layouts, counts_of
 from tallystream.aggregator.table.state import Block, Life, MetricId, Row
 
-NAMES = st.text(min_size=1, max_size=8)
+NAMES = st.text(min_size=1, max_size=8) | st.sampled_from(["%", "%d", "%s", "%%"])
 METRICS: st.SearchStrategy[list[MetricId]] = st.lists(
     st.tuples(
         st.just("shop"),

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
+from tallystream.aggregator.repair_request import read_request
 from tallystream.aggregator.seed import read_seed
 from tallystream.aggregator.spark.gc_pause import gc_paused
 from tallystream.aggregator.spark.packing import records_of
 from tallystream.aggregator.spark.spilling import Spill
 from tallystream.aggregator.spark.store import SparkStore
-from tallystream.aggregator.table.batch import Batch, run_batch
+from tallystream.aggregator.table.batch import Batch, Republish, run_batch
 from tallystream.aggregator.table.expand import ExpansionNeededError, expand
 from tallystream.aggregator.table.published import ShardRow
 from tallystream.aggregator.table.settings import HOUR_MS
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from tallystream.aggregator.table.expand import Span
     from tallystream.aggregator.table.inputs import Record
-    from tallystream.aggregator.table.table import TableSettings
+    from tallystream.aggregator.table.table import Table, TableSettings
     from tallystream.aggregator.topics import Topics
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,8 @@ COLUMNS = ("topic", "key", "value", "partition", "writer")
 Row = tuple[str, bytes | None, bytes | None, int, bytes | None]
 _in_memory: dict[tuple[str, int], Stored] = {}
 """(name of `metrics-table`, shard) → the table as this process last stored it."""
+_repaired: dict[tuple[str, int], tuple[int, int, int]] = {}
+"""(name of `metrics-table`, shard) → (epoch, number) of the request that was last carried out here, and the batch."""
 
 
 def batch_id() -> int:
@@ -77,7 +80,8 @@ class TableProcessor(StatefulProcessor):
     which takes what is said and hands all else on (tallystream.aggregator.spark.combining).
 
     A shard that has no state yet begins with the one in `seed`, a file that a rebuild made, if there is one. `reread`
-    reads the records of a span again, where their compaction has to be undone. Lives are forgotten an hour after
+    reads the records of a span again, where their compaction has to be undone. `repair` is the file that names what is
+    to be published again (tallystream.aggregator.repair), None for never. Lives are forgotten an hour after
     `live_since_ms` alone, the epoch ms at which a query with live batches began, None for a backlog's: what waited when
     it began, at most a few batches, has been read by then in every partition.
 
@@ -93,6 +97,7 @@ class TableProcessor(StatefulProcessor):
         epoch: int,
         shards: int = 1,
         seed: Path | None = None,
+        repair: Path | None = None,
         reread: Callable[[Span], Iterable[Record]] | None = None,
         live_since_ms: int | None = None,
         batch_id: Callable[[], int] = batch_id,
@@ -103,6 +108,7 @@ class TableProcessor(StatefulProcessor):
         self._epoch = epoch
         self._shards = shards
         self._seed = seed
+        self._repair = repair
         self._reread = reread
         self._batch_id = batch_id
 
@@ -160,19 +166,32 @@ class TableProcessor(StatefulProcessor):
         anew = not stored.table.state.published
         now_ms = times.getCurrentProcessingTimeInMs()
         at_end = self._live_since_ms is not None and now_ms >= self._live_since_ms + HOUR_MS
+        republish, repaired = self._requested(shard)
+
+        def run(table: Table, records: list[Record]) -> Batch:
+            return run_batch(
+                table,
+                records,
+                now_ms=now_ms,
+                expired=expired,
+                at_end=at_end,
+                load=with_value,
+                republish=republish,
+            )
+
         try:
-            batch = run_batch(stored.table, records, now_ms=now_ms, expired=expired, at_end=at_end, load=with_value)
+            batch = run(stored.table, records)
         except ExpansionNeededError as needed:
             log.warning("%s: %s", self._topics.metrics, needed)
             stored = self._load(shard)
             whole = expand(records, needed.instances, lambda span: self._reread_span(span, shard))
-            batch = run_batch(stored.table, whole, now_ms=now_ms, expired=expired, at_end=at_end, load=with_value)
+            batch = run(stored.table, whole)
         stored.save(self._store)
         if batch.timer is not None:
             if batch.timer.replaces:
                 self._handle.deleteTimer(batch.timer.replaces)
             self._handle.registerTimer(batch.timer.at_ms)
-        rows = self._rows(batch, shard, stored.log.size)
+        rows = self._rows(batch, shard, stored.log.size, repaired)
         _in_memory[place] = stored
         if self._shards == 1:
             return frame(rows, *COLUMNS)
@@ -198,11 +217,26 @@ class TableProcessor(StatefulProcessor):
         said = [(group_of(one.metric, self._shards), SAID, None, encode(one), 0, None) for one in batch.changes.said]
         return [*((combiner, SAID, None, None, 0, None) for combiner in every), *said]
 
-    def _rows(self, batch: Batch, shard: int, state_bytes: int) -> list[Row]:
+    def _requested(self, shard: int) -> tuple[Republish | None, int]:
+        """Return what is to be published again in this batch, and the number of the request that is carried out by it.
+
+        A batch that runs again publishes it again; a later one does not.
+        """
+        request = None if self._repair is None else read_request(self._repair)
+        if request is None or request.epoch != self._epoch:
+            return None, 0
+        place, batch = (self._topics.table, shard), self._batch_id()
+        epoch, number, done = _repaired.get(place, (0, 0, 0))
+        if (epoch, number) == (request.epoch, request.number) and done != batch:
+            return None, number
+        _repaired[place] = (request.epoch, request.number, batch)
+        return Republish(request.table.get(shard, []), request.sums), request.number
+
+    def _rows(self, batch: Batch, shard: int, state_bytes: int, repaired: int) -> list[Row]:
         epoch, number, topics = self._epoch, self._batch_id(), self._topics
         for published in batch.changes.rows:
             if isinstance(published.row, ShardRow):
-                published.row.state_bytes = state_bytes
+                published.row.state_bytes, published.row.repaired = state_bytes, repaired
         writer = deletion_header((epoch, number))
         out: list[Row] = []
         out += [(topics.dead, letter.key(), letter.value(), 0, None) for letter in batch.changes.dead]

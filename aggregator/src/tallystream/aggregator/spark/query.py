@@ -9,6 +9,7 @@ import msgspec
 from pyspark.sql import functions as f
 
 from tallystream.aggregator.health.progress import READ
+from tallystream.aggregator.repair_request import request_path
 from tallystream.aggregator.spark.backlog import OPTION, BacklogOptions, BacklogSource
 from tallystream.aggregator.spark.beginning import seed_of
 from tallystream.aggregator.spark.combining import CombineProcessor
@@ -92,7 +93,14 @@ def summed(
     """
     seed, reread = seed_of(settings), SpanReader(_reading(settings))
     processor = TableProcessor(
-        topics, settings.table, epoch=epoch, shards=shards, seed=seed, reread=reread, live_since_ms=live_since_ms
+        topics,
+        settings.table,
+        epoch=epoch,
+        shards=shards,
+        seed=seed,
+        repair=request_path(settings.checkpoint),
+        reread=reread,
+        live_since_ms=live_since_ms,
     )
     # With one shard a constant, which is never null, as in the first checkpoints: the key's type is part of the state.
     whole = "shard" if "shard" in records.columns else "crc32(coalesce(key, X''))"

@@ -1,4 +1,4 @@
-"""One writer's time: from the moment it has the lease, its epoch, its books, and its watch over the topics."""
+"""One writer's time: from the moment it has the lease, its epoch, its books, and what it repairs on the topics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from confluent_kafka import KafkaException
 
 from tallystream.aggregator import clients, ledger
 from tallystream.aggregator.epochs import epochs_of, highest_on
-from tallystream.aggregator.mend import Watch, last_checked
+from tallystream.aggregator.repair import Repair, Watch, last_checked
+from tallystream.aggregator.repair_request import request_path
 from tallystream.aggregator.spark.beginning import beginning, seed_of
 from tallystream.aggregator.spark.bookkeeping import Bookkeeper
 from tallystream.aggregator.spark.commits import GroupCommitter
@@ -71,10 +72,17 @@ class Writing:
         self._ends = resolve("latest", read, GROUP, topics.ledger, kafka) if settings.catch_up else None
         epochs = epochs_of(topics.ledger, kafka)
         checked = last_checked(rows)
-        self._watches = {
-            topic: Watch(topic, kafka, epochs, epoch=self.epoch, checked=checked, deletes=topic == topics.table)
-            for topic in (topics.agg, topics.table)
-        }
+        table, agg = (
+            Watch(topic, kafka, epochs, epoch=self.epoch, checked=checked) for topic in (topics.table, topics.agg)
+        )
+        self._repair = Repair(
+            table,
+            agg,
+            request_path(settings.checkpoint),
+            epoch=self.epoch,
+            shards=shards,
+            wake=self.wake_while_it_goes_on,
+        )
         self._looked: float | None = None
         writer = ledger.LedgerWriter(topics.ledger, kafka)
         self._read = read
@@ -94,7 +102,7 @@ class Writing:
             writer,
             epoch=self.epoch,
             last=_last(rows, settings.checkpoint),
-            checked=lambda: {} if self._looked is None else {t: watch.checked for t, watch in self._watches.items()},
+            checked=lambda: self._repair.checked(topics.table, topics.agg),
         )
         self._books.catch_up()
 
@@ -111,9 +119,8 @@ class Writing:
         if self._looked is None or time.monotonic() - self._looked > LOOK_S:
             try:
                 self._look_at_topics()
-                for watch in self._watches.values():
-                    watch.look()
-            except KafkaException as error:
+                self._repair.look()
+            except (KafkaException, OSError) as error:
                 log.warning("the topics are looked at later: %s", error)
             self._looked = time.monotonic()
         return self._ends is not None and self._books.reached(self._ends)
@@ -143,8 +150,7 @@ class Writing:
     def close(self) -> None:
         """Release the connections."""
         self._committer.close()
-        for watch in self._watches.values():
-            watch.close()
+        self._repair.close()
 
 
 def _next_epoch(rows: Sequence[ledger.LedgerRow], topics: Topics, kafka: Mapping[str, str]) -> int:

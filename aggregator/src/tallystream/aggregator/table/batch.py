@@ -18,6 +18,13 @@ class Timer(NamedTuple):
     replaces: int
 
 
+class Republish(NamedTuple):
+    """Keys of `metrics-table` and of `metrics-agg` whose records are published once more."""
+
+    keys: Sequence[bytes]
+    sums: Sequence[bytes]
+
+
 class Batch(NamedTuple):
     """What a batch leaves: what to publish, and the timer to set, if it is to be changed."""
 
@@ -33,15 +40,19 @@ def run_batch(
     expired: bool = False,
     at_end: bool = False,
     load: Callable[[Record], Record] = lambda record: record,
+    republish: Republish | None = None,
 ) -> Batch:
     """Apply records in (partition, offset) order; look for silence where the clocks, or an expired timer, call for it.
 
     `now_ms` is the batch's processing time, the same when the batch runs again; `at_end` tells whether every partition
-    is read to its end, so that lives may be forgotten. `load` returns a record with its value, when it is its turn. The
-    timer that is set is never later than the next life's deadline; one that is too early is left as it is, and looks
-    again when it expires: setting a timer costs a call to the JVM.
+    is read to its end, so that lives may be forgotten. `load` returns a record with its value, when it is its turn.
+    `republish` names keys that are published from the state, whether they change or not. The timer that is set is never
+    later than the next life's deadline; one that is too early is left as it is, and looks again when it expires:
+    setting a timer costs a call to the JVM.
     """
     state = table.state
+    if republish is not None:
+        table.republish(republish.keys, republish.sums)
     before_ms = state.timer_ms
     if now_ms != state.settled_ms:  # rows and a timer may both come in one batch: it begins once
         table.begin()

@@ -154,6 +154,10 @@ class Lives:
         """Mark a part of a life as changed by a record, which its rows include from now on."""
         if life.partition == record.clock_name:  # an offset of another partition says nothing about this one
             life.places[part] = record.offset
+        self.publish(life, part)
+
+    def publish(self, life: Life, part: int) -> None:
+        """Have a part of a life published, whether it has changed or not."""
         self._changed.setdefault(id(life), (life, set()))[1].add(part)
 
     def bury(self, life: Life) -> None:

@@ -127,6 +127,7 @@ class ShardRow(msgspec.Struct, kw_only=True):
     memory and those `living`, `instances` of living ones, `rows` in memory, lives on `disk`, `metrics` (identities),
     `state_bytes` (packed).
     `timer_ms`: when it has to look for silent lives next, in epoch ms of processing time; 0 for never.
+    `repaired`: the number of the request to publish rows again that it has carried out (tallystream.aggregator.repair).
     """
 
     v: int = 1
@@ -151,6 +152,7 @@ class ShardRow(msgspec.Struct, kw_only=True):
     metrics: int = 0
     state_bytes: int = 0
     timer_ms: int = 0
+    repaired: int = 0
     epoch: int = 0
     batch: int = 0
 

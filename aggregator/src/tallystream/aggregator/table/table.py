@@ -25,6 +25,7 @@ from tallystream.aggregator.table.outputs import (
     Total,
 )
 from tallystream.aggregator.table.published import shard_row
+from tallystream.aggregator.table.republish import metric_of, republish
 from tallystream.aggregator.table.rows import Rows
 from tallystream.aggregator.table.settings import TableSettings
 from tallystream.aggregator.table.shards import ShardSum, shard_sum
@@ -67,6 +68,7 @@ class Table:
         self._rows = Rows(self._lives, self._settings)
         self._advanced: list[Published] = []
         self._moved = False
+        self._republished: set[bytes] = set()
         self._bases: set[int] = set()
         self._held: set[int] = set()
         self._metrics = len(state.metrics)
@@ -149,6 +151,16 @@ class Table:
         """Have the next changes say how far the shard is, whatever else changes."""
         self._moved = True
 
+    def republish(self, keys: Iterable[bytes], sums: Iterable[bytes]) -> None:
+        """Have the next changes publish these keys of `metrics-table` and of `metrics-agg` from the state.
+
+        A key of `metrics-table` that the state does not have is deleted; one of `metrics-agg` is left alone.
+        """
+        self._republished.update(keys)
+        numbers = (self._lives.known(metric) for key in sums if (metric := metric_of(key)) is not None)
+        self._lives.partials.tell(number for number in numbers if number >= 0)
+        self.tell_how_far()
+
     def forget(self, now_ms: int) -> None:
         """Forget lives whose time has come; `now_ms` is the batch's processing time.
 
@@ -229,7 +241,9 @@ class Table:
             self._dead.append(letter)
 
     def _published(self, left: list[Published]) -> list[Published]:
-        rows = {row.key: row for row in self._advanced}
+        again = republish(self._lives, self._republished)
+        self._republished.clear()
+        rows = {row.key: row for row in (*again, *self._advanced)}
         rows |= self._lives.take_published()
         if not self.state.published:
             left = everything(self.state)

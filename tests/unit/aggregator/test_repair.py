@@ -1,0 +1,239 @@
+"""Which keys the active writer has published again, over topics in memory, and when that is done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from confluent_kafka import KafkaException
+
+from tallystream.aggregator.epochs import Epochs
+from tallystream.aggregator.ledger import QUERY, LedgerRow
+from tallystream.aggregator.reading import Read
+from tallystream.aggregator.repair import Checked, Repair, Watch, last_checked
+from tallystream.aggregator.repair_request import Request, read_request, write_request
+from tallystream.aggregator.versions import UNKNOWN, Version, deletion_header, deletion_version, version_of
+from tallystream.reporter.errors import TallystreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+FORGED = 2**62
+"""An epoch that no aggregator has taken."""
+
+A, B = (0, b"a"), (0, b"b")
+
+
+def row(*, epoch: int, batch: int = 1) -> bytes:
+    """Return a record as the table writes it: the writer comes last."""
+    return b'{"count":7,"epoch":%d,"batch":%d}' % (epoch, batch)
+
+
+class Record(NamedTuple):
+    """A record of the topic; `writer` is what the header of a deletion says."""
+
+    key: bytes
+    value: bytes | None
+    writer: Version = UNKNOWN
+    partition: int = 0
+
+
+class Topic(Watch):
+    """A watch of a topic in memory, by the writer of epoch 3."""
+
+    def __init__(
+        self,
+        *records: Record | tuple[bytes, bytes | None],
+        ask: Callable[[], int | None] = lambda: 3,
+        checked: Checked = Checked({}, 0),  # noqa: B008
+        partitions: int = 1,
+    ) -> None:
+        self.logs: list[list[Record]] = [[] for _ in range(partitions)]
+        self.append(*records)
+        self._topic = "t"
+        self._begin(Epochs(ask), 3, checked)
+
+    def append(self, *records: Record | tuple[bytes, bytes | None]) -> Topic:
+        """Append what somebody writes."""
+        for record in (Record(*record) for record in records):
+            self.logs[record.partition].append(record)
+        return self
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _ends(self) -> dict[int, int]:
+        return {partition: len(log) for partition, log in enumerate(self.logs)}
+
+    def _read(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> Iterator[Read]:
+        for partition, start in starts.items():
+            for offset, record in enumerate(self.logs[partition][start : ends[partition]], start):
+                yield Read(record.key, record.value, offset, partition, record.writer)
+
+
+def test_a_key_is_found_whose_record_has_an_epoch_that_nobody_has_taken() -> None:
+    """Once: what has been read is not read again."""
+    topic = Topic((b"a", row(epoch=2)), (b"a", row(epoch=FORGED)), (b"b", row(epoch=2)))
+    assert (topic.look(), topic.look()) == ({A}, set())
+
+
+def test_a_key_is_found_whose_record_comes_after_one_of_a_higher_epoch() -> None:
+    """A row, a deletion, and a deletion or row that names no writer; a lower batch of the same writer is not stale."""
+    topic = Topic((b"a", row(epoch=1)), (b"a", row(epoch=2, batch=9)), (b"a", row(epoch=2)))
+    assert topic.look() == set()
+    assert topic.append((b"a", row(epoch=1))).look() == {A}
+    assert topic.append(Record(b"b", None, (1, 4))).look() == {B}
+    assert topic.append((b"a", None), (b"b", b"no row")).look() == {A, B}
+    assert topic.append((b"a", row(epoch=3)), Record(b"b", None, (3, 1))).look() == set()
+
+
+def test_a_key_is_found_that_an_older_writer_writes_after_our_start() -> None:
+    """Though we have written nothing yet: that of epoch 2 was replaced when ours was taken."""
+    assert Topic((b"a", row(epoch=2))).append((b"b", row(epoch=2))).look() == {B}
+
+
+def test_the_start_covers_what_was_appended_since_nothing_was_left_to_repair() -> None:
+    """The writer of epoch 2 checked offset 1 last; what lower epochs appended after that is stale, in any order."""
+    records = ((b"old", row(epoch=1)), (b"a", row(epoch=1)), (b"b", row(epoch=2)))
+    topic = Topic(*records, checked=Checked({"t": {"0": 1}}, 2))
+    assert topic.look() == {A}
+    assert topic.at == {"0": 3}
+
+
+def test_each_partition_has_an_order_of_its_own() -> None:
+    """A record is stale where a higher epoch comes before it in its own partition."""
+    topic = Topic(
+        Record(b"a", row(epoch=2), partition=1),
+        Record(b"b", row(epoch=1), partition=0),
+        Record(b"a", row(epoch=1), partition=1),
+        partitions=2,
+    )
+    assert topic.look() == {(1, b"a")}
+
+
+def test_a_successors_records_are_left_alone() -> None:
+    """An aggregator that has taken a higher epoch than ours is no forger: the lease ends us soon."""
+    topic = Topic(ask=lambda: 4).append((b"a", row(epoch=3)), (b"a", row(epoch=4)), (b"b", row(epoch=5)))
+    assert topic.look() == {B}
+
+
+def test_a_ledger_that_cannot_be_read_is_asked_again_at_the_next_look() -> None:
+    """The error is the one that the caller passes over, and the same records are looked at again."""
+    answers: list[int] = []
+
+    def ask() -> int:
+        if not answers:
+            raise TallystreamError("the ledger's end was not reached in time")
+        return answers[0]
+
+    topic = Topic(ask=ask).append((b"a", row(epoch=3)), (b"a", row(epoch=FORGED)))
+    with pytest.raises(KafkaException, match="not reached in time"):
+        topic.look()
+    assert topic.at == {}
+    answers.append(3)
+    assert topic.look() == {A}
+
+
+class Repaired:
+    """A repair of two topics, two shards, by the writer of epoch 3; `woken` counts the calls that wake the query."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.woken = path, 0
+        self.table, self.agg = Topic(partitions=2), Topic()
+        self.repair = Repair(self.table, self.agg, path, epoch=3, shards=2, wake=self._wake)
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+    def look(self) -> Request | None:
+        """Look once; return what the shards are asked for."""
+        self.repair.look()
+        return read_request(self.path)
+
+    def carried_out(self, number: int, *shards: int, epoch: int = 3) -> None:
+        """Append the record of shards that have carried out a request."""
+        for shard in shards:
+            value = b'{"v":1,"shard":%d,"repaired":%d,"epoch":%d,"batch":9}' % (shard, number, epoch)
+            self.table.append(Record(b'["shard",%d]' % shard, value, partition=shard))
+
+    @property
+    def checked(self) -> dict[str, dict[str, int]]:
+        """What the ledger is told."""
+        return self.repair.checked("table", "agg")
+
+
+def test_shards_are_asked_until_all_of_them_have_published_the_keys(tmp_path: Path) -> None:
+    """The request stays, and the query is woken again, until then; the ledger is told no offset beyond the keys."""
+    repaired = Repaired(tmp_path / "c.repair")
+    assert (repaired.look(), repaired.woken) == (None, 0)
+    before = repaired.checked
+    assert before == {"table": {"0": 0, "1": 0}, "agg": {"0": 0}}
+    repaired.table.append(Record(b"r", row(epoch=1), partition=1))
+    repaired.agg.append((b"s", row(epoch=1)))
+    request = Request(3, 1, {1: [b"r"]}, [b"s"])
+    assert (repaired.look(), repaired.woken, repaired.checked) == (request, 1, before)
+    repaired.carried_out(1, 0)
+    repaired.table.append(Record(b'["shard",1]', b'{"repaired":1{"epoch":3,"batch":9}', partition=1))  # no JSON
+    assert (repaired.look(), repaired.woken, repaired.checked) == (request, 2, before)
+    repaired.carried_out(1, 1)
+    assert (repaired.look(), repaired.woken) == (None, 2)
+    assert repaired.checked == {"table": {"0": 1, "1": 3}, "agg": {"0": 1}}
+
+
+def test_what_is_found_meanwhile_is_a_request_of_its_own_with_what_is_left(tmp_path: Path) -> None:
+    """A shard that has carried out the first one has to carry out the second one, too; also of the same keys."""
+    repaired = Repaired(tmp_path / "c.repair")
+    repaired.table.append(Record(b"r", row(epoch=1)))
+    repaired.look()
+    for number, key in ((2, b"q"), (3, b"r")):
+        repaired.carried_out(number - 1, 0, 1)
+        repaired.table.append(Record(key, row(epoch=1)))
+        assert repaired.look() == Request(3, number, {0: [b"q", b"r"]})
+    assert repaired.look() is not None
+    repaired.carried_out(3, 0, 1)
+    assert repaired.look() is None
+
+
+def test_a_request_of_a_writer_before_is_deleted_and_what_it_writes_late_is_replaced(tmp_path: Path) -> None:
+    """A shard's record of a lower epoch is stale itself, and does not count as an answer."""
+    path = tmp_path / "c.repair"
+    write_request(path, Request(2, 1))
+    repaired = Repaired(path)
+    assert read_request(path) is None
+    repaired.table.append(Record(b"r", row(epoch=1)))
+    request = repaired.look()
+    write_request(path, Request(2, 1))
+    assert repaired.look() == request == Request(3, 1, {0: [b"r"]})
+    repaired.carried_out(1, 0, 1, epoch=2)
+    assert repaired.look() == Request(3, 2, {0: [b'["shard",0]', b"r"], 1: [b'["shard",1]']})
+
+
+def test_a_request_that_cannot_be_read_is_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Batches go on; a warning names the file."""
+    path = tmp_path / "c.repair"
+    path.write_bytes(b"{")
+    assert read_request(path) is None
+    assert "c.repair can't be read" in caplog.text
+
+
+def test_where_the_writers_before_have_looked_is_in_the_ledger() -> None:
+    """The last row that says so counts, and the last epoch; rows of other queries say nothing."""
+    rows = [
+        LedgerRow(kind="batch", query=QUERY, epoch=1, batch=1, ts=1, checked={"t": {"0": 4}}),
+        LedgerRow(kind="batch", query=QUERY, epoch=2, batch=2, ts=2, checked={"t": {"0": 7}}),
+        LedgerRow(kind="opened", query=QUERY, epoch=3, ts=3),
+        LedgerRow(kind="opened", query="other", epoch=9, ts=4, checked={"t": {"0": 9}}),
+    ]
+    assert last_checked(rows) == Checked({"t": {"0": 7}}, 3)
+    assert last_checked(rows[2:]) == last_checked([]) == Checked({}, 0)
+
+
+def test_the_writer_of_a_record_is_read_from_its_end_or_its_header() -> None:
+    """Whatever names and values stand before it; a record without one has none."""
+    assert version_of(b'{"name":"\\"epoch\\":9}","epoch":12,"batch":345}') == (12, 345)
+    assert version_of(b'{"epoch":12}') == (12, 0)
+    assert version_of(b'{"name":"x"}') is None
+    assert deletion_version([("other", b"[1,2]"), ("writer", deletion_header((3, 17)))]) == (3, 17)
+    for headers in (None, [], [("writer", b"[3]")], [("writer", None)], [("writer", b"[3,-1]")]):
+        assert deletion_version(headers) == UNKNOWN
