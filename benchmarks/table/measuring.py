@@ -130,7 +130,7 @@ def measure(batches: Iterable[Batch], *, skip: int = 2) -> Cost:
         gc.disable()  # as the aggregator does during a batch
         try:
             times = [time.process_time()]
-            changes = run_batch(table, batch.records, now_ms=batch.now_ms, at_end=True).changes
+            changes = run_batch(table, batch.records, now_ms=batch.now_ms)
             times.append(time.process_time())
             rows(changes, number)
             times.append(time.process_time())

@@ -18,6 +18,7 @@ from tallystream.aggregator.repair_request import request_path
 from tallystream.aggregator.seed import read_seed, seed_path
 from tallystream.aggregator.spark import writing
 from tallystream.aggregator.spark.aggregate import AggregateSettings
+from tallystream.aggregator.spark.offsets import Planned
 from tallystream.aggregator.spark.packing import INPUT_COLUMNS
 from tallystream.aggregator.spark.processor import TableProcessor
 from tallystream.aggregator.table.settings import TableSettings
@@ -121,10 +122,14 @@ class Query:
         self._servers, self._topics, self._checkpoint = servers, topics, checkpoint
         self._producer = Producer({"bootstrap.servers": servers})
         self._processor = TableProcessor(
-            topics, TableSettings(), epoch=0, repair=request_path(checkpoint), batch_id=lambda: self._batch
+            topics,
+            TableSettings(),
+            epoch=0,
+            repair=request_path(checkpoint),
+            planned=lambda _batch: Planned(1000, frozenset()),
+            batch_id=lambda: self._batch,
         )
-        self._tester = TwsTester(self._processor, timeMode="ProcessingTime", outputMode="Update")
-        self._tester.setProcessingTime(1000)
+        self._tester = TwsTester(self._processor, outputMode="Update")
         self._batch, self._end = 0, 0
         for log in ("offsets", "commits"):
             (checkpoint / log).mkdir(parents=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import inspect
 import random
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -40,12 +39,6 @@ def settings(**chosen: int) -> TableSettings:
     """Return settings with those of `chosen` that the table has."""
     known = {one.name for one in dataclasses.fields(TableSettings)}
     return TableSettings(**{name: value for name, value in chosen.items() if name in known})
-
-
-def read_to_end(batch: Batch) -> dict[str, Any]:
-    """Return what tells a table that every partition was read to its end."""
-    known = inspect.signature(run_batch).parameters
-    return {name: batch.all_read for name in ("expired", "at_end") if name in known}
 
 
 class Tables:
@@ -115,6 +108,7 @@ class Tables:
         for record in records:
             by_shard.setdefault(shard_of(record.key, self.shards), []).append(record)
         now_ms = max(batch.wall_ms, self.now_ms + 1)  # no two batches of Spark's have the same time
+        waiting = [] if batch.all_read else [f"metrics:{partition}" for partition in batch.ends]
         ran: dict[int, tuple[Stored, Kept, Changes]] = {}
         for shard in range(self.shards):
             if (
@@ -125,14 +119,12 @@ class Tables:
             ):
                 store = copy.deepcopy(self.stores[shard])
                 found = self._load(shard, store)
-                if shard not in by_shard and shard not in republish:
-                    found.table.tell_how_far()  # as it does after the record that wakes it
                 read = [
                     Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value)
                     for r in by_shard.get(shard, ())
                 ]
                 again = republish.get(shard)
-                changes = run_batch(found.table, read, now_ms=now_ms, republish=again, **read_to_end(batch)).changes
+                changes = run_batch(found.table, read, now_ms=now_ms, waiting=waiting, republish=again)
                 ran[shard] = found, store, changes
         writer = self.epoch, self.batches
         for shard, (_, _, changes) in ran.items():

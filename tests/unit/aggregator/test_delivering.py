@@ -12,6 +12,7 @@ from tallystream.aggregator.ledger import LedgerRow, LedgerWriter
 from tallystream.aggregator.ship.refused import Refused
 from tallystream.aggregator.sinks.base import Point, SinkUnavailableError
 from tallystream.aggregator.spark import wake
+from tallystream.aggregator.table.shards import shard_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +53,7 @@ class Silent:
 
 WRITERS = {
     "ledger": lambda: LedgerWriter("t", {}, timeout=0.1).write([ROW]),
-    "wake": lambda: wake.wake([("t", 3)], {}, timeout=0.1),
+    "wake": lambda: wake.wake("t", 3, [0], {}, timeout=0.1),
 }
 
 
@@ -95,12 +96,13 @@ def test_a_full_queue_is_waited_for(write: Callable[[], None], monkeypatch: pyte
     assert len(made[-1].produced) == 1
 
 
-def test_a_tombstone_that_wakes_the_query_goes_to_its_partition(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each partition has a clock of its own."""
+def test_each_shard_that_is_woken_gets_a_tombstone_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the one partition that is named, and none of the other shards gets one."""
     producer = Silent(left=0)
     monkeypatch.setattr(clients, "producer", lambda _options: producer)
-    wake.wake([("t", 0), ("t", 3)], {}, timeout=0.1)
-    assert producer.produced == [("t", p, wake.INSTANCE.encode(), None) for p in (0, 3)]
+    wake.wake("t", 3, [0, 2], {}, of=4, timeout=0.1)
+    assert [(topic, partition, value) for topic, partition, _, value in producer.produced] == [("t", 3, None)] * 2
+    assert [shard_of(key, 4) for _, _, key, _ in producer.produced] == [0, 2]
 
 
 @pytest.mark.parametrize("producer", [Silent(), Silent(left=0, reports=TIMED_OUT)], ids=["silent", "timed out"])

@@ -96,7 +96,7 @@ def test_each_group_retires_when_the_next_one_reports() -> None:
             Record("metrics", 0, place, group.at_ms, *record) for place, record in enumerate(group.records, offset)
         ]
         offset += len(records)
-        changes = run_batch(table, records, now_ms=group.at_ms).changes
+        changes = run_batch(table, records, now_ms=group.at_ms)
         published |= {one.metric[1]: json.loads(one.value(epoch=1, batch=1))["count"] for one in changes.totals}
         assert not changes.dead
         (shard,) = (one.row for one in changes.rows if isinstance(one.row, ShardRow))

@@ -119,7 +119,7 @@ def test_a_batch_that_touched_no_shard_leaves_the_table_as_it_was(figures: Figur
 
 
 def test_shards_are_added_up_and_the_newest_of_each_holds(figures: Figures) -> None:
-    """Two records of one shard in a batch (rows and a timer), and another shard's."""
+    """Two records of one shard, and another shard's."""
     Progress(figures).take(told(9, SHARD, {**SHARD, "records": 50}, {**SHARD, "shard": 1, "records": 8, "epoch": 8}))
     found = values(figures)
     assert (found["tallystream_table_records_total"], found["tallystream_epoch"]) == (58, 8)

@@ -11,6 +11,7 @@ from tallystream.aggregator import sums
 from tallystream.aggregator.repair_request import Request, write_request
 from tallystream.aggregator.seed import Seed, write_seed
 from tallystream.aggregator.spark.combining import CombineProcessor
+from tallystream.aggregator.spark.offsets import Planned
 from tallystream.aggregator.spark.packing import INPUT_COLUMNS
 from tallystream.aggregator.spark.processor import COLUMNS, TableProcessor
 from tallystream.aggregator.spark.wake import instances as wake_instances
@@ -34,12 +35,18 @@ class Job:
 
     def __init__(self, seed: Path | None = None, epoch: int = 3, repair: Path | None = None) -> None:
         table = TableProcessor(
-            *(TOPICS, TableSettings()), epoch=epoch, shards=SHARDS, seed=seed, repair=repair, batch_id=lambda: 17
+            TOPICS,
+            TableSettings(),
+            epoch=epoch,
+            shards=SHARDS,
+            seed=seed,
+            repair=repair,
+            planned=lambda _batch: Planned(1000, frozenset()),
+            batch_id=lambda: 17,
         )
         combine_ = CombineProcessor(TOPICS, epoch=epoch, shards=SHARDS, seed=seed, batch_id=lambda: 17)
-        self.table = TwsTester(table, timeMode="ProcessingTime", outputMode="Update")
+        self.table = TwsTester(table, outputMode="Update")
         self.combine = TwsTester(combine_, outputMode="Update")
-        self.table.setProcessingTime(1000)
         self.offset = 0
         self.deleted: list[tuple[Any, ...]] = []
 
@@ -96,7 +103,7 @@ def test_a_sum_that_is_asked_for_is_published_again_from_what_all_shards_say(tmp
     job = Job(repair=path)
     keys = instances(8)
     job.batch(*((key, short("n", 10)) for key in keys), (keys[0], short("alone", 7)))
-    wake = [(key.encode(), None) for key in wake_instances(SHARDS)]
+    wake = [(key.encode(), None) for key in wake_instances(SHARDS).values()]
     assert counts(job.batch(*wake)) == {}
     sums_asked = [b'["default","counter","%s",[]]' % name for name in (b"n", b"alone", b"unknown")]
     write_request(path, Request(3, 1, {}, sums_asked))

@@ -10,21 +10,23 @@ import pytest
 from tallystream.aggregator.spark.offsets import (
     CheckpointError,
     Finished,
+    Planned,
     finished_batches,
     first_offsets,
     keep_first,
     last_committed,
+    plan_of,
 )
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def _write(checkpoint: Path, batch: int, offset: int, *, committed: bool = True, version: str = "v1") -> None:
+def _write(checkpoint: Path, batch: int, *offsets: int, committed: bool = True, version: str = "v1") -> None:
     for name in ("offsets", "commits"):
         (checkpoint / name).mkdir(parents=True, exist_ok=True)
     metadata = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 1000 + batch, "conf": {}})
-    source = json.dumps({"metrics": {"0": offset}})
+    source = json.dumps({"metrics": dict(enumerate(offsets))})
     (checkpoint / "offsets" / str(batch)).write_text(f"{version}\n{metadata}\n{source}")
     if committed:
         (checkpoint / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
@@ -51,6 +53,39 @@ def test_batches_are_in_numeric_order_with_where_they_began(tmp_path: Path) -> N
     assert [batch.batch for batch in batches] == list(range(11))
     assert batches[0].start is None
     assert batches[10] == Finished(10, {"metrics": {"0": 27}}, {"metrics": {"0": 30}}, 1010)
+
+
+def test_a_batch_that_runs_knows_its_time_and_what_it_may_have_left_unread(tmp_path: Path) -> None:
+    """A full batch may leave records of the partitions that it reads from; of any other it has read what was there.
+
+    A full one of two partitions may have a record less, as Spark rounds the shares of both down.
+    """
+    for batch, offsets in enumerate([(5, 5), (9, 5), (12, 8), (22, 8), (22, 18), (26, 23), (31, 28)]):
+        _write(tmp_path, batch, *offsets, committed=False)
+    both = frozenset(["metrics:0", "metrics:1"])
+    assert [plan_of(tmp_path, batch, most=10) for batch in range(7)] == [
+        Planned(1000, both),  # where the first one began is not known: it counts as full
+        Planned(1001, frozenset()),
+        Planned(1002, frozenset()),
+        Planned(1003, frozenset(["metrics:0"])),
+        Planned(1004, frozenset(["metrics:1"])),
+        Planned(1005, both),
+        Planned(1006, both),
+    ]
+
+
+def test_a_partition_that_is_new_in_a_batch_begins_at_its_first_record(tmp_path: Path) -> None:
+    """It moved, and of a batch that is not full nothing is left."""
+    _write(tmp_path, 0, 5, committed=False)
+    _write(tmp_path, 1, 5, 3, committed=False)
+    assert plan_of(tmp_path, 1, most=10) == Planned(1001, frozenset())
+    assert plan_of(tmp_path, 1, most=3) == Planned(1001, frozenset(["metrics:1"]))
+
+
+def test_a_batch_that_was_not_planned_is_an_error(tmp_path: Path) -> None:
+    """Its time can't be known, and none is made up."""
+    with pytest.raises(CheckpointError, match="offsets/3 can't be read"):
+        plan_of(tmp_path, 3, most=10)
 
 
 def test_only_batches_after_the_given_one_are_returned(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
-"""The stateful processor, run by Spark's own tester without Spark: state, timers, and rows for three topics."""
+"""The stateful processor, run by Spark's own tester without Spark: state, silence, and rows for three topics."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import pandas as pd
@@ -11,6 +11,7 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 
 from tallystream.aggregator import sums
 from tallystream.aggregator.repair_request import Request, write_request
+from tallystream.aggregator.spark.offsets import Planned
 from tallystream.aggregator.spark.packing import INPUT_COLUMNS
 from tallystream.aggregator.spark.processor import TableProcessor, batch_id
 from tallystream.aggregator.spark.store import SparkStore
@@ -28,9 +29,19 @@ LIFE = "00000000000000000000000001"
 TOPICS = Topics("t-")
 
 
-def _tester() -> TwsTester:
-    processor = TableProcessor(TOPICS, TableSettings(), epoch=3, batch_id=lambda: 17)
-    return TwsTester(processor, timeMode="ProcessingTime", outputMode="Update")
+class Job(TwsTester):
+    """Runs batches with the number 17 at the time `now_ms`, which leave records of the partitions `waiting` unread."""
+
+    def __init__(self, shards: int = 1) -> None:
+        self.now_ms, self.waiting = 1000, frozenset[str]()
+        self.processor = TableProcessor(
+            TOPICS, TableSettings(), epoch=3, shards=shards, planned=self._planned, batch_id=lambda: 17
+        )
+        super().__init__(self.processor, outputMode="Update")
+
+    def _planned(self, batch: int) -> Planned:
+        assert batch == 17
+        return Planned(self.now_ms, self.waiting)
 
 
 def _snapshot(seq: int, count: int, *, final: bool = False) -> bytes:
@@ -41,8 +52,8 @@ def _snapshot(seq: int, count: int, *, final: bool = False) -> bytes:
     return record.encode(snapshot)
 
 
-def _rows(*values: tuple[int, int, bytes | None]) -> pd.DataFrame:
-    rows = [("t-metrics", 0, offset, ts_ms, b"app-1", value) for offset, ts_ms, value in values]
+def _rows(*values: tuple[int, int, bytes | None], key: bytes = b"app-1", partition: int = 0) -> pd.DataFrame:
+    rows = [("t-metrics", partition, offset, ts_ms, key, value) for offset, ts_ms, value in values]
     return pd.DataFrame(rows, columns=list(INPUT_COLUMNS))
 
 
@@ -53,8 +64,7 @@ def _sums(frame: pd.DataFrame) -> dict[str, sums.Sum]:
 
 def test_a_batch_gives_the_sums_with_their_writer_and_what_they_include() -> None:
     """Two snapshots in one batch give one row a metric: the newer's value, the epoch, the batch, the last offset."""
-    tester = _tester()
-    tester.setProcessingTime(1000)
+    tester = Job()
     out = _sums(tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10)), (1, 950, _snapshot(2, 25)))))
     assert out["n"].count == 25
     assert (out["n"].epoch, out["n"].batch, out["n"].offsets) == (3, 17, {"t-metrics": {"0": 1}})
@@ -63,16 +73,14 @@ def test_a_batch_gives_the_sums_with_their_writer_and_what_they_include() -> Non
 
 def test_records_are_applied_in_offset_order_however_they_arrive() -> None:
     """A shuffle may hand the records over in any order."""
-    tester = _tester()
-    tester.setProcessingTime(1000)
+    tester = Job()
     shuffled = _rows((2, 970, None), (0, 900, _snapshot(1, 10)), (1, 950, _snapshot(2, 25)))
     assert _sums(tester.testInPandas(0, shuffled))["n"].count == 0
 
 
 def test_a_batch_with_more_bytes_than_stay_in_memory_is_applied_in_offset_order() -> None:
     """Eighty snapshots of 1 MiB, the newest first: the last one counts, none is stale, none is refused."""
-    tester = _tester()
-    tester.setProcessingTime(1000)
+    tester = Job()
     more = b'{"more":"' + b"x" * (1_048_576 - 1_000) + b'",'
     large = [(offset, 900, more + _snapshot(offset + 1, offset)[1:]) for offset in reversed(range(80))]
     out = tester.testInPandas(0, _rows(*large))
@@ -83,8 +91,7 @@ def test_a_batch_with_more_bytes_than_stay_in_memory_is_applied_in_offset_order(
 
 def test_the_table_is_kept_between_batches() -> None:
     """An older seq in a later batch is stale: it changes nothing and publishes nothing."""
-    tester = _tester()
-    tester.setProcessingTime(1000)
+    tester = Job()
     tester.testInPandas(0, _rows((0, 900, _snapshot(2, 25))))
     assert _sums(tester.testInPandas(0, _rows((1, 950, _snapshot(1, 10))))) == {}
     state = load(SparkStore(tester.handle), TableSettings()).table.state
@@ -93,8 +100,7 @@ def test_the_table_is_kept_between_batches() -> None:
 
 def test_a_table_in_memory_that_is_not_what_is_stored_is_read_again() -> None:
     """A batch that ran in another worker, or runs again because its write was lost, starts from what is stored."""
-    tester = _tester()
-    tester.setProcessingTime(1000)
+    tester = Job()
     tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10))))
     head, entries = tester.peekValueState("table", 0), tester.peekMapState("log", 0)
     lost = _sums(tester.testInPandas(0, _rows((1, 950, _snapshot(2, 25)))))
@@ -107,8 +113,7 @@ def test_a_table_in_memory_that_is_not_what_is_stored_is_read_again() -> None:
 
 def test_the_shard_s_record_says_how_large_the_table_is() -> None:
     """What it counted since it began, what there is now, and the bytes of the state that goes with it."""
-    tester = _tester()
-    tester.setProcessingTime(1000)
+    tester = Job()
     tester.testInPandas(0, _rows((0, 900, _snapshot(2, 25)), (1, 910, b"{")))
     out = tester.testInPandas(0, _rows((2, 950, _snapshot(1, 10))))
     (value,) = out[out["key"] == b'["shard",0]']["value"]
@@ -118,82 +123,78 @@ def test_the_shard_s_record_says_how_large_the_table_is() -> None:
     assert said.state_bytes == sum(len(entry) for (entry,) in tester.peekMapState("log", 0).values())
 
 
-def test_a_life_is_forgotten_when_live_batches_have_run_for_an_hour_and_by_no_backlog() -> None:
-    """What waited when they began may hold a record of a life that moved to another partition: it is read first."""
-    day_ms, begun_ms = 86_400_000, 40 * 86_400_000
-    minutes = (0, 1, 59, 61)
-    listed = {}
-    for since_ms in (begun_ms, None):
-        processor = TableProcessor(TOPICS, TableSettings(), epoch=3, live_since_ms=since_ms, batch_id=lambda: 17)
-        tester = TwsTester(processor, timeMode="ProcessingTime", outputMode="Update")
-        tester.setProcessingTime(1000)
-        tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10))))
-        keys = []
-        for offset, minute in enumerate(minutes, 1):
-            tester.setProcessingTime(begun_ms + minute * 60_000)
-            tick = pd.DataFrame(
-                [("t-metrics", 0, offset, 40 * day_ms, b"script", b'{"name":"t","value":%d}' % offset)],
-                columns=list(INPUT_COLUMNS),
-            )
-            keys.append([key[:6] for key in tester.testInPandas(0, tick)["key"]].count(b'["fold'))
-        listed[since_ms] = keys
-    assert listed == {begun_ms: [0, 0, 0, 1], None: [0, 0, 0, 0]}
+def test_a_life_is_forgotten_by_a_batch_that_leaves_no_record_unread() -> None:
+    """What waits may hold a record of a life that moved to another partition: it is read first."""
+    day_ms = 86_400_000
+    tester = Job()
+    tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10))))
+    listed = []
+    for offset, waiting in enumerate((["t-metrics:1"], ["t-metrics:0"], []), 1):
+        tester.now_ms, tester.waiting = 40 * day_ms + offset, frozenset(waiting)
+        tick = (offset, 40 * day_ms, b'{"name":"t","value":%d}' % offset)
+        keys = tester.testInPandas(0, _rows(tick, key=b"script"))["key"]
+        listed.append([key[:6] for key in keys].count(b'["fold'))
+    assert listed == [0, 0, 1]
 
 
 def test_dead_letters_and_events_go_to_their_topics() -> None:
     """What can't be read, and a tombstone, leave a row each on their own topic."""
-    tester = _tester()
-    tester.setProcessingTime(1000)
+    tester = Job()
     out = tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10)), (1, 950, b"{"), (2, 960, None)))
     by_topic = {topic: [msgspec.json.decode(v) for v in rows["value"]] for topic, rows in out.groupby("topic")}
     assert [row["offset"] for row in by_topic[TOPICS.dead]] == [1]
     assert [row["kind"] for row in by_topic[TOPICS.events]] == ["tombstone"]
 
 
-def test_silence_is_noticed_by_a_timer_though_nothing_arrives() -> None:
+def _wake_up(tester: Job, now_ms: int) -> pd.DataFrame:
+    """Run a batch with nothing but a tombstone of nobody, in another partition, whose clock says nothing."""
+    tester.now_ms = now_ms
+    return tester.testInPandas(0, _rows((now_ms, 0, None), key=b"nobody", partition=1))
+
+
+def test_silence_is_noticed_by_the_wall_clock_though_nothing_arrives() -> None:
     """Three intervals after the last record the gauge is gone and the counter stands, at the time of falling silent."""
-    tester = _tester()
-    tester.setProcessingTime(1000)
+    tester = Job()
     tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10))))
-    assert _sums(_frame(tester.setProcessingTime(3999))) == {}
-    out = _sums(_frame(tester.setProcessingTime(4100)))
+    assert _sums(_wake_up(tester, 3999)) == {}
+    out = _sums(_wake_up(tester, 4000))
     assert (out["n"].count, out["n"].lives, out["n"].ts) == (10, 0, 900 + 3000)
     assert (out["g"].number, out["g"].sum) == (0, None)
 
 
-def test_a_life_that_goes_on_is_not_declared_silent_by_an_early_timer() -> None:
-    """The timer of the first record expires, finds a newer one, and sets itself anew."""
-    tester = _tester()
-    tester.setProcessingTime(1000)
+def test_no_life_is_silent_whose_records_wait() -> None:
+    """A batch that leaves records of its partition unread says nothing about it, however late it is."""
+    tester = Job()
     tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10))))
-    tester.setProcessingTime(3500)
-    tester.testInPandas(0, _rows((1, 3400, _snapshot(2, 11))))
-    assert _sums(_frame(tester.setProcessingTime(4100))) == {}
-    assert _sums(_frame(tester.setProcessingTime(6600)))["n"].lives == 0
+    tester.waiting = frozenset(["t-metrics:0"])
+    assert _sums(_wake_up(tester, 9000)) == {}
+    tester.waiting = frozenset(["t-metrics:1"])
+    assert _sums(_wake_up(tester, 9001))["n"].lives == 0
 
 
-def test_the_shard_s_record_says_when_silence_is_looked_for_next() -> None:
-    """What a driver that runs batches for records only has to know: also after a timer that changed nothing else."""
+def test_the_shard_s_record_says_when_silence_has_to_be_looked_for_next() -> None:
+    """What a driver that runs batches for records only has to know: also after a batch that changed nothing else."""
 
-    def timer_ms(out: pd.DataFrame) -> int:
+    def due_ms(out: pd.DataFrame) -> int:
         (value,) = out[out["key"] == b'["shard",0]']["value"]
-        return msgspec.json.decode(value, type=ShardRow).timer_ms
+        return msgspec.json.decode(value, type=ShardRow).due_ms
 
-    tester = _tester()
-    tester.setProcessingTime(1000)
-    assert timer_ms(tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10))))) == 4000
-    tester.setProcessingTime(3500)
-    assert timer_ms(tester.testInPandas(0, _rows((1, 3400, _snapshot(2, 11))))) == 4000
-    assert timer_ms(_frame(tester.setProcessingTime(4100))) == 6500
-    assert timer_ms(_frame(tester.setProcessingTime(6600))) == 0
+    tester = Job()
+    assert due_ms(tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10))))) == 4000
+    tester.now_ms = 3500
+    assert due_ms(tester.testInPandas(0, _rows((1, 3400, _snapshot(2, 11))))) == 4000
+    assert due_ms(_wake_up(tester, 4100)) == 6500
+    assert due_ms(_wake_up(tester, 6600)) == 0
 
 
 def test_a_request_is_carried_out_once_and_again_where_its_batch_runs_again(tmp_path: Path) -> None:
     """By the writer that asks; the shard's record says which request it was, as long as there is one."""
     path, number = tmp_path / "c.repair", 17
-    processor = TableProcessor(TOPICS, TableSettings(), epoch=3, repair=path, batch_id=lambda: number)
-    tester = TwsTester(processor, timeMode="ProcessingTime", outputMode="Update")
-    tester.setProcessingTime(1000)
+    planned = Planned(1000, frozenset())
+    processor = TableProcessor(
+        TOPICS, TableSettings(), epoch=3, repair=path, planned=lambda _batch: planned, batch_id=lambda: number
+    )
+    tester = TwsTester(processor, outputMode="Update")
 
     def published(offset: int) -> tuple[list[bytes], list[str], int]:
         """Return the keys of lives, the names of sums, and the number of the request, of a batch with a tombstone."""
@@ -220,8 +221,7 @@ def test_a_request_is_carried_out_once_and_again_where_its_batch_runs_again(tmp_
 
 def test_a_state_of_another_version_is_refused() -> None:
     """A state that this table can't read stops the query instead of counting from zero."""
-    tester = _tester()
-    tester.setProcessingTime(1000)
+    tester = Job()
     tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10))))
     tester.updateValueState("table", 0, (pack(State(version=99)),))
     with pytest.raises(Exception, match="version 99"):
@@ -230,11 +230,9 @@ def test_a_state_of_another_version_is_refused() -> None:
 
 def test_a_state_of_another_number_of_shards_is_refused() -> None:
     """It holds other instances than the shard of the same number: nothing is summed."""
-    processor = TableProcessor(TOPICS, TableSettings(), epoch=3, shards=2, batch_id=lambda: 17)
-    tester = TwsTester(processor, timeMode="ProcessingTime", outputMode="Update")
-    tester.setProcessingTime(1000)
+    tester = Job(shards=2)
     tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10))))
-    processor._shards = 4
+    tester.processor._shards = 4
     with pytest.raises(StateVersionError, match=r"shard 0 is one of 2, .*CHECKPOINT\.layout says 4; restore that file"):
         tester.testInPandas(0, _rows((1, 950, _snapshot(2, 11))))
 
@@ -243,9 +241,3 @@ def test_the_batch_number_is_asked_for_inside_a_task_only() -> None:
     """Outside a Spark task there is no batch, and that is an error, not batch zero."""
     with pytest.raises(RuntimeError, match="outside"):
         batch_id()
-
-
-def _frame(fired: Any) -> pd.DataFrame:
-    if isinstance(fired, pd.DataFrame):
-        return fired if len(fired) else pd.DataFrame(columns=["topic", "key", "value"])
-    return pd.DataFrame(fired, columns=["topic", "key", "value"])

@@ -46,11 +46,11 @@ def test_a_batch_of_records_of_a_megabyte_takes_little_memory(kind: str) -> None
     tracemalloc.start()
     try:
         with Spill(64 * MIB) as spill:
-            batch = run_batch(table, [spill.put(one) for one in records(value, 400)], now_ms=0, load=spill.load)
+            changes = run_batch(table, [spill.put(one) for one in records(value, 400)], now_ms=0, load=spill.load)
         assert tracemalloc.get_traced_memory()[1] < 200 * MIB
     finally:
         tracemalloc.stop()
-    letters = [json.loads(letter.value()) for letter in batch.changes.dead]
+    letters = [json.loads(letter.value()) for letter in changes.dead]
     if kind == "snapshots":
         assert (letters, table.state.lives["app-1"][0].parts) == ([], {0: 1399})
     else:
@@ -60,8 +60,8 @@ def test_a_batch_of_records_of_a_megabyte_takes_little_memory(kind: str) -> None
 
 def test_dead_letters_of_a_batch_quote_so_much_and_no_more() -> None:
     """64 MiB in all, 64 KiB each: a letter without a quotation has the size and the place."""
-    batch = run_batch(Table(State()), [*records(b"{%d" + b"x" * 65_536, 1_030)], now_ms=0)
-    first, last = (json.loads(batch.changes.dead[number].value()) for number in (0, -1))
+    changes = run_batch(Table(State()), [*records(b"{%d" + b"x" * 65_536, 1_030)], now_ms=0)
+    first, last = (json.loads(changes.dead[number].value()) for number in (0, -1))
     assert (first["bytes"], len(first["value"]), last["bytes"], last["offset"]) == (65_538, 65_536, 65_541, 1_029)
     assert "value" not in last
     assert "value_base64" not in last

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 from support.topic import BEGIN_MS, FIRST, SECOND, counter, gauge
 from tallystream.aggregator import sums
 from tallystream.aggregator.table import Record, State, Table
-from tallystream.aggregator.table.batch import Batch, run_batch
+from tallystream.aggregator.table.batch import run_batch
 from tallystream.aggregator.table.state import pack, unpack
+
+if TYPE_CHECKING:
+    from tallystream.aggregator.table.table import Changes
 
 
 def _record(partition: int, offset: int, at: int) -> Record:
@@ -20,48 +24,65 @@ def _record(partition: int, offset: int, at: int) -> Record:
     return Record("metrics", partition, offset, BEGIN_MS + at, key, json.dumps(value).encode())
 
 
-def _living(batch: Batch) -> list[int | None]:
+def _living(changes: Changes) -> list[int | None]:
     """How many lives the batch says that the gauge is the sum of; none where it says nothing of it."""
-    found = [total for total in batch.changes.totals if total.metric[1] == "g"]
+    found = [total for total in changes.totals if total.metric[1] == "g"]
     return [sums.decode(total.value(epoch=1, batch=1)).number for total in found]
 
 
 def test_a_life_of_a_quiet_partition_falls_silent_though_others_go_on() -> None:
-    """Nobody publishes to partition 1 any more: its life is silent when its time has come by the wall clock."""
-    table, timer, silent = Table(State()), 0, None
-    for second in range(8):
-        now = 1000 * second + 100
+    """Nobody publishes to partition 1 any more: the first batch after three intervals of the wall clock notices it."""
+    table, said = Table(State()), []
+    for second in range(5):
         records = [_record(partition, second, 1000 * second) for partition in ((0, 1) if second == 0 else (0,))]
-        batch = run_batch(table, records, now_ms=now)
-        timer = batch.timer.at_ms if batch.timer else timer
-        if timer <= now + 400:
-            batch = run_batch(table, [], now_ms=now + 400, expired=True)
-            timer = batch.timer.at_ms if batch.timer else 0
-        if silent is None and _living(batch) == [1]:
-            silent = now
-    assert silent == 3100
-    assert _living(run_batch(table, [_record(1, 1, 9000)], now_ms=9100)) == [2]
+        said.append(_living(run_batch(table, records, now_ms=1000 * second + 100)))
+    assert said == [[2], [2], [2], [1], [1]]
+    assert _living(run_batch(table, [_record(0, 5, 9000), _record(1, 1, 9000)], now_ms=9100)) == [2]
 
 
-def test_a_partition_without_a_time_of_its_own_was_seen_when_the_table_was() -> None:
-    """A state of before, which has one time for all partitions, goes on: nobody is silent too early for it."""
+def test_a_shard_is_due_when_the_first_of_its_lives_may_fall_silent() -> None:
+    """By the wall clock of the batches: a life's deadline counts from when its partition was read last."""
+    table = Table(State())
+    due = []
+    for offset, (partition, at, now) in enumerate([(0, 0, 100), (1, 900, 1500), (0, 2000, 2200)]):
+        run_batch(table, [_record(partition, offset, at)], now_ms=now)
+        due.append(table.state.due_ms)
+    assert due == [3100] * 3  # too early by now: it is found out when it has passed
+    run_batch(table, [], now_ms=3100)
+    assert table.state.due_ms == 4500
+    run_batch(table, [], now_ms=9000)
+    assert table.state.due_ms == 0
+
+
+def test_the_wall_clock_counts_for_no_partition_with_records_that_wait() -> None:
+    """A batch after ten hours that leaves records of partition 1 unread: nothing is known of its lives yet."""
     table = Table(State())
     run_batch(table, [_record(0, 0, 0), _record(1, 0, 0)], now_ms=100)
-    old = unpack(pack(table.state))
-    old.seen = {}
-    table = Table(old)
-    run_batch(table, [_record(0, 1, 2000)], now_ms=2100)
-    assert _living(run_batch(table, [], now_ms=3099, expired=True)) == []
-    assert _living(run_batch(table, [], now_ms=3100, expired=True)) == [1]
+    later = 36_000_000
+    assert _living(run_batch(table, [], now_ms=later, waiting=["metrics:1"])) == [1]
+    assert _living(run_batch(table, [_record(1, 1, later)], now_ms=later + 500, waiting=["metrics:1"])) == [1]
+    assert _living(run_batch(table, [], now_ms=later + 3_500)) == [0]
+
+
+def test_a_batch_that_runs_again_finds_the_same_lives_silent() -> None:
+    """From the same state, with the same time: all that it says is the same, and so is what it leaves."""
+    table = Table(State())
+    run_batch(table, [_record(0, 0, 0), _record(1, 0, 0)], now_ms=100)
+    first, again = (Table(unpack(pack(table.state))) for _ in range(2))
+    records = [_record(0, 1, 3000)]
+    said = run_batch(first, records, now_ms=3100)
+    assert _living(said) == [1]
+    assert run_batch(again, records, now_ms=3100) == said
+    assert pack(again.state) == pack(first.state)
 
 
 def test_a_table_that_was_rebuilt_gives_its_partitions_time() -> None:
-    """A rebuilt table was never seen: each partition's time begins with its first batch of records."""
+    """A rebuilt table was never seen: each partition's time begins with its first batch."""
     table = Table(State())
     run_batch(table, [_record(0, 0, 0), _record(1, 0, 0)], now_ms=100)
     rebuilt = unpack(pack(table.state))
-    rebuilt.seen, rebuilt.seen_ms, rebuilt.timer_ms = {}, 0, 0
+    rebuilt.seen = {}
     table = Table(rebuilt)
     run_batch(table, [_record(0, 1, 1000)], now_ms=50_000)
-    assert _living(run_batch(table, [], now_ms=52_999, expired=True)) == []
-    assert _living(run_batch(table, [], now_ms=53_000, expired=True)) == [0]
+    assert _living(run_batch(table, [], now_ms=52_999)) == []
+    assert _living(run_batch(table, [], now_ms=53_000)) == [0]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from support.schedules import BEGIN_MS, RETIRE_AFTER_MS, Written, cut, cuts, play, schedules
 from support.topic import counter
-from tallystream.aggregator.table import Record, State, Table, TableSettings, batch, lives, pack, unpack
-from tallystream.aggregator.table.batch import Batch, Timer, run_batch
+from tallystream.aggregator.table import Record, State, Table, TableSettings, lives, pack, unpack
+from tallystream.aggregator.table.batch import run_batch
 from tallystream.aggregator.table.census import Census
 from tallystream.aggregator.table.disk import MemoryChunks
 from tallystream.aggregator.table.layouts import size
@@ -44,26 +44,10 @@ class Plain(Census):
         return True
 
 
-def plain_timer(table: Table, now_ms: int) -> Timer | None:
-    """Return what a batch does with its timer, from the time at which the next life falls silent."""
-    at_ms, state = table.next_silence_ms(), table.state
-    if at_ms is None or 0 < state.timer_ms <= max(at_ms, now_ms + 1):
-        return None
-    timer = Timer(max(at_ms, now_ms + 1), state.timer_ms)
-    state.timer_ms = timer.at_ms
-    return timer
-
-
 def new_plain_table() -> Table:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lives, "Census", Plain)
         return Table(State(), SETTINGS)
-
-
-def run_plain(table: Table, records: list[Record], now_ms: int, *, expired: bool = False) -> Batch:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch, "_next_timer", plain_timer)
-        return run_batch(table, records, now_ms=now_ms, expired=expired)
 
 
 def record(written: Written) -> Record:
@@ -73,23 +57,30 @@ def record(written: Written) -> Record:
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(schedules, cuts, st.integers(0, 2**32))
 def test_a_batch_is_what_a_look_at_all_lives_makes_it(schedule: list[int], sizes: list[int], seed: int) -> None:
-    """Changes, timers, states and what is stored of them are the same, batch by batch, over silence and retirement.
+    """Changes, states and what is stored of them are the same, batch by batch, over silence and retirement.
 
-    Timers expire when they are due, and sometimes too early; a batch may have no records, or be followed by a restart.
+    A batch may come when the shard is due, or at another time, have no records, leave some unread, or be followed by a
+    restart.
     """
     chance = random.Random(seed)
     chunks = MemoryChunks()
     tested, plain = Table(State(), SETTINGS, chunks), new_plain_table()
     now_ms = 0
+
+    def both(records: list[Record]) -> None:
+        waiting = chance.choice([(), (), ("metrics:0",)])
+        said, wanted = (run_batch(one, records, now_ms=now_ms, waiting=waiting) for one in (tested, plain))
+        assert said == wanted
+
     for cut_off in cut(play(schedule), sizes):
         records = [record(written) for written in cut_off]
         lag_ms = chance.choice([0, 5, 40, 40, 3_000])
         now_ms = max(now_ms + 1, max(one.timestamp_ms for one in records) + lag_ms)
-        assert run_batch(tested, records, now_ms=now_ms) == run_plain(plain, records, now_ms)
+        both(records)
         while chance.random() < 0.5:
-            due_ms = tested.state.timer_ms if chance.random() < 0.7 else now_ms + chance.choice([10, 9_000])
+            due_ms = tested.state.due_ms if chance.random() < 0.7 else now_ms + chance.choice([10, 9_000])
             now_ms = max(now_ms + 1, due_ms)
-            assert run_batch(tested, [], now_ms=now_ms, expired=True) == run_plain(plain, [], now_ms, expired=True)
+            both([])
         assert pack(tested.state) == pack(plain.state)
         if chance.random() < 0.5:
             assert pack(tested.take_difference()) == pack(plain.take_difference())

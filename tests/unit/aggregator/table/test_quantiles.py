@@ -191,10 +191,9 @@ def test_merged_quantiles_are_within_1_percent_of_the_exact_ones(
     for batches in (cut(published, sizes), [published]):
         running, row = Table(State(), table), None
         for batch in batches:
-            running.state.settled_ms = 0  # each is a batch of its own
             done = run_batch(running, [reported.record for reported in batch], now_ms=BEGIN_MS)
-            assert done.changes.dead == []
-            rows = [total for total in done.changes.totals if total.metric[1] == "h"]
+            assert done.dead == []
+            rows = [total for total in done.totals if total.metric[1] == "h"]
             for row in rows:
                 values = batch[-1].values
                 assert row.totals["count"] == len(values)

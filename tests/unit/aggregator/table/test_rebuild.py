@@ -287,7 +287,7 @@ def test_a_life_is_forgotten_in_three_steps_a_batch_each() -> None:
     counts = []
     for day in range(1, 36):
         read = [Record("metrics", 0, day, BEGIN_MS + day * DAY_MS, b"clock", b'{"name":"tick","value":1}')]
-        changes = run_batch(topic.table, read, now_ms=BEGIN_MS + day * DAY_MS, at_end=True).changes
+        changes = run_batch(topic.table, read, now_ms=BEGIN_MS + day * DAY_MS)
         seen.append(
             [
                 json.loads(row.key)[0] + ("" if row.row else " deleted")

@@ -23,7 +23,7 @@ SHARD = b'["shard",0]'
 
 def republished(table: Table, *keys: bytes, sums: tuple[bytes, ...] = ()) -> Changes:
     """Return the changes of a batch without records in which these keys are published again."""
-    return run_batch(table, [], now_ms=1, republish=Republish(keys, sums)).changes
+    return run_batch(table, [], now_ms=1, republish=Republish(keys, sums))
 
 
 def rows(changes: Changes) -> dict[bytes, Any]:
@@ -108,7 +108,7 @@ def test_each_step_of_forgetting_a_life_is_published_again_as_the_topic_has_to_h
     seen = []
     for now_ms in range(BEGIN_MS + 9 * DAY_MS, BEGIN_MS + 9 * DAY_MS + 5):
         asked = Republish([LIFE, base, fold], [])
-        found = rows(run_batch(topic.table, [], now_ms=now_ms, at_end=True, republish=asked).changes)
+        found = rows(run_batch(topic.table, [], now_ms=now_ms, republish=asked))
         seen.append({key: found[key] is not None for key in (LIFE, base, fold) if key in found})
     assert seen == [
         {LIFE: True, base: False, fold: True},

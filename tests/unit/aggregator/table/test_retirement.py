@@ -103,7 +103,7 @@ def test_silent_lives_of_one_instance_beyond_a_crowd_go_to_disk_at_once() -> Non
         at = number * 4_000  # each life is silent when the next one begins
         changes = run_batch(
             table, [snapshot(number, counter(1), at=at, life=new_ulid(BEGIN_MS + at))], now_ms=number + 1
-        ).changes
+        )
         sums += [total.totals["count"] for total in changes.totals]
     assert sums[-1] == 60
     assert len(table.state.lives["app-0"]) <= lives.CROWD + 2
@@ -119,7 +119,7 @@ def test_lives_on_disk_outlast_a_restart() -> None:
     stored.save(store)
     read = load(store, settings)
     assert (list(read.table.state.lives), len(read.table.disk)) == (["clock"], 1)
-    changes = run_batch(read.table, [snapshot(2, counter(5), histogram(2, 3), instance=1)], now_ms=3).changes
+    changes = run_batch(read.table, [snapshot(2, counter(5), histogram(2, 3), instance=1)], now_ms=3)
     assert {t.metric[1]: t.totals["count"] for t in changes.totals} == {"n": 15, "h": 4}
     store.chunks.clear()
     with pytest.raises(StateVersionError, match="chunk 1 of its lives on disk is missing"):
@@ -134,11 +134,12 @@ class Forgetting:
         self.number = 0
         self.batch(snapshot(0, counter(10), histogram(1, 9), gauge(5)), at=0)
 
-    def batch(self, *records: Record, at: int, now: int | None = None, at_end: bool = True) -> list[bytes]:
+    def batch(self, *records: Record, at: int, now: int | None = None, waiting: bool = False) -> list[bytes]:
         """Run a batch, with a record that moves the clock, and return the keys of `metrics-table` that it writes."""
         self.number += 1
         now_ms = BEGIN_MS + (at if now is None else now) + self.number
-        self.changes = run_batch(self.table, [*records, tick(self.number, at)], now_ms=now_ms, at_end=at_end).changes
+        read, left = [*records, tick(self.number, at)], ["metrics:1"] if waiting else []
+        self.changes = run_batch(self.table, read, now_ms=now_ms, waiting=left)
         return [row.key for row in self.changes.rows if row.key[:7] != b'["shard' and b"clock" not in row.key]
 
 
@@ -165,15 +166,15 @@ def test_a_life_is_forgotten_in_four_batches_and_no_sum_changes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("at", "now", "at_end"), [(8, 6, True), (6, 8, True), (8, 8, False)], ids=["wall clock", "partition", "a backlog"]
+    ("at", "now", "waiting"), [(8, 6, False), (6, 8, False), (8, 8, True)], ids=["wall clock", "partition", "a backlog"]
 )
 def test_a_life_is_forgotten_only_when_both_clocks_have_passed_and_nothing_is_left_to_read(
-    at: int, now: int, *, at_end: bool
+    at: int, now: int, *, waiting: bool
 ) -> None:
     """One clock that jumped forgets nothing; nor does a batch behind which records wait."""
     topic = Forgetting()
     topic.batch(at=2 * DAY_MS)
-    assert topic.batch(at=at * DAY_MS, now=now * DAY_MS, at_end=at_end) == []
+    assert topic.batch(at=at * DAY_MS, now=now * DAY_MS, waiting=waiting) == []
     assert len(topic.table.disk) == 1
 
 
@@ -192,10 +193,10 @@ def test_the_short_form_is_never_forgotten() -> None:
     script = Record("metrics", 0, 0, BEGIN_MS, b"script", b'{"name":"n","value":5}')
     run_batch(table, [script], now_ms=1)
     for number, days in enumerate((2, 40, 41, 42), 1):
-        run_batch(table, [tick(number, days * DAY_MS)], now_ms=BEGIN_MS + days * DAY_MS, at_end=True)
+        run_batch(table, [tick(number, days * DAY_MS)], now_ms=BEGIN_MS + days * DAY_MS)
     assert (list(table.state.lives), len(table.disk)) == (["clock"], 1)
     later = Record("metrics", 0, 9, BEGIN_MS + 42 * DAY_MS, b"script", b'{"name":"n","value":3}')
-    changes = run_batch(table, [later], now_ms=BEGIN_MS + 42 * DAY_MS + 1).changes
+    changes = run_batch(table, [later], now_ms=BEGIN_MS + 42 * DAY_MS + 1)
     assert [total.totals["count"] for total in changes.totals] == [8]
 
 
@@ -212,7 +213,7 @@ def test_a_stale_snapshot_of_an_instance_that_moved_adds_what_newer_ones_lack() 
     for order in ([*older, newer], [newer, *older], [older[0], newer, older[1]]):
         table, sums = Table(State()), {}
         for number, record in enumerate(order, 1):
-            changes = run_batch(table, [record], now_ms=number).changes
+            changes = run_batch(table, [record], now_ms=number)
             sums |= {total.metric[1]: total.totals["count"] for total in changes.totals}
         assert sums == {"n": 7, "m": 4}
 

@@ -155,13 +155,16 @@ def test_rule_5_gauges_are_summed_over_living_lives_and_silence_touches_no_count
 
 
 def test_rule_5_silence_is_noticed_though_nothing_arrives() -> None:
-    """A timer asks at the next deadline; the point's time is the deadline, so that a repeated batch writes it again."""
+    """A shard is due at the next deadline; the point's time is the deadline, so a repeated batch writes it again."""
     topic = Topic().snapshot(gauge(3))
-    assert topic.table.next_silence_ms() == 3000
-    topic.table.notice_silence(3500)
+    topic.table.seen([], 100)
+    topic.table.note_due(100)
+    assert topic.table.state.due_ms == 3100
+    topic.table.notice_silence(3100)
     topic.changes = topic.table.changes()
     assert (topic.sum("g").number, topic.sum("g").sum, topic.sum("g").ts) == (0, None, BEGIN_MS + 3000)
-    assert topic.table.next_silence_ms() is None
+    topic.table.note_due(3100)
+    assert topic.table.state.due_ms == 0
 
 
 def test_rule_5_a_final_record_ends_a_life_at_once() -> None:

@@ -118,7 +118,7 @@ class Cut:
         found.table.state.clocks.update(clocks or {})
         found.table.notice_silence()
         if anew:  # by the record that wakes it, if by no other
-            found.table.tell_how_far()
+            found.table._moved = True
         changes = found.table.changes()
         assert changes.totals == []
         writer = self.epoch, self.batches

@@ -99,8 +99,8 @@ class Health:
         """Take what Spark tells of a batch."""
         self.status.look(self._progress.take(progress))
 
-    def due_ms(self) -> int | None:
-        """Return when the table has to look for silent lives next, in epoch ms; None where it has to at no time."""
+    def due_ms(self) -> Mapping[int, int]:
+        """Return, by shard, when it has to look for silent lives next, in epoch ms; not of one that has none living."""
         return self._progress.due_ms()
 
     def metrics(self) -> Answer:

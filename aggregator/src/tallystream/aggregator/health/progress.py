@@ -63,9 +63,9 @@ class Progress:
         self._table((progress.get("observedMetrics") or {}).get(OBSERVED, {}).get("shards") or ())
         return number
 
-    def due_ms(self) -> int | None:
-        """Return when the first shard has to look for silent lives, in epoch ms; None where none has to."""
-        return min((row.timer_ms for row in self._shards.values() if row.timer_ms), default=None)
+    def due_ms(self) -> dict[int, int]:
+        """Return, by shard, when it has to look for silent lives next, in epoch ms; not of one that has none living."""
+        return {number: row.due_ms for number, row in self._shards.items() if row.due_ms}
 
     def _offsets(self, sources: Iterable[Mapping[str, Any]]) -> None:
         for source in sources:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -103,31 +102,22 @@ def run(settings: AggregateSettings) -> int:
         stack.callback(writing.close)
         log.info("aggregating into %s, epoch %d, %d records behind", topics.agg, writing.epoch, choice.behind)
 
-        alarm = Alarm(health.due_ms, writing.wake_while_it_goes_on)
+        alarm = Alarm(health.due_ms, writing.wake)
 
         def after_batch() -> None:
-            alarm.look()
-            # Not Spark's trigger availableNow: with timers in the plan it never ends (Spark 4.2).
+            if not settings.catch_up:  # which leaves no record of its own behind
+                alarm.look()
             if writing.after_batch():
                 stop.set()
 
-        def changing(query: StreamingQuery) -> None:
-            listener.changing.add(str(query.runId))
-            try:
-                writing.wake_while_it_goes_on()
-            except KafkaException as error:
-                log.warning("silence is looked for at the next record: %s", error)
-
         return run_plans(
             choice,
-            lambda plan: _start(
-                streams.of(plan, writing.begin), settings, topics, writing, shards=layout.shards, live=plan is Plan.LIVE
-            ),
+            lambda plan: _start(streams.of(plan, writing.begin), settings, topics, writing, shards=layout.shards),
             settings.checkpoint,
             stop=stop,
             after_batch=after_batch,
             last=lambda: listener.last,
-            changing=changing,
+            changing=lambda query: listener.changing.add(str(query.runId)),
             ready=settings.ready_file,
         )
 
@@ -174,17 +164,10 @@ def _choice(settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str
 
 
 def _start(
-    records: DataFrame, settings: AggregateSettings, topics: Topics, writing: Writing, *, shards: int, live: bool
+    records: DataFrame, settings: AggregateSettings, topics: Topics, writing: Writing, *, shards: int
 ) -> StreamingQuery:
     writer = (
-        summed(
-            records,
-            settings,
-            topics,
-            epoch=writing.epoch,
-            shards=shards,
-            live_since_ms=int(time.time() * 1000) if live else None,
-        )
+        summed(records, settings, topics, epoch=writing.epoch, shards=shards)
         .writeStream.format("kafka")
         .options(**source_options(settings.bootstrap_servers, settings.kafka))
         .option("kafka.max.request.size", str(TABLE_RECORD_BYTES))

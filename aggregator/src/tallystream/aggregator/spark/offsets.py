@@ -34,6 +34,17 @@ class Finished(NamedTuple):
     ts_ms: int
 
 
+class Planned(NamedTuple):
+    """A batch's time in epoch ms, and the partitions, as in "metrics:0", of which it may have left records unread.
+
+    Those are partitions that a full batch read from: both plans take a record at least of each one that has any. A
+    batch that runs again has the same.
+    """
+
+    ts_ms: int
+    waiting: frozenset[str]
+
+
 class CheckpointError(TallystreamError):
     """A file of the checkpoint is not as Spark writes it."""
 
@@ -54,6 +65,26 @@ def finished_batches(checkpoint: Path, after: int = -1) -> list[Finished]:
         start = _offsets(checkpoint / "offsets" / str(number - 1))[0] if number - 1 in written else None
         batches.append(Finished(number, start, end, ts_ms))
     return batches
+
+
+def plan_of(checkpoint: Path, batch: int, most: int) -> Planned:
+    """Return what the checkpoint says of a batch that runs; live batches take `most` records, a backlog's more.
+
+    Raises:
+        CheckpointError: a file is damaged or of a version that is not known here.
+    """
+    end, ts_ms = _offsets(checkpoint / "offsets" / str(batch))
+    before = checkpoint / "offsets" / str(batch - 1)
+    start = _offsets(before)[0] if before.exists() else {}
+    moved = [
+        (f"{topic}:{partition}", count)
+        for topic, ends in end.items()
+        for partition, last in ends.items()
+        if (count := last - start.get(topic, {}).get(partition, 0)) > 0
+    ]
+    # A full batch may have a record less for each of its partitions: their shares of it are rounded down.
+    full = sum(count for _, count in moved) > most - len(moved)
+    return Planned(ts_ms, frozenset(name for name, _ in moved) if full else frozenset())
 
 
 def last_committed(checkpoint: Path) -> tuple[int, Offsets] | None:

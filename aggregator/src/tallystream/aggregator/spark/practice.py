@@ -16,6 +16,7 @@ from tallystream.aggregator import jars
 from tallystream.aggregator.spark import jvm
 from tallystream.aggregator.spark.backlog import BacklogSource, compacted
 from tallystream.aggregator.spark.cutting import Range, cut
+from tallystream.aggregator.spark.offsets import Planned
 from tallystream.aggregator.spark.query import summed
 from tallystream.aggregator.spark.session import build_session, end_session
 from tallystream.aggregator.spark.settings import AggregateSettings
@@ -105,6 +106,11 @@ class PracticeReader(DataSourceStreamReader):
         return compacted([rows], of, TableSettings(), 1)
 
 
+def _planned(_batch: int) -> Planned:
+    """Return a batch's time, which the offsets of this source do not go with."""
+    return Planned(int(time.time() * 1000), frozenset())
+
+
 def _run(session: SparkSession, folder: Path) -> None:
     """Run a few batches of both plans' queries, as far as that goes without Kafka."""
     columns = (
@@ -116,7 +122,7 @@ def _run(session: SparkSession, folder: Path) -> None:
     backlog = session.readStream.format(PracticeSource.name()).load()
     for name, records in (("live", live.selectExpr(*columns.split(", "))), ("backlog", backlog)):
         settings = AggregateSettings(bootstrap_servers="localhost:9092", checkpoint=folder)
-        out = summed(records, settings, Topics(""), epoch=1, shards=1)
+        out = summed(records, settings, Topics(""), epoch=1, shards=1, planned=_planned)
         writer = out.writeStream.format("noop").outputMode("update").option("checkpointLocation", str(folder / name))
         query = writer.start()
         try:

@@ -7,6 +7,7 @@ a batch again: the head of the log tells whether the table in memory is still wh
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
@@ -18,10 +19,9 @@ from tallystream.aggregator.spark.gc_pause import gc_paused
 from tallystream.aggregator.spark.packing import records_of
 from tallystream.aggregator.spark.spilling import Spill
 from tallystream.aggregator.spark.store import SparkStore
-from tallystream.aggregator.table.batch import Batch, Republish, run_batch
+from tallystream.aggregator.table.batch import Republish, run_batch
 from tallystream.aggregator.table.expand import ExpansionNeededError, expand
 from tallystream.aggregator.table.published import ShardRow
-from tallystream.aggregator.table.settings import HOUR_MS
 from tallystream.aggregator.table.shards import encode, group_of, shard_of
 from tallystream.aggregator.table.state import State, StateVersionError, unpack
 from tallystream.aggregator.table.stored import Stored, load
@@ -32,11 +32,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pandas as pd
-    from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessorHandle, TimerValues
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
 
+    from tallystream.aggregator.spark.offsets import Planned
     from tallystream.aggregator.table.expand import Span
     from tallystream.aggregator.table.inputs import Record
-    from tallystream.aggregator.table.table import Table, TableSettings
+    from tallystream.aggregator.table.table import Changes, TableSettings
     from tallystream.aggregator.topics import Topics
 
 log = logging.getLogger(__name__)
@@ -81,9 +82,8 @@ class TableProcessor(StatefulProcessor):
 
     A shard that has no state yet begins with the one in `seed`, a file that a rebuild made, if there is one. `reread`
     reads the records of a span again, where their compaction has to be undone. `repair` is the file that names what is
-    to be published again (tallystream.aggregator.repair), None for never. Lives are forgotten an hour after
-    `live_since_ms` alone, the epoch ms at which a query with live batches began, None for a backlog's: what waited when
-    it began, at most a few batches, has been read by then in every partition.
+    to be published again (tallystream.aggregator.repair), None for never. `planned` tells a batch's time by its number,
+    as Spark has written it down, and of which partitions records may be left.
 
     Delivery: at least once, with absolute values: a batch that runs again writes the same sums under the same
     (epoch, batch), or under a higher epoch.
@@ -99,12 +99,12 @@ class TableProcessor(StatefulProcessor):
         seed: Path | None = None,
         repair: Path | None = None,
         reread: Callable[[Span], Iterable[Record]] | None = None,
-        live_since_ms: int | None = None,
+        planned: Callable[[int], Planned],
         batch_id: Callable[[], int] = batch_id,
     ) -> None:
         self._topics = topics
         self._settings = settings
-        self._live_since_ms = live_since_ms
+        self._planned = planned
         self._epoch = epoch
         self._shards = shards
         self._seed = seed
@@ -114,7 +114,6 @@ class TableProcessor(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the shard's log."""
-        self._handle = handle
         self._store = SparkStore(handle)
 
     def handleInputRows(
@@ -126,33 +125,13 @@ class TableProcessor(StatefulProcessor):
         """Apply the records of a batch, which may come in any order of chunks."""
         with gc_paused(), Spill() as spill:
             records = [spill.put(record) for chunk in rows for record in records_of(chunk)]
-            out = self._run(key, records, timerValues, expired=False, with_value=spill.load)
-        yield out
-
-    def handleExpiredTimer(
-        self,
-        key: Any,
-        timerValues: TimerValues,
-        expiredTimerInfo: ExpiredTimerInfo,
-    ) -> Iterator[pd.DataFrame]:
-        """Look for lives that have fallen silent, though nothing else may arrive."""
-        with gc_paused():
-            out = self._run(key, [], timerValues, expired=True, with_value=lambda record: record)
+            out = self._run(int(key[0]), records, spill.load)
         yield out
 
     def close(self) -> None:
         """Nothing is held open between batches."""
 
-    def _run(
-        self,
-        key: Any,
-        records: list[Record],
-        times: TimerValues,
-        *,
-        expired: bool,
-        with_value: Callable[[Record], Record],
-    ) -> pd.DataFrame:
-        shard = int(key[0])
+    def _run(self, shard: int, records: list[Record], with_value: Callable[[Record], Record]) -> pd.DataFrame:
         place = (self._topics.table, shard)
         stored = _in_memory.pop(place, None)  # while it is worked on, it is no table that could be gone on with
         if stored is None or not stored.log.is_still(self._store):
@@ -164,38 +143,23 @@ class TableProcessor(StatefulProcessor):
                 f"{self._shards}; restore that file, or run tallystream rebuild for a new checkpoint."
             )
         anew = not stored.table.state.published
-        now_ms = times.getCurrentProcessingTimeInMs()
-        at_end = self._live_since_ms is not None and now_ms >= self._live_since_ms + HOUR_MS
-        republish, repaired = self._requested(shard)
-
-        def run(table: Table, records: list[Record]) -> Batch:
-            return run_batch(
-                table,
-                records,
-                now_ms=now_ms,
-                expired=expired,
-                at_end=at_end,
-                load=with_value,
-                republish=republish,
-            )
-
+        number = self._batch_id()
+        now_ms, waiting = self._planned(number)
+        republish, repaired = self._requested(shard, number)
+        run = partial(run_batch, now_ms=now_ms, waiting=waiting, load=with_value, republish=republish)
         try:
-            batch = run(stored.table, records)
+            changes = run(stored.table, records)
         except ExpansionNeededError as needed:
             log.warning("%s: %s", self._topics.metrics, needed)
             stored = self._load(shard)
             whole = expand(records, needed.instances, lambda span: self._reread_span(span, shard))
-            batch = run(stored.table, whole)
+            changes = run(stored.table, whole)
         stored.save(self._store)
-        if batch.timer is not None:
-            if batch.timer.replaces:
-                self._handle.deleteTimer(batch.timer.replaces)
-            self._handle.registerTimer(batch.timer.at_ms)
-        rows = self._rows(batch, shard, stored.log.size, repaired)
+        rows = self._rows(changes, shard, number, state_bytes=stored.log.size, repaired=repaired)
         _in_memory[place] = stored
         if self._shards == 1:
             return frame(rows, *COLUMNS)
-        return frame([*self._said(batch, anew=anew), *((shard, *row) for row in rows)], "combiner", *COLUMNS)
+        return frame([*self._said(changes, anew=anew), *((shard, *row) for row in rows)], "combiner", *COLUMNS)
 
     def _reread_span(self, span: Span, shard: int) -> Iterator[Record]:
         """Yield a shard's records of a span: others' do not move its clock."""
@@ -211,13 +175,13 @@ class TableProcessor(StatefulProcessor):
             return unpack(read_seed(self._seed, shards=self._shards).shards[shard])
         return State(shard=shard, shards=self._shards)
 
-    def _said(self, batch: Batch, *, anew: bool) -> list[tuple[int, *Row]]:
+    def _said(self, changes: Changes, *, anew: bool) -> list[tuple[int, *Row]]:
         # A table that begins with a seed publishes all its sums anew: every group of combiners has to run for that.
         every = range(self._shards) if anew else ()
-        said = [(group_of(one.metric, self._shards), SAID, None, encode(one), 0, None) for one in batch.changes.said]
+        said = [(group_of(one.metric, self._shards), SAID, None, encode(one), 0, None) for one in changes.said]
         return [*((combiner, SAID, None, None, 0, None) for combiner in every), *said]
 
-    def _requested(self, shard: int) -> tuple[Republish | None, int]:
+    def _requested(self, shard: int, batch: int) -> tuple[Republish | None, int]:
         """Return what is to be published again in this batch, and the number of the request that is carried out by it.
 
         A batch that runs again publishes it again; a later one does not.
@@ -225,27 +189,25 @@ class TableProcessor(StatefulProcessor):
         request = None if self._repair is None else read_request(self._repair)
         if request is None or request.epoch != self._epoch:
             return None, 0
-        place, batch = (self._topics.table, shard), self._batch_id()
+        place = self._topics.table, shard
         epoch, number, done = _repaired.get(place, (0, 0, 0))
         if (epoch, number) == (request.epoch, request.number) and done != batch:
             return None, number
         _repaired[place] = (request.epoch, request.number, batch)
         return Republish(request.table.get(shard, []), request.sums), request.number
 
-    def _rows(self, batch: Batch, shard: int, state_bytes: int, repaired: int) -> list[Row]:
-        epoch, number, topics = self._epoch, self._batch_id(), self._topics
-        for published in batch.changes.rows:
+    def _rows(self, changes: Changes, shard: int, number: int, *, state_bytes: int, repaired: int) -> list[Row]:
+        epoch, topics = self._epoch, self._topics
+        for published in changes.rows:
             if isinstance(published.row, ShardRow):
                 published.row.state_bytes, published.row.repaired = state_bytes, repaired
         writer = deletion_header((epoch, number))
         out: list[Row] = []
-        out += [(topics.dead, letter.key(), letter.value(), 0, None) for letter in batch.changes.dead]
-        out += [(topics.events, event.key(), event.value(), 0, None) for event in batch.changes.events]
-        out += [
-            (topics.agg, total.key(), total.value(epoch=epoch, batch=number), 0, None) for total in batch.changes.totals
-        ]
+        out += [(topics.dead, letter.key(), letter.value(), 0, None) for letter in changes.dead]
+        out += [(topics.events, event.key(), event.value(), 0, None) for event in changes.events]
+        out += [(topics.agg, total.key(), total.value(epoch=epoch, batch=number), 0, None) for total in changes.totals]
         out += [
             (topics.table, row.key, row.value(epoch=epoch, batch=number), shard, writer if row.row is None else None)
-            for row in batch.changes.rows
+            for row in changes.rows
         ]
         return out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,6 +16,7 @@ from tallystream.aggregator.spark.beginning import seed_of
 from tallystream.aggregator.spark.combining import CombineProcessor
 from tallystream.aggregator.spark.kafka import source_options
 from tallystream.aggregator.spark.listening import observed
+from tallystream.aggregator.spark.offsets import plan_of
 from tallystream.aggregator.spark.plans import BACKLOG_FACTOR
 from tallystream.aggregator.spark.processor import OUTPUT, SHARD_OUTPUT, TableProcessor
 from tallystream.aggregator.spark.ranges import Reading
@@ -23,10 +25,11 @@ from tallystream.aggregator.spark.settings import GROUP
 from tallystream.aggregator.versions import HEADER
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from tallystream.aggregator.spark.offsets import Planned
     from tallystream.aggregator.spark.settings import AggregateSettings
     from tallystream.aggregator.topics import Topics
 
@@ -85,13 +88,13 @@ def summed(
     *,
     epoch: int,
     shards: int,
-    live_since_ms: int | None = None,
+    planned: Callable[[int], Planned] | None = None,
 ) -> DataFrame:
     """Return the rows that the table makes of a stream of records, with the columns of Kafka's sink.
 
-    `live_since_ms` is when the query with live batches began, in epoch ms, None for a backlog's.
+    `planned` tells what is known of a batch by its number; None for what the checkpoint says.
     """
-    seed, reread = seed_of(settings), SpanReader(_reading(settings))
+    seed = seed_of(settings)
     processor = TableProcessor(
         topics,
         settings.table,
@@ -99,8 +102,9 @@ def summed(
         shards=shards,
         seed=seed,
         repair=request_path(settings.checkpoint),
-        reread=reread,
-        live_since_ms=live_since_ms,
+        reread=SpanReader(_reading(settings)),
+        # Not a column with the batch's time: it would be another literal in the generated code of each batch (0026).
+        planned=planned or partial(plan_of, settings.checkpoint.absolute(), most=settings.max_records_per_trigger),
     )
     # With one shard a constant, which is never null, as in the first checkpoints: the key's type is part of the state.
     whole = "shard" if "shard" in records.columns else "crc32(coalesce(key, X''))"
@@ -109,7 +113,7 @@ def summed(
         statefulProcessor=processor,
         outputStructType=OUTPUT if shards == 1 else SHARD_OUTPUT,
         outputMode="Update",
-        timeMode="ProcessingTime",
+        timeMode="None",
     )
     if shards > 1:
         out = out.groupBy("combiner").transformWithStateInPandas(

@@ -35,7 +35,7 @@ _LOCAL_FILES = {
     ),
 }
 _HABITS = {
-    # Else Spark runs a batch at every trigger, with records or without, because the plan has timers: 0013.
+    # Batches run for records only, whatever an operator asks for: 0013.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",

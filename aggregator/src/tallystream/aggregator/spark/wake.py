@@ -1,4 +1,4 @@
-"""Wake a query: Spark looks at its timers in a batch only, and it runs batches for records only.
+"""Wake a query: a shard looks for silent lives in the batches that have records of it, and Spark runs no others.
 
 Without it, lives that fall silent while nobody publishes, or that fell silent while no aggregator ran, would count as
 living until somebody's next record.
@@ -26,59 +26,64 @@ INSTANCE = "tallystream-aggregator"
 
 
 GRACE_MS, AGAIN_MS = 500, 5_000
-"""How late a timer may be before a record is appended for it, as somebody's record mostly comes first; and another."""
+"""How long a record is waited for after a shard is due, before one is appended; and the time until the next one."""
 
 
 class Alarm:
-    """Wakes a query whose timer is due while no records come. `due` returns that time in epoch ms, or None.
+    """Wakes the shards that are due while no records of them come. `due` returns these times by shard, in epoch ms.
 
-    Delivery: a timer is looked at within `AGAIN_MS` of a broker's return, if it was away.
+    Delivery: a shard that stays due is woken every `AGAIN_MS`, as the broker may have been unreachable.
     """
 
     def __init__(
-        self, due: Callable[[], int | None], wake: Callable[[], None], now: Callable[[], float] = time.time
+        self,
+        due: Callable[[], Mapping[int, int]],
+        wake: Callable[[list[int]], None],
+        now: Callable[[], float] = time.time,
     ) -> None:
         self._due, self._wake, self._now = due, wake, now
-        self._rang_ms = 0.0
+        self._woken_ms: dict[int, float] = {}
 
     def look(self) -> None:
-        """Wake the query if it is time; to be called several times a second."""
-        due, now_ms = self._due(), self._now() * 1000
-        if due is None or now_ms < due + GRACE_MS:
+        """Wake the shards whose time has come; to be called several times a second."""
+        now_ms = self._now() * 1000
+        late = [shard for shard, due_ms in self._due().items() if self._is_late(shard, due_ms, now_ms)]
+        if not late:
             return
-        if due <= self._rang_ms and now_ms < self._rang_ms + AGAIN_MS:  # that it was looked at is not known yet
-            return
-        self._rang_ms = now_ms
+        self._woken_ms |= dict.fromkeys(late, now_ms)
         try:
-            self._wake()
+            self._wake(late)
         except KafkaException as error:
-            log.warning("silence is looked for at the next record: %s", error)
+            log.warning("cannot wake the query; silent lives are found with the next record: %s", error)
+
+    def _is_late(self, shard: int, due_ms: int, now_ms: float) -> bool:
+        woken_ms = self._woken_ms.get(shard, 0.0)
+        return now_ms >= due_ms + GRACE_MS and (due_ms > woken_ms or now_ms >= woken_ms + AGAIN_MS)
 
 
-def instances(shards: int) -> list[str]:
-    """Return an instance ID for each shard; the first one is `INSTANCE`."""
+def instances(shards: int) -> dict[int, str]:
+    """Return an instance ID for each of so many shards; one of them is `INSTANCE`."""
     found: dict[int, str] = {}
     for number in count():
         instance = f"{INSTANCE}-{number}" if number else INSTANCE
         found.setdefault(shard_of(instance.encode(), shards), instance)
         if len(found) == shards:
-            return list(found.values())
+            return found
     raise AssertionError
 
 
 def wake(
-    partitions: Iterable[tuple[str, int]], kafka: Mapping[str, str], shards: int = 1, *, timeout: float = 10.0
+    topic: str, partition: int, shards: Iterable[int], kafka: Mapping[str, str], *, of: int = 1, timeout: float = 10.0
 ) -> None:
-    """Append a tombstone for each of the shards to each (topic, partition) that is read: each has a clock of its own.
+    """Append a tombstone for each of `shards`, out of so many, to a partition. Returns when the broker has them.
 
-    A shard that was rebuilt has no timer before its first batch, so each one needs a record of its own. Returns when
-    the broker has them. `timeout` is in seconds.
+    One partition is enough: the shard looks at its lives of all partitions. `timeout` is in seconds.
 
     Raises:
         KafkaException: the broker did not take it in time.
     """
     # Not idempotent: a tombstone sent twice changes nothing, and such a producer first waits half a second for its ID.
     producer = producer_for(kafka, timeout=timeout, idempotent=False)
-    keys = [instance.encode() for instance in instances(shards)]
-    records = (Outgoing(topic, key, None, partition) for topic, partition in partitions for key in keys)
+    ids = instances(of)
+    records = (Outgoing(topic, ids[shard].encode(), None, partition) for shard in shards)
     deliver(producer, records, timeout=timeout)

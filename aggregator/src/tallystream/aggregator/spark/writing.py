@@ -23,7 +23,7 @@ from tallystream.aggregator.start import resolve
 from tallystream.aggregator.topics import require_append_time
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from tallystream.aggregator.lease import Lease
@@ -81,13 +81,13 @@ class Writing:
             request_path(settings.checkpoint),
             epoch=self.epoch,
             shards=shards,
-            wake=self.wake_while_it_goes_on,
+            wake=self.wake_all_while_it_goes_on,
         )
         self._looked: float | None = None
         writer = ledger.LedgerWriter(topics.ledger, kafka)
         self._read = read
         if not self.begin or seed_of(settings):
-            self.wake()
+            self.wake(range(shards))  # who fell silent meanwhile, and what a seed has
         now_ms = int(time.time() * 1000)
         opened = ledger.LedgerRow(
             kind="opened", query=ledger.QUERY, epoch=self.epoch, ts=now_ms, start=self.begin, partial=partial
@@ -133,19 +133,23 @@ class Writing:
             require_append_time(clients.admin(self._kafka), new)
             log.info("reading %s, too", ", ".join(new))
 
-    def wake(self) -> None:
-        """Have the query look at its timers soon after it is started, and each shard publish what a seed gave it.
+    def wake(self, shards: Iterable[int]) -> None:
+        """Append a record for each of these shards, so that they run in a batch.
 
         Raises:
             KafkaException: the broker did not answer.
         """
-        read = [(topic, partition) for topic, partitions in self._read.items() for partition in partitions]
-        wake(read, self._kafka, shards=self._shards)
+        topic, partitions = next(iter(self._read.items()))
+        wake(topic, next(iter(partitions)), shards, self._kafka, of=self._shards)
 
-    def wake_while_it_goes_on(self) -> None:
-        """Do so unless the query ends with what is there, and leaves no record of its own behind. Raises as `wake`."""
+    def wake_all_while_it_goes_on(self) -> None:
+        """Wake every shard, unless the query ends with what is there and leaves no record of its own behind.
+
+        Raises:
+            KafkaException: the broker did not answer.
+        """
         if self._ends is None:
-            self.wake()
+            self.wake(range(self._shards))
 
     def close(self) -> None:
         """Release the connections."""

@@ -126,7 +126,8 @@ class ShardRow(msgspec.Struct, kw_only=True):
     Since the table began: `records` taken, `stale` ones among them, `dead` letters, lives `forgotten`. Now: `lives` in
     memory and those `living`, `instances` of living ones, `rows` in memory, lives on `disk`, `metrics` (identities),
     `state_bytes` (packed).
-    `timer_ms`: when it has to look for silent lives next, in epoch ms of processing time; 0 for never.
+    `due_ms`: the wall clock's time before which no further life falls silent, in epoch ms, 0 where none is living. A
+    shard without records by then needs one, in order to look.
     `repaired`: the number of the request to publish rows again that it has carried out (tallystream.aggregator.repair).
     """
 
@@ -151,7 +152,7 @@ class ShardRow(msgspec.Struct, kw_only=True):
     rows: int = 0
     metrics: int = 0
     state_bytes: int = 0
-    timer_ms: int = 0
+    due_ms: int = 0
     repaired: int = 0
     epoch: int = 0
     batch: int = 0
@@ -268,7 +269,7 @@ def shard_row(state: State, census: Census, disk: int) -> Published:
         instances=census.instances,
         rows=census.rows,
         metrics=len(state.metrics),
-        timer_ms=state.timer_ms,
+        due_ms=state.due_ms,
     )
     return Published(_json.encode(["shard", state.shard]), row)
 

@@ -104,14 +104,13 @@ class State(msgspec.Struct, array_like=True):
     (tallystream.aggregator.table.disk) → the number of its chunk, `chunks` the number → what is known of it without
     reading it; `held` maps the metric's number → what the lives on disk add up to, `base` → what the forgotten ones do.
 
-    `out_ms` is the time of the newest output; `seen_ms` the processing time (wall clock) of the last batch that had
-    records, `seen` maps partition → the last that had some of it, `seen_ms` where it is missing; `judged` maps
-    partition → the time by which its lives were last found silent; `timer_ms` is the processing time at which the next
-    silence was asked to be looked for, 0 for none.
+    `out_ms` is the time of the newest output; `seen` maps partition → the time (wall clock) of the last batch that had
+    records of it; `judged` maps partition → the time by which its lives were last found silent; `due_ms` is a time
+    (wall clock) before which no further life falls silent, 0 where none is living.
 
     `fold` counts the lists of lives to be forgotten. `leaving` are lives that the base does not have yet, `deleting`
     those that it has and whose rows are still on `metrics-table`; `lists` maps a list's number → all of its lives,
-    `finished` are lists whose last row is deleted. `settled_ms` is the processing time of the batch that moved them on.
+    `finished` are lists whose last row is deleted.
     `published` tells whether every row is on `metrics-table`; `forget` are keys of it that have to go.
 
     `stale`, `records`, `dead` and `forgotten` count, since the table began: records that were stale, all records, dead
@@ -135,16 +134,14 @@ class State(msgspec.Struct, array_like=True):
     offsets: dict[str, int] = {}
     overflowed: list[int] = []
     out_ms: int = 0
-    seen_ms: int = 0
     seen: dict[str, int] = {}
     judged: dict[str, int] = {}
-    timer_ms: int = 0
+    due_ms: int = 0
     fold: int = 0
     leaving: list[Leaving] = []
     deleting: list[Leaving] = []
     lists: dict[int, list[LifeId]] = {}
     finished: list[int] = []
-    settled_ms: int = 0
     published: bool = False
     forget: list[bytes] = []
     stale: int = 0

@@ -31,7 +31,7 @@ from tallystream.aggregator.table.settings import TableSettings
 from tallystream.aggregator.table.shards import ShardSum, shard_sum
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from tallystream.aggregator.table.disk import Chunks
     from tallystream.aggregator.table.published import Published
@@ -100,56 +100,61 @@ class Table:
             raise ExpansionNeededError(self._rows.unexpanded)
 
     def seen(self, records: Iterable[Record], now_ms: int) -> None:
-        """Note when the partitions of a batch's records were last heard of; `now_ms` is the batch's processing time."""
-        state = self.state
-        for partition in state.clocks:
-            state.seen.setdefault(partition, state.seen_ms or now_ms)
-        state.seen.update(dict.fromkeys({record.clock_name for record in records}, now_ms))
-        state.seen_ms = now_ms
+        """Note that the partitions of a batch's records were read at `now_ms`, the batch's time by the wall clock."""
+        seen = self.state.seen
+        seen.update(dict.fromkeys({record.clock_name for record in records}, now_ms))
+        for partition in self.state.clocks:  # a rebuilt table does not know when
+            seen.setdefault(partition, now_ms)
 
-    def notice_silence(self, now_ms: int | None = None) -> None:
-        """Mark the lives silent whose deadline has passed by their partition's clock.
+    def notice_silence(self, now_ms: int | None = None, waiting: Collection[str] = ()) -> None:
+        """Mark the lives silent whose deadline has passed by their partition's time.
 
-        With `now_ms`, the batch's processing time, a clock is taken to have gone on since it was last seen to move.
-        Touches no count: only gauges, rates and the numbers of lives depend on it (rule 5).
+        That is its clock; with `now_ms`, the batch's time, plus the time since its last record, except for the
+        partitions `waiting`, which have records that were not read. Touches no count: only gauges, rates and the
+        numbers of lives depend on it (rule 5).
         """
         state, census = self.state, self._lives.census
         clocks = {
-            one: clock if now_ms is None else clock + max(0, now_ms - self._seen_ms(one))
+            one: clock if now_ms is None or one in waiting else clock + max(0, now_ms - state.seen[one])
             for one, clock in state.clocks.items()
         }
-        judged = self.state.judged
+        judged = state.judged
         judged.update((one, max(time, judged.get(one, 0))) for one, time in clocks.items())
-        if all(clocks[partition] < due for partition, due in census.silent_ms().items()):
-            return
+        if any(clocks[partition] >= due for partition, due in census.silent_ms().items()):
+            self._silence(clocks)
+
+    def note_due(self, now_ms: int, waiting: Collection[str] = ()) -> None:
+        """Note when the shard has to look for silent lives next: what it noted before, unless that has passed.
+
+        Or unless that is later than some life's deadline. The exact time takes a look at all lives.
+        """
+        state, census = self.state, self._lives.census
+
+        def stands() -> bool:
+            return 0 < state.due_ms <= self._first_deadline_ms() and (bool(waiting) or now_ms < state.due_ms)
+
+        if not stands():
+            census.look()
+            if not stands():
+                state.due_ms = self._first_deadline_ms()
+
+    def _first_deadline_ms(self) -> int:
+        """Return the wall clock's time before which no life falls silent, 0 where none is living."""
+        state, census = self.state, self._lives.census
+        due = [at - state.clocks[one] + state.seen[one] for one, at in census.silent_ms().items()]
+        return min(due) if census.living else 0
+
+    def _silence(self, clocks: Mapping[str, int]) -> None:
+        state = self.state
         for life in self._lives:
             if life.living and clocks[life.partition] >= life.deadline_ms:
                 self._lives.partials.touch_all(life)
                 self._lives.mark(life.instance)
                 life.living = False
+                self._moved = True  # the shard's record says by which time
                 # The moment of falling silent, not of noticing it: a batch that runs twice writes the same point.
                 state.out_ms = max(state.out_ms, life.deadline_ms)
-        census.look()
-
-    def next_silence_ms(self) -> int | None:
-        """Return the processing time of the next life's deadline, None when no life is living."""
         self._lives.census.look()
-        return self.no_silence_before_ms()
-
-    def no_silence_before_ms(self) -> int | None:
-        """Return a processing time that the next life's deadline does not precede, None when no life is living.
-
-        It is told without a look at all lives.
-        """
-        clocks, due = self.state.clocks, self._lives.census.silent_ms()
-        return min((at + self._seen_ms(one) - clocks[one] for one, at in due.items()), default=None)
-
-    def _seen_ms(self, partition: str) -> int:
-        return self.state.seen.get(partition, self.state.seen_ms)
-
-    def tell_how_far(self) -> None:
-        """Have the next changes say how far the shard is, whatever else changes."""
-        self._moved = True
 
     def republish(self, keys: Iterable[bytes], sums: Iterable[bytes]) -> None:
         """Have the next changes publish these keys of `metrics-table` and of `metrics-agg` from the state.
@@ -159,10 +164,10 @@ class Table:
         self._republished.update(keys)
         numbers = (self._lives.known(metric) for key in sums if (metric := metric_of(key)) is not None)
         self._lives.partials.tell(number for number in numbers if number >= 0)
-        self.tell_how_far()
+        self._moved = True
 
     def forget(self, now_ms: int) -> None:
-        """Forget lives whose time has come; `now_ms` is the batch's processing time.
+        """Forget lives whose time has come; `now_ms` is the batch's time by the wall clock.
 
         To be called in batches that read every partition to its end: a record that still waits may be one of theirs.
         """
