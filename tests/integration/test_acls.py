@@ -143,6 +143,7 @@ def test_each_command_works_with_its_own_permissions(guarded: Guarded, tmp_path:
         ("verify", ()),
         ("replay", ("--store", f"local:{tmp_path / 'replayed.db'}", "--from", hour_ago)),
         ("rebuild", ("--checkpoint", str(tmp_path / "rebuilt"))),
+        ("forget", ("--instance", "orders-1")),
     ):
         done = run(name, *arguments, env=guarded.env(name))
         assert done.returncode == 0, (name, done.stdout + done.stderr)

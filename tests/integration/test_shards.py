@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ import pytest
 from confluent_kafka.admin import NewPartitions
 
 from support.application import Application, assert_exact
-from support.kafka import aggregator, read_topic, run
+from support.kafka import aggregator, latest_sums, read_topic, run
 from tallystream.aggregator.topics import Topics, create_topics
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ def test_a_table_of_shards_is_exact_through_a_kill_and_a_cut_into_more(
 ) -> None:
     """Three shards on two partitions, killed with SIGKILL, go on; stopped, they are made five by a rebuild.
 
-    The sums equal the oracle's each time. Another number of shards for a checkpoint is refused with the remedy.
+    Then a metric is forgotten, and an instance while no aggregator runs. The sums equal the oracle's each time. Another
+    number of shards for a checkpoint is refused with the remedy.
     """
     topics = Topics(topic_prefix)
     create_topics(admin, topics, shards=3)
@@ -66,12 +68,33 @@ def test_a_table_of_shards_is_exact_through_a_kill_and_a_cut_into_more(
     with aggregator(broker.bootstrap_servers, topic_prefix, more):
         application.publish(200)
         assert assert_exact(broker, topics)
+        _forget(broker, topics, options)
     _require_own_partitions(broker, topics)
     shutil.rmtree(more / "checkpoint")
     assert run("rebuild", *options, "--checkpoint", str(more / "checkpoint")).returncode == 0
+    late = run("forget", *options, "--instance", "orders-3", "--yes", "--timeout", "1")
+    assert late.returncode == 1
+    assert "no aggregator has applied it within 1 s; one that runs or starts does" in late.stderr
     with aggregator(broker.bootstrap_servers, topic_prefix, more):
         application.publish(100)
         assert assert_exact(broker, topics)
+
+
+def _forget(broker: KafkaBroker, topics: Topics, options: tuple[str, ...]) -> None:
+    """Take a metric out: a dry run changes nothing; done, no shard has anything of it, and all else is as it was."""
+    key = ("orders", "calls", "meter", ())
+    before = latest_sums(broker.bootstrap_servers, topics.agg)[key].count
+    dry = run("forget", *options, "--metric", "calls", "--json")
+    assert (dry.returncode, json.loads(dry.stdout)["published"]) == (0, False), dry.stderr
+    assert [(one["is"]["count"], one["will_be"]["count"]) for one in json.loads(dry.stdout)["sums"]] == [(before, 0)]
+    assert latest_sums(broker.bootstrap_servers, topics.agg)[key].count == before
+    done = run("forget", *options, "--metric", "calls", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "applied: the sums are published" in done.stderr
+    assert latest_sums(broker.bootstrap_servers, topics.agg)[key].count == 0
+    assert assert_exact(broker, topics)
+    verified = run("verify", *options)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
 def _require_own_partitions(broker: KafkaBroker, topics: Topics) -> None:

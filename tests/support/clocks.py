@@ -31,6 +31,9 @@ LAST_MS = BEGIN_MS + 60 * DAY_MS
 SAFE_MS = DAY_MS
 """A life that was heard of less long ago can't be forgotten, however far clocks jump: 7 days less twice 72 h."""
 
+FORGETS = "tallystream-aggregator"
+"""The instance ID of records that take a metric out."""
+
 Counted = dict[tuple[str, str, str], int]
 """(app, type, name) → count, or the highest position"""
 
@@ -162,7 +165,10 @@ class Play:
             if "jumps" in self.features:
                 self.off_ms[self.partitions - 1] = self._off(chance)
         elif action == "tombstone" and not self.adds:
-            self._tombstone(chance)
+            if chance.random() < 0.4:
+                self._forget_metric(chance)
+            else:
+                self._take_out(chance)
         elif action == "short":
             self._short(chance)
         elif action == "final" and self.programs:
@@ -309,7 +315,8 @@ class Play:
     def _born(self, ulid: str) -> int:
         return next(life.born_ms for lives in self.lives.values() for life in lives if life.ulid == ulid)
 
-    def _tombstone(self, chance: random.Random) -> None:
+    def _take_out(self, chance: random.Random) -> None:
+        """Append a tombstone, or a forget record that names lives of one instance."""
         # Nothing of the instance may be forgotten already, under way, or in another partition.
         able = [
             instance
@@ -321,15 +328,44 @@ class Play:
         if not able:
             return
         instance = chance.choice(able)
-        self._append(instance, None, self._partition(instance), self.now)
-        for life in self.lives[instance]:
+        lives = chance.choice([self.lives[instance], [chance.choice(self.lives[instance])]])
+        named = {} if len(lives) > 1 else {"life": lives[0].ulid}
+        value = chance.choice([None, _forget(named)]) if len(lives) == len(self.lives[instance]) else _forget(named)
+        self._append(instance, value, self._partition(instance), self.now)
+        for life in lives:
             life.contributes = {}
 
+    def _forget_metric(self, chance: random.Random) -> None:
+        """Append a forget record of a metric to each partition: lives that were forgotten lose it, too."""
+        # An instance that was in two partitions is exempt.
+        if any(len(seen) > 1 for instance, seen in self.seen_in.items() if instance != FORGETS):
+            return
+        if chance.random() < 0.7 and self.now + 32 * DAY_MS < LAST_MS:
+            self._let_lives_be_forgotten(chance)
+        named = chance.choice([{"metric": "m0"}, {"metric": "m1", "app": "shop"}, {"metric": "m0", "type": "counter"}])
+        named = chance.choice([named, {"metric": "orders"}])
+        for partition in range(self.partitions):
+            self._append(FORGETS, _forget(named), partition, self.now)
+        for life in (life for lives in self.lives.values() for life in lives):
+            for app, kind, name in list(life.contributes):
+                if name == named["metric"] and named.get("app") in (None, app) and named.get("type") in (None, kind):
+                    del life.contributes[app, kind, name]
+        if named["metric"] == "orders":
+            self.short.clear()
+
+    def _let_lives_be_forgotten(self, chance: random.Random) -> None:
+        """Let days pass, and then a few batches for each step of forgetting: every partition's clock goes on."""
+        for gap in (chance.choice([8, 20, 31]) * DAY_MS, *([60_000] * chance.randint(0, 4))):
+            self.now += gap
+            self._arrive(self.now)
+            for partition in range(self.partitions):
+                self._append(FORGETS, None, partition, self.now)
+
     def _last(self, instance: str, life: Life) -> int:
+        """Return when a life was last heard of: no refused record keeps it from being forgotten."""
         name = life.ulid.encode()
-        mine = (
-            one for one in self.appended if one.record.key == instance.encode() and name in (one.record.value or b"")
-        )
+        taken = (one for one in self.appended if (one.record.partition, one.record.offset) not in self.refused)
+        mine = (one for one in taken if one.record.key == instance.encode() and name in (one.record.value or b""))
         return max((one.real_ms for one in mine), default=self.now)
 
     def _short(self, chance: random.Random) -> None:
@@ -338,6 +374,10 @@ class Play:
         value = chance.choice([last, last + 1, last + 10, 3])
         self.short[instance] = (total + value - (last if value >= last else 0), value)
         self._append(instance, json.dumps({"name": "orders", "value": value}).encode(), 0, self.now)
+
+
+def _forget(named: dict[str, str]) -> bytes:
+    return json.dumps({"v": 1, "forget": named}).encode()
 
 
 def _body(chance: random.Random, kind: str, count: int) -> dict[str, Any]:

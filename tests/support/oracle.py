@@ -19,6 +19,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Protocol
+from zlib import crc32
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -154,6 +155,10 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as the p
         try:
             document = read_value(record.value)
             short = "metrics" not in document
+            if short and not ("name" in document and "value" in document):
+                for detail in sorted(forget(read_forget(document), instance, lives, record.partition)):
+                    out.events[("forget", *detail[:3], clock, detail[3])] += 1
+                continue
             header = read_short_form(document) if short else read_header(document, record.timestamp_ms)
         except BadError:
             out.dead[where] += 1
@@ -340,8 +345,8 @@ def read_value(value: bytes) -> dict[str, Any]:
         raise BadError("not JSON in UTF-8") from error
     if not isinstance(document, dict):
         raise BadError("not an object")
-    if "metrics" not in document and not ("name" in document and "value" in document):
-        raise BadError("neither form")
+    if "metrics" not in document and not ("name" in document and "value" in document) and "forget" not in document:
+        raise BadError("none of the forms")
     return document
 
 
@@ -361,6 +366,53 @@ def depth(text: str) -> int:
         elif character in "]}":
             level -= 1
     return deepest
+
+
+def read_forget(document: dict[str, Any]) -> dict[str, Any]:
+    """Return what a forget record names; raises BadError where it is not one."""
+    whole(document.get("v", 1), 1, 1)
+    named = document["forget"]
+    if not isinstance(named, dict) or set(named) - {"app", "life", "metric", "type", "tags", "shards"}:
+        raise BadError("forget")
+    for name in ("app", "metric"):
+        if named.get(name) is not None:
+            text(named[name], 1, 512)
+    if named.get("life") is not None and not re.fullmatch(f"[0-7][{ULID_DIGITS}]{{25}}", text(named["life"], 26, 26)):
+        raise BadError("life")
+    if named.get("type") is not None and named["type"] not in LASTING:
+        raise BadError("type")
+    tags, shards = read_tags(named), whole(named.get("shards", 1), 1, LARGEST)
+    if named.get("metric") is None and (named.get("type") is not None or tags or shards != 1):
+        raise BadError("no metric")
+    if named.get("metric") is not None and named.get("life") is not None:
+        raise BadError("a life and a metric")
+    return named
+
+
+def forget(named: dict[str, Any], instance: str, lives: list[Life], partition: int) -> set[tuple[str, str, str, str]]:
+    """Take out what a forget record names; return the (app, instance, life, detail) of the events."""
+    said = set()
+    if named.get("metric") is None:
+        for life in [life for life in lives if life.instance == instance]:
+            if named.get("app") not in (None, life.app) or named.get("life") not in (None, life.life):
+                continue
+            if life.rows:
+                said.add((life.app, life.instance, life.life, ""))
+            life.rows, life.dead = {}, True
+            if not life.life:
+                lives.remove(life)
+        return said
+    shards = named.get("shards", 1)
+    for life in lives:
+        if life.partition != partition or (crc32(life.instance.encode()) - crc32(instance.encode())) % shards:
+            continue
+        for key in list(life.rows):
+            app, name, kind, tags = key
+            same = named["metric"] == name and named.get("app") in (None, app) and named.get("type") in (None, kind)
+            if same and set(read_tags(named)) <= set(tags):
+                said.add((app, "", "", name))
+                del life.rows[key]
+    return said
 
 
 def read_header(document: dict[str, Any], appended_ms: int) -> dict[str, Any]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import base64
 import json
 import random
+from itertools import count
 from typing import Any, NamedTuple
+from zlib import crc32
 
 from hypothesis import strategies as st
 
@@ -32,6 +34,11 @@ class Written(NamedTuple):
     timestamp_ms: int
     partition: int
     offset: int
+
+
+def takes_out(record: Written) -> bool:
+    """Tell whether a record may make counts fall: a tombstone, or a forget record."""
+    return record.value is None or b'"forget"' in record.value
 
 
 POISON: list[bytes] = [
@@ -150,9 +157,10 @@ class Life:
 
 
 class Play:
-    """Plays the steps of a schedule."""
+    """Plays the steps of a schedule; metrics are forgotten in a table of `shards`, never where it is 0."""
 
-    def __init__(self) -> None:
+    def __init__(self, shards: int = 1) -> None:
+        self.shards = shards
         self.records: list[Written] = []
         self.now = BEGIN_MS
         self.lives: dict[str, list[Life]] = {}
@@ -185,15 +193,42 @@ class Play:
         elif action == "new":
             self._new_life(chance, instance)
         elif action == "tombstone":
-            self._append(instance, None)
+            self._take_out(chance, instance)
         elif action == "poison":
             key = chance.choice([instance.encode(), None, b"", b"\xff", b"k" * 1025, b"nul\0"])
             self._append(key, chance.choice(POISON) if key == instance.encode() else b'{"name":"a","value":1}')
         elif action == "odd":
             self._append(instance, chance.choice(ODD))
         elif action == "short":
-            count, tags = chance.choice([0, 1, 5, 9, 2**62, 2**63 - 1]), chance.choice([{}, {"k": "v"}])
-            self._append(instance, json.dumps({"name": "orders", "value": count, "tags": tags}).encode())
+            number, tags = chance.choice([0, 1, 5, 9, 2**62, 2**63 - 1]), chance.choice([{}, {"k": "v"}])
+            self._append(instance, json.dumps({"name": "orders", "value": number, "tags": tags}).encode())
+
+    def _take_out(self, chance: random.Random, instance: str) -> None:
+        """Take lives of an instance out of the sums, or metrics out of all of them."""
+        what = chance.choice(["tombstone", "all", "app", "life", "metric", "metric", "bad"])
+        if what == "tombstone" or (what == "metric" and not self.shards):
+            self._append(instance, None)
+            return
+        lives = self.lives.get(instance)
+        bad: list[Any] = [7, {"since": 1}, {"life": "x"}, {"metric": "m0", "type": "gage"}, {"tags": {"a": "b"}}]
+        choices: dict[str, Any] = {
+            "all": {},
+            "app": {"app": chance.choice(["shop", "mail", "default"])},
+            "life": {"life": chance.choice(lives).ulid} if lives else {},
+            "metric": {"metric": chance.choice(["m0", "m0", "m1", "s0", "orders"])},
+            "bad": chance.choice(bad),
+        }
+        named = choices[what]
+        if what == "metric":
+            named |= chance.choice(
+                [{}, {}, {"app": "shop"}, {"type": "counter"}, {"tags": {"a": "ö 1"}}, {"type": "timer"}]
+            )
+        if what != "metric":
+            self._append(instance, _forget(named))
+            return
+        for partition in chance.choice([[0, 1], [0, 1], [0, 1], [1]]):  # the command appends it to each
+            for key in keys_of_shards(self.shards):
+                self._append(key, _forget(named | ({"shards": self.shards} if self.shards > 1 else {})), partition)
 
     def _new_life(self, chance: random.Random, instance: str) -> Life:
         # Applications' clocks are off by as much as half of what the table tolerates, some by far more.
@@ -273,16 +308,31 @@ class Play:
             tags = {}
         return {"name": name, "tags": tags, "type": kind.rstrip("2")} | bodies[kind]
 
-    def _append(self, instance: str | bytes | None, value: bytes | None) -> None:
+    def _append(self, instance: str | bytes | None, value: bytes | None, partition: int | None = None) -> None:
         key = instance.encode() if isinstance(instance, str) else instance
-        partition = len(key or b"") % 2
+        partition = len(key or b"") % 2 if partition is None else partition
         offset = sum(record.partition == partition for record in self.records)
         self.records.append(Written(key, value, self.now, partition, offset))
 
 
-def play(schedule: list[int]) -> list[Written]:
+def keys_of_shards(shards: int) -> list[str]:
+    """Return a key in each of the shards."""
+    found: dict[int, str] = {}
+    for number in count():
+        key = f"forgets-{number}"
+        found.setdefault(crc32(key.encode()) % shards, key)
+        if len(found) == shards:
+            return list(found.values())
+    raise AssertionError
+
+
+def _forget(named: Any) -> bytes:
+    return json.dumps({"v": 1, "forget": named}).encode()
+
+
+def play(schedule: list[int], shards: int = 1) -> list[Written]:
     """Return the records of a schedule, in the order of appending; two partitions, each instance in one."""
-    playing = Play()
+    playing = Play(shards)
     for seed in schedule:
         playing.step(seed)
     return playing.records

@@ -61,8 +61,7 @@ class Tables:
         self.events: set[EventId] = set()
         self.cuts = 0
         self._partitions: dict[int, list[Written]] = {}
-        for record in records:
-            self._partitions.setdefault(record.partition, []).append(record)
+        self.extend(records)
         self._at: dict[int, int] = {}
         self._start: dict[int, int] = {}
         self._begin([State(shard=shard, shards=shards) for shard in range(shards)], [Combined() for _ in range(shards)])
@@ -174,6 +173,11 @@ class Tables:
 
     def _load(self, shard: int, store: Kept) -> Stored:
         return stored.load(store, self.settings, lambda: copy.deepcopy(self._begun[shard]))
+
+    def extend(self, records: Iterable[Written]) -> None:
+        """Append records to the topic."""
+        for record in records:
+            self._partitions.setdefault(record.partition, []).append(record)
 
     def take_over(self) -> None:
         """Go on with the same checkpoint as the next writer."""

@@ -48,7 +48,7 @@ def test_what_is_no_row_is_left_out_with_a_warning(value: bytes | None, caplog: 
     ("read", "wanted"),
     [
         (lambda: beginning._has_begun(Topics(), {}), True),
-        (lambda: rebuild._finished(Topics(), {}), END),
+        (lambda: rebuild.finished_offsets(Topics(), {}), END),
         (lambda: start._from_ledger(start.At(2, ledger=True), "metrics-ledger", {}), END),
     ],
     ids=["beginning", "rebuild", "start"],

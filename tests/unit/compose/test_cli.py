@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 COMMANDS = [
     "aggregate",
     "rebuild",
+    "forget",
     "replay",
     "verify",
     "ship",

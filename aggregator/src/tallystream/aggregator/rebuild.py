@@ -69,8 +69,8 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
     kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
     log_in(kafka)
     try:
-        standing = _read_table(topics, kafka, say)
-        finished = _finished(topics, kafka)
+        standing = read_table(topics, kafka, say)
+        finished = finished_offsets(topics, kafka)
         epoch = ledger.highest_epoch(ledger.read_rows(topics.ledger, kafka)) or standing.epoch
         names = {f"{topic}:{p}": end for topic, ends in finished.items() for p, end in ends.items()}
         rebuilt = restore(standing, _summed(topics, kafka), shards=settings.shards, finished=names)
@@ -110,7 +110,8 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
     return 0
 
 
-def _read_table(topics: Topics, kafka: Mapping[str, str], say: Callable[[str], object]) -> Standing:
+def read_table(topics: Topics, kafka: Mapping[str, str], say: Callable[[str], object]) -> Standing:
+    """Return what `metrics-table` holds, less what no aggregator can have written; `say` is told of the progress."""
     records = read_topic(topics.table, kafka)
     first = list(islice(records, 1))  # where the topic ends is known now: the ledger has the epoch of every record
     standing = Standing(ledger.highest_epoch(ledger.read_rows(topics.ledger, kafka)))
@@ -136,7 +137,7 @@ def _summed(topics: Topics, kafka: Mapping[str, str]) -> Iterator[MetricId]:
         yield row.app, row.name, row.type, tuple(sorted(row.tags.items()))
 
 
-def _finished(topics: Topics, kafka: Mapping[str, str]) -> Offsets:
+def finished_offsets(topics: Topics, kafka: Mapping[str, str]) -> Offsets:
     """Return the next offset of each partition after the last batch of this table that the ledger calls finished.
 
     Before there is one: where the table began, which includes all that lies before, or nothing of it for good.

@@ -62,6 +62,7 @@ def _common(
 
 app.command()(table.aggregate)
 app.command()(table.rebuild)
+app.command()(table.forget)
 app.command()(stores.ship)
 app.command()(stores.replay)
 app.command()(checking.verify)

@@ -138,6 +138,14 @@ def test_a_tombstone_ends_the_runs_of_its_instance_alone() -> None:
     assert topic.kept() == [0, 2, 3, 5, 7, 8, 9, 11, 12, 14, 15]
 
 
+@pytest.mark.parametrize(("named", "others"), [({}, []), ({"life": LIFE}, []), ({"metric": "n"}, [4])])
+def test_a_forget_record_ends_the_runs_of_what_may_lose_rows(named: dict[str, str], others: list[int]) -> None:
+    """Those of its instance; where it names a metric, those of all instances: `others` are kept of another one."""
+    topic = Topic().counts(1, 2, 3).counts(1, 2, key=b"app-2").snapshots(1, 2, 3).add(json.dumps({"forget": named}))
+    topic.counts(4, 5, 6).snapshots(4, 5, 6).counts(3, key=b"app-2")
+    assert topic.kept() == sorted([0, 2, 3, *others, 5, 7, 8, 9, 11, 12, 14, 15])
+
+
 @pytest.mark.parametrize("key", [None, b"", b"\xff", b"nul\0", b"k" * 1025])
 def test_records_without_an_instance_are_kept(key: bytes | None) -> None:
     """A key that can't be read makes each record a dead letter."""

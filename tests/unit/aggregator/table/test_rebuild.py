@@ -212,7 +212,7 @@ def test_a_row_whose_epoch_no_writer_has_taken_changes_nothing(monkeypatch: pyte
     written = [(row.key, row.value(epoch=epoch, batch=9)) for epoch in (2**62, 3) for row in rows]
     monkeypatch.setattr(ledger, "read_topic", lambda *_, **__: iter([Read(b"k", ledger.encode(opened), 0)]))
     monkeypatch.setattr(rebuild, "read_topic", lambda *_, **__: (Read(k, v, n) for n, (k, v) in enumerate(written)))
-    found = rebuild._read_table(Topics(), {}, lambda _: None)
+    found = rebuild.read_table(Topics(), {}, lambda _: None)
     assert (found.epoch, len(found.rows)) == (3, len(rows))
 
 

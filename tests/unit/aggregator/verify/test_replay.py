@@ -98,6 +98,30 @@ def test_a_tombstone_leaves_what_was_forgotten(days: int, left: int, *, forgotte
     assert records.sum(forgotten=forgotten)["retired"] == int(left > 0)
 
 
+def forget(**named: Any) -> bytes:
+    return json.dumps({"v": 1, "forget": named}).encode()
+
+
+def test_a_forget_record_takes_lives_out() -> None:
+    """Rule 10: one life, those of an app, or all of the instance; what may have been forgotten may stay."""
+    records = Records().snapshot(counter(1)).snapshot(counter(2), life=SECOND).snapshot(counter(4), key=b"app-2")
+    assert records.append(b"app-1", forget(life=SECOND)).sum()["count"] == 5
+    assert records.append(b"app-1", forget(app="mail")).sum()["count"] == 5
+    assert records.append(b"app-1", forget()).sum()["count"] == 4
+    assert records.append(b"app-2", forget(), at=7 * DAY_MS).sum()["count"] == 0
+    assert records.sum(forgotten=True)["count"] == 4
+
+
+def test_a_forget_record_takes_a_metric_out_of_its_partition_and_of_what_was_forgotten() -> None:
+    """Rule 10: other partitions keep theirs; of a shard's record, instances of other shards do, too."""
+    records = Records().snapshot(counter(1)).snapshot(counter(2), key=b"app-2", partition=1)
+    assert records.append(b"x", forget(metric="n", type="gauge")).sum()["count"] == 3
+    assert records.append(b"x", forget(metric="n")).sum()["count"] == 2
+    assert records.append(b"app-11", forget(metric="n", shards=2), partition=1).sum()["count"] == 2
+    assert records.append(b"app-2", None, at=8 * DAY_MS, partition=1).sum(forgotten=True)["count"] == 2
+    assert records.append(b"app-2", forget(metric="n", shards=2)).sum(forgotten=True)["count"] == 0
+
+
 @pytest.mark.parametrize("newer_first", [True, False])
 def test_the_highest_seq_wins_per_metric_while_an_instance_moves(*, newer_first: bool) -> None:
     """Rule 1: whichever partition is read first, what a newer snapshot does not have is taken from an older one."""

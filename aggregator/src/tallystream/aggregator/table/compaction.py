@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tallystream.aggregator.table.inputs import Good, Unreadable, read_key, read_short_form, read_value
+from tallystream.aggregator.table.inputs import Forget, Good, Unreadable, read_key, read_short_form, read_value
 from tallystream.aggregator.table.limits import untimely
 from tallystream.aggregator.table.runs import Place, Run, SnapshotRun, is_whole, keep
 from tallystream.aggregator.table.shards import shard_of
@@ -67,8 +67,7 @@ class Compactor:
             if at_ms > clock:
                 clock = clocks[instance.shard] = at_ms
             if value is None:
-                kept += self._end(instance)
-                instance.counters, instance.snapshots = {}, {}
+                kept += self._take_out(instance, Forget())
                 kept.append(keep(place, row, clock))
                 continue
             if len(value) > max_bytes or not instance.readable:
@@ -93,6 +92,7 @@ class Compactor:
             elif isinstance(message, Good):
                 kept += self._snapshot(instance, message, row, clock)
             else:
+                kept += self._take_out(instance, message)
                 kept.append(keep(place, row, clock))
         return kept + self.end() if self._runs >= MAX_RUNS else kept
 
@@ -101,6 +101,16 @@ class Compactor:
         kept = [record for instance in self._instances.values() for record in self._end(instance)]
         self._instances.clear()
         self._runs = 0
+        return kept
+
+    def _take_out(self, instance: Instance, message: Forget | Unreadable) -> list[Record]:
+        """End the runs of what a record takes out of the table, and return the records that wait."""
+        if isinstance(message, Unreadable):
+            return []
+        if message.metric is not None:  # any instance may have it
+            return self.end()
+        kept = self._end(instance)
+        instance.counters, instance.snapshots = {}, {}
         return kept
 
     def _end(self, instance: Instance) -> list[Record]:

@@ -46,6 +46,10 @@ class Sum:
         self.floats += other.floats
         self.units += other.units
 
+    def remove(self, other: Sum) -> None:
+        """Take another sum out that was merged into this one."""
+        self.merge(Sum(-other.known, -other.whole, -other.floats, -other.units))
+
     def value(self) -> Value:
         """Return the sum: None of nothing, a float, rounded once, where a term is one.
 

@@ -1,4 +1,4 @@
-"""Read one record of the topic `metrics`: a snapshot, the short form, a tombstone, or something unreadable.
+"""Read one record of the topic `metrics`: a snapshot, the short form, a forget record, a tombstone, or something else.
 
 Rule 8: what can't be read stops nothing, and one bad metric does not freeze its neighbours.
 """
@@ -9,11 +9,23 @@ import json
 import math
 import re
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
 
-from tallystream.reporter.record import METRIC_TYPES, Header, Metric, ShortForm, Snapshot
+from tallystream.reporter.record import (
+    METRIC_TYPES,
+    Header,
+    LifeId,
+    Metric,
+    Name,
+    ShortForm,
+    Snapshot,
+    Tags,
+)
+
+if TYPE_CHECKING:
+    from tallystream.aggregator.table.state import MetricId
 
 MAX_KEY_BYTES = 1024
 MAX_DEPTH = 64
@@ -79,6 +91,51 @@ class Good(NamedTuple):
     beyond: int = 0
 
 
+class Forget(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """What a forget record takes out of the sums: lives of the instance in its key, or metrics.
+
+    Without `metric`: all lives of the instance, those of `app` alone, or one `life`. With it: the metrics of this name,
+    of any app, type and tags where these are not given; of `tags` a metric has these at least. Such a record is for the
+    lives in the record's own partition, and the shard of its key in a table of `shards`.
+
+    An unknown field is an error: whatever it means, without it the record could take out more than it should.
+    """
+
+    app: Name | None = None
+    life: LifeId | None = None
+    metric: Name | None = None
+    type: str | None = None
+    tags: Tags = {}
+    shards: Annotated[int, msgspec.Meta(ge=1)] = 1
+
+    def __post_init__(self) -> None:
+        if self.type is not None and self.type not in _TYPES:
+            raise ValueError(f"the type is not one of {', '.join(_TYPES)}")
+        if self.metric is not None and self.life is not None:
+            raise ValueError("it names a life and a metric")
+        if self.metric is None and (self.type is not None or self.tags or self.shards != 1):
+            raise ValueError("it names no metric, so type, tags and shards mean nothing")
+
+    def has_life(self, app: str, life: str) -> bool:
+        """Tell whether a life of the instance is taken out."""
+        return self.app in (None, app) and self.life in (None, life)
+
+    def has_metric(self, metric: MetricId) -> bool:
+        """Tell whether a metric is taken out."""
+        app, name, kind, tags = metric
+        named = name == self.metric and self.app in (None, app) and self.type in (None, kind)
+        return named and self.tags.items() <= dict(tags).items()
+
+    def value(self) -> bytes:
+        """Return the value of the record."""
+        return msgspec.json.encode(_ForgetRecord(self))
+
+
+class _ForgetRecord(msgspec.Struct):
+    forget: Forget
+    v: Literal[1] = 1
+
+
 class Unreadable(NamedTuple):
     """A record of which nothing can be taken, and why."""
 
@@ -129,7 +186,7 @@ def read_short_form(value: bytes) -> ShortForm | None:
     return message if message.metrics is msgspec.UNSET else None
 
 
-def read_value(value: bytes, max_metrics: int) -> Good | ShortForm | Unreadable:
+def read_value(value: bytes, max_metrics: int) -> Good | ShortForm | Forget | Unreadable:
     """Return what a record's value says: the same whichever of the two ways below finds it."""
     try:
         text = value.decode()
@@ -165,7 +222,7 @@ def _require_shallow(text: str) -> None:
             depth -= 1
 
 
-def _read_with_care(text: str, max_metrics: int) -> Good | ShortForm | Unreadable:
+def _read_with_care(text: str, max_metrics: int) -> Good | ShortForm | Forget | Unreadable:
     try:
         # The parser's own limit depends on how deep its caller's stack is; this one does not.
         _require_shallow(text)
@@ -182,7 +239,16 @@ def _read_with_care(text: str, max_metrics: int) -> Good | ShortForm | Unreadabl
             return _convert(document, ShortForm)
         except (msgspec.ValidationError, ValueError) as error:
             return Unreadable(f"short form: {error}")
-    return Unreadable("the value is neither a snapshot (metrics) nor the short form (name, value)")
+    return _forget(document)
+
+
+def _forget(document: dict[str, Any]) -> Forget | Unreadable:
+    if "forget" not in document:
+        return Unreadable("the value is neither a snapshot (metrics) nor the short form (name, value)")
+    try:
+        return _convert(document, _ForgetRecord).forget
+    except (msgspec.ValidationError, ValueError) as error:
+        return Unreadable(f"forget: {error}")
 
 
 def _parse_int(digits: str) -> int | float:

@@ -81,6 +81,13 @@ class Lives:
         for life in self.disk.all_of(instance):
             self._bring_back(life)
 
+    def bring_back_with(self, numbers: set[int], partition: str) -> None:
+        """Move every life of a partition from disk to memory that has one of these metrics: reads all of the disk."""
+        if numbers.isdisjoint(self.state.held):  # no life that went to disk had one of them
+            return
+        for life in [one for one in self.disk if one.partition == partition and numbers & one.rows.keys()]:
+            self._bring_back(life)
+
     def is_listed(self, instance: str, app: str, life: str) -> bool:
         """Tell whether a life is being forgotten."""
         listed = (gone.life for gone in (*self.state.leaving, *self.state.deleting))

@@ -126,6 +126,22 @@ class Partial:
         if self.merged is not None and other.merged is not None:
             self.merged.merge(other.merged)
 
+    def remove(self, other: Partial) -> None:
+        """Take out what was merged into this one and counts no living lives."""
+        self.forgotten -= other.forgotten
+        for cell, gone in zip(self.cells, other.cells, strict=True):
+            if isinstance(cell, Sum) and isinstance(gone, Sum):
+                cell.remove(gone)
+        if self.merged is not None and other.merged is not None:
+            self.merged.unmerge(other.merged)
+        self.lose_extremes(other)
+
+    def lose_extremes(self, other: Partial) -> None:
+        """Note that what another one has is taken out of the sums: extremes that it may have held are lost."""
+        for cell, gone in zip(self.cells, other.cells, strict=True):
+            if isinstance(cell, Extreme) and isinstance(gone, Extreme):
+                cell.lose(gone.value)
+
     def totals(self) -> Totals:
         """Return the summed fields; they may be beyond 64 bits, or infinite."""
         totals: Totals = {}

@@ -96,6 +96,14 @@ class Partials:
                 self._on_disk[number].lose(share)
                 self._unheld.add(number)
 
+    def remove(self, number: int, gone: Partial) -> None:
+        """Take out of a metric what forgotten lives have of it."""
+        self[number].remove(gone)
+        if number in self._on_disk:  # its extremes are bounds of what was on disk once
+            self._on_disk[number].lose_extremes(gone)
+            self._unheld.add(number)
+        self._told.add(number)
+
     def forget(self, life: Life) -> None:
         """A life that was on disk is forgotten: what it keeps stays in the sums, and counts as forgotten."""
         self.bring_back(life)

@@ -17,14 +17,14 @@ from tallystream.reporter.record import DEFAULT_APP, MAX_COUNT, ShortForm, ident
 from tallystream.reporter.ulid import ulid_ms
 
 if TYPE_CHECKING:
-    from tallystream.aggregator.table.inputs import Good, Record
+    from tallystream.aggregator.table.inputs import Forget, Good, Record
     from tallystream.aggregator.table.settings import TableSettings
     from tallystream.aggregator.table.state import MetricId
     from tallystream.reporter.record import Snapshot
 
 
 class Rows:
-    """Applies snapshots, the short form and tombstones to the lives.
+    """Applies snapshots, the short form, tombstones and what takes lives out to the lives.
 
     `whole` maps (instance, app, life, part) → the offset of the last snapshot of this batch that was accepted whole.
     `unexpanded` are instances with a record that supersedes others after one that was not accepted whole.
@@ -163,21 +163,23 @@ class Rows:
             row.values = (total, value)
         return []
 
-    def tombstone(self, instance: str, record: Record, clock: int) -> None:
+    def tombstone(self, instance: str, record: Record, clock: int, forget: Forget | None = None) -> None:
         """Take out what an instance's lives contribute (rule 10): snapshots' lives stay as markers of their seqs.
 
-        What was forgotten stays.
+        `forget` is what a forget record says, which may name some of the lives. What was forgotten stays.
         """
         self._lives.bring_all_back(instance)
         self._lives.mark(instance)
         for life in list(self._lives.of(instance)):
+            if forget is not None and not forget.has_life(life.app, life.life):
+                continue
             self._lives.layouts.open_all(life)
             every = set(life.parts) or {0}
             parts = {part for part in every if not _includes(life, part, record)}
             gone = [number for number, row in life.rows.items() if row.part in parts]
             self._lives.partials.empty(life, gone)
             if gone:
-                self._lives.event("tombstone", life, record, clock)
+                self._lives.event("tombstone" if forget is None else "forget", life, record, clock)
             for number in gone:
                 del life.rows[number]
             for part in parts:

@@ -73,8 +73,14 @@ class Merged:
         self.zeros += other.zeros
         self.missing += other.missing
         for bins, others in ((self.positive, other.positive), (self.negative, other.negative)):
-            for index, number in others.items():
-                bins[index] = bins.get(index, 0) + number
+            _replace(bins, {}, others)
+
+    def unmerge(self, other: Merged) -> None:
+        """Take out all parts of another one, which was merged into this one."""
+        self.zeros -= other.zeros
+        self.missing -= other.missing
+        for bins, others in ((self.positive, other.positive), (self.negative, other.negative)):
+            _replace(bins, others, {})
 
     def quantiles(self) -> Totals:
         """Return p50 to p999 of all that was counted; nothing where a sketch is missing.

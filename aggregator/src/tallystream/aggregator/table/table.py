@@ -12,7 +12,8 @@ import msgspec
 
 from tallystream.aggregator.table.disk import Disk, MemoryChunks
 from tallystream.aggregator.table.expand import ExpansionNeededError
-from tallystream.aggregator.table.inputs import Good, Record, Unreadable, read_key, read_value
+from tallystream.aggregator.table.forgetting import forget_metric
+from tallystream.aggregator.table.inputs import Forget, Good, Record, Unreadable, read_key, read_value
 from tallystream.aggregator.table.kinds import saturated
 from tallystream.aggregator.table.leaving import advance, everything, leave
 from tallystream.aggregator.table.limits import RECORD_SIZE, letters
@@ -24,11 +25,12 @@ from tallystream.aggregator.table.outputs import (
     Offsets,
     Total,
 )
-from tallystream.aggregator.table.published import shard_row
+from tallystream.aggregator.table.published import base_row, shard_row
 from tallystream.aggregator.table.republish import metric_of, republish
 from tallystream.aggregator.table.rows import Rows
 from tallystream.aggregator.table.settings import TableSettings
 from tallystream.aggregator.table.shards import ShardSum, shard_sum
+from tallystream.reporter.record import ShortForm
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -233,11 +235,33 @@ class Table:
             self._lives.events.append(Event("limit", "", instance, "", clock, place, RECORD_SIZE))
             return [(f"limit: the record has {size} bytes, {most} at most are taken", None)]
         message = read_value(record.value, self._settings.max_metrics)
-        if isinstance(message, Unreadable):
-            return [(message.reason, None)]
+        return (
+            [(message.reason, None)]
+            if isinstance(message, Unreadable)
+            else self._apply(instance, message, record, clock)
+        )
+
+    def _apply(
+        self, instance: str, message: Good | ShortForm | Forget, record: Record, clock: int
+    ) -> list[tuple[str, str | None]]:
         if isinstance(message, Good):
             return self._rows.snapshot(instance, message, record, clock)
-        return self._rows.short_form(instance, message, record, clock)
+        if isinstance(message, ShortForm):
+            return self._rows.short_form(instance, message, record, clock)
+        return self._forget(instance, message, record, clock)
+
+    def _forget(self, instance: str, forget: Forget, record: Record, clock: int) -> list[tuple[str, str | None]]:
+        """Apply a forget record; return why it is refused."""
+        if forget.metric is None:
+            self._rows.tombstone(instance, record, clock, forget)
+            return []
+        state = self.state
+        if forget.shards != state.shards:
+            return [(f"forget: the record is for {forget.shards} shards and the table has {state.shards}", None)]
+        emptied = forget_metric(self._lives, forget, record, clock)
+        self._bases |= emptied
+        self._advanced += [base_row(state.shard, state.metrics[n], state.base[n]) for n in sorted(emptied)]
+        return []
 
     def _refuse(self, record: Record, refused: Sequence[tuple[str, str | None]]) -> None:
         for reason, metric in refused:

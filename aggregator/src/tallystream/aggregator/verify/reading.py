@@ -66,6 +66,27 @@ class Snapshot:
     beyond: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """What a forget record takes out: lives of its instance, or metrics of a name; None is any."""
+
+    app: str | None
+    life: str | None
+    metric: str | None
+    kind: str | None
+    tags: frozenset[tuple[str, str]]
+    shards: int
+
+    def has_life(self, app: str, life: str | None) -> bool:
+        """Tell whether a life of the instance is taken out."""
+        return self.app in (None, app) and self.life in (None, life)
+
+    def has_metric(self, identity: Identity) -> bool:
+        """Tell whether a metric is taken out: of the tags it has at least these."""
+        app, kind, name, tags = identity
+        return name == self.metric and self.app in (None, app) and self.kind in (None, kind) and self.tags <= set(tags)
+
+
 def instance_of(key: bytes | None) -> str:
     """Return the instance ID in a record's key.
 
@@ -80,8 +101,8 @@ def instance_of(key: bytes | None) -> str:
         raise RefusedError("the key is not UTF-8") from error
 
 
-def read(value: bytes, max_metrics: int) -> Snapshot | Metric:
-    """Return the snapshot, or the one counter of the short form.
+def read(value: bytes, max_metrics: int) -> Snapshot | Metric | Forget:
+    """Return the snapshot, the one counter of the short form, or what is to be forgotten.
 
     Raises:
         RefusedError: nothing of it can be taken.
@@ -89,14 +110,13 @@ def read(value: bytes, max_metrics: int) -> Snapshot | Metric:
     said = _json(value)
     if not isinstance(said, dict):
         raise RefusedError("not a JSON object")
+    if "metrics" not in said and "forget" in said and not ("name" in said and "value" in said):
+        return _forget(said)
     if "metrics" not in said:
         name, tags = _text(said, "name", 1, 512), _tags(said)
         return Metric(("default", "counter", name, tags), {"count": _count(said, "value")})
-    if said.get("v", 1) != 1 or isinstance(said.get("v"), (bool, float)):
-        raise RefusedError("another version")
-    life = said.get("life")
-    if not isinstance(life, str) or not _ULID.fullmatch(life):
-        raise RefusedError("life is no ULID")
+    _require_version(said)
+    life = _life(said)
     listed, final = said["metrics"], said.get("final")
     if not isinstance(listed, list) or not isinstance(final, bool):
         raise RefusedError("metrics is no list, or final neither true nor false")
@@ -112,6 +132,40 @@ def read(value: bytes, max_metrics: int) -> Snapshot | Metric:
         metrics=[_metric(app, one) for one in listed[:max_metrics]],
         beyond=len(listed) > max_metrics,
     )
+
+
+def _forget(said: dict[str, Any]) -> Forget:
+    _require_version(said)
+    named = said["forget"]
+    if not isinstance(named, dict) or named.keys() - {"app", "life", "metric", "type", "tags", "shards"}:
+        raise RefusedError("forget: no object, or a field that is not known")
+    kind = named.get("type")
+    if kind is not None and (not isinstance(kind, str) or kind not in _KINDS):
+        raise RefusedError("forget: no known type")
+    found = Forget(
+        app=None if named.get("app") is None else _text(named, "app", 1, 512),
+        life=None if named.get("life") is None else _life(named),
+        metric=None if named.get("metric") is None else _text(named, "metric", 1, 512),
+        kind=kind,
+        tags=frozenset(_tags(named)),
+        shards=_whole(named, "shards", 1, BIGGEST) if "shards" in named else 1,
+    )
+    of_metrics = kind is not None or found.tags or found.shards != 1
+    if (found.life is not None and found.metric is not None) or (of_metrics and found.metric is None):
+        raise RefusedError("forget: fields that do not go together")
+    return found
+
+
+def _require_version(said: dict[str, Any]) -> None:
+    if said.get("v", 1) != 1 or isinstance(said.get("v"), (bool, float)):
+        raise RefusedError("another version")
+
+
+def _life(said: dict[str, Any]) -> str:
+    life = said.get("life")
+    if not isinstance(life, str) or not _ULID.fullmatch(life):
+        raise RefusedError("life is no ULID")
+    return life
 
 
 def born_ms(life: str) -> int:

@@ -4,8 +4,9 @@ No rule looks at two instances, and an instance is in one partition, or moves: t
 partition is read first. So partitions may be fed in any interleaving, as long as each is in offset order.
 
 Retirement decides nothing, so there is none: every life stays. Forgetting changes no count either, with one
-exception: a tombstone leaves what was forgotten. When the aggregator forgets depends on its options and its wall
-clock, which are not in the topic. So `sum` is told whether lives that may have been forgotten before a tombstone were.
+exception: a tombstone, or a forget record of lives, leaves what was forgotten. When the aggregator forgets depends on
+its options and its wall clock, which are not in the topic. So `sum` is told whether lives that may have been forgotten
+before a tombstone were. A forget record of a metric takes it out of those, too.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from tallystream.aggregator.verify import reading
 from tallystream.aggregator.verify.lives import Life, Row, Settings
-from tallystream.aggregator.verify.reading import Metric, RefusedError, Snapshot
+from tallystream.aggregator.verify.reading import Forget, Metric, RefusedError, Snapshot
 from tallystream.aggregator.verify.summing import sum_of
 
 if TYPE_CHECKING:
@@ -78,6 +80,12 @@ class Replay:
         if len(value) > self._settings.max_record_bytes:
             raise RefusedError("the record is too large")
         said = reading.read(value, self._settings.max_metrics)
+        if isinstance(said, Forget):
+            if said.metric is None:
+                self._tombstone(instance, self.clocks[partition], said)
+            else:
+                self._forget_metric(said, instance, partition)
+            return []
         if isinstance(said, Metric):
             return self._short_form(instance, partition, said)
         return self._snapshot(instance, partition, timestamp_ms, said)
@@ -182,15 +190,29 @@ class Replay:
                 self._taken_bytes[whose] += _size(identity)
         self._holders.setdefault(identity, {})[life] = None
 
-    def _tombstone(self, instance: str, clock: int) -> None:
-        for life in self._instances.get(instance, {}).values():
+    def _tombstone(self, instance: str, clock: int, forget: Forget | None = None) -> None:
+        """Take the lives of an instance out, those of a forget record alone if given."""
+        lives = self._instances.get(instance, {})
+        for name, life in list(lives.items()):
+            if forget is not None and not forget.has_life(*name):
+                continue
             rows, life.rows = life.rows, {}
             remains = replace(life, rows=rows, perhaps=True) if life.may_be_forgotten(clock) else None
             for identity in rows:
                 del self._holders[identity][life]
                 if remains is not None:
                     self._holders[identity][remains] = None
-        self._instances.get(instance, {}).pop(("default", None), None)
+            if name == ("default", None):
+                del lives[name]
+
+    def _forget_metric(self, forget: Forget, instance: str, partition: str) -> None:
+        """Take metrics out of the lives of a partition, and of a shard: those whose instance is in that of the key."""
+        shard = crc32(instance.encode()) % forget.shards
+        for identity in filter(forget.has_metric, self._holders):
+            for life in list(self._holders[identity]):
+                here = life.perhaps or life.partition == partition
+                if here and crc32(life.instance.encode()) % forget.shards == shard:
+                    del life.rows[identity], self._holders[identity][life]
 
 
 def _kept(numbers: dict[str, Any], before: Row | None) -> dict[str, Any]:

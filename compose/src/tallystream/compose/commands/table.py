@@ -1,14 +1,21 @@
-"""The commands of the table: aggregate, and rebuild after a lost checkpoint."""
+"""The commands of the table: aggregate, rebuild after a lost checkpoint, and forget."""
 
 from __future__ import annotations
 
+import json as json_
 import os
-from typing import Annotated
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from tallystream.aggregator.terminal import printable
 from tallystream.compose import _options as o
+from tallystream.reporter.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tallystream.aggregator.table.inputs import Forget
 
 
 def aggregate(
@@ -147,3 +154,83 @@ def rebuild(
         partitions=partitions,
     )
     raise typer.Exit(run(settings, lambda line: typer.echo(printable(line))))
+
+
+def forget(
+    *,
+    instance: Annotated[str | None, typer.Option(help="Take out the lives of this instance ID.")] = None,
+    life: Annotated[str | None, typer.Option(help="Of the instance, this life alone: its ULID.")] = None,
+    metric: Annotated[str | None, typer.Option(help="Take the metrics of this name out of all lives.")] = None,
+    app: Annotated[str | None, typer.Option(help="Of this app alone.")] = None,
+    type_: Annotated[str | None, typer.Option("--type", help="Metrics of this type alone, as in counter.")] = None,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Metrics with this tag alone, whatever others they have; repeatable."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without the option it is only shown.")] = False,
+    timeout: Annotated[
+        float, typer.Option(help="How many seconds the aggregator may take to apply what is published.")
+    ] = 60.0,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")] = False,
+    bootstrap_servers: o.LocalServers = None,
+    topic_prefix: o.TopicPrefix = "",
+    kafka: o.Kafka = None,
+) -> None:
+    """Take an instance's lives, one life, or a metric out of the sums; shown first, done with --yes.
+
+    For what a broken or hostile instance left. What still publishes comes back with its next snapshot, as values are
+    absolute. Of an instance, what its forgotten lives counted stays: only a metric is taken out of that, too.
+    """
+    from rich.console import Console
+
+    from tallystream.aggregator.forget import ForgetSettings, look, publish
+    from tallystream.compose import _forget, _here
+
+    what = _chosen(instance, metric, {"app": app, "life": life, "type": type_, "tags": dict(map(_tag, tag or ()))})
+    if timeout <= 0:
+        raise ConfigError("--timeout", timeout, "give a number of seconds above 0")
+    local = _here.find() if bootstrap_servers is None else None
+    if local is not None:
+        local.say(f"broker {local.record.bootstrap_servers}")
+    cluster = _here.cluster(local, bootstrap_servers, topic_prefix, kafka)
+    settings = ForgetSettings(cluster.bootstrap_servers, what, instance, cluster.topic_prefix, cluster.kafka, timeout)
+
+    def say(line: str) -> None:
+        sys.stderr.write(f"{printable(line)}\n")
+
+    plan = look(settings, say)
+    if not json:
+        _forget.show(plan, Console(soft_wrap=True), of_instance=instance is not None)
+    if yes:
+        publish(settings, plan, say)
+    else:
+        say("nothing is changed: give --yes to take it out")
+    if json:
+        sys.stdout.write(json_.dumps(_forget.as_dict(plan, published=yes)) + "\n")
+
+
+def _chosen(instance: str | None, metric: str | None, given: dict[str, Any]) -> Forget:
+    """Return what is to be taken out.
+
+    Raises:
+        ConfigError: the options do not go together, or one has no such value.
+    """
+    from tallystream.aggregator.table.inputs import Forget
+
+    if (instance is None) == (metric is None):
+        raise ConfigError("--instance, --metric", [instance, metric], "give one of the two")
+    for name in ("life",) if instance is None else ("type", "tags"):
+        if given[name]:
+            other = "--instance" if instance is None else "--metric"
+            raise ConfigError(f"--{name.rstrip('s')}", given[name], f"give it with {other}")
+    try:
+        return msgspec.convert(given | {"metric": metric}, Forget)
+    except msgspec.ValidationError as error:
+        raise ConfigError("forget", given | {"metric": metric}, f"correct it: {error}") from error
+
+
+def _tag(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ConfigError("--tag", text, "give NAME=VALUE, as in site=x")
+    return name, value

@@ -1,0 +1,270 @@
+"""Forget records: lives, and metrics by name, go out of the sums, wherever they are (rule 10)."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from support.clocks import DAY_MS, HOUR_MS, Batch
+from support.schedules import BEGIN_MS, Written
+from support.tables import Tables, settings
+from tallystream.aggregator.table import Record, State, Table, TableSettings
+from tallystream.aggregator.table.inputs import Forget, Unreadable, read_value
+from tallystream.aggregator.table.shards import shard_of
+from tallystream.reporter.ulid import new_ulid
+
+LARGEST = 2**63 - 1
+COUNTER = ("shop", "orders", "counter", ())
+
+
+class Topic:
+    """A topic written by hand, and a table that has read it: a batch for each `read`."""
+
+    def __init__(self, **chosen: int) -> None:
+        self.records: list[Written] = []
+        self.now_ms = BEGIN_MS
+        self.tables = Tables([], settings(**chosen))
+        self._seqs: dict[str, int] = {}
+        self._read = 0
+
+    def snapshot(self, instance: str, life: str, *metrics: dict[str, Any], partition: int = 0) -> None:
+        """Append the next snapshot of a life."""
+        self._seqs[life] = seq = self._seqs.get(life, 0) + 1
+        header = {
+            "v": 1,
+            "app": "shop",
+            "life": life,
+            "part": 0,
+            "seq": seq,
+            "ts": 0,
+            "every_ms": 60_000,
+            "final": False,
+        }
+        self.append(instance, json.dumps(header | {"metrics": metrics}).encode(), partition)
+
+    def forget(self, instance: str, partition: int = 0, **what: Any) -> None:
+        """Append a forget record."""
+        self.append(instance, json.dumps({"v": 1, "forget": what}).encode(), partition)
+
+    def append(self, instance: str, value: bytes | None, partition: int = 0) -> None:
+        """Append a record a second after the one before."""
+        self.now_ms += 1000
+        offset = sum(record.partition == partition for record in self.records)
+        self.records.append(Written(instance.encode(), value, self.now_ms, partition, offset))
+
+    def pass_time(self, hours: float) -> None:
+        """Let time pass: in every partition, as somebody else's records show."""
+        self.now_ms += round(hours * HOUR_MS)
+        for partition in sorted({record.partition for record in self.records}):
+            self.append("clock", b'{"name":"tick","value":1}', partition)
+        self.read()
+
+    def read(self, *, rebuilt: bool = False) -> dict[str, Any]:
+        """Read what is new in one batch, and return the sum of the counter `orders`."""
+        self.tables.extend(self.records[self._read :])
+        self._read = len(self.records)
+        if rebuilt:
+            self.tables.rebuild()
+        self.now_ms += 1000
+        ends = Counter(record.partition for record in self.records)
+        self.tables.batch(Batch(self.now_ms, ends, all_read=True))
+        return self.tables.sums.get(COUNTER, {})
+
+
+def orders(count: int, **tags: str) -> dict[str, Any]:
+    """Return a counter."""
+    return {"type": "counter", "name": "orders", "count": count} | ({"tags": tags} if tags else {})
+
+
+def spread(least: float, greatest: float) -> dict[str, Any]:
+    """Return a histogram."""
+    return {"type": "histogram", "name": "size", "count": 2, "sum": least + greatest, "min": least, "max": greatest}
+
+
+def life(ms: int = BEGIN_MS) -> str:
+    """Return a new life's ULID."""
+    return new_ulid(ms)
+
+
+def test_a_life_is_forgotten_and_its_instances_others_stay() -> None:
+    """A record that names a life takes out that life alone; one without takes out every life of its instance."""
+    topic, broken, good = Topic(), life(), life()
+    topic.snapshot("a", broken, orders(LARGEST))
+    topic.snapshot("a", good, orders(7))
+    topic.snapshot("b", life(), orders(5))
+    assert topic.read() == {"count": LARGEST, "lives": 3, "instances": 2, "overflow": True}
+    topic.forget("a", life=broken)
+    assert topic.read() == {"count": 12, "lives": 2, "instances": 2}
+    topic.forget("a", app="mail")
+    assert topic.read()["count"] == 12
+    topic.forget("a")
+    assert topic.read() == {"count": 5, "lives": 1, "instances": 1}
+    assert not topic.tables.dead
+
+
+def test_a_life_that_still_publishes_counts_in_full_again() -> None:
+    """Values are absolute: the next snapshot of a living life brings its counts back, an older one does not."""
+    topic, one = Topic(), life()
+    topic.snapshot("a", one, orders(10))
+    older = topic.records[-1].value
+    topic.snapshot("a", one, orders(20))
+    topic.forget("a")
+    topic.append("a", older)
+    assert topic.read()["count"] == 0
+    topic.snapshot("a", one, orders(21))
+    assert topic.read()["count"] == 21
+
+
+def test_a_metric_is_forgotten_in_memory_on_disk_and_in_the_forgotten_sums() -> None:
+    """A saturated sum fits again, wherever the lives are that saturated it; the other metrics keep what they have."""
+    topic = Topic(retire_after_ms=HOUR_MS, forget_after_ms=7 * DAY_MS)
+    topic.snapshot("gone", life(), orders(LARGEST), spread(1, 90))
+    topic.pass_time(1)
+    topic.pass_time(24 * 8)
+    topic.pass_time(0)
+    topic.pass_time(0)
+    state = topic.tables.states[0]
+    assert [base.lives for base in state.base.values()] == [1, 1]
+    topic.snapshot("silent", life(topic.now_ms), orders(LARGEST), spread(2, 80))
+    topic.pass_time(2)
+    assert len(topic.tables.states[0].disk) == 1
+    living = life(topic.now_ms)
+    topic.snapshot("living", living, orders(LARGEST), spread(3, 70))
+    assert topic.read()["overflow"] is True
+    topic.forget("x", metric="orders")
+    assert topic.read() == {"count": 0, "lives": 0, "instances": 0}
+    size = topic.tables.sums["shop", "size", "histogram", ()]
+    assert (size["count"], size["min"], size["max"]) == (6, 1, 90)
+    topic.forget("x", metric="size")
+    topic.read()
+    topic.snapshot("living", living, orders(3), spread(4, 60))
+    assert topic.read() == {"count": 3, "lives": 1, "instances": 1}
+    size = topic.tables.sums["shop", "size", "histogram", ()]
+    assert (size["count"], size["sum"], size["min"], size["max"]) == (2, 64, 4, 60)
+
+
+@pytest.mark.parametrize("batches", range(1, 5))
+def test_a_life_that_is_just_being_forgotten_loses_the_metric_too(batches: int) -> None:
+    """In whatever step of forgetting the record comes, nothing is left of the metric, after a rebuild too."""
+    topic = Topic(retire_after_ms=HOUR_MS, forget_after_ms=7 * DAY_MS)
+    topic.snapshot("gone", life(), orders(40), spread(1, 90))
+    topic.pass_time(1)
+    topic.now_ms += 8 * DAY_MS
+    for _ in range(batches):
+        topic.pass_time(0)
+    topic.snapshot("other", life(topic.now_ms), spread(5, 6))
+    topic.forget("x", metric="orders")
+    assert topic.read() == {"count": 0, "lives": 0, "instances": 0}
+    assert topic.read(rebuilt=True) == {"count": 0, "lives": 0, "instances": 0}
+    topic.pass_time(0)
+    topic.pass_time(0)
+    assert topic.read(rebuilt=True) == {"count": 0, "lives": 0, "instances": 0}
+    size = topic.tables.sums["shop", "size", "histogram", ()]
+    assert (size["count"], size["min"], size["max"]) == (4, 1, 90)
+
+
+def test_a_metric_is_taken_out_by_app_type_and_tags() -> None:
+    """What is not given is any; of the tags a metric has those that are given at least."""
+    topic = Topic()
+    topic.snapshot("a", life(), orders(1), orders(2, site="x"), orders(4, site="x", till="1"), orders(8, site="y"))
+    topic.snapshot(
+        "a", life(), {"type": "gauge", "name": "orders", "value": 5}, {"type": "counter", "name": "o", "count": 1}
+    )
+
+    def counts() -> list[int]:
+        topic.read()
+        return [fields["count"] for key, fields in sorted(topic.tables.sums.items()) if key[2] == "counter"]
+
+    assert counts() == [1, 1, 2, 4, 8]
+    topic.forget("x", metric="orders", app="mail")
+    topic.forget("x", metric="orders", type="meter")
+    topic.forget("x", metric="orders", tags={"site": "z"})
+    assert counts() == [1, 1, 2, 4, 8]
+    topic.forget("x", metric="orders", tags={"site": "x"})
+    assert counts() == [1, 1, 0, 0, 8]
+    topic.forget("x", metric="orders", type="gauge")
+    assert counts() == [1, 1, 0, 0, 8]
+    assert topic.tables.sums["shop", "orders", "gauge", ()]["number"] == 0
+    topic.forget("x", metric="orders", app="shop", type="counter")
+    assert counts() == [1, 0, 0, 0, 0]
+
+
+def test_a_metric_is_taken_out_of_the_lives_of_the_records_partition() -> None:
+    """Records of several partitions have no order: each takes out what its own partition has, in any batches."""
+    topic = Topic()
+    topic.snapshot("a", life(), orders(1), partition=0)
+    topic.snapshot("b", life(), orders(2), partition=1)
+    topic.forget("x", metric="orders", partition=1)
+    assert topic.read() == {"count": 1, "lives": 1, "instances": 1}
+    topic.forget("x", metric="orders", partition=0)
+    assert topic.read() == {"count": 0, "lives": 0, "instances": 0}
+
+
+def test_each_shard_takes_a_record_for_as_many_shards_alone() -> None:
+    """A record for a table of another number of shards is a dead letter: it would leave some of the metric there."""
+    value = Forget(metric="orders", shards=2).value()
+    tables = {shards: Table(State(shard=0, shards=shards)) for shards in (1, 2)}
+    key = next(key for key in (b"x%d" % n for n in range(9)) if shard_of(key, 2) == 0)
+    for table in tables.values():
+        table.apply([Record("metrics", 0, 0, BEGIN_MS, key, value)])
+    assert [letter.reason for letter in tables[1].changes().dead] == [
+        "forget: the record is for 2 shards and the table has 1"
+    ]
+    assert tables[2].changes().dead == []
+
+
+def test_what_is_forgotten_is_an_event() -> None:
+    """One of each life, or of each app and name: nothing where nothing was taken out."""
+    topic, one = Topic(), life()
+    topic.snapshot("a", one, orders(1), orders(2, site="x"))
+    topic.forget("a")
+    topic.forget("a")
+    topic.snapshot("a", one, orders(1), orders(2, site="x"))
+    topic.forget("x", metric="orders")
+    topic.forget("x", metric="orders")
+    table = Table(State(), TableSettings())
+    table.apply(Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in topic.records)
+    assert [(e.kind, e.app, e.instance, e.life, e.offset, e.detail) for e in table.changes().events] == [
+        ("forget", "shop", "a", one, ("metrics", 0, 1), ""),
+        ("forget", "shop", "", "", ("metrics", 0, 4), "orders"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ("7", "Expected `object`, got `int`"),
+        ('{"metric":"a","until":1}', "unknown field `until`"),
+        ('{"metric":"a","life":"01ARZ3NDEKTSV4RRFFQ69G5FAV"}', "it names a life and a metric"),
+        ('{"type":"counter"}', "it names no metric"),
+        ('{"shards":2}', "it names no metric"),
+        ('{"tags":{"a":"b"}}', "it names no metric"),
+        ('{"metric":"a","type":"gage"}', "the type is not one of counter"),
+        ('{"metric":"a","shards":0}', "Expected `int` >= 1"),
+        ('{"metric":""}', "Expected `str` of length >= 1"),
+        ('{"metric":"a\\u0000"}', "NUL"),
+        ('{"life":"x"}', "matching regex"),
+    ],
+)
+def test_a_forget_record_that_is_not_understood_takes_nothing_out(what: str, reason: str) -> None:
+    """It is a dead letter, also where a field is unknown: without it, it might take out more than it should."""
+    read = read_value(f'{{"v":1,"forget":{what}}}'.encode(), 10)
+    assert isinstance(read, Unreadable)
+    assert read.reason.startswith("forget: ")
+    assert reason in read.reason
+
+
+@pytest.mark.parametrize("version", ["2", "true", '"1"', "null"])
+def test_a_forget_record_of_another_version_takes_nothing_out(version: str) -> None:
+    """As above."""
+    assert isinstance(read_value(f'{{"v":{version},"forget":{{}}}}'.encode(), 10), Unreadable)
+
+
+def test_a_forget_record_reads_as_it_was_written() -> None:
+    """`value` and `read_value` are each other's inverse, and a snapshot with a field of that name stays one."""
+    for one in (Forget(), Forget(app="shop", life=life()), Forget(metric="a", tags={"b": "c"}, type="timer", shards=3)):
+        assert read_value(one.value(), 10) == one
+    assert not isinstance(read_value(b'{"name":"a","value":1,"forget":{}}', 10), Forget)

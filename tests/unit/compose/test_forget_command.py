@@ -1,0 +1,82 @@
+"""`tallystream forget`: what it prints, and what it refuses, without a broker."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from tallystream.aggregator.forget import Changed, Plan, Taken
+from tallystream.aggregator.table import Total
+from tallystream.compose import cli
+from tallystream.compose._forget import LIVES, as_dict, show
+from tallystream.reporter.errors import ConfigError
+
+METRIC = ("shop", "[b]orders", "counter", (("site", "x"),))
+BEFORE = Total(METRIC, {"count": 2**63 - 1}, 2, 1, 0, {}, retired=1, overflow=True)
+AFTER = Total(METRIC, {"count": 12}, 1, 1, 0, {}, retired=1)
+PLAN = Plan([], [Taken("shop", "app-1", "01", living=True, metrics=3)], [Changed(BEFORE, AFTER)])
+
+
+def shown(plan: Plan, *, of_instance: bool) -> str:
+    """Return what is printed."""
+    out = io.StringIO()
+    show(plan, Console(file=out, width=160), of_instance=of_instance)
+    return out.getvalue()
+
+
+def test_the_lives_and_what_changes_of_each_sum_are_shown() -> None:
+    """As it is and as it will be; what does not change is left out, and what comes back is said."""
+    text = shown(PLAN, of_instance=True)
+    for words in ("app-1", "living", "[b]orders site=x (counter)", "9223372036854775807", "12", "overflow", "true"):
+        assert words in text
+    assert "retired" not in text
+    assert "comes back with their next snapshot" in text
+    assert "forgotten lives counted stays" in text
+    assert "forgotten lives counted stays" not in shown(PLAN, of_instance=False)
+
+
+def test_lives_beyond_the_first_are_counted() -> None:
+    """A table of thousands helps nobody."""
+    assert "and 5 more lives" in shown(PLAN._replace(lives=PLAN.lives * (LIVES + 5)), of_instance=True)
+
+
+def test_json_has_everything() -> None:
+    """Lives, and the sums with all of their fields."""
+    assert as_dict(PLAN, published=False) == {
+        "published": False,
+        "lives": [{"app": "shop", "instance": "app-1", "life": "01", "living": True, "metrics": 3}],
+        "sums": [
+            {
+                "app": "shop",
+                "name": "[b]orders",
+                "type": "counter",
+                "tags": {"site": "x"},
+                "is": {"count": 2**63 - 1, "lives": 2, "retired": 1, "overflow": True},
+                "will_be": {"count": 12, "lives": 1, "retired": 1},
+            }
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "--instance, --metric"),
+        (["--instance", "a", "--metric", "b"], "--instance, --metric"),
+        (["--metric", "a", "--life", "x"], "--life: 'x' can't be used; give it with --instance"),
+        (["--instance", "a", "--type", "counter"], "--type: 'counter' can't be used; give it with --metric"),
+        (["--instance", "a", "--tag", "b=c"], "--tag: {'b': 'c'} can't be used; give it with --metric"),
+        (["--metric", "a", "--tag", "b"], "--tag: 'b' can't be used; give NAME=VALUE"),
+        (["--metric", "a", "--type", "gage"], "the type is not one of counter"),
+        (["--instance", "a", "--life", "x"], "matching regex"),
+        (["--metric", "a", "--timeout", "0"], "--timeout"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(arguments: list[str], said: str) -> None:
+    """Before anything is asked of a broker."""
+    result = CliRunner().invoke(cli.app, ["forget", *arguments])
+    assert isinstance(result.exception, ConfigError)
+    assert said in str(result.exception)
