@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from zlib import crc32
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 HOUR_MS = 3_600_000
 LATE_MS = 24 * HOUR_MS
@@ -80,7 +80,7 @@ class Outcome:
 class Life:
     """One life: `newest` maps part → seq, `rows` maps identity → (part, seq, fields).
 
-    `partitions` are those in which records of it were; `heard_ms` is its clock when it was last heard of.
+    `partition` is that of the last record that was not stale; `heard_ms` is its clock then.
     """
 
     instance: str
@@ -94,7 +94,6 @@ class Life:
     newest: dict[int, int] = field(default_factory=dict)
     rows: dict[Key, tuple[int, int, dict[str, Any]]] = field(default_factory=dict)
     limits: set[str] = field(default_factory=set)
-    partitions: set[int] = field(default_factory=set)
 
 
 class BadError(Exception):
@@ -116,6 +115,7 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as the p
     short_form_every_ms: int = 60_000,
     max_record_bytes: int = 1_048_576,
     max_metrics: int = 10_000,
+    max_app_metrics: int = 1_000_000,
 ) -> Outcome:
     """Apply the rules to every record, in the order given, and sum at the end."""
     out = Outcome()
@@ -130,6 +130,22 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as the p
         if limit not in life.limits:
             life.limits.add(limit)
             event("limit", life, ts_ms, limit)
+
+    def limit_of(life: Life, key: Key) -> str | None:
+        """Return the limit that a new metric exceeds, None where there is room for it."""
+        if len(life.rows) >= max_metrics:
+            return "metrics per life"
+        if key in seen:
+            return None
+        for what, most, others in (
+            ("app", max_app_metrics, [one for one in seen if one[0] == life.app]),
+            ("table", 4 * max_app_metrics, list(seen)),
+        ):
+            if len(others) >= most:
+                return f"metrics per {what}"
+            if sum(map(size_of, [*others, key])) > 256 * most:
+                return f"bytes of metrics per {what}"
+        return None
 
     for record in records:
         clock = clocks[record.partition] = max(clocks.get(record.partition, 0), record.timestamp_ms)
@@ -172,21 +188,22 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as the p
             if name and any(other.app == app and other.life for other in mine):
                 event("restart", life, clock)
             lives.append(life)
-        life.partitions.add(record.partition)
         stale = not short and header["seq"] <= life.newest.get(header["part"], 0)
         if stale:
             out.stale += 1
-            if len(life.partitions) > 1:  # it moves: what a newer snapshot does not have, an older one may add
-                add_older(life, document, header, seen)
+            if (
+                life.partition != record.partition
+            ):  # it moves: what a newer snapshot does not have, an older one may add
+                add_older(life, document["metrics"][:max_metrics], header, seen, limit_of)
             continue
         life.partition, life.heard_ms = record.partition, clock
         life.final, life.dead = header["final"], False
         life.every_ms = header["every_ms"] or short_form_every_ms
         if short:
             key, value = header["metric"]
-            if key not in life.rows and len(life.rows) >= max_metrics:
+            if key not in life.rows and (limit := limit_of(life, key)):
                 out.dead[where] += 1
-                reached(life, clock, "metrics per life")
+                reached(life, clock, limit)
                 continue
             total, last = (life.rows[key][2][name] for name in ("count", "last")) if key in life.rows else (0, 0)
             added = value - (last if value >= last else 0)
@@ -203,7 +220,7 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as the p
         if len(document["metrics"]) > max_metrics:
             out.dead[where] += 1
             reached(life, clock, "metrics per record")
-        beyond, refused = False, 0
+        beyond, refused = set[str](), 0
         once: set[Key] = set()
         for item in document["metrics"][:max_metrics]:
             try:
@@ -211,8 +228,8 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as the p
                 if key in once:
                     raise BadError("twice in a snapshot")  # noqa: TRY301
                 once.add(key)
-                if key not in life.rows and len(life.rows) >= max_metrics:
-                    beyond = True
+                if key not in life.rows and (limit := limit_of(life, key)):
+                    beyond.add(limit)
                     continue
                 if key in life.rows:
                     old_part, _, old = life.rows[key]
@@ -235,9 +252,9 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as the p
             seen.add(key)
         if refused:
             out.dead[where] += min(refused, 11)  # ten of their own, and one for the rest
-        if beyond:
+        for limit in beyond:
             out.dead[where] += 1
-            reached(life, clock, "metrics per life")
+            reached(life, clock, limit)
 
     for key in seen:
         out.sums[key] = total_of(key, lives, clocks)
@@ -251,20 +268,46 @@ def widen(fields: dict[str, Any], old: dict[str, Any]) -> None:
             fields[name] = old[name] if fields[name] is None else choose(old[name], fields[name])
 
 
-def add_older(life: Life, document: dict[str, Any], header: dict[str, Any], seen: set[Key]) -> None:
-    """Take from an older snapshot of an instance that moves what has no newer value: the highest seq wins."""
-    for item in document["metrics"]:
+def add_older(
+    life: Life,
+    metrics: list[Any],
+    header: dict[str, Any],
+    seen: set[Key],
+    limit_of: Callable[[Life, Key], str | None],
+) -> None:
+    """Take from an older snapshot of an instance that moves what has no newer value: the highest seq wins.
+
+    What a snapshot in order would have refused is not taken.
+    """
+    once: set[Key] = set()
+    for item in metrics:
         try:
             key, fields = read_metric(item, life.app)
         except BadError:
             continue
-        old = life.rows.get(key)
-        if key[2] == "position" and old is not None:
-            old[2]["start"] = min(fields["start"], old[2]["start"])
-            old[2]["position"] = max(fields["position"], old[2]["position"])
-        if old is None or (old[0] == header["part"] and old[1] < header["seq"] and key[2] != "position"):
-            life.rows[key] = (header["part"], header["seq"], fields)
-            seen.add(key)
+        if key in once:
+            continue
+        once.add(key)
+        if key not in life.rows:
+            if limit_of(life, key) is None:
+                life.rows[key] = (header["part"], header["seq"], fields)
+                seen.add(key)
+            continue
+        part, seq, old = life.rows[key]
+        newer = seq < header["seq"]
+        if part != header["part"] or (newer and "count" in fields and fields["count"] < old["count"]):
+            continue
+        if key[2] == "position":
+            fields = {name: f(fields[name], old[name]) for name, f in (("start", min), ("position", max))}
+        elif not newer:
+            continue
+        widen(fields, old)
+        life.rows[key] = (part, max(seq, header["seq"]), fields)
+
+
+def size_of(key: Key) -> int:
+    """Return the bytes of a metric's name and tags."""
+    return len(key[1].encode()) + sum(len(text.encode()) for tag in key[3] for text in tag)
 
 
 def total_of(key: Key, lives: list[Life], clocks: dict[int, int]) -> dict[str, Any]:

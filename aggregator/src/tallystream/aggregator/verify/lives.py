@@ -40,7 +40,7 @@ class Life:
     """One life. `heard_ms` is the clock at its last record, `spoke_ms` at its last that was not stale.
 
     `ahead_ms` is the time of its ULID, which may be ahead of its first record; None in the short form, which is never
-    forgotten. `places` are the partitions in which records of it were. `perhaps` says that these are the rows of a life
+    forgotten. `perhaps` says that these are the rows of a life
     that a tombstone took out, unless it had been forgotten before.
     """
 
@@ -55,7 +55,6 @@ class Life:
     perhaps: bool = False
     seqs: dict[int, int] = field(default_factory=dict)
     rows: dict[Identity, Row] = field(default_factory=dict)
-    places: set[str] = field(default_factory=set)
 
     def may_be_forgotten(self, clock_ms: int) -> bool:
         """Tell whether nothing was heard of it for so long that the aggregator may have forgotten it (rule 3)."""

@@ -98,29 +98,38 @@ class Replay:
             raise RefusedError("too early: its life's ULID is more than a day ahead")
         life = self._life(instance, (said.app, said.life), partition, said.every_ms)
         life.ahead_ms = born
-        life.places.add(partition)
         if said.seq <= life.seqs.get(said.part, 0):
             self.stale += 1
-            if len(life.places) > 1:
+            if life.partition != partition:
                 self._add_older(life, said)
             return []
         life.seqs[said.part] = said.seq
-        life.spoke_ms, life.every_ms, life.final = self.clocks[partition], said.every_ms, said.final
+        life.partition, life.spoke_ms = partition, self.clocks[partition]
+        life.every_ms, life.final = said.every_ms, said.final
         refused = self._replace_all(life, said)
         return [*refused, "too many metrics in a record"] if said.beyond else refused
 
     def _add_older(self, life: Life, said: Snapshot) -> None:
-        """Take what no newer snapshot of a life that moves has: of each metric, the highest seq counts."""
+        """Take what no newer snapshot of a life that moves has: of each metric, the highest seq counts.
+
+        What a snapshot in order would have refused is not taken, and no dead letter.
+        """
+        seen: set[Identity] = set()
         for metric in said.metrics:
-            if isinstance(metric, RefusedError):
+            if isinstance(metric, RefusedError) or metric.identity in seen:
                 continue
+            seen.add(metric.identity)
             before = life.rows.get(metric.identity)
-            if before is None and len(life.rows) < self._settings.max_metrics:
-                self._set(life, metric.identity, Row(metric.numbers, metric.bins, said.part, said.seq))
-            elif before is not None and before.part == said.part and before.seq < said.seq:
+            if before is None:
+                if self._limit(life, metric.identity) is None:
+                    self._set(life, metric.identity, Row(metric.numbers, metric.bins, said.part, said.seq))
+            elif before.part != said.part:
+                continue
+            elif before.seq >= said.seq:
+                if metric.identity[1] == "position":  # it was consumed, whatever came later
+                    before.numbers = _kept(before.numbers, Row(metric.numbers, None, 0, 0))
+            elif metric.numbers.get("count", 0) >= before.numbers.get("count", 0):
                 self._set(life, metric.identity, Row(_kept(metric.numbers, before), metric.bins, said.part, said.seq))
-            elif before is not None:
-                before.numbers = _kept(before.numbers, Row(metric.numbers, None, 0, 0))
 
     def _replace_all(self, life: Life, said: Snapshot) -> list[str]:
         refused: list[str] = []
@@ -148,7 +157,7 @@ class Replay:
 
     def _short_form(self, instance: str, partition: str, metric: Metric) -> list[str]:
         life = self._life(instance, ("default", None), partition, self._settings.short_form_every_ms)
-        life.spoke_ms = self.clocks[partition]
+        life.partition, life.spoke_ms = partition, self.clocks[partition]
         before, last = life.rows.get(metric.identity), metric.numbers["count"]
         if before is None and (limit := self._limit(life, metric.identity)):
             raise RefusedError(limit)
@@ -179,7 +188,7 @@ class Replay:
         life = self._instances.setdefault(instance, {}).setdefault(
             name, Life(name[0], instance, partition, every_ms, clock, clock, None)
         )
-        life.partition, life.heard_ms = partition, clock
+        life.heard_ms = max(clock, life.heard_ms)
         return life
 
     def _set(self, life: Life, identity: Identity, row: Row) -> None:
@@ -197,6 +206,7 @@ class Replay:
             if forget is not None and not forget.has_life(*name):
                 continue
             rows, life.rows = life.rows, {}
+            life.final = True  # it is not living until its next newer snapshot says so
             remains = replace(life, rows=rows, perhaps=True) if life.may_be_forgotten(clock) else None
             for identity in rows:
                 del self._holders[identity][life]
