@@ -111,3 +111,15 @@ def test_many_snapshots_of_a_life_in_one_batch_count_once() -> None:
     topic.changes = take()
     assert topic.reasons() == ["the count fell within a life, from 2 to 1"]
     assert (topic.sum("a").count, topic.sum("b").count, topic.sum("a").lives) == (6, 5, 0)
+
+
+def test_a_metric_that_is_refused_again_is_not_published_again() -> None:
+    """A refused histogram stops being of this moment once; later snapshots that are refused too change nothing."""
+    taken, fallen = ({"type": "histogram", "name": "h", "count": count, "sum": 1.0} for count in (5, 4))
+    topic = Topic().snapshot(counter(1, "a"), taken)
+    topic.snapshot(counter(2, "a"), fallen, seq=2, at=2)
+    assert the_life(topic).blocks
+    assert (topic.sum("h").count, topic.sum("h").lives) == (5, 0)
+    topic.snapshot(counter(3, "a"), fallen, seq=3, at=3)
+    assert topic.reasons() == ["the count fell within a life, from 5 to 4"]
+    assert [total.metric[1] for total in topic.changes.totals] == ["a"]

@@ -307,3 +307,10 @@ def test_a_row_too_large_for_the_topic_says_what_it_leaves_out(monkeypatch: pyte
     topic = Topic().snapshot(*(counter(1, f"metric-{number}") for number in range(20)))
     found = restore(standing(topic))
     assert [key[1] for key in found.omitted] == ["app-1"]
+
+
+def test_the_size_of_a_row_is_that_of_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker limits bytes: a row whose names take several bytes a character is left out as any other one."""
+    monkeypatch.setattr("tallystream.aggregator.table.published.MAX_ROW_BYTES", 300)
+    topic = Topic().snapshot(counter(1, "\N{EURO SIGN}" * 100))
+    assert [key[1] for key in restore(standing(topic)).omitted] == ["app-1"]

@@ -216,10 +216,11 @@ def life_row(life: Life, part: int, rows: str, number: int) -> Published:
         living=life.living,
         limits=list(life.limits),
     )
-    if len(rows) > MAX_ROW_BYTES:
+    metrics = f"[{rows}]".encode()
+    if len(metrics) > MAX_ROW_BYTES:
         row.omitted = number
     elif number:
-        row.metrics = msgspec.Raw(f"[{rows}]".encode())  # type: ignore[assignment]  # is written as it is
+        row.metrics = msgspec.Raw(metrics)  # type: ignore[assignment]  # is written as it is
     return Published(life_key(life, part), row)
 
 

@@ -44,7 +44,8 @@ def replace_block(lives: Lives, life: Life, snapshot: Snapshot) -> Refused | Non
     refused: Refused = []
     for place, number in layout.others:
         metric = snapshot.metrics[place]
-        lives.partials.touch(life, (number,))
+        if life.rows[number].seq == before:  # it is current, and is not any more where it is refused
+            lives.partials.touch(life, (number,))
         try:
             values, sketch = stored(metric), taken(metric)
         except (OverflowError, ValueError) as error:
