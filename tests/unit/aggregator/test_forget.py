@@ -59,6 +59,13 @@ def test_a_life_is_one_record_in_its_partition(shards: int) -> None:
     assert (h["min"], h["max"]) == (3, 4)
 
 
+def test_a_life_with_rows_of_an_unfinished_batch_is_taken_out() -> None:
+    """While a batch is being written, a life's rows include later records than its shard's offsets say."""
+    (state,) = states(1)
+    state.lives[INSTANCES[0]][0].places[0] = 99
+    assert changes(plan([state], Forget(life=A), INSTANCES[0]), "count") == {"h": (3, 2), "n": (LARGEST, 7)}
+
+
 @pytest.mark.parametrize("shards", [1, 2])
 def test_a_metric_is_a_record_for_each_shard_in_each_partition(shards: int) -> None:
     """Nothing of it is left, and other metrics are not named."""

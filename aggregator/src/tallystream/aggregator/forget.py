@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 EVERY_S = 0.5
 """Seconds between two looks at the ledger."""
 
+LAST = 2**63 - 1
+"""An offset after those of all records: rows of a batch that is being written may include more than `offsets` say."""
+
 
 @dataclass(frozen=True, slots=True)
 class ForgetSettings:
@@ -115,9 +118,7 @@ def plan(states: Sequence[State], forget: Forget, instance: str | None) -> Plan:
     taken = sorted(Taken(one.app, one.instance, one.life, one.living, size(one)) for one in chosen)
     for record in records:
         table = tables[shard_of(record.key, len(tables))]
-        name = f"{record.topic}:{record.partition}"
-        offset = table.state.offsets.get(name, -1) + 1
-        table.apply([Record(record.topic, record.partition, offset, 0, record.key, record.value)])
+        table.apply([Record(record.topic, record.partition, LAST, 0, record.key, record.value)])
     for table in tables:
         table.state.published = True  # nothing of the copy is written
         table.changes()
