@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 from array import array
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from support.schedules import RETIRE_AFTER_MS, cut, cuts, play_steadily, schedules
 from support.topic import BEGIN_MS, Topic, counter, gauge
-from tallystream.aggregator.table import State, Table
+from tallystream.aggregator.table import Changes, Record, State, Table, TableSettings
 from tallystream.aggregator.table.layouts import Layouts, counts_of
 from tallystream.aggregator.table.state import Block, Life, MetricId, Row
 
@@ -48,6 +49,32 @@ def test_a_block_says_what_its_rows_would_say(metrics: list[MetricId], data: st.
     one, other = Table(closed).changes(), Table(opened).changes()
     assert one.totals == other.totals
     assert [row.value(epoch=1, batch=1) for row in one.rows] == [row.value(epoch=1, batch=1) for row in other.rows]
+
+
+def taken(table: Table, records: list[Record], *, opened: bool) -> tuple[Changes, list[bytes | None]]:
+    """Let a table take a batch, its blocks opened after each record or not; return its changes, and rows as bytes."""
+    table.begin()
+    for record in records:
+        table.apply([record])
+        for lives in table.state.lives.values() if opened else ():
+            for life in lives:
+                Layouts(table.state.metrics).open_all(life)
+    table.notice_silence()
+    changes = table.changes()
+    rows = [row.value(epoch=1, batch=1) for row in sorted(changes.rows, key=lambda row: row.key)]
+    return changes._replace(rows=[]), rows
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(schedules, cuts)
+def test_blocks_change_nothing_that_a_batch_publishes(schedule: list[int], sizes: list[int]) -> None:
+    """A table whose blocks are opened after each record publishes the same sums, letters, events and rows."""
+    chosen = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000, max_metrics=8)
+    closed, opened = Table(State(), chosen), Table(State(), chosen)
+    for batch in cut(play_steadily(schedule), sizes):
+        written = sorted(batch, key=lambda record: (record.partition, record.offset))
+        records = [Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in written]
+        assert taken(closed, records, opened=False) == taken(opened, records, opened=True)
 
 
 def the_life(topic: Topic) -> Life:
