@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from tallystream.aggregator.table.state import Life, MetricId
 
-MAX_COLUMNS = 4_000_000
-"""Metrics in all layouts that are kept, some 300 bytes each at most: beyond that they are made again as needed."""
+MAX_COLUMNS = 1_000_000
+"""Metrics in all layouts that are kept, some 220 bytes each: beyond that they are made again as needed."""
 
 _NUMBERS: Final = "i"
 _COUNTS: Final = "q"
