@@ -53,7 +53,8 @@ def batches(before: Mapping[tuple[str, str, str], float], after: Scraped) -> Bat
     Raises:
         ValueError: there was none.
     """
-    total, many = (after[_DURATION, BATCH, x] - before.get((_DURATION, BATCH, x), 0.0) for x in ("sum", "count"))
+    keys = [(_DURATION, BATCH, name) for name in ("sum", "count")]  # not there until the first batch is finished
+    total, many = (after.get(key, 0.0) - before.get(key, 0.0) for key in keys)
     if many <= 0:
         raise ValueError("no batch was finished between the two scrapes")
     return Batches(int(many), total / many * 1000)

@@ -163,6 +163,8 @@ def test_a_batchs_mean_time_is_that_between_two_scrapes() -> None:
     assert after["tallystream_table_rows", "", ""] == 1_000_000
     with pytest.raises(ValueError, match="no batch"):
         batches(after, after)
+    with pytest.raises(ValueError, match="no batch"):
+        batches({}, {})
 
 
 def test_the_slowest_batch_is_the_longest_between_two_scrapes() -> None:
