@@ -5,6 +5,8 @@ from __future__ import annotations
 from os import urandom
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_TIME = 10
+"""The first letters have the time."""
 
 
 def new_ulid(now_ms: int) -> str:
@@ -16,6 +18,6 @@ def new_ulid(now_ms: int) -> str:
 def ulid_ms(ulid: str) -> int:
     """Return the epoch milliseconds in a ULID."""
     number = 0
-    for letter in ulid:
+    for letter in ulid[:_TIME]:
         number = number << 5 | _ALPHABET.index(letter)
-    return number >> 80
+    return number

@@ -9,6 +9,7 @@ nothing: both say the same.
 from __future__ import annotations
 
 from array import array
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -31,6 +32,7 @@ _COUNTS: Final = "q"
 _COUNTER = "counter"
 _CLASSES = {str(kind.__struct_config__.tag): kind for kind in METRIC_TYPES}
 _encode = msgspec.json.Encoder().encode
+_name_of, _tags_of, _count_of = map(attrgetter, ("name", "tags", "count"))
 
 
 class Layout:
@@ -62,15 +64,15 @@ class Layout:
     def fits(self, metrics: list[Metric]) -> bool:
         """Tell whether these are the metrics of the layout, in its order."""
         return (
-            [metric.name for metric in metrics] == self._names
-            and [metric.__class__ for metric in metrics] == self._classes
-            and [metric.tags for metric in metrics] == self._tags
+            list(map(_name_of, metrics)) == self._names
+            and list(map(type, metrics)) == self._classes
+            and list(map(_tags_of, metrics)) == self._tags
         )
 
     def counts(self, metrics: list[Metric]) -> list[int]:
         """Return the counts of the counters in a snapshot that fits."""
         if not self.others:
-            return [metric.count for metric in metrics]  # type: ignore[union-attr]  # all are counters
+            return list(map(_count_of, metrics))
         return [metric.count for metric in metrics if metric.__class__ is Counter]
 
     def text(self, counts: Sequence[int], others: dict[int, str]) -> str:
