@@ -88,7 +88,10 @@ def cost(pid: int, port: int) -> Cost:
     for process in [root, *root.children(recursive=True)]:
         kind = "JVM" if process.name() == "java" else "command" if process == root else "Python of the tasks"
         for thread in process.threads():
-            name = Path(f"/proc/{process.pid}/task/{thread.id}/comm").read_text(encoding="utf-8").strip()
+            try:
+                name = Path(f"/proc/{process.pid}/task/{thread.id}/comm").read_text(encoding="utf-8").strip()
+            except (FileNotFoundError, ProcessLookupError):  # the thread has ended meanwhile
+                continue
             if kind == "JVM" and name.startswith(OVERHEAD):
                 continue
             found[kind, _kind_of(name) if kind == "JVM" else ""] += int((thread.user_time + thread.system_time) * 1000)
