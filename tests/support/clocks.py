@@ -23,6 +23,8 @@ from zlib import crc32
 from hypothesis import strategies as st
 
 from support.schedules import BEGIN_MS, DIGITS, Written, sketch
+from tallystream.aggregator.spark.wake import INSTANCE as FORGETS
+from tallystream.aggregator.spark.wake import instances
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -30,9 +32,6 @@ LATE_MS = 24 * HOUR_MS
 LAST_MS = BEGIN_MS + 60 * DAY_MS
 SAFE_MS = DAY_MS
 """A life that was heard of less long ago can't be forgotten, however far clocks jump: 7 days less twice 72 h."""
-
-FORGETS = "tallystream-aggregator"
-"""The instance ID of records that take a metric out."""
 
 Counted = dict[tuple[str, str, str], int]
 """(app, type, name) → count, or the highest position"""
@@ -114,9 +113,10 @@ class Played:
 class Play:
     """Plays the steps of a schedule."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, shards: int = 1) -> None:
         chance = random.Random(seed)
         self.now = BEGIN_MS
+        self.shards = shards
         self.features = {
             name
             for name, share in (("jumps", 0.7), ("partitions", 0.4), ("copies", 0.5), ("outages", 0.7), ("days", 0.5))
@@ -336,16 +336,16 @@ class Play:
             life.contributes = {}
 
     def _forget_metric(self, chance: random.Random) -> None:
-        """Append a forget record of a metric to each partition: lives that were forgotten lose it, too."""
+        """Append a forget record of a metric to each partition for each shard: lives that were forgotten lose it."""
         # An instance that was in two partitions is exempt.
-        if any(len(seen) > 1 for instance, seen in self.seen_in.items() if instance != FORGETS):
+        if any(len(seen) > 1 for instance, seen in self.seen_in.items() if not instance.startswith(FORGETS)):
             return
         if chance.random() < 0.7 and self.now + 32 * DAY_MS < LAST_MS:
             self._let_lives_be_forgotten(chance)
         named = chance.choice([{"metric": "m0"}, {"metric": "m1", "app": "shop"}, {"metric": "m0", "type": "counter"}])
         named = chance.choice([named, {"metric": "orders"}])
-        for partition in range(self.partitions):
-            self._append(FORGETS, _forget(named), partition, self.now)
+        value = _forget(named | ({"shards": self.shards} if self.shards > 1 else {}))
+        self._append_to_all(value)
         for life in (life for lives in self.lives.values() for life in lives):
             for app, kind, name in list(life.contributes):
                 if name == named["metric"] and named.get("app") in (None, app) and named.get("type") in (None, kind):
@@ -358,8 +358,13 @@ class Play:
         for gap in (chance.choice([8, 20, 31]) * DAY_MS, *([60_000] * chance.randint(0, 4))):
             self.now += gap
             self._arrive(self.now)
-            for partition in range(self.partitions):
-                self._append(FORGETS, None, partition, self.now)
+            self._append_to_all(None)
+
+    def _append_to_all(self, value: bytes | None) -> None:
+        """Append a record to each partition for each shard."""
+        for partition in range(self.partitions):
+            for instance in instances(self.shards).values():
+                self._append(instance, value, partition, self.now)
 
     def _last(self, instance: str, life: Life) -> int:
         """Return when a life was last heard of: no refused record keeps it from being forgotten."""
@@ -376,7 +381,7 @@ class Play:
         self._append(instance, json.dumps({"name": "orders", "value": value}).encode(), 0, self.now)
 
 
-def _forget(named: dict[str, str]) -> bytes:
+def _forget(named: dict[str, Any]) -> bytes:
     return json.dumps({"v": 1, "forget": named}).encode()
 
 
@@ -400,9 +405,12 @@ def _add(total: Counted, counted: Counted) -> None:
         total[key] = max(total.get(key, 0), count) if key[1] == "position" else total.get(key, 0) + count
 
 
-def play(schedule: list[int]) -> Played:
-    """Return what a schedule makes; its first number chooses what it has."""
-    playing = Play(schedule[0])
+def play(schedule: list[int], shards: int = 1) -> Played:
+    """Return what a schedule makes; its first number chooses what it has.
+
+    What takes a metric out is for a table of so many `shards`.
+    """
+    playing = Play(schedule[0], shards)
     for seed in schedule[1:]:
         playing.step(seed)
     return playing.end()
