@@ -77,3 +77,14 @@ def test_a_shard_that_stays_due_is_woken_again() -> None:
     assert len(query.at(1_020_000 + AGAIN_MS - 1)) == 1
     query.away = False
     assert len(query.at(1_020_000 + AGAIN_MS)) == 2
+
+
+def test_a_shard_that_is_due_is_woken_though_the_clock_was_set_back() -> None:
+    """By an hour, after it was woken: the time of that tells nothing any more."""
+    query = Query()
+    query.due = {0: 4_000_000}
+    later, now = 4_600_000, 1_000_000
+    assert query.at(later) == [later]
+    query.due = {0: 900_000}
+    assert query.at(now) == [later, now]
+    assert query.at(now + AGAIN_MS - 1) == [later, now]

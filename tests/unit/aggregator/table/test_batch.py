@@ -9,17 +9,20 @@ from support.topic import BEGIN_MS, FIRST, SECOND, counter, gauge
 from tallystream.aggregator import sums
 from tallystream.aggregator.table import Record, State, Table
 from tallystream.aggregator.table.batch import run_batch
+from tallystream.aggregator.table.census import Census
 from tallystream.aggregator.table.state import pack, unpack
 
 if TYPE_CHECKING:
+    import pytest
+
     from tallystream.aggregator.table.table import Changes
 
 
-def _record(partition: int, offset: int, at: int) -> Record:
+def _record(partition: int, offset: int, at: int, *, final: bool = False) -> Record:
     """A snapshot of the partition's own instance, which reports once a second."""
     life = (FIRST, SECOND)[partition]
     value = {"v": 1, "app": "shop", "life": life, "part": 0, "seq": offset + 1, "ts": 0, "every_ms": 1000}
-    value |= {"final": False, "metrics": [gauge(5), counter(7)]}
+    value |= {"final": final, "metrics": [gauge(5), counter(7)]}
     key = b"app-%d" % partition
     return Record("metrics", partition, offset, BEGIN_MS + at, key, json.dumps(value).encode())
 
@@ -52,6 +55,27 @@ def test_a_shard_is_due_when_the_first_of_its_lives_may_fall_silent() -> None:
     assert table.state.due_ms == 4500
     run_batch(table, [], now_ms=9000)
     assert table.state.due_ms == 0
+
+
+def test_a_batch_that_leaves_no_life_living_does_not_look_at_all_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that end with a final snapshot stay in memory for a day, a million of them perhaps."""
+    table = Table(State())
+    run_batch(table, [_record(0, 0, 0)], now_ms=100)
+    run_batch(table, [], now_ms=9_000)
+    looks: list[int] = []
+    monkeypatch.setattr(Census, "look", lambda _: looks.append(1))
+    run_batch(table, [_record(1, 0, 9_000, final=True)], now_ms=9_500)
+    assert (looks, table.state.due_ms, len(table.state.lives)) == ([], 0, 2)
+
+
+def test_a_life_falls_silent_though_the_wall_clock_was_set_back() -> None:
+    """By an hour, after the last record of partition 1: its time goes on from the first batch after that."""
+    table, hour = Table(State()), 3_600_000
+    run_batch(table, [_record(0, 0, 0), _record(1, 0, 0)], now_ms=hour)
+    assert _living(run_batch(table, [_record(0, 1, 500)], now_ms=500)) == [2]
+    assert _living(run_batch(table, [_record(0, 2, 3000)], now_ms=3000)) == [2]
+    assert table.state.due_ms == 3500
+    assert _living(run_batch(table, [], now_ms=3500)) == [1]
 
 
 def test_the_wall_clock_counts_for_no_partition_with_records_that_wait() -> None:

@@ -58,6 +58,8 @@ class Alarm:
 
     def _is_late(self, shard: int, due_ms: int, now_ms: float) -> bool:
         woken_ms = self._woken_ms.get(shard, 0.0)
+        if woken_ms > now_ms:  # the clock was set back
+            woken_ms = 0.0
         return now_ms >= due_ms + GRACE_MS and (due_ms > woken_ms or now_ms >= woken_ms + AGAIN_MS)
 
 

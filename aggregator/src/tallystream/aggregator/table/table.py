@@ -105,8 +105,9 @@ class Table:
         """Note that the partitions of a batch's records were read at `now_ms`, the batch's time by the wall clock."""
         seen = self.state.seen
         seen.update(dict.fromkeys({record.clock_name for record in records}, now_ms))
-        for partition in self.state.clocks:  # a rebuilt table does not know when
-            seen.setdefault(partition, now_ms)
+        for partition in self.state.clocks:
+            # A rebuilt table does not know when; a time in the future is from before the wall clock was set back.
+            seen[partition] = min(now_ms, seen.get(partition, now_ms))
 
     def notice_silence(self, now_ms: int | None = None, waiting: Collection[str] = ()) -> None:
         """Mark the lives silent whose deadline has passed by their partition's time.
@@ -131,6 +132,10 @@ class Table:
         Or unless that is later than some life's deadline. The exact time takes a look at all lives.
         """
         state, census = self.state, self._lives.census
+        census.settle()
+        if not census.living:
+            state.due_ms = 0
+            return
 
         def stands() -> bool:
             return 0 < state.due_ms <= self._first_deadline_ms() and (bool(waiting) or now_ms < state.due_ms)
@@ -141,10 +146,9 @@ class Table:
                 state.due_ms = self._first_deadline_ms()
 
     def _first_deadline_ms(self) -> int:
-        """Return the wall clock's time before which no life falls silent, 0 where none is living."""
-        state, census = self.state, self._lives.census
-        due = [at - state.clocks[one] + state.seen[one] for one, at in census.silent_ms().items()]
-        return min(due) if census.living else 0
+        """Return the wall clock's time before which no life falls silent; some life is living."""
+        state = self.state
+        return min(at - state.clocks[one] + state.seen[one] for one, at in self._lives.census.silent_ms().items())
 
     def _silence(self, clocks: Mapping[str, int]) -> None:
         state = self.state
