@@ -14,6 +14,7 @@ import msgspec
 from confluent_kafka import KafkaException, TopicPartition
 
 from tallystream.aggregator import clients, ledger, sums
+from tallystream.aggregator.epochs import MAX_EPOCH
 from tallystream.aggregator.layout import Layout, require_layout, write_layout
 from tallystream.aggregator.login import log_in
 from tallystream.aggregator.reading import read_topic
@@ -114,7 +115,8 @@ def read_table(topics: Topics, kafka: Mapping[str, str], say: Callable[[str], ob
     """Return what `metrics-table` holds, less what no aggregator can have written; `say` is told of the progress."""
     records = read_topic(topics.table, kafka)
     first = list(islice(records, 1))  # where the topic ends is known now: the ledger has the epoch of every record
-    standing = Standing(ledger.highest_epoch(ledger.read_rows(topics.ledger, kafka)))
+    taken = ledger.highest_epoch(ledger.read_rows(topics.ledger, kafka))
+    standing = Standing(MAX_EPOCH if taken is None else taken)
     for number, record in enumerate(chain(first, records), 1):
         if record.key is not None:
             standing.take(record.key, record.value, record.deleted_by, record.partition)

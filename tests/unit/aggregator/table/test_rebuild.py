@@ -205,12 +205,13 @@ def test_a_base_or_fold_of_no_shard_of_the_table_is_refused(shard: bytes) -> Non
         rebuild()
 
 
-def test_a_row_whose_epoch_no_writer_has_taken_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the newest row of its key, nor which rows count as a replaced writer's."""
+@pytest.mark.parametrize("rows_left", [1, 0])
+def test_a_row_whose_epoch_no_writer_has_taken_changes_nothing(monkeypatch: pytest.MonkeyPatch, rows_left: int) -> None:
+    """Neither the newest row of its key, nor which rows count as a replaced writer's; also where the ledger is lost."""
     rows = Topic().snapshot(counter(5)).changes.rows
-    opened = LedgerRow(kind="opened", query=ledger.QUERY, epoch=3, ts=1)
+    opened = [LedgerRow(kind="opened", query=ledger.QUERY, epoch=3, ts=1)] * rows_left
     written = [(row.key, row.value(epoch=epoch, batch=9)) for epoch in (2**62, 3) for row in rows]
-    monkeypatch.setattr(ledger, "read_topic", lambda *_, **__: iter([Read(b"k", ledger.encode(opened), 0)]))
+    monkeypatch.setattr(ledger, "read_topic", lambda *_, **__: (Read(b"k", ledger.encode(row), 0) for row in opened))
     monkeypatch.setattr(rebuild, "read_topic", lambda *_, **__: (Read(k, v, n) for n, (k, v) in enumerate(written)))
     found = rebuild.read_table(Topics(), {}, lambda _: None)
     assert (found.epoch, len(found.rows)) == (3, len(rows))
