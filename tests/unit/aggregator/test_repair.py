@@ -118,6 +118,12 @@ def test_a_successors_records_are_left_alone() -> None:
     assert topic.look() == {B}
 
 
+def test_an_epoch_that_no_table_reaches_is_forged_though_the_ledger_is_lost() -> None:
+    """What we write after it is not stale: else the shards would publish all of their records again and again."""
+    topic = Topic(ask=lambda: None).append((b"a", row(epoch=FORGED)), (b"b", row(epoch=3)))
+    assert topic.look() == {A}
+
+
 def test_a_ledger_that_cannot_be_read_is_asked_again_at_the_next_look() -> None:
     """The error is the one that the caller passes over, and the same records are looked at again."""
     answers: list[int] = []

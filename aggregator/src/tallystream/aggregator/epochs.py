@@ -23,7 +23,7 @@ MAX_EPOCH = 2**32
 class Epochs:
     """Remembers the highest epoch of the ledger; `ask` returns it as it is now, None for a ledger without rows.
 
-    A ledger without rows (retention has deleted them) bounds nothing.
+    A ledger without rows (retention has deleted them) bounds them by `MAX_EPOCH` alone.
     """
 
     def __init__(self, ask: Callable[[], int | None]) -> None:
@@ -39,7 +39,7 @@ class Epochs:
         if highest > self._known:
             found = self._ask()
             if found is None:
-                return highest
+                return min(highest, MAX_EPOCH)
             self._known = max(self._known, found)
         return self._known
 
