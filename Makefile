@@ -36,7 +36,7 @@ faults: setup ## the fault suite in full, forty minutes: make faults ARGS="-k di
 lint: setup ## ruff, its formatter's check, and mypy strict
 	@exec scripts/lint
 
-format: setup ## let ruff format and mend what it can
+format: setup ## let ruff format and fix what it can
 	@.venv/bin/ruff check -q --fix . ; .venv/bin/ruff format -q .
 
 docs: setup ## the documentation as a site, with the API reference: .build/docs/index.html

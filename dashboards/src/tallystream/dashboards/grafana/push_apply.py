@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tallystream.dashboards.grafana.push_client import Grafana
 
-AGAIN = "Run the same command again when that is mended: it goes on from here."
+AGAIN = "Run the same command again when that is fixed: it goes on from here."
 
 
 def apply(

@@ -72,7 +72,7 @@ RULES = (
         summary="The oldest sum that is not in the store is {{value}} s old",
         reason="The shipper does not keep up, or cannot write. Dashboards show the past; nothing is lost for as long "
         "as metrics-agg keeps every row (7 days unless you chose otherwise).",
-        action="Ask the shipper's /readyz: it names the store it waits for. Mend the store, and the shipper goes on "
+        action="Ask the shipper's /readyz: it names the store it waits for. Fix the store, and the shipper goes on "
         "by itself; a shipper that ended is to be started again, with the same checkpoint.",
         dashboard="pipeline",
         panel="Age of what is not in the store",
@@ -87,7 +87,7 @@ RULES = (
         reason="Records or single metrics cannot be taken: they are no JSON, hold numbers that can't be summed, came "
         "too late, or go beyond a limit. They are in no sum; everything else goes on.",
         action="Read the newest records of the topic metrics-dead: each says its reason, and the offset of what was "
-        "refused. Mend the application that publishes it.",
+        "refused. Fix the application that publishes it.",
         dashboard="pipeline",
         panel="Dead letters",
     ),
@@ -116,7 +116,7 @@ RULES = (
         reason="Nothing is summed. Records wait on the topic metrics, and nothing is lost for as long as its "
         "retention lasts (7 days unless you chose otherwise).",
         action="Start tallystream aggregate with the same checkpoint. If it refuses, its last line says why, and "
-        "which command mends it. If it runs, ask its /healthz and /readyz.",
+        "which command fixes it. If it runs, ask its /healthz and /readyz.",
         dashboard="pipeline",
         panel="Since the last batch",
         no_data="Alerting",
@@ -144,7 +144,7 @@ RULES = (
         summary="Timestamps of what {{group}} reads are {{value}} s off",
         reason="A producer's clock, or the broker's where the topic has append times, is wrong. Ages of lag are not "
         "touched by it; whatever goes by the records' timestamps is: windows, joins, retention by time.",
-        action="Compare the clocks of the producers and of the brokers (chronyc tracking, timedatectl), and mend the "
+        action="Compare the clocks of the producers and of the brokers (chronyc tracking, timedatectl), and fix the "
         "one that is off.",
         dashboard="lag",
         panel="Clock skew",
