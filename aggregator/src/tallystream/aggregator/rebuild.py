@@ -70,8 +70,7 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
     kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
     log_in(kafka)
     try:
-        standing = read_table(topics, kafka, say)
-        finished = finished_offsets(topics, kafka)
+        standing, finished = read_finished(topics, kafka, say)
         epoch = ledger.highest_epoch(ledger.read_rows(topics.ledger, kafka)) or standing.epoch
         names = {f"{topic}:{p}": end for topic, ends in finished.items() for p, end in ends.items()}
         rebuilt = restore(standing, _summed(topics, kafka), shards=settings.shards, finished=names)
@@ -109,6 +108,12 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
     say("not given back: events and dead letters that the last, unfinished batch had not written yet")
     say(f"start it with: tallystream aggregate --checkpoint {settings.checkpoint}")
     return 0
+
+
+def read_finished(topics: Topics, kafka: Mapping[str, str], say: Callable[[str], object]) -> tuple[Standing, Offsets]:
+    """Return what `metrics-table` holds, and where the last batch ended all of whose rows are in it."""
+    finished = finished_offsets(topics, kafka)  # First: an aggregator that still runs may finish batches meanwhile.
+    return read_table(topics, kafka, say), finished
 
 
 def read_table(topics: Topics, kafka: Mapping[str, str], say: Callable[[str], object]) -> Standing:

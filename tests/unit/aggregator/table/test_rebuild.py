@@ -6,6 +6,7 @@ import json
 import random
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,6 +32,8 @@ from tallystream.aggregator.versions import UNKNOWN
 from tallystream.reporter.ulid import new_ulid
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tallystream.aggregator.versions import Version
 
 SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000)
@@ -215,6 +218,24 @@ def test_a_row_whose_epoch_no_writer_has_taken_changes_nothing(monkeypatch: pyte
     monkeypatch.setattr(rebuild, "read_topic", lambda *_, **__: (Read(k, v, n) for n, (k, v) in enumerate(written)))
     found = rebuild.read_table(Topics(), {}, lambda _: None)
     assert (found.epoch, len(found.rows)) == (3, len(rows))
+
+
+def test_a_batch_that_finishes_while_the_table_is_read_is_not_taken_for_included(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An aggregator that still runs writes rows after those that were read: their records have to be read again."""
+    rows = Topic().snapshot(counter(5)).changes.rows
+    batches = [LedgerRow(kind="batch", query=ledger.QUERY, epoch=3, batch=1, ts=1, end={"metrics": {"0": 1}})]
+
+    def read(*_: object, **__: object) -> Iterator[Read]:
+        for number, row in enumerate(rows):
+            yield Read(row.key, row.value(epoch=3, batch=1), number)
+        batches.append(msgspec.structs.replace(batches[0], batch=2, end={"metrics": {"0": 2}}))
+
+    monkeypatch.setattr(ledger, "read_topic", lambda *_, **__: (Read(b"k", ledger.encode(row), 0) for row in batches))
+    monkeypatch.setattr(rebuild, "read_topic", read)
+    standing, finished = rebuild.read_finished(Topics(), {}, lambda _: None)
+    assert (len(standing.rows), finished) == (len(rows), {"metrics": {"0": 1}})
 
 
 def test_a_row_of_a_writer_that_was_replaced_changes_nothing() -> None:
