@@ -39,13 +39,17 @@ def test_a_seed_of_another_number_of_shards_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_seed_from_before_the_tables_last_batches_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The checkpoint that began with it is lost: what the table has done since is on Kafka, and a rebuild finds it."""
+    """What the table has done since is on Kafka, and a rebuild finds it: without that, sums would fall for a while.
+
+    The checkpoint that began with the seed is lost, or the aggregator of before went on while the seed was made.
+    """
     batch = LedgerRow(kind="batch", query=ledger.QUERY, epoch=4, batch=1, ts=2, end={"metrics": {"0": 7}})
     monkeypatch.setattr(ledger, "read_topic", lambda *_, **__: iter([Read(b"k", ledger.encode(batch), 0)]))
     settings = AggregateSettings("broker:9092", tmp_path / "checkpoint")
-    beginning._require_current(Seed([b""], {}, 4), settings, Topics(), {})
-    with pytest.raises(ConfigError, match=r"--checkpoint.*checkpoint\.seed.*older.*run tallystream rebuild"):
-        beginning._require_current(Seed([b""], {}, 3), settings, Topics(), {})
+    beginning._require_current(Seed([b""], {"metrics": {"0": 7}}, 4), settings, Topics(), {})
+    for end, epoch in ((7, 3), (6, 4)):
+        with pytest.raises(ConfigError, match=r"--checkpoint.*checkpoint\.seed.*older.*run tallystream rebuild"):
+            beginning._require_current(Seed([b""], {"metrics": {"0": end}}, epoch), settings, Topics(), {})
     (tmp_path / "checkpoint" / "commits").mkdir(parents=True)
     (tmp_path / "checkpoint" / "offsets").mkdir()
     (tmp_path / "checkpoint" / "commits" / "0").write_text("v1\n{}")

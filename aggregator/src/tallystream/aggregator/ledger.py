@@ -103,6 +103,18 @@ def highest_epoch(found: Iterable[LedgerRow]) -> int | None:
     return max((row.epoch for row in found if row.query == QUERY), default=None)
 
 
+def finished(found: Iterable[LedgerRow]) -> Offsets:
+    """Return the next offset of each partition after the table's last finished batch.
+
+    Before there is one: where the table began, which includes all that lies before, or nothing of it permanently.
+    """
+    mine = [row for row in found if row.query == QUERY]
+    begun = max((number for number, row in enumerate(mine) if row.kind == "opened" and row.start), default=0)
+    batches = [row for row in mine[begun:] if row.kind == "batch"]
+    start = mine[begun].start if mine and mine[begun].kind == "opened" else {}
+    return max(batches, key=lambda row: (row.epoch, row.batch)).end if batches else start
+
+
 class LedgerWriter:
     """Appends rows to the ledger. Delivery: at least once; a row that is written twice says the same."""
 

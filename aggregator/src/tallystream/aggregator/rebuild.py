@@ -145,16 +145,8 @@ def _summed(topics: Topics, kafka: Mapping[str, str]) -> Iterator[MetricId]:
 
 
 def finished_offsets(topics: Topics, kafka: Mapping[str, str]) -> Offsets:
-    """Return the next offset of each partition after the last batch of this table that the ledger calls finished.
-
-    Before there is one: where the table began, which includes all that lies before, or nothing of it for good.
-    """
-    rows = ledger.read_rows(topics.ledger, kafka)
-    mine = [row for row in rows if row.query == ledger.QUERY]
-    begun = max((number for number, row in enumerate(mine) if row.kind == "opened" and row.start), default=0)
-    batches = [row for row in mine[begun:] if row.kind == "batch"]
-    start = mine[begun].start if mine and mine[begun].kind == "opened" else {}
-    return max(batches, key=lambda row: (row.epoch, row.batch)).end if batches else start
+    """Return what the ledger says now (tallystream.aggregator.ledger.finished)."""
+    return ledger.finished(ledger.read_rows(topics.ledger, kafka))
 
 
 def _next_offsets(

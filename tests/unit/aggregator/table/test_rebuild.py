@@ -220,7 +220,7 @@ def test_a_row_whose_epoch_no_writer_has_taken_changes_nothing(monkeypatch: pyte
     assert (found.epoch, len(found.rows)) == (3, len(rows))
 
 
-def test_a_batch_that_finishes_while_the_table_is_read_is_not_taken_for_included(
+def test_a_batch_that_finishes_while_the_table_is_read_is_not_included(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An aggregator that still runs writes rows after those that were read: their records have to be read again."""

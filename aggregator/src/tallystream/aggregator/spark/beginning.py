@@ -99,10 +99,16 @@ def _require_read(ends: Offsets, selection: Selection, place: str) -> None:
 
 
 def _require_current(seed: Seed, settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str]) -> None:
-    """Refuse a seed with which a table has begun already whose checkpoint is lost: another rebuild finds more."""
-    later = [row for row in ledger.read_rows(topics.ledger, kafka) if row.query == ledger.QUERY and row.kind == "batch"]
+    """Refuse a seed after which the table has finished batches: another rebuild finds what these have done.
+
+    A table has begun with it whose checkpoint is lost, or the aggregator of before went on while the seed was made.
+    """
+    rows = ledger.read_rows(topics.ledger, kafka)
+    later = any(row.epoch > seed.epoch for row in rows if row.query == ledger.QUERY and row.kind == "batch")
+    ends = ledger.finished(rows)
+    later |= any(end > seed.offsets.get(topic, {}).get(p, end) for topic, ps in ends.items() for p, end in ps.items())
     # The second condition: the aggregator that has the lease may just have finished the table's first batch.
-    if any(row.epoch > seed.epoch for row in later) and last_committed(settings.checkpoint) is None:
+    if later and last_committed(settings.checkpoint) is None:
         raise ConfigError(
             "--checkpoint",
             str(settings.checkpoint),
