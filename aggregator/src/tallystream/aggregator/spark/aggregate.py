@@ -44,6 +44,12 @@ __all__ = ["GROUP", "AggregateSettings", "run"]
 
 log = logging.getLogger(__name__)
 
+SENT_BYTES = 256 * 1024
+"""Records that the producer sends together, in bytes. With its own 16 KB, four rows of `metrics-table` are a request.
+
+`--kafka batch.size=` takes its place.
+"""
+
 
 def run(settings: AggregateSettings) -> int:
     """Aggregate until SIGTERM or SIGINT; then finish the batch and return 0.
@@ -169,6 +175,7 @@ def _start(
     writer = (
         summed(records, settings, topics, epoch=writing.epoch, shards=shards)
         .writeStream.format("kafka")
+        .option("kafka.batch.size", str(SENT_BYTES))
         .options(**source_options(settings.bootstrap_servers, settings.kafka))
         .option("kafka.max.request.size", str(TABLE_RECORD_BYTES))
         .option("kafka.buffer.memory", str(2 * TABLE_RECORD_BYTES))
