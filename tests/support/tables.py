@@ -20,6 +20,7 @@ from tallystream.aggregator.table.rebuild import included_by_all, restore
 from tallystream.aggregator.table.shards import ShardSum, group_of, shard_of
 from tallystream.aggregator.table.sketches import SHARES
 from tallystream.aggregator.table.standing import RebuildError, Standing
+from tallystream.aggregator.verify.silence import Batch as Finished
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -46,13 +47,24 @@ class Tables:
 
     `sums` are the newest ones by (app, name, type, tags), as a reader of `metrics-agg` has them. A batch runs the
     shards that have records, and the others where it reads all partitions to their end, or by `chance`: these were
-    woken. `published` tells whether a table that was rebuilt has published its sums.
+    woken. With `strict` it runs none but those that have records, and no batch without records, as Spark does.
+    `published` tells whether a table that was rebuilt has published its sums. `ledger` has the finished batches that
+    read something, `rows` all sums that were published, as the key and the value of a record.
     """
 
     def __init__(
-        self, records: Iterable[Written], chosen: TableSettings, shards: int = 1, chance: random.Random | None = None
+        self,
+        records: Iterable[Written],
+        chosen: TableSettings,
+        shards: int = 1,
+        chance: random.Random | None = None,
+        *,
+        strict: bool = False,
     ) -> None:
         self.settings = chosen
+        self._strict = strict
+        self.ledger: list[Finished] = []
+        self.rows: list[tuple[bytes, bytes]] = []
         self._chance = chance or random.Random(0)
         self.log: list[tuple[bytes, bytes | None, Version, int]] = []
         self.epoch, self.now_ms = 1, 0
@@ -71,6 +83,7 @@ class Tables:
         self.stores = [Kept() for _ in states]
         self._combiners = [Kept() for _ in groups]
         self.batches = 0
+        self._first_row = len(self.ledger)
         self.published = False
 
     @property
@@ -104,6 +117,8 @@ class Tables:
             for partition, ours in self._partitions.items()
             for record in ours[self._at.get(partition, 0) : batch.ends[partition]]
         ]
+        if self._strict and not records:
+            return []
         for record in records:
             by_shard.setdefault(shard_of(record.key, self.shards), []).append(record)
         now_ms = max(batch.wall_ms, self.now_ms + 1)  # no two batches of Spark's have the same time
@@ -113,8 +128,8 @@ class Tables:
             if (
                 shard in by_shard
                 or shard in republish
-                or batch.all_read
-                or (self.shards > 1 and self._chance.random() < 0.1)
+                or (batch.all_read and not self._strict)
+                or (self.shards > 1 and not self._strict and self._chance.random() < 0.1)
             ):
                 store = copy.deepcopy(self.stores[shard])
                 found = self._load(shard, store)
@@ -135,9 +150,14 @@ class Tables:
             return records
         self._finish(ran)
         self.now_ms = now_ms
+        start, end = ({f"metrics:{partition}": at for partition, at in read.items()} for read in (self._at, batch.ends))
+        begins = len(self.ledger) == self._first_row
+        if records:
+            row = Finished(self.epoch, self.batches, now_ms, start, end, frozenset(waiting), begins, self.shards)
+            self.ledger.append(row)
         self.batches += 1
-        for partition, end in batch.ends.items():
-            self._at[partition] = max(end, self._at.get(partition, 0))
+        for partition, last in batch.ends.items():
+            self._at[partition] = max(last, self._at.get(partition, 0))
         return records
 
     def _finish(self, ran: dict[int, tuple[Stored, Kept, Changes]]) -> None:
@@ -170,6 +190,7 @@ class Tables:
             gauge = {"mean": total.mean} if "number" in total.totals else {}
             overflow = {"overflow": True} if total.overflow else {}
             self.sums[total.metric] = exact | gauge | number | overflow
+            self.rows.append((total.key(), total.value(epoch=self.epoch, batch=self.batches)))
 
     def _load(self, shard: int, store: Kept) -> Stored:
         return stored.load(store, self.settings, lambda: copy.deepcopy(self._begun[shard]))
@@ -219,6 +240,8 @@ class Tables:
         for record in self._chance.sample(self.log, len(self.log)):  # partitions are read in any order
             standing.take(*record)
         known = self._start if behind else self._at
+        if behind:
+            del self.ledger[self._first_row :]
         ends = {f"metrics:{partition}": end for partition, end in known.items()}
         try:
             found = restore(standing, set(self.sums), shards=self.shards + more, finished=ends)

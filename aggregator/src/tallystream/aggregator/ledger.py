@@ -32,7 +32,8 @@ class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     first batch has no `start`: it began where the row "opened" before it says, which has one where a table began. `ts`
     is the batch's processing time in epoch ms. `partial` is true where the query began after earlier records had
     already been deleted. `checked` maps output topic → partition → the offset before which nothing of a replaced writer
-    is left to repair, in the first row after it has changed (tallystream.aggregator.repair).
+    is left to repair, in the first row after it has changed (tallystream.aggregator.repair). A row "opened" has the
+    table's number of `shards`, and `max_records`, how many records fill a batch; 0 where it does not say.
     """
 
     v: int = 1
@@ -45,6 +46,8 @@ class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     end: Offsets = {}
     partial: bool = False
     checked: Offsets = {}
+    shards: int = 0
+    max_records: int = 0
 
 
 _encoder = msgspec.json.Encoder()

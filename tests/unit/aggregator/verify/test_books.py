@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from tallystream.aggregator.ledger import LedgerRow
 from tallystream.aggregator.verify.books import Books, Limit
 
@@ -61,3 +63,29 @@ def test_a_rebuilt_table_began_where_the_one_before_it_did() -> None:
     rebuilt = read(opened(1, partial=True, start=7), batch(0, 10), opened(2, start=10), batch(0, 20)).partial
     assert rebuilt is not None
     assert rebuilt.start == {"metrics": {"0": 7}}
+
+
+def test_batches_have_the_shards_of_their_table_and_what_they_may_have_left_unread() -> None:
+    """A full batch may have left records of the partitions that it read from, and lacks one for each at most."""
+    writer = LedgerRow(kind="opened", query="aggregate", epoch=1, ts=0, start={"metrics": {"0": 0}}, shards=3)
+    for most, waiting in ((11, set()), (10, {"metrics:0"}), (0, None)):
+        one = replace(writer, max_records=most)
+        (first, second) = read(one, batch(0, 10), batch(1, 20), batch(1, 20)).batches
+        assert (first.shards, first.begins, second.shards, second.begins) == (3, True, 3, False)
+        assert [found.waiting for found in (first, second)] == [waiting, waiting], most
+        assert (second.start, second.end) == ({"metrics:0": 10}, {"metrics:0": 20})
+
+
+def test_a_batch_of_before_its_writer_may_have_run_with_the_options_of_the_writer_before() -> None:
+    """The ledger does not say with which, where they differ."""
+    one = LedgerRow(kind="opened", query="aggregate", epoch=1, ts=0, start={"metrics": {"0": 0}}, max_records=10)
+    two = replace(one, epoch=2, ts=15, start={}, max_records=100)
+    found = read(one, two, batch(0, 10), batch(1, 20)).batches
+    assert [one.waiting for one in found] == [None, frozenset()]
+
+
+def test_a_rebuilt_table_goes_on_with_the_batches_and_a_new_one_has_its_own() -> None:
+    """The first batch of each checkpoint is marked."""
+    before = (opened(1, start=0), batch(0, 10))
+    assert [one.begins for one in read(*before, opened(2, start=10), batch(0, 20)).batches] == [True, True]
+    assert len(read(*before, opened(2, start=0), batch(0, 10)).batches) == 1

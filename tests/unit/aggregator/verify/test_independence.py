@@ -12,7 +12,7 @@ import pytest
 OURS = "tallystream"
 PACKAGE = "tallystream.aggregator.verify"
 FORBIDDEN = ("tallystream.aggregator.table", "tallystream.aggregator.sums", "tallystream.aggregator.spark", "pyspark")
-CORE = ("reading", "sketches", "lives", "summing", "replay", "compare", "check", "published")
+CORE = ("reading", "sketches", "lives", "summing", "replay", "compare", "check", "published", "silence")
 
 
 def imported(module: str) -> set[str]:

@@ -90,7 +90,14 @@ class Writing:
             self.wake(range(shards))  # who fell silent meanwhile, and what a seed has
         now_ms = int(time.time() * 1000)
         opened = ledger.LedgerRow(
-            kind="opened", query=ledger.QUERY, epoch=self.epoch, ts=now_ms, start=self.begin, partial=partial
+            kind="opened",
+            query=ledger.QUERY,
+            epoch=self.epoch,
+            ts=now_ms,
+            start=self.begin,
+            partial=partial,
+            shards=shards,
+            max_records=settings.max_records_per_trigger,
         )
         writer.write([opened])
         self._committer = GroupCommitter(settings.bootstrap_servers, settings.topic_prefix + GROUP, settings.kafka)

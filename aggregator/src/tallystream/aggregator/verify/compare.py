@@ -49,10 +49,9 @@ def unequal_between(
 ) -> tuple[list[Unequal], bool]:
     """Return the fields that differ, and whether some could not be determined.
 
-    The replay knows the clocks of the records and the time of the sum. A life whose three intervals end in between was
-    living or not: that depends on when the aggregator noticed. `noticed` is the sum where it noticed all, `unnoticed`
-    where none. If the sum is neither, what both agree about must be right, the living lives lie between the two, and
-    what depends on them can't be told.
+    Whether a life was living can depend on batches that the ledger does not have. `noticed` is the sum where the
+    aggregator noticed all silence that it may have noticed, `unnoticed` where none of that. If the sum is neither, what
+    both agree about must be right, the living lives lie between the two, and what depends on them can't be told.
     """
     found = unequal(published, noticed)
     if not found or not unequal(published, unnoticed):

@@ -109,6 +109,7 @@ def _run(settings: VerifySettings, progress: Callable[[int], None]) -> Outcome:
             begin,
             ledger.end,
             lambda partition, end: readers[partition].until(end) if partition in readers else (),
+            batches=ledger.batches,
             letters=_letters(kafka, topics),
             on_record=progress,
         )

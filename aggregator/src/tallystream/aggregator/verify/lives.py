@@ -37,7 +37,10 @@ class Row:
 
 @dataclass(slots=True, eq=False)
 class Life:
-    """One life. `heard_ms` is the clock at its last record, `spoke_ms` at its last that was not stale.
+    """One life. `heard_ms` is the clock at its last record.
+
+    `spoke_ms` is its shard's clock at its last record that was not stale, in batch `spoke_in`. `silent` says whether it
+    was found silent since, in an earlier checkpoint: None where that is not known.
 
     `ahead_ms` is the time of its ULID, which may be ahead of its first record; None in the short form, which is never
     forgotten. `perhaps` says that these are the rows of a life
@@ -52,6 +55,8 @@ class Life:
     spoke_ms: int
     ahead_ms: int | None
     final: bool = False
+    spoke_in: int = 0
+    silent: bool | None = False
     perhaps: bool = False
     seqs: dict[int, int] = field(default_factory=dict)
     rows: dict[Identity, Row] = field(default_factory=dict)
@@ -60,9 +65,10 @@ class Life:
         """Tell whether nothing was heard of it for so long that the aggregator may have forgotten it (rule 3)."""
         return self.ahead_ms is not None and clock_ms - max(self.heard_ms, self.ahead_ms) >= FORGET_AFTER_MS
 
-    def living(self, clock_ms: int) -> bool:
-        """Tell whether fewer than three intervals have passed since it spoke, and it has not said final (rule 5)."""
-        return not (self.final or self.perhaps) and clock_ms - self.spoke_ms < 3 * self.every_ms
+    @property
+    def deadline_ms(self) -> int:
+        """The partition's time at which it is silent: three intervals after it spoke (rule 5)."""
+        return self.spoke_ms + 3 * self.every_ms
 
     def newest(self, row: Row) -> bool:
         """Tell whether a row is of the newest snapshot of its part (rule 9)."""

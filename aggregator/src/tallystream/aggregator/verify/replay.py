@@ -13,18 +13,21 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from tallystream.aggregator.verify import reading
 from tallystream.aggregator.verify.lives import Life, Row, Settings
 from tallystream.aggregator.verify.reading import Forget, Metric, RefusedError, Snapshot
+from tallystream.aggregator.verify.silence import Silence
 from tallystream.aggregator.verify.summing import sum_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tallystream.aggregator.verify.reading import Identity
+    from tallystream.aggregator.verify.silence import Batch
 
 WIDENING = (("start", min), ("min", min), ("position", max), ("max", max))
 LATE_MS = 86_400_000
@@ -47,12 +50,14 @@ class Replay:
         self._holders: dict[Identity, dict[Life, None]] = {}
         self._taken: Counter[str] = Counter()
         self._taken_bytes: Counter[str] = Counter()
+        self.silence = Silence()
         self.clocks: dict[str, int] = {}
         self.stale = 0
 
     def apply(self, partition: str, timestamp_ms: int, key: bytes | None, value: bytes | None) -> list[str]:
         """Take one record; return why it, or each of its metrics that was refused, is a dead letter."""
         self.clocks[partition] = max(timestamp_ms, self.clocks.get(partition, 0))
+        self._clock = self.silence.tick(key, partition, timestamp_ms)
         try:
             return self._take(partition, timestamp_ms, reading.instance_of(key), value)
         except RefusedError as refused:
@@ -62,16 +67,22 @@ class Replay:
         """Return every metric that there was, whether or not anybody still has it."""
         return self._holders.keys()
 
-    def sum(self, identity: Identity, at_ms: int = 0, *, forgotten: bool = False) -> dict[str, Any]:
-        """Return the fields of one sum, by the clocks of the records, or at a moment that is later.
+    def begin(self, batch: Batch) -> None:
+        """Begin with the first batch of a checkpoint."""
+        self.silence.begin(batch, (life for lives in self._instances.values() for life in lives.values()))
+
+    def sum(
+        self, identity: Identity, at_ms: int = 0, *, forgotten: bool = False, noticed: bool = True
+    ) -> dict[str, Any]:
+        """Return the fields of one sum; `at_ms` and `noticed` are those of `Silence.living`.
 
         `forgotten` says that lives that may have been forgotten before a tombstone were: then they count. `retired` is
         how many lives may have been forgotten.
         """
         held = [life for life in self._holders.get(identity, ()) if forgotten or not life.perhaps]
         retired = sum(life.perhaps or life.may_be_forgotten(self.clocks[life.partition]) for life in held)
-        moments = ((life, life.rows[identity], max(at_ms, self.clocks[life.partition])) for life in held)
-        return sum_of(identity[1], [(life, row, life.living(at)) for life, row, at in moments], retired)
+        living = partial(self.silence.living, at_ms=at_ms, noticed=noticed)
+        return sum_of(identity[1], [(life, life.rows[identity], living(life)) for life in held], retired)
 
     def _take(self, partition: str, timestamp_ms: int, instance: str, value: bytes | None) -> list[str]:
         if value is None:
@@ -104,8 +115,8 @@ class Replay:
                 self._add_older(life, said)
             return []
         life.seqs[said.part] = said.seq
-        life.partition, life.spoke_ms = partition, self.clocks[partition]
-        life.every_ms, life.final = said.every_ms, said.final
+        self.silence.speak(life, partition, said.every_ms, self._clock)
+        life.final = said.final
         refused = self._replace_all(life, said)
         return [*refused, "too many metrics in a record"] if said.beyond else refused
 
@@ -157,7 +168,7 @@ class Replay:
 
     def _short_form(self, instance: str, partition: str, metric: Metric) -> list[str]:
         life = self._life(instance, ("default", None), partition, self._settings.short_form_every_ms)
-        life.partition, life.spoke_ms = partition, self.clocks[partition]
+        self.silence.speak(life, partition, self._settings.short_form_every_ms, self._clock)
         before, last = life.rows.get(metric.identity), metric.numbers["count"]
         if before is None and (limit := self._limit(life, metric.identity)):
             raise RefusedError(limit)
@@ -186,7 +197,7 @@ class Replay:
         """Return a life, a new one where there is none; it was heard of now."""
         clock = self.clocks[partition]
         life = self._instances.setdefault(instance, {}).setdefault(
-            name, Life(name[0], instance, partition, every_ms, clock, clock, None)
+            name, Life(name[0], instance, partition, every_ms, clock, self._clock, None, spoke_in=self.silence.number)
         )
         life.heard_ms = max(clock, life.heard_ms)
         return life

@@ -1,0 +1,248 @@
+"""Rule 5 over the ledger's batches: when silence was noticed, and what can't be known of it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from support.clocks import DAY_MS, HOUR_MS, PLANS, Appended, clock_schedules, plan, play
+from support.schedules import BEGIN_MS, Written
+from support.tables import Tables, settings
+from tallystream.aggregator.verify.check import Check, Outcome
+from tallystream.aggregator.verify.published import parse
+from tallystream.aggregator.verify.reading import Raw
+from tallystream.aggregator.verify.replay import Replay
+from tallystream.aggregator.verify.silence import Batch, Highest
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Iterator, Sequence
+
+    from support.clocks import Played
+
+slow = list(HealthCheck)
+choices = st.randoms(use_true_random=False)
+ZERO = "metrics:0"
+LIFE = "01HF7YAT00" + "A" * 16
+
+
+def verify(records: Sequence[Written], rows: Sequence[tuple[bytes, bytes]], batches: Sequence[Batch]) -> Outcome:
+    """Compare all these rows, and the newest of each metric with all that there is."""
+    by_place: dict[str, list[Raw]] = {}
+    for r in records:
+        by_place.setdefault(f"metrics:{r.partition}", []).append(Raw(r.offset, r.timestamp_ms, r.key, r.value))
+    read = dict.fromkeys(by_place, 0)
+
+    def until(place: str, end: int) -> Iterator[Raw]:
+        begin = read.get(place, 0)
+        read[place] = max(begin, end)
+        yield from by_place.get(place, [])[begin:end]
+
+    published = [parse(key, value) for key, value in rows]
+    newest = {row.identity: row for row in sorted(published, key=lambda row: row.written)}
+    end = batches[-1].end if batches else None
+    check = Check(Replay(), dict.fromkeys(by_place, 0), end, until, batches=batches)
+    return check.run(published, newest, set(), {place: len(found) for place, found in by_place.items()})
+
+
+class Story:
+    """Records in partition 0, and the batches that read them; times are in ms after the beginning."""
+
+    def __init__(self) -> None:
+        self.records: list[Written] = []
+        self.batches: list[Batch] = []
+
+    def speak(self, instance: str, at: int, value: int = 1, seq: int = 1, partition: int = 0) -> Story:
+        """Append a snapshot of one gauge; its instance reports every second."""
+        header = {"v": 1, "app": "shop", "life": LIFE, "part": 0, "seq": seq, "ts": 0, "every_ms": 1000, "final": False}
+        metrics = [{"type": "gauge", "name": "g", "value": value}]
+        return self._append(instance, json.dumps(header | {"metrics": metrics}).encode(), at, partition)
+
+    def wake(self, instance: str, at: int, partition: int = 0) -> Story:
+        """Append a tombstone, as the aggregator does to wake the shard of that instance ID."""
+        return self._append(instance, None, at, partition)
+
+    def _append(self, instance: str, value: bytes | None, at: int, partition: int) -> Story:
+        offset = sum(record.partition == partition for record in self.records)
+        self.records.append(Written(instance.encode(), value, BEGIN_MS + at, partition, offset))
+        return self
+
+    def batch(self, ts: int, shards: int = 1, **chosen: Any) -> Story:
+        """End a batch here."""
+        start = self.batches[-1].end if self.batches else {}
+        end = {f"metrics:{p}": sum(r.partition == p for r in self.records) for p in {r.partition for r in self.records}}
+        known = Batch(1, len(self.batches), BEGIN_MS + ts, start, end, shards=shards, begins=not self.batches)
+        self.batches.append(known._replace(**chosen))
+        return self
+
+    def differs(self, number: int, batch: int = -1) -> bool:
+        """Tell whether it is a difference when the batch said that so many instances are living, each of gauge 1."""
+        made = self.batches[batch]
+        fields = {"sum": number, "min": 1, "max": 1, "mean": 1.0} if number else {}
+        last = {place.rpartition(":")[2]: end - 1 for place, end in made.end.items()}
+        value = fields | {"number": number, "lives": number, "instances": number, "ts": BEGIN_MS + 10**9}
+        value |= {"offsets": {"metrics": last}, "epoch": made.epoch, "batch": made.number}
+        row = b'["shop","gauge","g",[]]', json.dumps(value).encode()
+        outcome = verify(self.records, [row], self.batches)
+        assert not outcome.unordered
+        return bool(outcome.differences)
+
+    def right(self) -> list[int]:
+        """Return the numbers of living instances, of 0 to 3, that are no difference."""
+        return [number for number in range(4) if not self.differs(number)]
+
+
+def test_silence_is_noticed_at_the_batchs_wall_time() -> None:
+    """A partition's time is its clock and the wall time since it was read: to the millisecond."""
+    for ts, right in ((2_999, [1]), (3_000, [0])):
+        story = Story().speak("app-1", 0).batch(500).wake("w", 0, partition=1).batch(500 + ts)
+        assert story.right() == right, ts
+
+
+def test_a_record_stops_the_wall_time_of_its_partition() -> None:
+    """The batch that reads it has the clock alone, however long ago the batch before was."""
+    story = Story().speak("app-1", 0).batch(0).speak("app-2", 2_999).batch(100_000)
+    assert story.right() == [2]
+
+
+def test_a_batch_that_may_have_left_records_has_the_clock_alone() -> None:
+    """Of the partitions that it names; where that is not known, nobody can tell."""
+    for waiting, right in ((frozenset(), [0]), (frozenset({ZERO}), [1]), (None, [0, 1])):
+        story = Story().speak("app-1", 0).batch(0).wake("w", 0, partition=1)
+        assert story.batch(3_000, waiting=waiting).right() == right
+
+
+def test_only_shards_with_records_notice() -> None:
+    """CRC-32 says which: of the two instances, the one whose shard was woken is silent."""
+    story = Story().speak("app-1", 0).speak("app-4", 0).batch(0, shards=2)
+    story.wake("app-2", 0, partition=1)
+    assert story.batch(9_000, shards=2).right() == [1]
+    assert story.wake("w", 0, partition=1).batch(9_001, shards=2).right() == [0]
+
+
+def test_who_was_found_silent_stays_so_until_it_speaks_again() -> None:
+    """Also where a later batch, which left records unread, would not have found it."""
+    story = Story().speak("app-1", 0).batch(0).wake("w", 0, partition=1).batch(3_000)
+    story.wake("w", 10).batch(3_001, waiting=frozenset({ZERO}))
+    assert story.right() == [0]
+    assert story.speak("app-1", 20, seq=2).batch(3_002).right() == [1]
+
+
+def test_a_sum_that_was_not_published_when_silence_was_noticed_is_a_difference() -> None:
+    """The newest row is right where it was made, and a later batch should have published another one."""
+    story = Story().speak("app-1", 0).batch(0)
+    assert not story.differs(1, batch=0)
+    assert story.wake("w", 0, partition=1).batch(3_000).differs(1, batch=0)
+
+
+def test_rows_that_the_ledger_has_lost_leave_open_what_their_batches_noticed() -> None:
+    """A life whose silence they may have noticed is living or not; one that spoke in the known batch is living."""
+    story = Story().speak("app-1", 0).batch(0).wake("w", 0, partition=1).batch(3_000).wake("w", 0).batch(9_000)
+    del story.batches[1]
+    assert story.right() == [0, 1]
+    story.speak("app-2", 10).batch(9_001)
+    assert story.right() == [1, 2]
+    assert story.speak("app-1", 20, seq=2).batch(9_002).right() == [2]
+
+
+def test_a_ledger_that_does_not_say_the_shards_leaves_silence_open() -> None:
+    """A shard that no record came for has noticed nothing."""
+    story = Story().speak("app-1", 0).batch(0, shards=None)
+    assert story.wake("w", 0, partition=1).batch(3_000, shards=None).right() == [0, 1]
+
+
+def test_a_rebuilt_table_counts_the_wall_time_from_its_first_batch() -> None:
+    """A batch of the lost checkpoint may have noticed a silence and not be in the ledger; once noticed, it is known."""
+    story = Story().speak("app-1", 0).batch(0).wake("w", 0, partition=1)
+    assert story.batch(2_999, epoch=2, begins=True).right() == [1]
+    assert story.wake("w", 0, partition=1).batch(5_998, epoch=2).right() == [1]
+    assert story.wake("w", 0, partition=1).batch(5_999, epoch=2).right() == [0]
+    story = Story().speak("app-1", 0).batch(0).wake("w", 0, partition=1).batch(3_000, epoch=2, begins=True)
+    assert story.right() == [0, 1]
+    story = Story().speak("app-1", 0).batch(0).wake("w", 0, partition=1).batch(3_000)
+    assert story.wake("w", 0, partition=1).batch(3_001, epoch=2, begins=True).right() == [0]
+
+
+@examples(max_examples=100, deadline=None)
+@given(st.lists(st.integers(1, 9), max_size=20), st.integers(0, 20))
+def test_the_highest_time_since_a_batch_is_that_of_all_later_ones(times: list[int], since: int) -> None:
+    """Whatever was kept of them."""
+    highest = Highest()
+    for at, time in enumerate(times):
+        highest.note(at, time)
+    assert highest.since(since) == max(times[since:], default=0)
+
+
+def with_wakes(played: Played, chance: random.Random) -> Played:
+    """Add tombstones of instances that publish nothing: each wakes a shard."""
+    appended: list[Appended] = []
+    ends: dict[int, int] = {}
+
+    def append(one: Appended) -> None:
+        offset = ends[one.record.partition] = ends.get(one.record.partition, -1) + 1
+        appended.append(one._replace(record=one.record._replace(offset=offset)))
+
+    for one in played.appended:
+        append(one)
+        for _ in range(chance.choice([0, 0, 1, 3])):
+            at = one.record.timestamp_ms + chance.choice([0, 1_000, 60_000])
+            key = f"wake-{chance.randrange(20)}".encode()
+            real_ms = one.real_ms + chance.choice([0, 0, 30_000, 3 * HOUR_MS])
+            append(Appended(Written(key, None, at, one.record.partition, 0), real_ms))
+    in_order = sorted(appended, key=lambda one: (one.record.partition, one.record.offset))
+    latest: dict[int, int] = {}
+    for number, one in enumerate(in_order):  # offsets and real times rise together
+        at = latest[one.record.partition] = max(one.real_ms, latest.get(one.record.partition, 0))
+        in_order[number] = one._replace(real_ms=at)
+    in_order.sort(key=lambda one: (one.real_ms, one.record.partition, one.record.offset))
+    played.appended[:] = in_order
+    played.ends_ms = max(played.ends_ms, *(one.real_ms for one in in_order)) if in_order else played.ends_ms
+    return played
+
+
+def run(schedule: list[int], kind: str, shards: int, chance: random.Random, broken: float) -> tuple[Played, Tables]:
+    """Run a schedule with wake-ups; before a share `broken` of the batches the checkpoint is lost or a writer dies."""
+    played = with_wakes(play(schedule), chance)
+    alone = any(b'"forget": {"metric"' in (record.value or b"") for record in played.records)
+    chosen = settings(retire_after_ms=chance.choice([1, 24, 240]) * HOUR_MS, forget_after_ms=30 * DAY_MS)
+    tables = Tables(played.records, chosen, 1 if alone else shards, chance, strict=True)
+    for batch in plan(played, kind, chance):
+        while tables.is_begun and chance.random() < broken:
+            if chance.random() < 0.5:
+                tables.batch(batch, written=chance)
+            if chance.random() < 0.3:
+                tables.take_over()
+            else:
+                tables.rebuild(chance.choice([0, 0, 1, 2]) if not alone and tables.shards < 6 else 0)
+        tables.batch(batch)
+    return played, tables
+
+
+@pytest.mark.parametrize("kind", PLANS)
+@examples(max_examples=15, deadline=None, suppress_health_check=slow)
+@given(clock_schedules, st.integers(1, 6), choices)
+def test_verify_finds_silence_where_the_table_does(
+    kind: str, schedule: list[int], shards: int, chance: random.Random
+) -> None:
+    """Every sum that was ever published is the replay's, to the last gauge, and nothing is undetermined."""
+    played, tables = run(schedule, kind, shards, chance, broken=0)
+    outcome = verify(played.records, tables.rows, tables.ledger)
+    assert (outcome.differences, outcome.undetermined, outcome.unordered) == ([], 0, 0)
+    assert outcome.sums == len(tables.rows)
+
+
+@pytest.mark.parametrize("kind", PLANS)
+@examples(max_examples=15, deadline=None, suppress_health_check=slow)
+@given(clock_schedules, st.integers(1, 6), choices)
+def test_verify_agrees_after_lost_checkpoints_and_with_lost_rows_of_the_ledger(
+    kind: str, schedule: list[int], shards: int, chance: random.Random
+) -> None:
+    """What can't be known is no difference, whatever was lost."""
+    played, tables = run(schedule, kind, shards, chance, broken=0.1)
+    ledger = [row for row in tables.ledger if row.begins or chance.random() < 0.9]
+    assert verify(played.records, tables.rows, ledger).differences == []
