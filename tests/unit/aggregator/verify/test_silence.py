@@ -72,7 +72,7 @@ class Story:
         self.records.append(Written(instance.encode(), value, BEGIN_MS + at, partition, offset))
         return self
 
-    def batch(self, ts: int, shards: int = 1, **chosen: Any) -> Story:
+    def batch(self, ts: int, shards: int | None = 1, **chosen: Any) -> Story:
         """End a batch here."""
         start = self.batches[-1].end if self.batches else {}
         end = {f"metrics:{p}": sum(r.partition == p for r in self.records) for p in {r.partition for r in self.records}}
@@ -85,7 +85,12 @@ class Story:
         made = self.batches[batch]
         fields = {"sum": number, "min": 1, "max": 1, "mean": 1.0} if number else {}
         last = {place.rpartition(":")[2]: end - 1 for place, end in made.end.items()}
-        value = fields | {"number": number, "lives": number, "instances": number, "ts": BEGIN_MS + 10**9}
+        value: dict[str, Any] = fields | {
+            "number": number,
+            "lives": number,
+            "instances": number,
+            "ts": BEGIN_MS + 10**9,
+        }
         value |= {"offsets": {"metrics": last}, "epoch": made.epoch, "batch": made.number}
         row = b'["shop","gauge","g",[]]', json.dumps(value).encode()
         outcome = verify(self.records, [row], self.batches)
