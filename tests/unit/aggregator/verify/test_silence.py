@@ -109,6 +109,13 @@ def test_silence_is_noticed_at_the_batchs_wall_time() -> None:
         assert story.right() == right, ts
 
 
+def test_the_wall_clock_may_be_set_back() -> None:
+    """A partition counts as read at the earlier time then: its lives fall silent three intervals after it."""
+    for ts, right in ((12_999, [1]), (13_000, [0])):
+        story = Story().speak("app-1", 0).batch(100_000).wake("w", 0, partition=1).batch(10_000)
+        assert story.wake("w", 0, partition=1).batch(ts).right() == right, ts
+
+
 def test_a_record_stops_the_wall_time_of_its_partition() -> None:
     """The batch that reads it has the clock alone, however long ago the batch before was."""
     story = Story().speak("app-1", 0).batch(0).speak("app-2", 2_999).batch(100_000)

@@ -151,6 +151,9 @@ class Silence:
                 continue
             if at in self._read or at not in self._seen:
                 self._seen[at] = batch.ts_ms, batch.ts_ms
+            else:  # a time in the future is from before the wall clock was set back
+                first, last = self._seen[at]
+                self._seen[at] = min(first, batch.ts_ms), min(last, batch.ts_ms)
             most = self._time(at, batch.ts_ms, earliest=True)
             if self.number == self._rebuilt_in:
                 # A batch that the ledger lacks may have read these records in other shards, and so by another's clock.
