@@ -76,6 +76,7 @@ class Check:
         self._batches = batches
         self._letters = letters
         self._on_record = on_record
+        self._is_between = False  # records of batches that the ledger does not have were replayed since the last one
         self.outcome = Outcome(letters_checked=letters is not None)
 
     def run(
@@ -132,9 +133,11 @@ class Check:
         if not self._is_ahead(batch.end):
             self.outcome.unordered += len(rows)
             return
-        if any(start > self._at.get(partition, 0) for partition, start in (batch.start or {}).items()):
-            self._advance(batch.start or {})
+        start = batch.start or {}
+        if self._is_between or any(begin > self._at.get(partition, 0) for partition, begin in start.items()):
+            self._advance(start)
             self._replay.silence.lost(batch.ts_ms)
+            self._is_between = False
         if batch.begins and not first:
             self._replay.begin(batch)
         self._advance(batch.end)
@@ -150,6 +153,7 @@ class Check:
             self.outcome.unordered += len(rows)
             return
         self._advance(ends)
+        self._is_between = True
         for row in rows:
             self._compare(row, row.ts_ms)
 

@@ -76,6 +76,8 @@ class Silence:
         self._seen: dict[ShardPlace, tuple[int, int]] = {}  # the earliest and the latest that it may have been
         self._judged: dict[ShardPlace, int] = {}
         self._rebuilt_in: int | None = None
+        self._is_recut = False
+        self._settled: set[int] = set()  # shards that have run since the first batch of the checkpoint
         self._timestamp_ms = 0  # of the last record
         self._least: defaultdict[ShardPlace, Highest] = defaultdict(Highest)
         self._most: defaultdict[ShardPlace, Highest] = defaultdict(Highest)
@@ -94,7 +96,7 @@ class Silence:
         life.silent = False
         # A batch that the ledger lacks may have read the record before the table was rebuilt, by a lower clock.
         if self.number == self._rebuilt_in and (
-            self._timestamp_ms < clock_ms or self._judged.get(self._of(life), 0) >= life.deadline_ms
+            self._is_recut or self._timestamp_ms < clock_ms or self._judged.get(self._of(life), 0) >= life.deadline_ms
         ):
             life.silent = None
 
@@ -109,7 +111,9 @@ class Silence:
         at, deadline_ms = self._of(life), life.deadline_ms
         if noticed:
             return max(at_ms, self._clocks[at], self._most[at].since(life.spoke_in)) < deadline_ms
-        return self._shards is None or max(self._clocks[at], self._least[at].since(life.spoke_in)) < deadline_ms
+        if self._shards is None or (life.silent is None and at[0] not in self._settled):
+            return True
+        return max(self._clocks[at], self._least[at].since(life.spoke_in)) < deadline_ms
 
     def begin(self, batch: Batch, lives: Iterable[Life]) -> None:
         """Begin with the first batch of a checkpoint: of `lives`, a rebuilt table knows some to be silent.
@@ -120,12 +124,16 @@ class Silence:
         for at in self._clocks:
             self._note(at, self._clocks[at], self._time(at, batch.ts_ms, earliest=True))
         found = [(life, self.living(life, 0, noticed=True), self.living(life, 0, noticed=False)) for life in lives]
+        self._is_recut = batch.shards != self._shards
         self._recut(batch.shards)
         for life, surely, perhaps in found:
-            if not perhaps:
+            if self._is_recut:
+                life.silent = None
+            elif not perhaps:
                 life.silent = True
             elif not surely or self._judged.get(self._of(life), 0) >= life.deadline_ms:
                 life.silent = None
+        self._settled = set()
         self._rebuilt_in = self.number if batch.begins and self.number else None
         self._seen.clear()
         self._least.clear()
@@ -170,6 +178,8 @@ class Silence:
 
     def _end(self, ran: set[int]) -> None:
         self._begun |= ran
+        if self.number != self._rebuilt_in:
+            self._settled |= ran
         self._read.clear()
         self.number += 1
 
