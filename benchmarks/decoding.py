@@ -19,7 +19,7 @@ import pyarrow.json
 
 from benchmarks.aggregator.load import Fleet, Snapshots, Updates, singles
 from tallystream.aggregator.table.compaction import Compactor
-from tallystream.aggregator.table.settings import TableSettings
+from tallystream.aggregator.table.limits import TableSettings
 
 try:
     import polars as pl

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from benchmarks.aggregator.load import Fleet, Snapshots, Updates
-from tallystream.aggregator.table.inputs import Record
+from tallystream.aggregator.table.decode import Record
 from tallystream.reporter import record
 from tallystream.reporter.ulid import new_ulid
 

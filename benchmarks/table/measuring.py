@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from tallystream.aggregator.table.batch import run_batch
 from tallystream.aggregator.table.disk import MemoryChunks
-from tallystream.aggregator.table.settings import TableSettings
+from tallystream.aggregator.table.limits import TableSettings
 from tallystream.aggregator.table.state import State
-from tallystream.aggregator.table.stored import Stored
-from tallystream.aggregator.table.table import Changes, Table
+from tallystream.aggregator.table.storage import Stored
+from tallystream.aggregator.table.table import Changes, Table, run_batch
 from tallystream.reporter import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from benchmarks.table.loads import Batch
-    from tallystream.aggregator.table.inputs import Record
+    from tallystream.aggregator.table.decode import Record
 
 
 class Cost(NamedTuple):

@@ -15,7 +15,7 @@ from tallystream.aggregator.spark.cutting import size
 from tallystream.aggregator.spark.pacing import parse_latency
 from tallystream.aggregator.spark.ranges import Reading
 from tallystream.aggregator.spark.reread import SpanReader
-from tallystream.aggregator.table.expand import Span
+from tallystream.aggregator.table.compaction import Span
 
 if TYPE_CHECKING:
     from pathlib import Path

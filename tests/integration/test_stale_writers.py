@@ -21,7 +21,7 @@ from tallystream.aggregator.spark.aggregate import AggregateSettings
 from tallystream.aggregator.spark.offsets import Planned
 from tallystream.aggregator.spark.packing import INPUT_COLUMNS
 from tallystream.aggregator.spark.processor import TableProcessor
-from tallystream.aggregator.table.settings import TableSettings
+from tallystream.aggregator.table.limits import TableSettings
 from tallystream.aggregator.table.state import unpack
 from tallystream.aggregator.versions import HEADER
 

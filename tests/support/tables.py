@@ -12,14 +12,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from support.kept import Kept
-from tallystream.aggregator.table import Record, State, TableSettings, combining, stored
-from tallystream.aggregator.table.batch import Republish, run_batch
-from tallystream.aggregator.table.combined import Combined, combine
+from tallystream.aggregator.table import Record, State, TableSettings, combiners, storage
+from tallystream.aggregator.table.combiners import Combined, combine
+from tallystream.aggregator.table.latest_rows import RebuildError, Standing
 from tallystream.aggregator.table.outputs import Total
-from tallystream.aggregator.table.rebuild import included_by_all, restore
+from tallystream.aggregator.table.restore import included_by_all, restore
 from tallystream.aggregator.table.shards import ShardSum, group_of, shard_of
 from tallystream.aggregator.table.sketches import SHARES
-from tallystream.aggregator.table.standing import RebuildError, Standing
+from tallystream.aggregator.table.table import Republish, run_batch
 from tallystream.aggregator.verify.silence import Batch as Finished
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from support.clocks import Batch
     from support.schedules import Written
     from tallystream.aggregator.table import Changes
-    from tallystream.aggregator.table.stored import Stored
+    from tallystream.aggregator.table.storage import Stored
     from tallystream.aggregator.versions import Version
 
 Sums = dict[Any, dict[str, Any]]
@@ -176,7 +176,7 @@ class Tables:
     def _combine(self, said: list[ShardSum]) -> None:
         for group, store in enumerate(self._combiners):
             mine = [one for one in said if group_of(one.metric, self.shards) == group]
-            found = combining.load(store, lambda group=group: self._groups[group])  # type: ignore[misc]
+            found = combiners.load(store, lambda group=group: self._groups[group])  # type: ignore[misc]
             if mine or not found.combined.published:
                 found.combined.take(mine)
                 totals, _ = found.combined.changes()
@@ -193,7 +193,7 @@ class Tables:
             self.rows.append((total.key(), total.value(epoch=self.epoch, batch=self.batches)))
 
     def _load(self, shard: int, store: Kept) -> Stored:
-        return stored.load(store, self.settings, lambda: copy.deepcopy(self._begun[shard]))
+        return storage.load(store, self.settings, lambda: copy.deepcopy(self._begun[shard]))
 
     def extend(self, records: Iterable[Written]) -> None:
         """Append records to the topic."""

@@ -9,7 +9,7 @@ import pytest
 
 from tallystream.aggregator.forget import Plan, plan
 from tallystream.aggregator.table import Record, State, Table
-from tallystream.aggregator.table.inputs import Forget
+from tallystream.aggregator.table.decode import Forget
 from tallystream.aggregator.table.shards import shard_of
 from tallystream.reporter.errors import TallystreamError
 from tallystream.reporter.ulid import new_ulid

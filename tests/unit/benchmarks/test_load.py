@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.aggregator.load import Fleet, Snapshots, Updates, singles
 from tallystream.aggregator.table import Record, State, Table
-from tallystream.aggregator.table.inputs import Good, read_value
+from tallystream.aggregator.table.decode import Good, read_value
 from tallystream.reporter.record import Histogram, decode
 from tallystream.reporter.sketch import Sketch
 

@@ -14,8 +14,8 @@ from benchmarks.aggregator.load import Fleet
 from benchmarks.scaling.retiring import APART_MS, GROUP, RETIRE_AFTER_H, Group, groups
 from benchmarks.scaling.sizing import costs, sized, tables
 from tallystream.aggregator.table import Record, State, Table, TableSettings
-from tallystream.aggregator.table.batch import run_batch
-from tallystream.aggregator.table.published import ShardRow
+from tallystream.aggregator.table.rows import ShardRow
+from tallystream.aggregator.table.table import run_batch
 from tallystream.reporter.ulid import new_ulid
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.schedules import BAD_METRICS, ODD, POISON
-from tallystream.aggregator.table import inputs
+from tallystream.aggregator.table import decode as reading
 from tallystream.reporter import _encoding, record
 from tallystream.reporter.ulid import new_ulid, ulid_ms
 
@@ -86,28 +86,28 @@ def test_the_fast_way_of_reading_says_what_the_careful_way_says(
     """The table reads most records by msgspec and the others by the standard library: the result is the same."""
     document = json.loads(record.encode(snapshot)) | unknown
     encoded = json.dumps(document, ensure_ascii=ascii_only).encode()
-    fast = inputs.read_value(encoded, 100)
-    assert fast == inputs._read_with_care(encoded.decode(), 100) == inputs.Good(snapshot)
+    fast = reading.read_value(encoded, 100)
+    assert fast == reading._read_with_care(encoded.decode(), 100) == reading.Good(snapshot)
 
 
 @pytest.mark.parametrize("odd", ODD)
 def test_odd_records_of_the_short_form_are_read(odd: bytes) -> None:
     """Unknown fields may hold anything, also a number beyond floats; a repeated field counts by its last value."""
-    assert isinstance(inputs.read_value(odd, 100), record.ShortForm)
+    assert isinstance(reading.read_value(odd, 100), record.ShortForm)
 
 
 @pytest.mark.parametrize("poison", POISON, ids=lambda poison: repr(poison[:30]))
 def test_what_is_no_record_is_unreadable_with_a_reason(poison: bytes) -> None:
     """Nothing raises, whatever the bytes: there is a reason instead."""
-    assert isinstance(inputs.read_value(poison, 100), inputs.Unreadable)
+    assert isinstance(reading.read_value(poison, 100), reading.Unreadable)
 
 
 @pytest.mark.parametrize("metric", BAD_METRICS, ids=lambda metric: metric[:50])
 def test_a_bad_metric_leaves_its_neighbours(metric: str) -> None:
     """The metric beside it is read; the bad one is quoted, or refused when it is stored."""
     text = value({"type": "counter", "name": "good", "count": 1})[:-2].decode() + f",{metric}]}}"
-    message = inputs.read_value(text.encode(), 100)
-    assert isinstance(message, inputs.Good)
+    message = reading.read_value(text.encode(), 100)
+    assert isinstance(message, reading.Good)
     assert message.snapshot.metrics[0] == record.Counter(name="good", count=1)
     assert len(message.rejected) == 1 or len(message.snapshot.metrics) == 2
 
@@ -133,7 +133,7 @@ def test_the_bounds_of_each_field_of_the_header(field: str, good: list[Any], bad
     for each in bad:
         with pytest.raises(msgspec.ValidationError, match=f"{field}`"):
             record.decode(value(**{field: each}))
-        assert isinstance(inputs.read_value(value(**{field: each}), 100), inputs.Unreadable)
+        assert isinstance(reading.read_value(value(**{field: each}), 100), reading.Unreadable)
 
 
 @pytest.mark.parametrize(
@@ -150,8 +150,8 @@ def test_the_bounds_of_each_field_of_the_header(field: str, good: list[Any], bad
 )
 def test_the_limits_on_tags(good: bool, tags: dict[str, str]) -> None:
     """Tags at their limits are taken; beyond them the metric is rejected, and only the metric."""
-    message = inputs.read_value(value({"type": "counter", "name": "n", "count": 1, "tags": tags}), 100)
-    assert isinstance(message, inputs.Good)
+    message = reading.read_value(value({"type": "counter", "name": "n", "count": 1, "tags": tags}), 100)
+    assert isinstance(message, reading.Good)
     assert (len(message.snapshot.metrics), len(message.rejected)) == ((1, 0) if good else (0, 1))
 
 
@@ -163,17 +163,17 @@ def test_unknown_fields_are_ignored() -> None:
 
 def test_nesting_is_judged_the_same_whatever_the_callers_stack() -> None:
     """64 levels are read, 65 are not: a fixed number, not the interpreter's limit on recursion."""
-    for levels, wanted in ((63, record.ShortForm), (64, inputs.Unreadable)):
+    for levels, wanted in ((63, record.ShortForm), (64, reading.Unreadable)):
         nested = b'{"name":"n","value":1,"x":' + b"[" * levels + b"]" * levels + b"}"
-        assert isinstance(inputs.read_value(nested, 100), wanted)
+        assert isinstance(reading.read_value(nested, 100), wanted)
 
 
 def test_nan_is_published_as_null_and_refused_for_that_metric_alone() -> None:
     """JSON has no word for NaN."""
     snapshot = record.decode(value())
     snapshot.metrics = [record.Gauge(name="g", value=float("nan")), record.Counter(name="n", count=1)]
-    message = inputs.read_value(record.encode(snapshot), 100)
-    assert isinstance(message, inputs.Good)
+    message = reading.read_value(record.encode(snapshot), 100)
+    assert isinstance(message, reading.Good)
     assert [metric.name for metric in message.snapshot.metrics] == ["n"]
 
 

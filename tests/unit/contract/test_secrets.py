@@ -24,7 +24,7 @@ SECRET = "hush-hush-4711"
 SECRET_FIELDS = {"kafka", "options", "password", "token"}
 PROGRAM = "tallystream.dashboards.page.app"  # Streamlit runs it
 MISSING = {"hosted_graphite_reporter", "newrelic_reporter", "opentsdb_reporter"}  # pyformance's that raise ImportError
-NO_SECRETS = {"tallystream.aggregator.table.log.Head"}  # its token names the last entry of a log
+NO_SECRETS = {"tallystream.aggregator.table.storage.Head"}  # its token names the last entry of a log
 
 
 def modules() -> Iterator[ModuleType]:

@@ -15,7 +15,7 @@ from tallystream.reporter.decoding import json_decoder, msgpack_decoder
 ROOT = Path(__file__).parents[3]
 OTHERS = {
     "reporter/src/tallystream/reporter/decoding.py": "the decoders themselves",
-    "aggregator/src/tallystream/aggregator/table/inputs.py": "falls back to a careful reader on any error",
+    "aggregator/src/tallystream/aggregator/table/decode.py": "falls back to a careful reader on any error",
     "aggregator/src/tallystream/aggregator/spark/packing.py": "reads what this process's Spark just wrote",
     "aggregator/src/tallystream/aggregator/spark/backlog.py": "reads what this process's Spark just wrote",
 }

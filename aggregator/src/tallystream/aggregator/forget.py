@@ -19,9 +19,9 @@ from tallystream.aggregator.login import log_in
 from tallystream.aggregator.rebuild import finished_offsets, read_table
 from tallystream.aggregator.spark.wake import instances
 from tallystream.aggregator.table import Record, Table
-from tallystream.aggregator.table.combined import Combined
+from tallystream.aggregator.table.combiners import Combined
 from tallystream.aggregator.table.layouts import Layouts, size
-from tallystream.aggregator.table.rebuild import restore
+from tallystream.aggregator.table.restore import restore
 from tallystream.aggregator.table.shards import shard_of
 from tallystream.aggregator.topics import Topics
 from tallystream.aggregator.watermarks import watermarks
@@ -30,7 +30,7 @@ from tallystream.reporter.errors import TallystreamError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from tallystream.aggregator.table.inputs import Forget
+    from tallystream.aggregator.table.decode import Forget
     from tallystream.aggregator.table.outputs import Total
     from tallystream.aggregator.table.state import Life, MetricId, State
 

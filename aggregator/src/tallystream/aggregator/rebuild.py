@@ -20,10 +20,10 @@ from tallystream.aggregator.login import log_in
 from tallystream.aggregator.reading import read_topic
 from tallystream.aggregator.seed import Seed, seed_path, write_seed
 from tallystream.aggregator.selection import Offsets, Selection
-from tallystream.aggregator.table.combined import combine
-from tallystream.aggregator.table.combining import pack as pack_combined
-from tallystream.aggregator.table.rebuild import Rebuilt, behind, included_by_all, restore
-from tallystream.aggregator.table.standing import Standing
+from tallystream.aggregator.table.combiners import combine
+from tallystream.aggregator.table.combiners import pack as pack_combined
+from tallystream.aggregator.table.latest_rows import Standing
+from tallystream.aggregator.table.restore import Rebuilt, behind, included_by_all, restore
 from tallystream.aggregator.table.state import pack
 from tallystream.aggregator.topics import Topics
 from tallystream.aggregator.watermarks import watermarks

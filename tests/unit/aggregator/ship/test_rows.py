@@ -9,8 +9,8 @@ from support.topic import BEGIN_MS, FIRST, SECOND, Topic, counter, gauge
 from tallystream.aggregator.ship.points import point
 from tallystream.aggregator.ship.rows import FLOATS, INTEGERS, PREFIX, row_points
 from tallystream.aggregator.sums import Sum
-from tallystream.aggregator.table.kinds import STORED
-from tallystream.aggregator.table.published import LifeRow, MetricRow
+from tallystream.aggregator.table.metric_types import STORED
+from tallystream.aggregator.table.rows import LifeRow, MetricRow
 
 
 def rows(topic: Topic) -> list[LifeRow]:

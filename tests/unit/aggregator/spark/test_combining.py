@@ -16,9 +16,9 @@ from tallystream.aggregator.spark.packing import INPUT_COLUMNS
 from tallystream.aggregator.spark.processor import COLUMNS, TableProcessor
 from tallystream.aggregator.spark.wake import instances as wake_instances
 from tallystream.aggregator.table import Record, State, Table, pack
-from tallystream.aggregator.table.combined import combine
-from tallystream.aggregator.table.combining import pack as pack_combined
-from tallystream.aggregator.table.settings import TableSettings
+from tallystream.aggregator.table.combiners import combine
+from tallystream.aggregator.table.combiners import pack as pack_combined
+from tallystream.aggregator.table.limits import TableSettings
 from tallystream.aggregator.table.shards import shard_of
 from tallystream.aggregator.topics import Topics
 

@@ -15,9 +15,9 @@ from tallystream.aggregator.spark.offsets import Planned
 from tallystream.aggregator.spark.packing import INPUT_COLUMNS
 from tallystream.aggregator.spark.processor import TableProcessor, batch_id
 from tallystream.aggregator.spark.store import SparkStore
-from tallystream.aggregator.table.published import ShardRow
+from tallystream.aggregator.table.rows import ShardRow
 from tallystream.aggregator.table.state import State, StateVersionError, pack
-from tallystream.aggregator.table.stored import load
+from tallystream.aggregator.table.storage import load
 from tallystream.aggregator.table.table import TableSettings
 from tallystream.aggregator.topics import Topics
 from tallystream.reporter import record

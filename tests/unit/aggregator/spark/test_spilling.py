@@ -11,7 +11,7 @@ import pytest
 from support.topic import FIRST, counter
 from tallystream.aggregator.spark.spilling import Spill
 from tallystream.aggregator.table import Record, State, Table
-from tallystream.aggregator.table.batch import run_batch
+from tallystream.aggregator.table.table import run_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from support.topic import BEGIN_MS, FIRST, SECOND, counter, gauge
 from tallystream.aggregator import sums
 from tallystream.aggregator.table import Record, State, Table
-from tallystream.aggregator.table.batch import run_batch
-from tallystream.aggregator.table.census import Census
+from tallystream.aggregator.table.lives import Census
 from tallystream.aggregator.table.state import pack, unpack
+from tallystream.aggregator.table.table import run_batch
 
 if TYPE_CHECKING:
     import pytest

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from support.schedules import BEGIN_MS, RETIRE_AFTER_MS, Written, cut, cuts, play, schedules
 from support.topic import counter
 from tallystream.aggregator.table import Record, State, Table, TableSettings, lives, pack, unpack
-from tallystream.aggregator.table.batch import run_batch
-from tallystream.aggregator.table.census import Census
 from tallystream.aggregator.table.disk import MemoryChunks
 from tallystream.aggregator.table.layouts import size
+from tallystream.aggregator.table.lives import Census
+from tallystream.aggregator.table.table import run_batch
 from tallystream.reporter.ulid import new_ulid
 
 SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000, max_metrics=8)

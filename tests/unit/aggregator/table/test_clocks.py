@@ -16,10 +16,10 @@ from support.clocks import DAY_MS, HOUR_MS, PLANS, Batch, Played, clock_schedule
 from support.schedules import BEGIN_MS, Written, takes_out
 from support.tables import Tables, settings
 from tallystream.aggregator.table import Record, State, Table
-from tallystream.aggregator.table.batch import run_batch
-from tallystream.aggregator.table.rebuild import restore
+from tallystream.aggregator.table.latest_rows import Standing
+from tallystream.aggregator.table.restore import restore
 from tallystream.aggregator.table.shards import shard_of
-from tallystream.aggregator.table.standing import Standing
+from tallystream.aggregator.table.table import run_batch
 from tallystream.reporter.ulid import new_ulid
 
 if TYPE_CHECKING:

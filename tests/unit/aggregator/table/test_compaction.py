@@ -11,8 +11,8 @@ from support.compacting import compacted, records_of, spans_of
 from support.schedules import BEGIN_MS, Written
 from tallystream.aggregator.table import Changes, State, Table, TableSettings
 from tallystream.aggregator.table import compaction as module
-from tallystream.aggregator.table.expand import ExpansionNeededError, expand
-from tallystream.aggregator.table.inputs import Record, Superseded
+from tallystream.aggregator.table.compaction import ExpansionNeededError, expand
+from tallystream.aggregator.table.decode import Record, Superseded
 from tallystream.aggregator.table.shards import shard_of
 
 HOUR_MS = 3_600_000

@@ -12,7 +12,7 @@ from support.clocks import DAY_MS, HOUR_MS, Batch
 from support.schedules import BEGIN_MS, Written
 from support.tables import Tables, settings
 from tallystream.aggregator.table import Record, State, Table, TableSettings
-from tallystream.aggregator.table.inputs import Forget, Unreadable, read_value
+from tallystream.aggregator.table.decode import Forget, Unreadable, read_value
 from tallystream.aggregator.table.shards import shard_of
 from tallystream.reporter.ulid import new_ulid
 

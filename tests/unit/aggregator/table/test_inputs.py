@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.schedules import ODD, POISON
-from tallystream.aggregator.table.inputs import MAX_DEPTH, Good, read_short_form, read_value
+from tallystream.aggregator.table.decode import MAX_DEPTH, Good, read_short_form, read_value
 from tallystream.reporter.record import ShortForm
 
 USUAL = [

@@ -18,12 +18,11 @@ from tallystream.aggregator.table import (
     StateVersionError,
     Table,
     TableSettings,
-    log,
     pack,
+    storage,
     unpack,
 )
-from tallystream.aggregator.table import stored as stored_
-from tallystream.aggregator.table.stored import load
+from tallystream.aggregator.table.storage import load
 
 SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000, max_metrics=8)
 MET = TableSettings()
@@ -56,9 +55,9 @@ def test_a_table_goes_on_the_same_from_memory_and_from_its_log(
     chance = random.Random(seed)
     store, stored = Kept(), load(Kept(), SETTINGS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(log, "COPY_FLOOR", chance.choice([0, 1_000, 100_000]))
-        patch.setattr(log, "MOST_ENTRIES", chance.choice([1, 3, 1_000]))
-        patch.setattr(stored_, "CHUNK", chance.choice([1, 2, 1_000]))
+        patch.setattr(storage, "COPY_FLOOR", chance.choice([0, 1_000, 100_000]))
+        patch.setattr(storage, "MOST_ENTRIES", chance.choice([1, 3, 1_000]))
+        patch.setattr(storage, "CHUNK", chance.choice([1, 2, 1_000]))
         for batch in cut(play(schedule), sizes):
             read = load(store, SETTINGS)
             assert read.table.state == stored.table.state

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from support.schedules import BAD_SKETCHES, RETIRE_AFTER_MS, cut, cuts
 from support.topic import BEGIN_MS, DAY_MS, SECOND, Topic, counter
 from tallystream.aggregator.table import Record, State, Table, TableSettings, Total
-from tallystream.aggregator.table.batch import run_batch
 from tallystream.aggregator.table.sketches import MAX_SKETCH
+from tallystream.aggregator.table.table import run_batch
 from tallystream.reporter.sketch import MAX_BINS, Sketch
 from tallystream.reporter.ulid import new_ulid
 

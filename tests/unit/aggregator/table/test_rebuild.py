@@ -19,14 +19,14 @@ from support.undecodable import UNDECODABLE
 from tallystream.aggregator import ledger, rebuild
 from tallystream.aggregator.ledger import LedgerRow
 from tallystream.aggregator.reading import Read
-from tallystream.aggregator.table import Record, State, TableSettings, stored
-from tallystream.aggregator.table.batch import run_batch
+from tallystream.aggregator.table import Record, State, TableSettings, storage
+from tallystream.aggregator.table.latest_rows import RebuildError, Standing
 from tallystream.aggregator.table.layouts import Layouts
-from tallystream.aggregator.table.published import ShardRow
-from tallystream.aggregator.table.rebuild import behind, restore
+from tallystream.aggregator.table.restore import behind, restore
+from tallystream.aggregator.table.rows import ShardRow
 from tallystream.aggregator.table.sketches import SHARES
-from tallystream.aggregator.table.standing import RebuildError, Standing
 from tallystream.aggregator.table.state import Life, Row
+from tallystream.aggregator.table.table import run_batch
 from tallystream.aggregator.topics import Topics
 from tallystream.aggregator.versions import UNKNOWN
 from tallystream.reporter.ulid import new_ulid
@@ -57,8 +57,8 @@ class System:
         """The state, as the next batch finds it."""
         return self._load().table.state
 
-    def _load(self) -> stored.Stored:
-        return stored.load(self.store, SETTINGS, lambda: self.begun)
+    def _load(self) -> storage.Stored:
+        return storage.load(self.store, SETTINGS, lambda: self.begun)
 
     def batch(self, records: list[Written], written: random.Random | None = None) -> None:
         """Run a batch. With `written`, it is cut off: some rows of `metrics-table` are there, and nothing else."""
@@ -325,7 +325,7 @@ def test_a_life_is_forgotten_in_three_steps_a_batch_each() -> None:
 
 def test_a_row_too_large_for_the_topic_says_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its metrics are counted instead of written, and a rebuild names the life."""
-    monkeypatch.setattr("tallystream.aggregator.table.published.MAX_ROW_BYTES", 300)
+    monkeypatch.setattr("tallystream.aggregator.table.rows.MAX_ROW_BYTES", 300)
     topic = Topic().snapshot(*(counter(1, f"metric-{number}") for number in range(20)))
     found = restore(standing(topic))
     assert [key[1] for key in found.omitted] == ["app-1"]
@@ -333,6 +333,6 @@ def test_a_row_too_large_for_the_topic_says_what_it_leaves_out(monkeypatch: pyte
 
 def test_the_size_of_a_row_is_that_of_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker limits bytes: a row whose names take several bytes a character is left out as any other one."""
-    monkeypatch.setattr("tallystream.aggregator.table.published.MAX_ROW_BYTES", 300)
+    monkeypatch.setattr("tallystream.aggregator.table.rows.MAX_ROW_BYTES", 300)
     topic = Topic().snapshot(counter(1, "\N{EURO SIGN}" * 100))
     assert [key[1] for key in restore(standing(topic)).omitted] == ["app-1"]

@@ -9,8 +9,8 @@ import pytest
 
 from support.topic import BEGIN_MS, DAY_MS, FIRST, Topic, counter, gauge
 from tallystream.aggregator.table import Record, State, Table, TableSettings
-from tallystream.aggregator.table.batch import Republish, run_batch
 from tallystream.aggregator.table.shards import shard_of
+from tallystream.aggregator.table.table import Republish, run_batch
 
 if TYPE_CHECKING:
     from tallystream.aggregator.table.table import Changes

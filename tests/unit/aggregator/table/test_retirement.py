@@ -9,9 +9,9 @@ import pytest
 from support.kept import Kept
 from support.topic import BEGIN_MS, DAY_MS, FIRST, Topic, counter, gauge
 from tallystream.aggregator.table import Record, State, Table, TableSettings, lives
-from tallystream.aggregator.table.batch import run_batch
 from tallystream.aggregator.table.state import StateVersionError
-from tallystream.aggregator.table.stored import load
+from tallystream.aggregator.table.storage import load
+from tallystream.aggregator.table.table import run_batch
 from tallystream.reporter.ulid import new_ulid
 
 TICK = b'{"name":"tick","value":1}'

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from support import oracle
 from support.kept import Kept
 from support.schedules import RETIRE_AFTER_MS, Written, cut, cuts, play, schedules, short_schedules
-from tallystream.aggregator.table import Record, State, TableSettings, combining, stored
-from tallystream.aggregator.table.combined import Combined, combine
-from tallystream.aggregator.table.rebuild import included_by_all, restore
+from tallystream.aggregator.table import Record, State, TableSettings, combiners, storage
+from tallystream.aggregator.table.combiners import Combined, combine
+from tallystream.aggregator.table.latest_rows import RebuildError, Standing
+from tallystream.aggregator.table.restore import included_by_all, restore
 from tallystream.aggregator.table.shards import decode, encode, group_of, shard_of
 from tallystream.aggregator.table.sketches import SHARES
-from tallystream.aggregator.table.standing import RebuildError, Standing
 from tallystream.aggregator.versions import UNKNOWN
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Cut:
         for group, one in said:
             by_group.setdefault(group, []).extend([one] if one is not None else [])
         for group, ones in by_group.items():
-            found = combining.load(self.combiners[group], lambda group=group: self.groups[group])  # type: ignore[misc]
+            found = combiners.load(self.combiners[group], lambda group=group: self.groups[group])  # type: ignore[misc]
             found.combined.take(map(decode, ones))
             totals, _ = found.combined.changes()
             found.save(self.combiners[group])
@@ -111,7 +111,7 @@ class Cut:
         written: random.Random | None = None,
         clocks: dict[str, int] | None = None,
     ) -> list[tuple[int, bytes | None]]:
-        found = stored.load(self.shards[shard], self.settings, lambda: self.begun[shard])
+        found = storage.load(self.shards[shard], self.settings, lambda: self.begun[shard])
         anew = not found.table.state.published
         found.table.begin()
         found.table.apply(Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in mine)
@@ -154,7 +154,7 @@ class Cut:
 
 
 def _stored_and_read(group: Combined) -> Combined:
-    return combining.unpack(list(combining.pack(group)))
+    return combiners.unpack(list(combiners.pack(group)))
 
 
 def replayed(records: list[Written], settings: TableSettings = SETTINGS) -> oracle.Outcome:

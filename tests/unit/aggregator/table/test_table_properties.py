@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from support import oracle
 from support.kept import Kept
 from support.schedules import RETIRE_AFTER_MS, Written, cut, cuts, play, schedules, short_schedules, takes_out
-from tallystream.aggregator.table import Changes, Record, State, TableSettings, stored
+from tallystream.aggregator.table import Changes, Record, State, TableSettings, storage
 from tallystream.aggregator.table.sketches import SHARES
 
 SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000, max_metrics=8)
@@ -32,7 +32,7 @@ class Run:
 
     def batch(self, records: list[Written]) -> Changes:
         """Apply one batch and return what it changed."""
-        found = stored.load(self.store, SETTINGS)
+        found = storage.load(self.store, SETTINGS)
         table = found.table
         table.begin()
         in_order = sorted(records, key=lambda record: (record.partition, record.offset))
@@ -54,7 +54,7 @@ class Run:
     @property
     def state(self) -> State:
         """The state, as the next batch finds it."""
-        return stored.load(self.store, SETTINGS).table.state
+        return storage.load(self.store, SETTINGS).table.state
 
 
 def replayed(records: list[Written]) -> oracle.Outcome:

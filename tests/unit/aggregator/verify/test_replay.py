@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tallystream.aggregator.table.inputs import Unreadable, read_value
+from tallystream.aggregator.table.decode import Unreadable, read_value
 from tallystream.aggregator.verify.lives import Settings
 from tallystream.aggregator.verify.reading import RefusedError, read
 from tallystream.aggregator.verify.replay import Replay

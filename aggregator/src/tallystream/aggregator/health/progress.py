@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from tallystream.aggregator.table.published import ShardRow
+from tallystream.aggregator.table.rows import ShardRow
 from tallystream.reporter.decoding import json_decoder
 
 if TYPE_CHECKING:

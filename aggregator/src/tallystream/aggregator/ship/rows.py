@@ -10,7 +10,7 @@ from tallystream.aggregator.sinks.tags import RESERVED, free
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tallystream.aggregator.table.published import LifeRow, MetricRow
+    from tallystream.aggregator.table.rows import LifeRow, MetricRow
 
 PREFIX = "instance:"
 """Goes before a metric's name: a measurement of its own, so that no query adds instances to their sum."""

@@ -14,7 +14,7 @@ from tallystream.aggregator.ship.events import event_point
 from tallystream.aggregator.ship.fence import Fence
 from tallystream.aggregator.ship.points import point
 from tallystream.aggregator.ship.rows import PREFIX, row_points
-from tallystream.aggregator.table.published import LifeRow, ShardRow
+from tallystream.aggregator.table.rows import LifeRow, ShardRow
 from tallystream.reporter.decoding import json_decoder
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from tallystream.aggregator.spark.offsets import first_offsets
 from tallystream.aggregator.spark.packing import SCHEMA, packed
 from tallystream.aggregator.spark.ranges import Reading, read_range
 from tallystream.aggregator.table.compaction import Compactor
-from tallystream.aggregator.table.settings import TableSettings
+from tallystream.aggregator.table.limits import TableSettings
 from tallystream.reporter.clock import SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tallystream.aggregator.table.runs import RawRecord
+    from tallystream.aggregator.table.compaction import RawRecord
 
 OPTION = "secret"
 """The one option: `BacklogOptions` as JSON, a password among them, maybe. Spark shows no value of such a name."""

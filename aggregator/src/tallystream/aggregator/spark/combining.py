@@ -1,4 +1,4 @@
-"""The second stage of a table with several shards, as a Spark stateful processor: a shell around `table.combined`."""
+"""The second stage of a table with several shards, as a Spark stateful processor: a shell around `table.combiners`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from tallystream.aggregator.seed import read_seed
 from tallystream.aggregator.spark.gc_pause import gc_paused
 from tallystream.aggregator.spark.processor import COLUMNS, SAID, Row, batch_id, frame
 from tallystream.aggregator.spark.store import SparkStore
-from tallystream.aggregator.table.combined import Combined
-from tallystream.aggregator.table.combining import StoredCombined, load, unpack
+from tallystream.aggregator.table.combiners import Combined, StoredCombined, load, unpack
 from tallystream.aggregator.table.shards import decode
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tallystream.aggregator.table.inputs import Record
+from tallystream.aggregator.table.decode import Record
 from tallystream.aggregator.table.shards import shard_of
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from tallystream.aggregator.spark.offsets import Planned
 from tallystream.aggregator.spark.query import summed
 from tallystream.aggregator.spark.session import build_session, end_session
 from tallystream.aggregator.spark.settings import AggregateSettings
-from tallystream.aggregator.table.settings import TableSettings
+from tallystream.aggregator.table.limits import TableSettings
 from tallystream.aggregator.topics import Topics
 from tallystream.reporter.errors import TallystreamError
 

@@ -1,4 +1,4 @@
-"""The changelog table as a Spark stateful processor: a thin shell around `table.batch` and `table.log`.
+"""The changelog table as a Spark stateful processor: a thin shell around `table.table` and `table.storage`.
 
 A Python worker keeps the tables of the shards that it has worked on. Spark hands the next batch to any worker, or runs
 a batch again: the head of the log tells whether the table in memory is still what is stored, else it is read.
@@ -19,12 +19,12 @@ from tallystream.aggregator.spark.gc_pause import gc_paused
 from tallystream.aggregator.spark.packing import records_of
 from tallystream.aggregator.spark.spilling import Spill
 from tallystream.aggregator.spark.store import SparkStore
-from tallystream.aggregator.table.batch import Republish, run_batch
-from tallystream.aggregator.table.expand import ExpansionNeededError, expand
-from tallystream.aggregator.table.published import ShardRow
+from tallystream.aggregator.table.compaction import ExpansionNeededError, expand
+from tallystream.aggregator.table.rows import ShardRow
 from tallystream.aggregator.table.shards import encode, group_of, shard_of
 from tallystream.aggregator.table.state import State, StateVersionError, unpack
-from tallystream.aggregator.table.stored import Stored, load
+from tallystream.aggregator.table.storage import Stored, load
+from tallystream.aggregator.table.table import Republish, run_batch
 from tallystream.aggregator.versions import deletion_header
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
 
     from tallystream.aggregator.spark.offsets import Planned
-    from tallystream.aggregator.table.expand import Span
-    from tallystream.aggregator.table.inputs import Record
+    from tallystream.aggregator.table.compaction import Span
+    from tallystream.aggregator.table.decode import Record
     from tallystream.aggregator.table.table import Changes, TableSettings
     from tallystream.aggregator.topics import Topics
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
     from tallystream.aggregator.spark.cutting import Range
-    from tallystream.aggregator.table.runs import RawRecord
+    from tallystream.aggregator.table.compaction import RawRecord
 
 AT_ONCE = 1_000
 """Messages that are read at a time: as many as stay in a core's cache until they are compacted."""

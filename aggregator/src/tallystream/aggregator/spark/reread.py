@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from tallystream.aggregator.spark.cutting import Range
 from tallystream.aggregator.spark.ranges import Reading, read_range
-from tallystream.aggregator.table.inputs import Record
+from tallystream.aggregator.table.decode import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tallystream.aggregator.table.expand import Span
+    from tallystream.aggregator.table.compaction import Span
 
 
 class SpanReader:

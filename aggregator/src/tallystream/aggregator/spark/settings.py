@@ -11,7 +11,7 @@ from tallystream.aggregator.selection import Selection
 from tallystream.aggregator.spark.kafka import Fetch
 from tallystream.aggregator.spark.pacing import Pacing, parse_latency
 from tallystream.aggregator.start import parse_start
-from tallystream.aggregator.table.settings import HOUR_MS, TableSettings
+from tallystream.aggregator.table.limits import HOUR_MS, TableSettings
 from tallystream.reporter.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from tallystream.aggregator.table.inputs import Record
+    from tallystream.aggregator.table.decode import Record
 
 IN_MEMORY_BYTES = 64 << 20
 """Keys and values of a batch that stay in memory, in bytes."""

@@ -15,7 +15,7 @@ _PACKED = StructType([StructField("packed", BinaryType())])
 
 
 class SparkStore:
-    """`tallystream.aggregator.table.log.Store` over the state of the key that Spark is handling.
+    """`tallystream.aggregator.table.storage.Store` over the state of the key that Spark is handling.
 
     Delivery: what is added and set in a batch is there for the next one if, and only if, the batch was committed.
     """

@@ -6,9 +6,9 @@ events. Its state packs to bytes (`pack`, `unpack`).
 
 from __future__ import annotations
 
-from tallystream.aggregator.table.inputs import Record
+from tallystream.aggregator.table.decode import Record
+from tallystream.aggregator.table.limits import TableSettings
 from tallystream.aggregator.table.outputs import DeadLetter, Event, Total
-from tallystream.aggregator.table.settings import TableSettings
 from tallystream.aggregator.table.state import State, StateVersionError, pack, unpack
 from tallystream.aggregator.table.table import Changes, Table
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from tallystream.aggregator.table.published import MetricRow
+from tallystream.aggregator.table.rows import MetricRow
 from tallystream.aggregator.table.state import Block, Row
 from tallystream.reporter.record import METRIC_TYPES, Counter, Metric
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from tallystream.aggregator import sums
-from tallystream.aggregator.table.inputs import MAX_KEY_BYTES, Record
-from tallystream.aggregator.table.kinds import Totals, mean
+from tallystream.aggregator.table.decode import MAX_KEY_BYTES, Record
+from tallystream.aggregator.table.metric_types import Totals, mean
 
 if TYPE_CHECKING:
     from tallystream.aggregator.table.state import MetricId

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tallystream.aggregator.table.published import Published, base_row, fold_rows, life_key
+from tallystream.aggregator.table.rows import Published, base_row, fold_rows, life_key
 from tallystream.aggregator.table.shards import shard_of
 from tallystream.reporter.decoding import json_decoder
 

@@ -1,206 +1,297 @@
-"""The rows of the table and how one record changes them: rules 1, 2, 4, 9 and 10, and the short form."""
+"""The table's rows as they stand on `metrics-table`: what a rebuild starts from, and the view by instance.
+
+Four kinds of record, each absolute, so that a newer one of its key replaces it; the kind is the first word of the key.
+
+    ["life", app, instance, life, part]       the newest values of one part of a life, until it is forgotten
+    ["base", shard, app, type, name, tags]    what the forgotten lives of one metric add up to
+    ["fold", shard, fold, chunk]              lives that are being forgotten, while some of their rows still stand
+    ["shard", shard]                          clocks and offsets: every row of the batches up to here has been written
+
+A life is forgotten in three batches, so that no crash in between can count it twice or lose it, whatever a sink had
+written of the last one. In the first it is listed. In the second the base takes it in: a base says up to which list it
+holds. In the third its own rows are deleted, and after that the list.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from tallystream.aggregator.table.limits import (
-    METRICS_PER_RECORD,
-    Room,
-    beyond,
-    untimely,
-)
-from tallystream.aggregator.table.lives import SHORT_FORM_LIFE, Lives
-from tallystream.aggregator.table.replacing import Refused, replace_all, replace_block
-from tallystream.aggregator.table.state import Life, Row
-from tallystream.reporter.record import DEFAULT_APP, MAX_COUNT, ShortForm, identity
-from tallystream.reporter.ulid import ulid_ms
+import msgspec
+
+from tallystream.aggregator.table.metric_types import STORED, Value, Values
+from tallystream.aggregator.table.partial_sums import Held
+from tallystream.aggregator.table.state import LifeId
 
 if TYPE_CHECKING:
-    from tallystream.aggregator.table.inputs import Forget, Good, Record
-    from tallystream.aggregator.table.settings import TableSettings
-    from tallystream.aggregator.table.state import MetricId
-    from tallystream.reporter.record import Snapshot
+    from tallystream.aggregator.table.partial_sums import Base
+    from tallystream.aggregator.table.state import Life, MetricId, Row, State
+
+FOLD_CHUNK = 500
+"""Lives in one record of a fold: some 40 KB."""
+
+MAX_ROW_BYTES = 30 * 1024 * 1024
+"""The largest record of this topic; one that would be larger says how many metrics it leaves out."""
+
+Tags = tuple[tuple[str, str], ...]
 
 
-class Rows:
-    """Applies snapshots, the short form, tombstones and what takes lives out to the lives.
+class MetricRow(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """One metric of a life; which values are set follows from its type. `last` is the short form's newest value.
 
-    `whole` maps (instance, app, life, part) → the offset of the last snapshot of this batch that was accepted whole.
-    `unexpanded` are instances with a record that supersedes others after one that was not accepted whole.
+    `seq` is that of the snapshot that carried it, where that is not the part's newest: then it is not of this moment.
     """
 
-    def __init__(self, lives: Lives, settings: TableSettings) -> None:
-        self._lives = lives
-        self._settings = settings
-        self._room = Room(lives.state.metrics, settings)
-        self.whole: dict[tuple[str, str, str, int], int] = {}
-        self.unexpanded: set[str] = set()
-
-    def snapshot(self, instance: str, message: Good, record: Record, clock: int) -> Refused:
-        """Apply one snapshot: it replaces what its part of its life had, unless untimely or stale (rules 1 and 3)."""
-        snapshot = message.snapshot
-        untimed = untimely(snapshot, record.timestamp_ms)
-        if untimed is not None:
-            return [(untimed, None)]
-        life = self._lives.find(instance, snapshot.app, snapshot.life)
-        if life is None and self._lives.is_listed(instance, snapshot.app, snapshot.life):
-            if record.superseded is not None:
-                self.unexpanded.add(instance)
-            return [("too late: the life is being forgotten", None)]
-        if life is None:
-            keep_ms = max(clock, ulid_ms(snapshot.life))  # before that day has passed, its first record may come again
-            life = self._lives.add(Life(instance, snapshot.app, snapshot.life, "", clock, 0, keep_ms), record, clock)
-        self._lives.mark(instance)
-        life.keep_ms = max(life.keep_ms, clock)
-        if _includes(life, snapshot.part, record):
-            return []
-        before = life.parts.get(snapshot.part, 0)
-        if snapshot.seq <= before:
-            self._lives.change(life, snapshot.part, record)
-            return self._stale(life, message, record)
-        place = (instance, snapshot.app, snapshot.life, snapshot.part)
-        self._require_followed(instance, record, self.whole.get(place))
-        refused = self._replace(life, snapshot, record, clock, before)
-        refused = [*message.rejected, *refused]
-        if message.beyond:
-            refused.append(self._beyond(life, METRICS_PER_RECORD, message.beyond, record, clock))
-        if not refused:
-            self.whole[place] = record.offset
-        return refused
-
-    def _replace(self, life: Life, snapshot: Snapshot, record: Record, clock: int, before: int) -> Refused:
-        """Let a snapshot be the newest of its part, and return what is refused; `before` is the seq of the last one."""
-        lives = self._lives
-        # Where another part includes the record, it knows of newer things.
-        heard = not any(_includes(life, part, record) for part in life.places)
-        if heard and life.living == snapshot.final:
-            lives.partials.touch_all(life)
-        refused = replace_block(lives, life, snapshot)
-        if refused is None:
-            lives.layouts.open(life, snapshot.part)
-            # Rule 9: what was current and is not any more, be it missing or refused, changes rates and gauges.
-            current = (n for n, row in life.rows.items() if row.part == snapshot.part and row.seq == before)
-            lives.partials.touch(life, current)
-        if heard:
-            _heard(life, record, clock, snapshot.every_ms)
-            life.final, life.living = snapshot.final, not snapshot.final
-        lives.change(life, snapshot.part, record)
-        life.parts[snapshot.part] = snapshot.seq
-        if refused is not None:
-            return refused
-        refused, over, numbers = replace_all(lives, life, snapshot, before, self._room)
-        if len(numbers) == len(snapshot.metrics):
-            lives.layouts.close(life, snapshot.part, numbers)
-        return refused + [self._beyond(life, limit, number, record, clock) for limit, number in over.items()]
-
-    def _stale(self, life: Life, message: Good, record: Record) -> Refused:
-        """Ignore a stale snapshot, but for metrics that newer ones lack where its instance has left its partition."""
-        # What it supersedes has lower seqs, and is stale too.
-        self._lives.state.stale += record.represents
-        if life.partition != record.clock_name:
-            if record.superseded is not None:
-                self.unexpanded.add(life.instance)
-            before = life.parts[message.snapshot.part]
-            self._lives.layouts.open(life, message.snapshot.part)
-            replace_all(self._lives, life, message.snapshot, before, self._room)
-        return []
-
-    def _beyond(self, life: Life, limit: str, number: int, record: Record, clock: int) -> tuple[str, None]:
-        """Refuse `number` metrics that are beyond a limit, as one."""
-        self._lives.limit(life, limit, record, clock)
-        return beyond(limit, number, self._settings), None
-
-    def _require_followed(self, instance: str, record: Record, whole: int | None) -> None:
-        """Require that the record before the superseded ones was accepted whole: that its offset is `whole`."""
-        if record.superseded is not None and record.superseded.first != whole:
-            self.unexpanded.add(instance)
-
-    def short_form(self, instance: str, message: ShortForm, record: Record, clock: int) -> Refused:
-        """Apply one metric of the short form: a lower value than the last one is a restart, and the old one is kept."""
-        life = self._lives.find(instance, DEFAULT_APP, SHORT_FORM_LIFE)
-        if life is not None and _includes(life, 0, record):
-            return []
-        if life is None:
-            life = self._lives.add(Life(instance, DEFAULT_APP, SHORT_FORM_LIFE, "", clock, 0, clock), record, clock)
-        self._lives.mark(instance)
-        _heard(life, record, clock, self._settings.short_form_every_ms)
-        self._lives.change(life, 0, record)
-        life.keep_ms = max(life.keep_ms, clock)
-        if not life.living:
-            self._lives.partials.touch_all(life)
-            life.living = True
-        metric_id = (DEFAULT_APP, *identity(message.name, message.type, message.tags))
-        number = self._lives.known(metric_id)
-        row = life.rows.get(number)
-        if record.superseded is not None and not _follows(row, message.value, record.superseded.after):
-            self.unexpanded.add(instance)
-            return []
-        if row is None:
-            limit = self._room.limit(len(life.rows), metric_id, known=number >= 0)
-            if limit is not None:
-                return [self._beyond(life, limit, 1, record, clock)]
-        return self._add(life, metric_id, message.value, record, clock)
-
-    def _add(self, life: Life, metric_id: MetricId, value: int, record: Record, clock: int) -> Refused:
-        """Let a counter of the short form, for which there is room, have a new value."""
-        row = life.rows.get(self._lives.known(metric_id))
-        total, last = row.values if row is not None else (0, 0)
-        restarted = value < last  # type: ignore[operator]  # both are whole numbers
-        total = total + value - (0 if restarted else last)  # type: ignore[operator]
-        if total > MAX_COUNT:
-            return [("the sum over this counter's restarts leaves 64 bits", None)]
-        number = self._lives.known(metric_id)
-        if number < 0:
-            number = self._lives.number(metric_id)
-            self._room.take(metric_id)
-        if restarted:
-            self._lives.event("restart", life, record, clock, metric_id[1])
-        self._lives.partials.touch(life, (number,))
-        if row is None:
-            life.rows[number] = Row(0, 0, (total, value))
-        else:
-            row.values = (total, value)
-        return []
-
-    def tombstone(self, instance: str, record: Record, clock: int, forget: Forget | None = None) -> None:
-        """Take out what an instance's lives contribute (rule 10): snapshots' lives stay as markers of their seqs.
-
-        `forget` is what a forget record says, which may name some of the lives. What was forgotten stays.
-        """
-        self._lives.bring_all_back(instance)
-        self._lives.mark(instance)
-        for life in list(self._lives.of(instance)):
-            if forget is not None and not forget.has_life(life.app, life.life):
-                continue
-            self._lives.layouts.open_all(life)
-            every = set(life.parts) or {0}
-            parts = {part for part in every if not _includes(life, part, record)}
-            gone = [number for number, row in life.rows.items() if row.part in parts]
-            self._lives.partials.empty(life, gone)
-            if gone:
-                self._lives.event("tombstone" if forget is None else "forget", life, record, clock)
-            for number in gone:
-                del life.rows[number]
-            for part in parts:
-                self._lives.change(life, part, record)
-            life.living = life.living and parts != every
-            if life.life == SHORT_FORM_LIFE and parts:
-                self._lives.bury(life)
+    name: str
+    type: str
+    tags: dict[str, str] = {}
+    seq: int | None = None
+    count: int | None = None
+    last: int | None = None
+    value: int | float | None = None
+    sum: int | float | None = None
+    min: int | float | None = None
+    max: int | float | None = None
+    mean_rate: int | float | None = None
+    m1_rate: int | float | None = None
+    m5_rate: int | float | None = None
+    m15_rate: int | float | None = None
+    start: int | None = None
+    position: int | None = None
+    sketch: str | None = None
 
 
-def _follows(row: Row | None, value: int, after: int) -> bool:
-    """Tell whether a counter has the value `after` which records were superseded, and none of them leaves 64 bits."""
-    return row is not None and row.values[1] == after and row.values[0] + value - after <= MAX_COUNT  # type: ignore[operator]
+class LifeRow(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """One part of a life, as of input offset `offset`; times in epoch ms of the partition's clock.
+
+    `heard_ms` is the last record that was applied, `keep_ms` the last one of any seq.
+    `omitted` is the number of metrics that are left out because the record would be too large.
+    """
+
+    v: int = 1
+    app: str
+    instance: str
+    life: str
+    part: int
+    seq: int = 0
+    topic: str
+    partition: int
+    offset: int
+    heard_ms: int
+    every_ms: int
+    keep_ms: int
+    final: bool = False
+    living: bool = False
+    limits: list[str] = []
+    omitted: int = 0
+    metrics: list[MetricRow] = []
+    epoch: int = 0
+    batch: int = 0
 
 
-def _includes(life: Life, part: int, record: Record) -> bool:
-    """Tell whether the part's rows include the record already: only after a rebuild is one met again."""
-    return record.offset <= life.places.get(part, -1) and life.partition == record.clock_name
+class BaseRow(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """The base of one metric: `lives` forgotten ones, up to and with the list `fold`; `held` are their partial sums."""
+
+    v: int = 1
+    app: str
+    name: str
+    type: str
+    tags: dict[str, str] = {}
+    fold: int
+    lives: int
+    held: Held
+    epoch: int = 0
+    batch: int = 0
 
 
-def _heard(life: Life, record: Record, clock: int, every_ms: int) -> None:
-    partition = record.clock_name
-    if life.partition != partition:  # partitions were added, and its instance is in another one now
-        life.places.clear()
-    life.partition, life.heard_ms, life.every_ms = partition, clock, every_ms
+class FoldRow(msgspec.Struct, kw_only=True):
+    """Lives of one list to be forgotten: each as (app, instance, life)."""
+
+    v: int = 1
+    fold: int
+    lives: list[LifeId]
+    epoch: int = 0
+    batch: int = 0
+
+
+class ShardRow(msgspec.Struct, kw_only=True):
+    """How far one of the table's `shards` is. Rows of an epoch before `since` are from before the table was cut so.
+
+    `before` has the number of shards and `since` of the cut before; None where the table was never cut.
+
+    `clocks` and `offsets` map "topic:partition" → epoch ms, and → the last offset included.
+
+    `judged` maps "topic:partition" → the time by which lives were last found silent.
+
+    Since the table began: `records` taken, `stale` ones among them, `dead` letters, lives `forgotten`. Now: `lives` in
+    memory and those `living`, `instances` of living ones, `rows` in memory, lives on `disk`, `metrics` (identities),
+    `state_bytes` (packed).
+    `due_ms`: the wall clock's time before which no further life falls silent, in epoch ms, 0 where none is living. A
+    shard without records by then needs one, in order to look.
+    `repaired`: the number of the request to publish rows again that it has carried out (tallystream.aggregator.repair).
+    """
+
+    v: int = 1
+    shard: int = 0
+    shards: int = 1
+    since: int = 0
+    before: tuple[int, int] | None = None
+    clocks: dict[str, int]
+    offsets: dict[str, int]
+    judged: dict[str, int] = {}
+    out_ms: int
+    fold: int
+    stale: int
+    records: int = 0
+    dead: int = 0
+    forgotten: int = 0
+    disk: int = 0
+    lives: int = 0
+    living: int = 0
+    instances: int = 0
+    rows: int = 0
+    metrics: int = 0
+    state_bytes: int = 0
+    due_ms: int = 0
+    repaired: int = 0
+    epoch: int = 0
+    batch: int = 0
+
+
+class Counted(NamedTuple):
+    """The lives in memory, the living ones among them, the instances that have one of these, and the rows."""
+
+    lives: int
+    living: int
+    instances: int
+    rows: int
+
+
+class Published(NamedTuple):
+    """A record of `metrics-table`, less its writer: `row` is None where the record is deleted."""
+
+    key: bytes
+    row: LifeRow | BaseRow | FoldRow | ShardRow | None
+
+    def value(self, *, epoch: int, batch: int) -> bytes | None:
+        """The record's value, as written by the given batch of the given writer."""
+        if self.row is None:
+            return None
+        self.row.epoch, self.row.batch = epoch, batch
+        return _encode(self.row)
+
+
+_json = msgspec.json.Encoder()
+
+
+def _encode(row: LifeRow | BaseRow | FoldRow | ShardRow) -> bytes:
+    body = _json.encode(row)
+    return body if body.startswith(b'{"v":') else b'{"v":1,' + body[1:]
+
+
+def life_key(life: Life, part: int) -> bytes:
+    """Return the key of one part of a life."""
+    return _json.encode(["life", life.app, life.instance, life.life, part])
+
+
+def base_key(shard: int, metric: MetricId) -> bytes:
+    """Return the key of a shard's base of a metric."""
+    app, name, type_, tags = metric
+    return _json.encode(["base", shard, app, type_, name, tags])
+
+
+def fold_key(shard: int, fold: int, chunk: int) -> bytes:
+    """Return the key of a part of a fold's list."""
+    return _json.encode(["fold", shard, fold, chunk])
+
+
+def life_row(life: Life, part: int, rows: str, number: int) -> Published:
+    """Return the record of one part of a life, with its rows as JSON (`metric_text`, with commas between them)."""
+    topic, _, partition = life.partition.rpartition(":")
+    seq = life.parts.get(part, 0)
+    row = LifeRow(
+        app=life.app,
+        instance=life.instance,
+        life=life.life,
+        part=part,
+        seq=seq,
+        topic=topic,
+        partition=int(partition),
+        offset=life.places.get(part, -1),
+        heard_ms=life.heard_ms,
+        every_ms=life.every_ms,
+        keep_ms=life.keep_ms,
+        final=life.final,
+        living=life.living,
+        limits=list(life.limits),
+    )
+    metrics = f"[{rows}]".encode()
+    if len(metrics) > MAX_ROW_BYTES:
+        row.omitted = number
+    elif number:
+        row.metrics = msgspec.Raw(metrics)  # type: ignore[assignment]  # is written as it is
+    return Published(life_key(life, part), row)
+
+
+def base_row(shard: int, metric: MetricId, base: Base) -> Published:
+    """Return the record of a shard's base of a metric."""
+    app, name, type_, tags = metric
+    row = BaseRow(
+        app=app,
+        name=name,
+        type=type_,
+        tags=dict(tags),
+        fold=base.fold,
+        lives=base.lives,
+        held=base.held,
+    )
+    return Published(base_key(shard, metric), row)
+
+
+def fold_rows(shard: int, fold: int, ids: list[LifeId]) -> list[Published]:
+    """Return the records of a list of lives to be forgotten."""
+    chunks = range(0, len(ids), FOLD_CHUNK)
+    return [
+        Published(fold_key(shard, fold, chunk), FoldRow(fold=fold, lives=ids[first : first + FOLD_CHUNK]))
+        for chunk, first in enumerate(chunks)
+    ]
+
+
+def shard_row(state: State, counted: Counted, disk: int) -> Published:
+    """Return the record that says how far the shard is, and how many lives it has."""
+    row = ShardRow(
+        shard=state.shard,
+        shards=state.shards,
+        since=state.since,
+        before=state.before,
+        clocks=dict(state.clocks),
+        offsets=dict(state.offsets),
+        judged=dict(state.judged),
+        out_ms=state.out_ms,
+        fold=state.fold,
+        stale=state.stale,
+        records=state.records,
+        dead=state.dead,
+        forgotten=state.forgotten,
+        disk=disk,
+        lives=counted.lives,
+        living=counted.living,
+        instances=counted.instances,
+        rows=counted.rows,
+        metrics=len(state.metrics),
+        due_ms=state.due_ms,
+    )
+    return Published(_json.encode(["shard", state.shard]), row)
+
+
+def fields(kind: str, values: Values) -> tuple[str, ...]:
+    """Return the names of a row's values: the short form's counters have one more than a snapshot's."""
+    return STORED[kind] if len(values) == len(STORED[kind]) else (*STORED[kind], "last")
+
+
+def metric_text(metric: MetricId, row: Row, seq: int) -> str:
+    """Return a metric of a part as JSON; `seq` is that of the part's newest snapshot."""
+    _, name, type_, tags = metric
+    values: dict[str, Value] = dict(zip(fields(type_, row.values), row.values, strict=True))
+    own = None if row.seq == seq else row.seq
+    made = MetricRow(name=name, type=type_, tags=dict(tags), seq=own, sketch=row.sketch, **values)  # type: ignore[arg-type]  # by type
+    return _json.encode(made).decode()

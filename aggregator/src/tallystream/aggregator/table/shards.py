@@ -1,7 +1,7 @@
 """A table cut into shards of instances: which shard an instance is in, and what a shard says of one metric.
 
 A shard sums over its own instances, forgotten lives among them, and sends that to the metric's combiner
-(tallystream.aggregator.table.combined), where it replaces what the shard sent before.
+(tallystream.aggregator.table.combiners), where it replaces what the shard sent before.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tallystream.aggregator.table.held import Held, hold
 from tallystream.aggregator.table.outputs import Offsets
+from tallystream.aggregator.table.partial_sums import Held, hold
 from tallystream.aggregator.table.state import MetricId
 from tallystream.reporter.decoding import msgpack_decoder
 
 if TYPE_CHECKING:
-    from tallystream.aggregator.table.partial import Partial
+    from tallystream.aggregator.table.partial_sums import Partial
 
 _encoder = msgspec.msgpack.Encoder()
 

@@ -13,7 +13,7 @@ from tallystream.reporter.record import Histogram, Metric
 from tallystream.reporter.sketch import Bins, Sketch
 
 if TYPE_CHECKING:
-    from tallystream.aggregator.table.kinds import Totals, Value
+    from tallystream.aggregator.table.metric_types import Totals, Value
 
 SKETCHED = frozenset({"histogram", "timer"})
 SHARES = {"p50": 0.5, "p75": 0.75, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999}

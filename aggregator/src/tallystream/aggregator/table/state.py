@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from tallystream.aggregator.table.held import Held
-from tallystream.aggregator.table.kinds import Values
-from tallystream.aggregator.table.retired import Base
+from tallystream.aggregator.table.metric_types import Values
+from tallystream.aggregator.table.partial_sums import Base, Held
 from tallystream.reporter.decoding import msgpack_decoder
 from tallystream.reporter.errors import TallystreamError
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from tallystream.aggregator.table.apply import Rows
+from tallystream.aggregator.table.compaction import ExpansionNeededError
+from tallystream.aggregator.table.decode import Forget, Good, Record, Unreadable, read_key, read_value
 from tallystream.aggregator.table.disk import Disk, MemoryChunks
-from tallystream.aggregator.table.expand import ExpansionNeededError
-from tallystream.aggregator.table.forgetting import forget_metric
-from tallystream.aggregator.table.inputs import Forget, Good, Record, Unreadable, read_key, read_value
-from tallystream.aggregator.table.kinds import saturated
-from tallystream.aggregator.table.leaving import advance, everything, leave
-from tallystream.aggregator.table.limits import RECORD_SIZE, letters
+from tallystream.aggregator.table.forgetting import advance, everything, forget_metric, leave
+from tallystream.aggregator.table.limits import RECORD_SIZE, TableSettings, letters
 from tallystream.aggregator.table.lives import Lives
+from tallystream.aggregator.table.metric_types import saturated
 from tallystream.aggregator.table.outputs import (
     MAX_QUOTED_BYTES_OF_A_BATCH,
     DeadLetter,
@@ -25,19 +25,53 @@ from tallystream.aggregator.table.outputs import (
     Offsets,
     Total,
 )
-from tallystream.aggregator.table.published import base_row, shard_row
 from tallystream.aggregator.table.republish import metric_of, republish
-from tallystream.aggregator.table.rows import Rows
-from tallystream.aggregator.table.settings import TableSettings
+from tallystream.aggregator.table.rows import base_row, shard_row
 from tallystream.aggregator.table.shards import ShardSum, shard_sum
 from tallystream.reporter.record import ShortForm
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from tallystream.aggregator.table.disk import Chunks
-    from tallystream.aggregator.table.published import Published
+    from tallystream.aggregator.table.rows import Published
     from tallystream.aggregator.table.state import State
+
+
+class Republish(NamedTuple):
+    """Keys of `metrics-table` and of `metrics-agg` whose records are published once more."""
+
+    keys: Sequence[bytes]
+    sums: Sequence[bytes]
+
+
+def run_batch(
+    table: Table,
+    records: Sequence[Record],
+    *,
+    now_ms: int,
+    waiting: Collection[str] = (),
+    load: Callable[[Record], Record] = lambda record: record,
+    republish: Republish | None = None,
+) -> Changes:
+    """Apply records in (partition, offset) order, then look for silent lives, and for lives to be forgotten.
+
+    `now_ms` is the batch's time by the wall clock. `waiting` are the partitions, as in "metrics:0", of which the batch
+    may have left records unread: their lives fall silent by the partition's clock alone, and no life is forgotten. Both
+    must be the same when the batch runs again. `load` returns a record with its value, when it is its turn. `republish`
+    names keys that are published from the state, whether they change or not.
+    """
+    if republish is not None:
+        table.republish(republish.keys, republish.sums)
+    table.begin()
+    in_order = sorted(records, key=lambda record: (record.topic, record.partition, record.offset))
+    table.apply(map(load, in_order))
+    table.seen(records, now_ms)
+    table.notice_silence(now_ms, waiting)
+    table.note_due(now_ms, waiting)
+    if not waiting:
+        table.forget(now_ms)
+    return table.changes()
 
 
 __all__ = ["Changes", "Table", "TableSettings"]
@@ -196,7 +230,7 @@ class Table:
         return changes
 
     def take_difference(self) -> State:
-        """Return what of the state has changed since the last call, as a state (tallystream.aggregator.table.log)."""
+        """Return what of the state has changed since the last call, as a state (see `storage`)."""
         state = self.state
         lives = {instance: state.lives.get(instance, []) for instance in self._lives.dirty}
         base = {number: state.base[number] for number in self._bases}
@@ -287,7 +321,7 @@ class Table:
         self._advanced, self._moved = [], False
         # Last: what it says is included has been written before it.
         self._lives.census.settle()
-        return [*rows.values(), shard_row(self.state, self._lives.census, len(self.disk))]
+        return [*rows.values(), shard_row(self.state, self._lives.census.counted, len(self.disk))]
 
     def said(self, numbers: Iterable[int]) -> list[ShardSum]:
         """Return what this shard has of these metrics, for those who combine it with the others'."""

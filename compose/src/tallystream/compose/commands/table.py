@@ -15,7 +15,7 @@ from tallystream.compose import _options as o
 from tallystream.reporter.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tallystream.aggregator.table.inputs import Forget
+    from tallystream.aggregator.table.decode import Forget
 
 
 def aggregate(
@@ -91,7 +91,7 @@ def aggregate(
     from tallystream.aggregator.spark.aggregate import AggregateSettings, run
     from tallystream.aggregator.spark.kafka import Fetch
     from tallystream.aggregator.spark.plans import Plan
-    from tallystream.aggregator.table.settings import HOUR_MS, TableSettings
+    from tallystream.aggregator.table.limits import HOUR_MS, TableSettings
 
     settings = AggregateSettings(
         bootstrap_servers,
@@ -215,7 +215,7 @@ def _chosen(instance: str | None, metric: str | None, given: dict[str, Any]) -> 
     Raises:
         ConfigError: the options do not go together, or one has no such value.
     """
-    from tallystream.aggregator.table.inputs import Forget
+    from tallystream.aggregator.table.decode import Forget
 
     if (instance is None) == (metric is None):
         raise ConfigError("--instance, --metric", [instance, metric], "give one of the two")

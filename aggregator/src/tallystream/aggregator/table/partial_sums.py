@@ -1,4 +1,4 @@
-"""What many lives of one metric add up to, kept up to date life by life: the arithmetic of rules 4 to 7 and 9.
+"""What many lives of one metric add up to: the arithmetic of rules 4 to 7 and 9, and how it is stored.
 
 Each value can be taken out again, so a batch costs what it changes, whatever the number of lives. What shards of
 instances have of one metric merges into the metric's sum (rule 2 of docs/table.md knows no shards).
@@ -9,8 +9,10 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, NamedTuple
 
-from tallystream.aggregator.table.exact import Extreme, Sum
-from tallystream.aggregator.table.kinds import MOMENTARY, RATES, STORED, Totals, Value, Values, greatest, least
+import msgspec
+
+from tallystream.aggregator.table.exact_sum import Extreme, Sum
+from tallystream.aggregator.table.metric_types import MOMENTARY, RATES, STORED, Totals, Value, Values, greatest, least
 from tallystream.aggregator.table.sketches import SKETCHED, Merged
 
 if TYPE_CHECKING:
@@ -172,3 +174,88 @@ def _sketch(share: Share | None) -> tuple[Value, str | None] | None:
 
 def _read(cell: Cell) -> int | float | None:
     return cell.value() if isinstance(cell, Sum) else cell.value
+
+
+class SumCell(msgspec.Struct, array_like=True, gc=False):
+    """`Sum`, with the numbers that 64 bits may not hold in hexadecimal."""
+
+    known: int
+    whole: str
+    floats: int
+    units: str
+
+
+class StoredBins(msgspec.Struct, array_like=True):
+    """`Merged`: bins as (index, count), counts in hexadecimal; `missing` lives counted something without a sketch."""
+
+    positive: list[tuple[int, str]]
+    negative: list[tuple[int, str]]
+    zeros: str
+    missing: int
+
+
+class Held(msgspec.Struct, array_like=True):
+    """The partial sums of one metric: sums, extremes and bins in the order of the partial's cells.
+
+    `lost` has the places of extremes that are bounds only, because the life that held one was taken out.
+    """
+
+    sums: list[SumCell]
+    extremes: list[Value]
+    bins: StoredBins | None = None
+    lost: list[int] = []
+
+    def partial(self, kind: str) -> Partial:
+        """Return it as a partial of a metric of this type, which counts no lives."""
+        partial = Partial(kind)
+        sums, extremes = iter(self.sums), iter(self.extremes)
+        for place, cell in enumerate(partial.cells):
+            if isinstance(cell, Sum):
+                held = next(sums)
+                cell.merge(Sum(held.known, int(held.whole, 16), held.floats, int(held.units, 16)))
+            else:
+                cell.found(next(extremes))
+                cell.lost = place in self.lost
+        if partial.merged is not None and self.bins is not None:
+            partial.merged.positive = {index: int(count, 16) for index, count in self.bins.positive}
+            partial.merged.negative = {index: int(count, 16) for index, count in self.bins.negative}
+            partial.merged.zeros, partial.merged.missing = int(self.bins.zeros, 16), self.bins.missing
+        return partial
+
+
+def hold(partial: Partial) -> Held:
+    """Return a partial's sums, less its counts of lives."""
+    merged, bins = partial.merged, None
+    if merged is not None:
+        positive, negative = (
+            [(index, f"{count:x}") for index, count in sorted(found.items())]
+            for found in (merged.positive, merged.negative)
+        )
+        bins = StoredBins(positive, negative, f"{merged.zeros:x}", merged.missing)
+    return Held(
+        [SumCell(c.known, f"{c.whole:x}", c.floats, f"{c.units:x}") for c in partial.cells if isinstance(c, Sum)],
+        [cell.value for cell in partial.cells if isinstance(cell, Extreme)],
+        bins,
+        [place for place, cell in enumerate(partial.cells) if isinstance(cell, Extreme) and cell.lost],
+    )
+
+
+class Base(msgspec.Struct, array_like=True):
+    """The forgotten lives of one metric: how many, their sums, and the number of the last list that is in them."""
+
+    lives: int
+    held: Held
+    fold: int = 0
+
+
+def is_kept(kind: str) -> bool:
+    """Tell whether forgotten lives leave anything behind: gauges do not."""
+    return any(field not in MOMENTARY for field in STORED[kind])
+
+
+def fold(kind: str, base: Base | None, share: Share, number: int) -> Base:
+    """Return the base with one more life in it, of the list with this number."""
+    partial = base.held.partial(kind) if base is not None else Partial(kind)
+    partial.replace(None, share._replace(current=False))
+    lives, last = (base.lives, base.fold) if base is not None else (0, 0)
+    return Base(lives + 1, hold(partial), max(last, number))

@@ -2,7 +2,7 @@
 
 What the last batches had written may be there in part. A life's row says up to which offset it includes its part's
 records, so that none is applied twice when `metrics` is read again from where the shard's record says; a life that was
-being forgotten is where the newest records leave it (tallystream.aggregator.table.published has the order). All other
+being forgotten is where the newest records leave it (tallystream.aggregator.table.rows has the order). All other
 lives begin in memory: those whose time has come retire again.
 """
 
@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from tallystream.aggregator.table.kinds import STORED
+from tallystream.aggregator.table.latest_rows import RebuildError, Standing, chunk_in, foreign, shard_in
 from tallystream.aggregator.table.layouts import Layouts
-from tallystream.aggregator.table.published import BaseRow, FoldRow, LifeRow, MetricRow, ShardRow
-from tallystream.aggregator.table.retired import Base, is_kept
+from tallystream.aggregator.table.metric_types import STORED
+from tallystream.aggregator.table.partial_sums import Base, is_kept
+from tallystream.aggregator.table.rows import BaseRow, FoldRow, LifeRow, MetricRow, ShardRow
 from tallystream.aggregator.table.shards import shard_of
-from tallystream.aggregator.table.standing import RebuildError, Standing, chunk_in, foreign, shard_in
 from tallystream.aggregator.table.state import Leaving, Life, LifeId, MetricId, Row, State
 
 if TYPE_CHECKING:

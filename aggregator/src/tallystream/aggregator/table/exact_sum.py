@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tallystream.aggregator.table.kinds import Value
+    from tallystream.aggregator.table.metric_types import Value
 
 UNIT_BITS = 1074
 _UNITS = 1 << UNIT_BITS

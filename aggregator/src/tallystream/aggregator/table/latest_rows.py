@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeGuard, TypeVar
 
 import msgspec
 
-from tallystream.aggregator.table.published import BaseRow, FoldRow, LifeRow, ShardRow
+from tallystream.aggregator.table.rows import BaseRow, FoldRow, LifeRow, ShardRow
 from tallystream.aggregator.table.shards import shard_of
 from tallystream.aggregator.versions import UNKNOWN, Version
 from tallystream.reporter.decoding import json_decoder

@@ -1,25 +1,29 @@
-"""The sums of a table with several shards: what each shard says replaces what it said before, and is summed.
+"""The sums of a table with several shards: what a shard says replaces what it said before, and is summed.
 
-A changelog table once more, of one row per metric and shard, and as pure. Every value is absolute, so that a batch
-that runs again says the same.
+This is a changelog table too, with one row for each metric and shard. Every value is absolute, so that a batch that
+runs again says the same. It is stored as a log, whose entries have the combiners that changed.
 """
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from tallystream.aggregator.table.kinds import saturated
+from tallystream.aggregator.table.metric_types import saturated
 from tallystream.aggregator.table.outputs import Event, Offsets, Total
-from tallystream.aggregator.table.partial import Partial
+from tallystream.aggregator.table.partial_sums import Partial
 from tallystream.aggregator.table.shards import ShardSum, group_of
+from tallystream.aggregator.table.state import STATE_VERSION, MetricId, damaged
+from tallystream.aggregator.table.storage import Log, Store, read
 from tallystream.aggregator.table.table import Table
+from tallystream.reporter.decoding import msgpack_decoder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from tallystream.aggregator.table.state import MetricId, State
+    from tallystream.aggregator.table.state import State
 
 
 class Combiner(msgspec.Struct, array_like=True):
@@ -90,3 +94,75 @@ def combine(states: Sequence[State]) -> list[Combined]:
         for said in Table(state).said(range(len(state.metrics))):
             groups[group_of(said.metric, len(states))].take([said])
     return groups
+
+
+CHUNK = 2_000
+"""Metrics in one entry of a copy."""
+
+
+class Entry(msgspec.Struct, array_like=True):
+    """The combiners that changed; `published` is that of the group."""
+
+    version: int
+    published: bool
+    combiners: list[tuple[MetricId, Combiner]]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgpack_decoder(Entry)
+
+
+class StoredCombined:
+    """A group of combiners together with its log."""
+
+    def __init__(self, combined: Combined, log: Log | None = None) -> None:
+        self.combined = combined
+        self.log = log or Log()
+
+    def save(self, store: Store) -> None:
+        """Store what has changed since the last time."""
+        dirty, self.combined.dirty = self.combined.dirty, set()
+        changed = [(metric, self.combined.metrics[metric]) for metric in dirty]
+        self.log.append(store, _entry(self.combined, changed), lambda: pack(self.combined))
+
+
+def pack(combined: Combined) -> Iterator[bytes]:
+    """Yield the whole as entries, none of them too large for one value."""
+    combiners = iter(combined.metrics.items())
+    yield _entry(combined, list(islice(combiners, CHUNK)))
+    while chunk := list(islice(combiners, CHUNK)):
+        yield _entry(combined, chunk)
+
+
+def unpack(entries: list[bytes]) -> Combined:
+    """Return what the entries say.
+
+    Raises:
+        StateVersionError: one is damaged.
+    """
+    combined = Combined()
+    for data in entries:
+        try:
+            entry = _decode(data)
+        except msgspec.DecodeError as error:
+            raise damaged(error) from error
+        combined.published = entry.published
+        combined.metrics.update(entry.combiners)
+    return combined
+
+
+def load(store: Store, begin: Callable[[], Combined] = Combined) -> StoredCombined:
+    """Return the group that is stored; where there is none, the one that `begin` returns.
+
+    Raises:
+        StateVersionError: another version wrote it, or it is damaged.
+    """
+    head = store.head()
+    if head is None:
+        return StoredCombined(begin())
+    log, entries = read(store, head)
+    return StoredCombined(unpack(entries), log)
+
+
+def _entry(combined: Combined, combiners: list[tuple[MetricId, Combiner]]) -> bytes:
+    return _encode(Entry(STATE_VERSION, combined.published, combiners))

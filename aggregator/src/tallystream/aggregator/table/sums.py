@@ -10,9 +10,8 @@ import operator
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from tallystream.aggregator.table.held import hold
 from tallystream.aggregator.table.layouts import counts_of
-from tallystream.aggregator.table.partial import Partial, Share
+from tallystream.aggregator.table.partial_sums import Partial, Share, hold
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
