@@ -11,26 +11,26 @@ from tallystream.reporter.errors import ConfigError
 @pytest.mark.parametrize(
     ("text", "pacing"),
     [
-        ("1s", Pacing(250, 375)),
-        ("500ms", Pacing(125, 187)),
-        ("200ms", Pacing(50, 75)),
-        ("1.5 s", Pacing(250, 625)),
-        ("10s", Pacing(250, 4_875)),
-        ("1m", Pacing(250, 29_875)),
+        ("1s", Pacing(222, 555)),
+        ("500ms", Pacing(166, 249)),
+        ("200ms", Pacing(66, 99)),
+        ("1.5 s", Pacing(250, 875)),
+        ("10s", Pacing(246, 6_519)),
+        ("1m", Pacing(250, 39_875)),
         ("low", Pacing(100, 0)),
     ],
 )
 def test_an_aim_gives_an_interval_and_a_delay(text: str, pacing: Pacing) -> None:
-    """The delay ends before half of the aim has passed, and the look after it comes at half of the aim or sooner."""
+    """The delay ends before two thirds of the aim have passed, and the look after it comes by then or sooner."""
     assert parse_latency(text) == pacing
 
 
 @pytest.mark.parametrize("aim_ms", range(200, 60_000, 777))
-def test_a_record_waits_for_half_of_the_aim_at_most(aim_ms: int) -> None:
-    """Looks come at multiples of the interval; one comes between the end of the delay and half of the aim."""
+def test_a_record_waits_for_two_thirds_of_the_aim_at_most(aim_ms: int) -> None:
+    """Looks come at multiples of the interval; one comes between the end of the delay and two thirds of the aim."""
     pacing = parse_latency(f"{aim_ms}ms")
     looks = -(-pacing.delay_ms // pacing.interval_ms)
-    assert pacing.delay_ms < looks * pacing.interval_ms <= aim_ms / 2
+    assert pacing.delay_ms < looks * pacing.interval_ms <= aim_ms * 2 / 3
 
 
 @pytest.mark.parametrize("text", ["", "soon", "LOW", "1", "-1s", "0s", "199ms", "61s", "1h", "1s ", "nan s", "1e1s"])
@@ -42,5 +42,5 @@ def test_what_is_no_aim_is_refused(text: str) -> None:
 
 def test_with_an_aim_a_batch_waits_for_the_delay_or_for_a_full_batch() -> None:
     """The names are those of Spark's Kafka source; with `low` it has no reason to wait."""
-    assert parse_latency("1s").source(50_000) == {"minOffsetsPerTrigger": "50000", "maxTriggerDelay": "375ms"}
+    assert parse_latency("1s").source(50_000) == {"minOffsetsPerTrigger": "50000", "maxTriggerDelay": "555ms"}
     assert parse_latency("low").source(50_000) == {}

@@ -36,8 +36,8 @@ class Pacing(NamedTuple):
 def parse_latency(text: str) -> Pacing:
     """Return the pacing for an aim: a duration such as `500ms`, `1s` or `1m`, or `low`.
 
-    With an aim, a record waits for at most half of it until a batch starts, or until the running batch ends. With
-    `low`, a batch starts as soon as there are records.
+    With an aim, a record waits for at most two thirds of it until a batch starts, or until the running batch ends. The
+    last third is for its batch. With `low`, a batch starts as soon as there are records.
 
     Raises:
         ConfigError: `text` is neither, or the duration is below 200 ms or above 1 minute.
@@ -48,8 +48,8 @@ def parse_latency(text: str) -> Pacing:
     aim_ms = float(match[1]) * _UNIT_MS[match[2]] if match else 0
     if not MIN_AIM_MS <= aim_ms <= MAX_AIM_MS:
         raise ConfigError("--latency", text, "give a duration from 200ms to 1m, as in 500ms or 2s, or low")
-    half_ms = aim_ms / 2
-    looks = max(2, math.ceil(half_ms / MAX_INTERVAL_MS))
-    interval_ms = int(half_ms / looks)
+    wait_ms = aim_ms * 2 / 3
+    looks = max(2, math.ceil(wait_ms / MAX_INTERVAL_MS))
+    interval_ms = int(wait_ms / looks)
     # The delay ends between the last two looks, so that a look that is some milliseconds early or late changes nothing.
     return Pacing(interval_ms, int((looks - 0.5) * interval_ms))
