@@ -12,8 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support import oracle
+from support.clocks import Batch
 from support.kept import Kept
 from support.schedules import RETIRE_AFTER_MS, Written, cut, cuts, play, schedules, short_schedules
+from support.tables import Tables
+from support.tables import settings as table_settings
 from support.topic import BEGIN_MS, DAY_MS, Topic, counter, gauge
 from support.undecodable import UNDECODABLE
 from tallystream.aggregator import ledger, rebuild
@@ -336,3 +339,32 @@ def test_the_size_of_a_row_is_that_of_its_bytes(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("tallystream.aggregator.table.rows.MAX_ROW_BYTES", 300)
     topic = Topic().snapshot(counter(1, "\N{EURO SIGN}" * 100))
     assert [key[1] for key in restore(standing(topic)).omitted] == ["app-1"]
+
+
+def test_silence_after_a_clock_stepped_back_is_rebuilt_as_it_was() -> None:
+    """A life heard again below the time by which lives were judged is living after a rebuild, until it is silent."""
+    life = new_ulid(BEGIN_MS)
+
+    def report(seq: int, after_ms: int) -> Written:
+        header = {"v": 1, "app": "shop", "life": life, "part": 0, "seq": seq, "prev": BEGIN_MS, "ts": 0}
+        body = header | {"every_ms": 1000, "final": False, "metrics": [{"type": "gauge", "name": "g", "value": 5}]}
+        return Written(b"a", json.dumps(body).encode(), BEGIN_MS + after_ms, 0, seq - 1)
+
+    def sums(tables: Tables) -> list[Any]:
+        return [one for name, one in sorted(tables.sums.items()) if name[1] == "g"]
+
+    tables = Tables([report(1, 0), report(2, -60_000)], table_settings())
+    tables.batch(Batch(BEGIN_MS, {0: 1}, True))
+    living = sums(tables)
+    tables.batch(Batch(BEGIN_MS + 600_000, {0: 1}, True))
+    silent = sums(tables)
+    assert silent != living
+    tables.batch(Batch(BEGIN_MS + 600_500, {0: 2}, True))
+    tables.rebuild()
+    tables.batch(Batch(BEGIN_MS + 600_600, {0: 2}, True))
+    assert sums(tables) == living
+    tables.batch(Batch(BEGIN_MS + 604_000, {0: 2}, True))
+    assert sums(tables) == silent
+    tables.rebuild()
+    tables.batch(Batch(BEGIN_MS + 604_100, {0: 2}, True))
+    assert sums(tables) == silent

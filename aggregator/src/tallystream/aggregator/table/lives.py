@@ -240,6 +240,11 @@ class Lives:
         """Have a part of a life published, whether it has changed or not."""
         self._changed.setdefault(id(life), (life, set()))[1].add(part)
 
+    def publish_all(self, life: Life) -> None:
+        """Have every part of a life published."""
+        for part in life.parts or (0,):
+            self.publish(life, part)
+
     def bury(self, life: Life) -> None:
         """Take a life out of the table at once, and its row off `metrics-table`."""
         self.remove(life)
@@ -252,7 +257,7 @@ class Lives:
         changed = list(self._changed.values()) if self.state.published else self._all_parts()
         for life, parts in changed:
             for part in sorted(parts):
-                row = life_row(life, part, *self._texts(life, part))
+                row = life_row(life, part, *self._texts(life, part), self.state.judged.get(life.partition, 0))
                 found[row.key] = row
         self._buried, self._changed = [], {}
         return found

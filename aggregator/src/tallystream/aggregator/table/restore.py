@@ -213,7 +213,8 @@ class _Building:
         )
         self.state.clocks.setdefault(life.partition, 0)  # no finished batch has a record of that partition
         if not fold:
-            life.living = life.living and life.deadline_ms > self.state.judged.get(life.partition, 0)
+            judged_ms = self.state.judged.get(life.partition, 0)
+            life.living = life.living and (life.deadline_ms > judged_ms or newest.judged >= judged_ms)
             for part, seq in life.parts.items():
                 numbers = [number for number, row in life.rows.items() if (row.part, row.seq) == (part, seq)]
                 self._layouts.close(life, part, numbers)

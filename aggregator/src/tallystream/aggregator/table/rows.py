@@ -64,7 +64,9 @@ class LifeRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     """One part of a life, as of input offset `offset`; times in epoch ms of the partition's clock.
 
     `heard_ms` is the last record that was applied, `keep_ms` the last one of any seq.
-    `omitted` is the number of metrics that are left out because the record would be too large.
+    `judged` is the time by which lives were last found silent, where the life is living though its deadline is before
+    that: the partition's time had stepped back. `omitted` is the number of metrics that are left out because the record
+    would be too large.
     """
 
     v: int = 1
@@ -81,6 +83,7 @@ class LifeRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     keep_ms: int
     final: bool = False
     living: bool = False
+    judged: int = 0
     limits: list[str] = []
     omitted: int = 0
     metrics: list[MetricRow] = []
@@ -204,8 +207,11 @@ def fold_key(shard: int, fold: int, chunk: int) -> bytes:
     return _json.encode(["fold", shard, fold, chunk])
 
 
-def life_row(life: Life, part: int, rows: str, number: int) -> Published:
-    """Return the record of one part of a life, with its rows as JSON (`metric_text`, with commas between them)."""
+def life_row(life: Life, part: int, rows: str, number: int, judged_ms: int) -> Published:
+    """Return the record of one part of a life, with its rows as JSON (`metric_text`, with commas between them).
+
+    `judged_ms` is the time by which the lives of its partition were last found silent.
+    """
     topic, _, partition = life.partition.rpartition(":")
     seq = life.parts.get(part, 0)
     row = LifeRow(
@@ -222,6 +228,7 @@ def life_row(life: Life, part: int, rows: str, number: int) -> Published:
         keep_ms=life.keep_ms,
         final=life.final,
         living=life.living,
+        judged=judged_ms if life.living and life.deadline_ms <= judged_ms else 0,
         limits=list(life.limits),
     )
     metrics = f"[{rows}]".encode()

@@ -155,10 +155,10 @@ class Table:
             one: clock if now_ms is None or one in waiting else clock + max(0, now_ms - state.seen[one])
             for one, clock in state.clocks.items()
         }
-        judged = state.judged
+        judged, before = state.judged, dict(state.judged)
         judged.update((one, max(time, judged.get(one, 0))) for one, time in clocks.items())
         if any(clocks[partition] >= due for partition, due in census.silent_ms().items()):
-            self._silence(clocks)
+            self._silence(clocks, before)
 
     def note_due(self, now_ms: int, waiting: Collection[str] = ()) -> None:
         """Note when the shard has to look for silent lives next: what it noted before, unless that has passed.
@@ -184,7 +184,7 @@ class Table:
         state = self.state
         return min(at - state.clocks[one] + state.seen[one] for one, at in self._lives.census.silent_ms().items())
 
-    def _silence(self, clocks: Mapping[str, int]) -> None:
+    def _silence(self, clocks: Mapping[str, int], judged: Mapping[str, int]) -> None:
         state = self.state
         for life in self._lives:
             if life.living and clocks[life.partition] >= life.deadline_ms:
@@ -192,6 +192,9 @@ class Table:
                 self._lives.mark(life.instance)
                 life.living = False
                 self._moved = True  # the shard's record says by which time
+                if clocks[life.partition] <= judged.get(life.partition, 0):
+                    # It said so before the life was heard, after which the partition's time stepped back.
+                    self._lives.publish_all(life)
                 # The moment of falling silent, not of noticing it: a batch that runs twice writes the same point.
                 state.out_ms = max(state.out_ms, life.deadline_ms)
         self._lives.census.look()

@@ -74,7 +74,6 @@ class Silence:
         self._read: set[ShardPlace] = set()
         self._clocks: dict[ShardPlace, int] = {}
         self._seen: dict[ShardPlace, tuple[int, int]] = {}  # the earliest and the latest that it may have been
-        self._judged: dict[ShardPlace, int] = {}
         self._rebuilt_in: int | None = None
         self._is_recut = False
         self._settled: set[int] = set()  # shards that have run since the first batch of the checkpoint
@@ -95,9 +94,7 @@ class Silence:
         life.partition, life.every_ms, life.spoke_ms, life.spoke_in = partition, every_ms, clock_ms, self.number
         life.silent = False
         # A batch that the ledger lacks may have read the record before the table was rebuilt, by a lower clock.
-        if self.number == self._rebuilt_in and (
-            self._is_recut or self._timestamp_ms < clock_ms or self._judged.get(self._of(life), 0) >= life.deadline_ms
-        ):
+        if self.number == self._rebuilt_in and (self._is_recut or self._timestamp_ms < clock_ms):
             life.silent = None
 
     def living(self, life: Life, at_ms: int, *, noticed: bool) -> bool:
@@ -118,8 +115,7 @@ class Silence:
     def begin(self, batch: Batch, lives: Iterable[Life]) -> None:
         """Begin with the first batch of a checkpoint: of `lives`, a rebuilt table knows some to be silent.
 
-        It does not know when its partitions were read, may have had batches that the ledger lacks, and takes a life for
-        silent whose deadline is before the time by which lives were judged, though a clock has stepped back since.
+        It does not know when its partitions were read, and may have had batches that the ledger lacks.
         """
         for at in self._clocks:
             self._note(at, self._clocks[at], self._time(at, batch.ts_ms, earliest=True))
@@ -131,7 +127,7 @@ class Silence:
                 life.silent = None
             elif not perhaps:
                 life.silent = True
-            elif not surely or self._judged.get(self._of(life), 0) >= life.deadline_ms:
+            elif not surely:
                 life.silent = None
         self._settled = set()
         self._rebuilt_in = self.number if batch.begins and self.number else None
@@ -186,7 +182,6 @@ class Silence:
     def _note(self, at: ShardPlace, least_ms: int, most_ms: int) -> None:
         self._least[at].note(self.number, least_ms)
         self._most[at].note(self.number, most_ms)
-        self._judged[at] = max(most_ms, self._judged.get(at, 0))
 
     def _time(self, at: ShardPlace, now_ms: int, *, earliest: bool) -> int:
         """Return a partition's time: its clock, and the wall time since it was read, at the earliest or the latest."""
@@ -199,15 +194,13 @@ class Silence:
             self._shards, self._begun, self._is_cut = shards, set(), True
         if not self._is_cut:
             return
-        for known in (self._clocks, self._judged):
-            begun = {at: time_ms for at, time_ms in known.items() if at[0] in self._begun}
-            shared = {
-                (shard, place): max(time_ms for (_, other), time_ms in known.items() if other == place)
-                for shard in range(shards or 1)
-                for place in {place for _, place in known}
-            }
-            known.clear()
-            known.update(shared | begun)
+        begun = {at: time_ms for at, time_ms in self._clocks.items() if at[0] in self._begun}
+        shared = {
+            (shard, place): max(time_ms for (_, other), time_ms in self._clocks.items() if other == place)
+            for shard in range(shards or 1)
+            for place in {place for _, place in self._clocks}
+        }
+        self._clocks = shared | begun
 
     def _of(self, life: Life) -> ShardPlace:
         return self._shard(life.instance.encode()), life.partition
