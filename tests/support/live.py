@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import subprocess
 import threading
+from collections import Counter
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Self
 
@@ -78,6 +79,14 @@ class Live:
         """Stop both in order: they commit, and leave the group."""
         for one in self.consumers:
             one.stop()
+
+    def processed(self) -> Counter[tuple[int, int]]:
+        """Return how often each flight, by partition and offset, was processed, as the consumers' journals say.
+
+        That is twice where a rebalance came between a report and its commit.
+        """
+        spans = (span for one in self.consumers for batch in one.batches() for span in batch.line.spans)
+        return Counter((partition, offset) for partition, first, end in spans for offset in range(first, end))
 
 
 @contextmanager
