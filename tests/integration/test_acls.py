@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from support.acls import acls
+from support.acls import Acl, acls
 from support.kafka import command, run
 from support.stores import content
 from support.wait import wait_until
@@ -113,6 +113,48 @@ def test_topics_that_are_there_need_no_permission_to_create_them(guarded: Guarde
     """Commands look which are missing, and create these alone."""
     create_topics(AdminClient(guarded.kafka("aggregate")), TOPICS)
     assert create_topics(AdminClient(guarded.kafka("ship")), TOPICS) == []
+
+
+def test_a_forget_record_that_the_broker_refuses_is_an_error_of_the_setting(guarded: Guarded, tmp_path: Path) -> None:
+    """A user that may read the table and not write `metrics` is shown what would be taken out; nothing is published."""
+    topics = Topics("refused-")
+    servers = guarded.broker.bootstrap_servers
+    admin = AdminClient({"bootstrap.servers": servers})
+    create_topics(admin, topics, partitions=3)
+    registry = MetricRegistry("orders")
+    registry.counter("records.processed").inc(4711)
+    with KafkaReporter(registry, bootstrap_servers=servers, topic=topics.metrics, instance="orders-1") as reporter:
+        assert reporter.report_now(timeout=30)
+    prefix = ("--topic-prefix", topics.prefix)
+    options = ("--bootstrap-servers", servers, *prefix, "--checkpoint", str(tmp_path / "aggregate"), "--catch-up")
+    done = run("aggregate", *options, "--no-own-metrics")
+    assert done.returncode == 0, done.stderr
+    reads = [acl for acl in acls() if acl.command == "forget" and acl.operations == ("READ",)]
+    # One user may not see the topic. The other one sees it, and may write no topic at all.
+    sees = Acl("rebuild", "topic", "metrics", ("DESCRIBE",))
+    for user, given in (("forget", reads), ("rebuild", [*reads, sees])):
+        topical = (acl._replace(name=topics.prefix + acl.name) for acl in given if acl.resource == "topic")
+        for future in admin.create_acls([one for acl in topical for one in acl.bindings(f"User:{user}")]).values():
+            future.result(30)
+    before = [watermark(servers, topics.metrics, partition) for partition in range(3)]
+    for user, arguments in (("forget", ("--instance", "orders-1")), ("rebuild", ("--metric", "records.processed"))):
+        refused = run("forget", *prefix, *arguments, "--yes", env=guarded.env(user))
+        assert refused.returncode == 2, refused.stderr
+        assert refused.stderr == (
+            "topic: 'refused-metrics' can't be used; the broker does not let this user write it, so nothing is "
+            "published; give the user the permission Write on this topic.\n"
+        )
+        assert "4711" in refused.stdout
+    assert [watermark(servers, topics.metrics, partition) for partition in range(3)] == before
+
+
+def watermark(servers: str, topic: str, partition: int) -> int:
+    """Return where a partition ends."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "watermark"})
+    try:
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)[1])
+    finally:
+        consumer.close()
 
 
 def measurements(store: StoreSettings) -> list[str]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka.admin import NewPartitions
 
 from support.application import Application, assert_exact
-from support.kafka import aggregator, latest_sums, read_topic, run
+from support.kafka import aggregator, command, latest_sums, read_topic, run
+from support.wait import wait_until
 from tallystream.aggregator.topics import Topics, create_topics
 
 if TYPE_CHECKING:
@@ -72,6 +74,8 @@ def test_a_table_of_shards_is_exact_through_a_kill_and_a_cut_into_more(
     _require_own_partitions(broker, topics)
     shutil.rmtree(more / "checkpoint")
     assert run("rebuild", *options, "--checkpoint", str(more / "checkpoint")).returncode == 0
+    for number in (signal.SIGINT, signal.SIGTERM):
+        _require_stopped(number, broker, topics, options, tmp_path / "forget.log")
     late = run("forget", *options, "--instance", "orders-3", "--yes", "--timeout", "1")
     assert late.returncode == 1
     assert "no aggregator has applied it within 1 s; one that runs or starts does" in late.stderr
@@ -95,6 +99,29 @@ def _forget(broker: KafkaBroker, topics: Topics, options: tuple[str, ...]) -> No
     assert assert_exact(broker, topics)
     verified = run("verify", *options)
     assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+def _require_stopped(
+    number: signal.Signals, broker: KafkaBroker, topics: Topics, options: tuple[str, ...], log: Path
+) -> None:
+    """Require that a signal ends the wait for an aggregator, says what is published, and all of that is there."""
+    before = len(read_topic(broker.bootstrap_servers, topics.metrics))
+    with log.open("wb") as out:
+        process = subprocess.Popen(command("forget", *options, "--metric", "queue", "--yes"), stderr=out)
+    try:
+        wait_until(lambda: "waiting for the aggregator" in log.read_text(), 60, "the records are published")
+        process.send_signal(number)
+        assert process.wait(60) == 130, log.read_text()
+    finally:
+        process.kill()
+        process.wait()
+    # One record for each of five shards in each partition.
+    records = len(read_topic(broker.bootstrap_servers, topics.metrics)) - before
+    assert records > 0
+    assert records % 5 == 0
+    assert log.read_text().splitlines()[-1] == (
+        f"stopped: {records} records are published, and an aggregator that runs or starts applies them"
+    )
 
 
 def _require_own_partitions(broker: KafkaBroker, topics: Topics) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import io
+import signal
+import threading
 
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from tallystream.aggregator import forget
 from tallystream.aggregator.forget import Changed, Plan, Taken
+from tallystream.aggregator.stopping import stop_on_signals
 from tallystream.aggregator.table import Total
+from tallystream.aggregator.table.decode import Forget
 from tallystream.compose import cli
 from tallystream.compose._forget import LIVES, as_dict, show
 from tallystream.reporter.errors import ConfigError
@@ -80,3 +85,36 @@ def test_options_that_do_not_go_together_are_refused(arguments: list[str], said:
     result = CliRunner().invoke(cli.app, ["forget", *arguments])
     assert isinstance(result.exception, ConfigError)
     assert said in str(result.exception)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_the_table_is_read_publishes_nothing(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """Ctrl-C and SIGTERM end it alike, and it says that nothing is published."""
+
+    def look(*_: object) -> Plan:
+        signal.raise_signal(number)
+        threading.Event().wait(60)  # beside other threads Python may call the handler some steps later
+        return PLAN
+
+    monkeypatch.setattr(forget, "look", look)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        result = CliRunner().invoke(cli.app, ["forget", "--metric", "a", "--yes"])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert result.exit_code == 130
+    assert result.stderr == "stopped: nothing is published\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_the_first_record_publishes_nothing(number: signal.Signals) -> None:
+    """No broker is asked."""
+    said: list[str] = []
+    with stop_on_signals() as stop:
+        signal.raise_signal(number)
+        assert stop.wait(60)
+        settings = forget.ForgetSettings("127.0.0.1:1", Forget(metric="a"))
+        assert not forget.publish(settings, PLAN, said.append, stop)
+    assert said == ["stopped: nothing is published"]

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AclOperation
 
 from tallystream.aggregator import clients
 from tallystream.aggregator.delivering import Outgoing, deliver, producer_for
@@ -25,11 +26,12 @@ from tallystream.aggregator.table.restore import restore
 from tallystream.aggregator.table.shards import shard_of
 from tallystream.aggregator.topics import Topics
 from tallystream.aggregator.watermarks import watermarks
-from tallystream.reporter.errors import TallystreamError
+from tallystream.reporter.errors import ConfigError, TallystreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from tallystream.aggregator.stopping import StopRequest
     from tallystream.aggregator.table.decode import Forget
     from tallystream.aggregator.table.outputs import Total
     from tallystream.aggregator.table.state import Life, MetricId, State
@@ -133,48 +135,76 @@ def plan(states: Sequence[State], forget: Forget, instance: str | None) -> Plan:
     return Plan(records, taken, sums)
 
 
-def publish(settings: ForgetSettings, plan: Plan, say: Callable[[str], object]) -> None:
-    """Append the records, and return when the aggregator has applied them and published the sums.
+def publish(settings: ForgetSettings, plan: Plan, say: Callable[[str], object], stop: StopRequest) -> bool:
+    """Append the records, and return True when the aggregator has applied them and published the sums.
+
+    Return False when `stop` was set before: the records are all published, or none where it was set at once.
 
     Delivery: at least once; a record that is appended twice takes out the same.
 
     Raises:
+        ConfigError: the user may not write a topic, and nothing is published.
         TallystreamError: the broker can't be reached, or no aggregator applied the records in time: one that starts
             later does.
     """
+    if stop.is_set():
+        say("stopped: nothing is published")
+        return False
     topics, kafka = _connection(settings)
     try:
+        _require_writable(kafka, {record.topic for record in plan.records})
         deliver(producer_for(kafka, timeout=10), plan.records, timeout=10)
         ends = _ends(kafka, {(record.topic, record.partition) for record in plan.records})
     except KafkaException as error:
         raise clients.failed(settings.bootstrap_servers, error) from error
-    published = f"{len(plan.records)} record{'s are' if len(plan.records) > 1 else ' is'} published"
+    one = len(plan.records) == 1
+    published = f"{len(plan.records)} record{' is' if one else 's are'} published"
     say(f"{published}; waiting for the aggregator, for {settings.timeout:g} s at most")
     try:
-        reached = _wait(topics, kafka, ends, settings.timeout)
-    except KeyboardInterrupt:
-        say(f"{published}: an aggregator that runs or starts applies it")
-        raise
+        reached = _wait(topics, kafka, ends, settings.timeout, stop)
     except KafkaException as error:
         raise clients.failed(settings.bootstrap_servers, error) from error
-    if not reached:
+    if reached:
+        say("applied: the sums are published")
+    elif stop.is_set():
+        say(f"stopped: {published}, and an aggregator that runs or starts applies {'it' if one else 'them'}")
+    else:
         raise TallystreamError(
             f"forget: {published}, and no aggregator has applied it within {settings.timeout:g} s; one that runs or "
             "starts does, so it need not be published again."
         )
-    say("applied: the sums are published")
+    return reached
 
 
-def _wait(topics: Topics, kafka: Mapping[str, str], ends: Mapping[tuple[str, int], int], timeout: float) -> bool:
+def _require_writable(kafka: Mapping[str, str], topics: Iterable[str]) -> None:
+    """Ask the broker for the user's permissions before anything is published: a part of the records is no use."""
+    admin = clients.admin(kafka)  # it has to outlive the futures
+    asked = admin.describe_topics(
+        TopicCollection(sorted(topics)), include_authorized_operations=True, request_timeout=30
+    )
+    for topic, answer in asked.items():
+        try:
+            may = answer.result().authorized_operations
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise
+            may = []
+        if may is not None and AclOperation.WRITE not in may:  # None: the broker does not tell
+            remedy = "the broker does not let this user write it, so nothing is published; give the user the permission"
+            raise ConfigError("topic", topic, f"{remedy} Write on this topic")
+
+
+def _wait(
+    topics: Topics, kafka: Mapping[str, str], ends: Mapping[tuple[str, int], int], timeout: float, stop: StopRequest
+) -> bool:
     """Wait for a finished batch that ends at these offsets or later: its sums are published. Tell whether one did."""
     deadline = time.monotonic() + timeout
     while True:
         finished = finished_offsets(topics, kafka)
         if all(finished.get(topic, {}).get(str(partition), 0) >= end for (topic, partition), end in ends.items()):
             return True
-        if time.monotonic() > deadline:
+        if time.monotonic() > deadline or stop.wait(EVERY_S):
             return False
-        time.sleep(EVERY_S)
 
 
 def _connection(settings: ForgetSettings) -> tuple[Topics, dict[str, str]]:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from tallystream.aggregator.forget import Changed, Plan
     from tallystream.aggregator.table.outputs import Total
 
+INTERRUPTED = 130
+"""The exit code after a signal."""
+
 LIVES = 20
 """How many lives are listed."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -184,6 +185,7 @@ def forget(
     from rich.console import Console
 
     from tallystream.aggregator.forget import ForgetSettings, look, publish
+    from tallystream.aggregator.stopping import stop_on_signals
     from tallystream.compose import _forget, _here
 
     what = _chosen(instance, metric, {"app": app, "life": life, "type": type_, "tags": dict(map(_tag, tag or ()))})
@@ -198,11 +200,18 @@ def forget(
     def say(line: str) -> None:
         sys.stderr.write(f"{printable(line)}\n")
 
-    plan = look(settings, say)
-    if not json:
-        _forget.show(plan, Console(soft_wrap=True), of_instance=instance is not None)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends the reading as Ctrl-C does
+    try:
+        plan = look(settings, say)
+        if not json:
+            _forget.show(plan, Console(soft_wrap=True), of_instance=instance is not None)
+    except KeyboardInterrupt:
+        say("stopped: nothing is published")
+        raise
     if yes:
-        publish(settings, plan, say)
+        with stop_on_signals() as stop:
+            if not publish(settings, plan, say, stop):
+                raise typer.Exit(_forget.INTERRUPTED)
     else:
         say("nothing is changed: give --yes to take it out")
     if json:
