@@ -31,8 +31,8 @@ def test_sums_are_exact_through_changes_of_the_plan(
 ) -> None:
     """A backlog is taken by its own plan, then the live one goes on, and back again when it is left far behind.
 
-    A live batch that is not full starts no sooner than two thirds of `--latency` after the one before. What a task reads once
-    more, to take records one by one, is what the topic has.
+    A live batch that is not full starts no sooner than two thirds of `--latency` after the one before. What a task
+    reads once more, to take records one by one, is what the topic has.
     """
     application = Application(broker.bootstrap_servers, topics.metrics, seed=11)
     application.publish(3_000)
