@@ -118,6 +118,9 @@ def measure(
         with Running(served, bootstrap_servers, topics.prefix, folder) as running, Meter(running.pid) as meter:
             wait(running)
             found = {"loaded_s": loaded_s or running.passed(), "lives": fleet.instances, **more}
+            reports.one()  # its sum comes from a later batch: the one with the first snapshots has ended by then
+            wait(running)
+            time.sleep(SETTLE_S)  # until that batch's time is on /metrics
             with Slowest(port) as slowest:  # in both halves: what is seldom done, as a copy of the state, is in one
                 reports.paced(seconds)
                 exact = is_exact(running)
