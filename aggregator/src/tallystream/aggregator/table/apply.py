@@ -193,7 +193,7 @@ class Rows:
         # Where another part includes the record, it knows of newer things.
         heard = not any(_includes(life, part, record) for part in life.places)
         if heard and life.living == snapshot.final:
-            lives.partials.touch_all(life)
+            lives.partials.set_living(life, living=not snapshot.final)
         refused = replace_block(lives, life, snapshot)
         if refused is None:
             lives.layouts.open(life, snapshot.part)
@@ -202,7 +202,7 @@ class Rows:
             lives.partials.touch(life, current)
         if heard:
             _heard(life, record, clock, snapshot.every_ms)
-            life.final, life.living = snapshot.final, not snapshot.final
+            life.final = snapshot.final
         lives.change(life, snapshot.part, record)
         life.parts[snapshot.part] = snapshot.seq
         if refused is not None:
@@ -246,8 +246,7 @@ class Rows:
         self._lives.change(life, 0, record)
         life.keep_ms = max(life.keep_ms, clock)
         if not life.living:
-            self._lives.partials.touch_all(life)
-            life.living = True
+            self._lives.partials.set_living(life, living=True)
         metric_id = (DEFAULT_APP, *identity(message.name, message.type, message.tags))
         number = self._lives.known(metric_id)
         row = life.rows.get(number)

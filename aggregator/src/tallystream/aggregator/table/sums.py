@@ -40,6 +40,7 @@ class Partials:
         self._before: dict[int, tuple[Life, Before]] = {}
         self._told: set[int] = set()
         self._shifts: dict[Layout, list[int]] = {}
+        self._living: Counter[Layout] = Counter()  # by how many more lives, each of another instance, are living
         self._build()
 
     def __getitem__(self, number: int) -> Partial:
@@ -56,9 +57,25 @@ class Partials:
             if number not in before:
                 before[number] = self._share(life, number)
 
-    def touch_all(self, life: Life) -> None:
-        """Remember everything that a life has, before that changes."""
-        self.touch(life, self._layouts.numbers(life))
+    def set_living(self, life: Life, *, living: bool) -> None:
+        """Let a life fall silent, or be living again.
+
+        The counters in its blocks are not looked at one by one where its instance has no other life that matters: as
+        many lives and instances more, or fewer, have each of them. So a fleet that falls silent is no long batch.
+        """
+        self.touch(life, life.rows)
+        before = self._before[id(life)][1]
+        alone = not any(
+            other is not life and (other.living or id(other) in self._before)
+            for other in self._state.lives.get(life.instance, ())
+        )
+        for block in life.blocks.values():
+            layout = self._layouts.of(block)
+            if alone and before.keys().isdisjoint(layout.places):
+                self._living[layout] += 1 if living else -1
+            else:
+                self.touch(life, layout.counters)
+        life.living = living
 
     def shift(self, life: Life, layout: Layout, differences: list[int]) -> None:
         """Take note that the counters of a block are about to grow by so much."""
@@ -117,7 +134,12 @@ class Partials:
             touched.update(layout.counters)
             for number, difference in zip(layout.counters, differences, strict=True):
                 self._partials[number].grow(difference)
-        self._shifts = {}
+        for layout, more in self._living.items():
+            touched.update(layout.counters)
+            for number in layout.counters:
+                self._partials[number].lives += more
+                self._partials[number].instances += more
+        self._shifts, self._living = {}, Counter()
         crowded: dict[str, list[tuple[Life, Before]]] = defaultdict(list)
         for life, before in self._before.values():
             for number, old in before.items():

@@ -188,9 +188,8 @@ class Table:
         state = self.state
         for life in self._lives:
             if life.living and clocks[life.partition] >= life.deadline_ms:
-                self._lives.partials.touch_all(life)
                 self._lives.mark(life.instance)
-                life.living = False
+                self._lives.partials.set_living(life, living=False)
                 self._moved = True  # the shard's record says by which time
                 if clocks[life.partition] <= judged.get(life.partition, 0):
                     # It said so before the life was heard, after which the partition's time stepped back.
