@@ -36,6 +36,48 @@ print("mapped" if mapped else "not mapped", modules)
 """
 
 
+KILLED = """
+import os, signal
+from tallystream.aggregator.spark.session import build_session, end_session
+from tallystream.reporter.errors import TallystreamError
+
+session = build_session("test", master="local[1]", driver_memory="512m")
+jvm = session.sparkContext._jvm
+{end}
+try:
+    session.range(1).count()
+except Exception as error:
+    print(type(error).__name__)
+try:
+    end_session(session)
+except TallystreamError as error:
+    print(error)
+"""
+KILL = "os.kill(session.sparkContext._gateway.proc.pid, signal.SIGKILL)"
+FILL = """
+try:
+    full = [session.sparkContext._gateway.new_array(jvm.long, 10_000_000) for _ in range(100)]
+except Exception as error:
+    print(type(error).__name__)
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        (KILL, "Spark's JVM was killed by signal 9; start the command again: it goes on where it was."),
+        (FILL, "Spark's JVM ran out of memory; give it more by --driver-memory."),
+    ],
+    ids=["killed", "out of memory"],
+)
+def test_a_jvm_that_ended_by_itself_is_one_sentence(end: str, said: str) -> None:
+    """Out of memory too: Spark would go on without the thread that had none, and the query would wait for it."""
+    command = [sys.executable, "-c", KILLED.format(end=end)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == said
+
+
 def _session(path: Path) -> tuple[str, str]:
     done = subprocess.run(
         [sys.executable, "-c", SESSION, str(path)], capture_output=True, text=True, timeout=300, check=False

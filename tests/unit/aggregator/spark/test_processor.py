@@ -13,7 +13,7 @@ from tallystream.aggregator import sums
 from tallystream.aggregator.repair_request import Request, write_request
 from tallystream.aggregator.spark.offsets import Planned
 from tallystream.aggregator.spark.packing import INPUT_COLUMNS
-from tallystream.aggregator.spark.processor import TableProcessor, batch_id
+from tallystream.aggregator.spark.processor import FRAME_BYTES, TableProcessor, batch_id, frames
 from tallystream.aggregator.spark.store import SparkStore
 from tallystream.aggregator.table.rows import ShardRow
 from tallystream.aggregator.table.state import State, StateVersionError, pack
@@ -55,6 +55,14 @@ def _snapshot(seq: int, count: int, *, final: bool = False) -> bytes:
 def _rows(*values: tuple[int, int, bytes | None], key: bytes = b"app-1", partition: int = 0) -> pd.DataFrame:
     rows = [("t-metrics", partition, offset, ts_ms, key, value) for offset, ts_ms, value in values]
     return pd.DataFrame(rows, columns=list(INPUT_COLUMNS))
+
+
+def test_rows_go_to_spark_in_pieces_of_bytes() -> None:
+    """Its JVM has a piece in memory as a whole: many large rows are several pieces, in order; no rows are one."""
+    rows = [("t", b"key", bytes(FRAME_BYTES // 3), number, None) for number in range(7)]
+    found = list(frames(rows, "topic", "key", "value", "partition", "writer"))
+    assert [piece["partition"].tolist() for piece in found] == [[0, 1, 2], [3, 4, 5], [6]]
+    assert [len(piece) for piece in frames([], "topic", "key")] == [0]
 
 
 def _sums(frame: pd.DataFrame) -> dict[str, sums.Sum]:

@@ -22,7 +22,7 @@ from tallystream.aggregator.table import (
     storage,
     unpack,
 )
-from tallystream.aggregator.table.storage import load
+from tallystream.aggregator.table.storage import ENTRY_BYTES, load
 
 SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000, max_metrics=8)
 MET = TableSettings()
@@ -37,13 +37,15 @@ def run(table: Table, batch: list[Written]) -> Changes:
     return table.changes()
 
 
-def snapshot(life: int, count: int) -> Record:
+def snapshot(life: int, count: int, seq: int = 1, key: str = "app") -> Record:
     """Return a record of a counter."""
     value = (
-        f'{{"v":1,"app":"a","life":"01HF7YAT00{life:016d}","part":0,"seq":1,"ts":0,"every_ms":1000,"final":false,'
+        f'{{"v":1,"app":"a","life":"01HF7YAT00{life:016d}","part":0,"seq":{seq},"ts":0,"every_ms":1000,"final":false,'
         f'"metrics":[{{"name":"n","type":"counter","count":{count}}}]}}'
     )
-    return Record("metrics", 0, life, 1_700_000_000_000, f"app-{life}".encode(), value.encode())
+    return Record(
+        "metrics", 0, life + 1_000_000 * (seq - 1), 1_700_000_000_000, f"{key}-{life}".encode(), value.encode()
+    )
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
@@ -57,7 +59,8 @@ def test_a_table_goes_on_the_same_from_memory_and_from_its_log(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(storage, "COPY_FLOOR", chance.choice([0, 1_000, 100_000]))
         patch.setattr(storage, "MOST_ENTRIES", chance.choice([1, 3, 1_000]))
-        patch.setattr(storage, "CHUNK", chance.choice([1, 2, 1_000]))
+        patch.setattr(storage, "ENTRY_BYTES", chance.choice([1, 300, 1_000_000]))
+        patch.setattr(storage, "_SAMPLE", chance.choice([1, 20]))
         for batch in cut(play(schedule), sizes):
             read = load(store, SETTINGS)
             assert read.table.state == stored.table.state
@@ -81,6 +84,21 @@ def test_a_batch_stores_what_it_changes_not_the_table() -> None:
     assert 0 < stored.log.size - before < before / 100
     assert stored.log.size == sum(map(len, store.entries.values()))
     assert len(load(store, MET).table.state.lives) == 1001
+
+
+def test_no_entry_is_much_larger_than_its_limit() -> None:
+    """Of a copy, and of what one batch changed: Spark's JVM has several copies of an entry in its heap."""
+    store = Kept()
+    stored = load(store, MET)
+    for count in (1, 2):
+        stored.table.apply(snapshot(number, count, seq=count, key="k" * 300) for number in range(20_000))
+        stored.table.changes()
+        before = set(store.entries)
+        stored.save(store)
+        new = [len(store.entries[number]) for number in store.entries.keys() - before]
+        assert sum(new) > ENTRY_BYTES
+        assert max(new) < 1.2 * ENTRY_BYTES
+    assert load(store, MET).table.state == stored.table.state
 
 
 def test_a_table_in_memory_is_no_table_any_more_once_another_batch_was_stored() -> None:

@@ -8,7 +8,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from tallystream.aggregator.seed import read_seed
 from tallystream.aggregator.spark.gc_pause import gc_paused
-from tallystream.aggregator.spark.processor import COLUMNS, SAID, Row, batch_id, frame
+from tallystream.aggregator.spark.processor import COLUMNS, SAID, Row, batch_id, frames
 from tallystream.aggregator.spark.store import SparkStore
 from tallystream.aggregator.table.combiners import Combined, StoredCombined, load, unpack
 from tallystream.aggregator.table.shards import decode
@@ -60,12 +60,12 @@ class CombineProcessor(StatefulProcessor):
         """Combine what is said in a batch."""
         with gc_paused():
             out = self._take(int(key[0]), rows)
-        yield out
+        yield from frames(out, *COLUMNS)
 
     def close(self) -> None:
         """Nothing is held open between batches."""
 
-    def _take(self, combiner: int, rows: Iterator[Any]) -> pd.DataFrame:
+    def _take(self, combiner: int, rows: Iterator[Any]) -> list[Row]:
         said, out, last = [], list[Row](), list[Row]()
         for chunk in rows:
             for topic, key_, value, partition, writer in zip(*(chunk[name] for name in COLUMNS), strict=True):
@@ -75,7 +75,7 @@ class CombineProcessor(StatefulProcessor):
                 elif value is not None:
                     said.append(decode(value))
         out += self._combine(combiner, said)
-        return frame([*out, *last], *COLUMNS)
+        return [*out, *last]
 
     def _combine(self, combiner: int, said: list[Any]) -> list[Row]:
         place = (self._topics.agg, combiner)

@@ -21,7 +21,11 @@ OPTIONS = (
     "-XX:ReservedCodeCacheSize=240m",
     # A batch's objects die with it. G1 marks the heap beside every few batches, for a tenth of their processor time.
     "-XX:+UseParallelGC",
+    # Else a thread that runs out of memory ends alone, and the query waits for it without end.
+    "-XX:+ExitOnOutOfMemoryError",
 )
+OUT_OF_MEMORY = 3
+"""The exit code of a JVM that runs out of memory with `-XX:+ExitOnOutOfMemoryError`."""
 _QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 """An archive that does not fit, of another Java or of older jars, is left alone by the JVM: it need not say so."""
 

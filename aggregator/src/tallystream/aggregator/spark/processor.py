@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
@@ -66,12 +67,23 @@ def batch_id() -> int:
     return int(context.getLocalProperty("streaming.sql.batchId") or 0)
 
 
-def frame(rows: Sequence[tuple[Any, ...]], *columns: str) -> pd.DataFrame:
-    """Return rows as Spark takes them from a stateful processor."""
+FRAME_BYTES = 8 << 20
+"""Keys and values of the rows that go to Spark's JVM together, in bytes: it has them in its memory as a whole."""
+
+
+def frames(rows: Iterable[tuple[Any, ...]], *columns: str) -> Iterator[pd.DataFrame]:
+    """Yield rows as Spark takes them from a stateful processor, in one frame at least."""
     # Here, as a query's start looks at the processor in a Python of its own, which needs no pandas: 0.3 s.
     import pandas as pd
 
-    return pd.DataFrame(rows, columns=list(columns), dtype=object)
+    frame, size = list[tuple[Any, ...]](), 0
+    for row in rows:
+        if size >= FRAME_BYTES:
+            yield pd.DataFrame(frame, columns=list(columns), dtype=object)
+            frame, size = [], 0
+        frame.append(row)
+        size += sum(len(cell) for cell in row if isinstance(cell, bytes))
+    yield pd.DataFrame(frame, columns=list(columns), dtype=object)
 
 
 class TableProcessor(StatefulProcessor):
@@ -125,13 +137,16 @@ class TableProcessor(StatefulProcessor):
         """Apply the records of a batch, which may come in any order of chunks."""
         with gc_paused(), Spill() as spill:
             records = [spill.put(record) for chunk in rows for record in records_of(chunk)]
-            out = self._run(int(key[0]), records, spill.load)
-        yield out
+            rows_out, columns = self._run(int(key[0]), records, spill.load)
+        yield from frames(rows_out, *columns)
 
     def close(self) -> None:
         """Nothing is held open between batches."""
 
-    def _run(self, shard: int, records: list[Record], with_value: Callable[[Record], Record]) -> pd.DataFrame:
+    def _run(
+        self, shard: int, records: list[Record], with_value: Callable[[Record], Record]
+    ) -> tuple[Iterable[tuple[Any, ...]], Sequence[str]]:
+        """Run a batch of a shard, and return the rows for Spark with the names of their columns."""
         place = (self._topics.table, shard)
         stored = _in_memory.pop(place, None)  # while it is worked on, it is no table that could be gone on with
         if stored is None or not stored.log.is_still(self._store):
@@ -158,8 +173,8 @@ class TableProcessor(StatefulProcessor):
         rows = self._rows(changes, shard, number, state_bytes=stored.log.size, repaired=repaired)
         _in_memory[place] = stored
         if self._shards == 1:
-            return frame(rows, *COLUMNS)
-        return frame([*self._said(changes, anew=anew), *((shard, *row) for row in rows)], "combiner", *COLUMNS)
+            return rows, COLUMNS
+        return chain(self._said(changes, anew=anew), ((shard, *row) for row in rows)), ("combiner", *COLUMNS)
 
     def _reread_span(self, span: Span, shard: int) -> Iterator[Record]:
         """Yield a shard's records of a span: others' do not move its clock."""
@@ -196,18 +211,19 @@ class TableProcessor(StatefulProcessor):
         _repaired[place] = (request.epoch, request.number, batch)
         return Republish(request.table.get(shard, []), request.sums), request.number
 
-    def _rows(self, changes: Changes, shard: int, number: int, *, state_bytes: int, repaired: int) -> list[Row]:
+    def _rows(self, changes: Changes, shard: int, number: int, *, state_bytes: int, repaired: int) -> Iterator[Row]:
+        """Yield the rows one by one: the values of all of them together may take much memory."""
         epoch, topics = self._epoch, self._topics
         for published in changes.rows:
             if isinstance(published.row, ShardRow):
                 published.row.state_bytes, published.row.repaired = state_bytes, repaired
         writer = deletion_header((epoch, number))
-        out: list[Row] = []
-        out += [(topics.dead, letter.key(), letter.value(), 0, None) for letter in changes.dead]
-        out += [(topics.events, event.key(), event.value(), 0, None) for event in changes.events]
-        out += [(topics.agg, total.key(), total.value(epoch=epoch, batch=number), 0, None) for total in changes.totals]
-        out += [
-            (topics.table, row.key, row.value(epoch=epoch, batch=number), shard, writer if row.row is None else None)
-            for row in changes.rows
-        ]
-        return out
+        for letter in changes.dead:
+            yield topics.dead, letter.key(), letter.value(), 0, None
+        for event in changes.events:
+            yield topics.events, event.key(), event.value(), 0, None
+        for total in changes.totals:
+            yield topics.agg, total.key(), total.value(epoch=epoch, batch=number), 0, None
+        for row in changes.rows:
+            value = row.value(epoch=epoch, batch=number)
+            yield topics.table, row.key, value, shard, writer if row.row is None else None

@@ -11,10 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from tallystream.aggregator import jars
 from tallystream.aggregator.spark import jvm, sockets
+from tallystream.reporter.errors import TallystreamError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -44,6 +46,8 @@ _HABITS = {
     "spark.python.worker.reuse": "true",
     sockets.ENABLED: "true",
     "spark.sql.streaming.metricsEnabled": "false",
+    # Rows on their way to Python: without it 10,000 at a time, however large they are.
+    "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
 }
 
 
@@ -88,6 +92,14 @@ def build_session(
     return session
 
 
+def why_ended(code: int) -> str:
+    """Return why Spark's JVM ended by itself, given its exit code (negative: the number of a signal)."""
+    if code == jvm.OUT_OF_MEMORY:
+        return "Spark's JVM ran out of memory; give it more by --driver-memory."
+    ended = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    return f"Spark's JVM {ended}; start the command again: it goes on where it was."
+
+
 @contextmanager
 def _python_path(folder: Path) -> Iterator[None]:
     """Have the JVM that is started meanwhile give its Python processes a folder to import from."""
@@ -106,10 +118,18 @@ def end_session(session: SparkSession, *, timeout: float = 30.0) -> None:
     """Stop Spark and return when its JVM has ended too, `timeout` seconds at most; then it is killed.
 
     Without the wait the JVM outlives this process by some tenths of a second, which a supervisor would take for a leak.
+
+    Raises:
+        TallystreamError: the JVM had ended before; the message says of what.
     """
     gateway: Any = session.sparkContext._gateway  # noqa: SLF001 (PySpark has no public way to end its JVM)
-    session.stop()
     process = getattr(gateway, "proc", None)
+    try:
+        session.stop()
+    except (OSError, Py4JError) as error:
+        if process is None:
+            raise
+        raise TallystreamError(why_ended(process.wait(timeout))) from error
     if process is None:  # spark-submit owns the JVM
         return
     gateway.shutdown()

@@ -6,7 +6,6 @@ runs again says the same. It is stored as a log, whose entries have the combiner
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,7 +15,7 @@ from tallystream.aggregator.table.outputs import Event, Offsets, Total
 from tallystream.aggregator.table.partial_sums import Partial
 from tallystream.aggregator.table.shards import ShardSum, group_of
 from tallystream.aggregator.table.state import STATE_VERSION, MetricId, damaged
-from tallystream.aggregator.table.storage import Log, Store, read
+from tallystream.aggregator.table.storage import Log, Store, items_of_an_entry, read
 from tallystream.aggregator.table.table import Table
 from tallystream.reporter.decoding import msgpack_decoder
 
@@ -96,10 +95,6 @@ def combine(states: Sequence[State]) -> list[Combined]:
     return groups
 
 
-CHUNK = 2_000
-"""Metrics in one entry of a copy."""
-
-
 class Entry(msgspec.Struct, array_like=True):
     """The combiners that changed; `published` is that of the group."""
 
@@ -123,15 +118,12 @@ class StoredCombined:
         """Store what has changed since the last time."""
         dirty, self.combined.dirty = self.combined.dirty, set()
         changed = [(metric, self.combined.metrics[metric]) for metric in dirty]
-        self.log.append(store, _entry(self.combined, changed), lambda: pack(self.combined))
+        self.log.append(store, list(_entries(self.combined, changed)), lambda: pack(self.combined))
 
 
 def pack(combined: Combined) -> Iterator[bytes]:
     """Yield the whole as entries, none of them too large for one value."""
-    combiners = iter(combined.metrics.items())
-    yield _entry(combined, list(islice(combiners, CHUNK)))
-    while chunk := list(islice(combiners, CHUNK)):
-        yield _entry(combined, chunk)
+    return _entries(combined, list(combined.metrics.items()))
 
 
 def unpack(entries: list[bytes]) -> Combined:
@@ -164,5 +156,7 @@ def load(store: Store, begin: Callable[[], Combined] = Combined) -> StoredCombin
     return StoredCombined(unpack(entries), log)
 
 
-def _entry(combined: Combined, combiners: list[tuple[MetricId, Combiner]]) -> bytes:
-    return _encode(Entry(STATE_VERSION, combined.published, combiners))
+def _entries(combined: Combined, combiners: list[tuple[MetricId, Combiner]]) -> Iterator[bytes]:
+    size = items_of_an_entry(combiners)
+    for first in range(0, max(1, len(combiners)), size):
+        yield _encode(Entry(STATE_VERSION, combined.published, combiners[first : first + size]))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from itertools import islice
+from math import ceil
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -20,7 +21,7 @@ from tallystream.aggregator.table.table import Table
 from tallystream.reporter.decoding import msgpack_decoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from tallystream.aggregator.table.limits import TableSettings
 
@@ -84,15 +85,17 @@ class Log:
         """Tell whether nothing else has been stored since."""
         return store.head() == _encode(self._head)
 
-    def append(self, store: Store, entry: bytes, copy: Callable[[], Iterable[bytes]]) -> None:
+    def append(self, store: Store, entries: Sequence[bytes], copy: Callable[[], Iterable[bytes]]) -> None:
         """Store what has changed since the last time, or a copy of the whole, in as many entries as it has."""
         head = self._head
         head.token = os.urandom(8).hex()
         many = head.last - head.copied >= MOST_ENTRIES
-        if head.last and not many and head.entry_bytes + len(entry) <= max(head.copy_bytes, COPY_FLOOR):
-            head.last += 1
-            head.entry_bytes += len(entry)
-            store.add(head.last, entry)
+        size = sum(map(len, entries))
+        if head.last and not many and head.entry_bytes + size <= max(head.copy_bytes, COPY_FLOOR):
+            head.entry_bytes += size
+            for entry in entries:
+                head.last += 1
+                store.add(head.last, entry)
         else:
             store.clear()
             head.first = head.last + 1
@@ -125,11 +128,20 @@ def read(store: Store, head: bytes) -> tuple[Log, list[bytes]]:
     return Log(found), entries
 
 
-CHUNK = 2_000
-"""Instances in one entry of a copy."""
+ENTRY_BYTES = 4_194_304
+"""How large an entry may be, about: Spark's JVM has several copies of it in its heap while it is stored."""
 
-KEYS = 100_000
-"""Keys of lives on disk in one entry of a copy: some 3 MB."""
+_SAMPLE = 20
+"""Items whose size tells how many fit into an entry."""
+
+
+def items_of_an_entry(items: Collection[object]) -> int:
+    """Return how many of these items an entry has, one at least."""
+    if len(items) <= _SAMPLE:
+        return _SAMPLE
+    pairs = items.items() if isinstance(items, dict) else items
+    sample = list(islice(pairs, _SAMPLE))
+    return max(1, ENTRY_BYTES * _SAMPLE // len(_encode(sample)))
 
 
 class Stored:
@@ -142,19 +154,24 @@ class Stored:
     def save(self, store: Store) -> None:
         """Store what has changed since the last time."""
         self.table.disk.open(store)
-        self.log.append(store, pack(self.table.take_difference()), self._copy)
+        difference = list(_entries(self.table.take_difference()))
+        self.log.append(store, difference, lambda: _entries(self.table.state))
         self.table.disk.flush()
 
-    def _copy(self) -> Iterator[bytes]:
-        """Yield the whole state as entries, none of them too large for one value."""
-        state = self.table.state
-        instances, disk = iter(state.lives.items()), iter(state.disk.items())
-        yield pack(msgspec.structs.replace(state, lives=dict(islice(instances, CHUNK)), disk=dict(islice(disk, KEYS))))
-        rest = msgspec.structs.replace(state, metrics=[], held={}, base={}, chunks={}, lives={}, disk={})
-        while chunk := dict(islice(instances, CHUNK)):
-            yield pack(msgspec.structs.replace(rest, lives=chunk))
-        while keys := dict(islice(disk, KEYS)):
-            yield pack(msgspec.structs.replace(rest, disk=keys))
+
+_LARGE = ("metrics", "lives", "disk", "held", "base", "chunks")
+"""The parts of a state that grow with the table."""
+
+
+def _entries(state: State) -> Iterator[bytes]:
+    """Yield a state in entries of about `ENTRY_BYTES`; the last one has all that is small."""
+    parts = {name: getattr(state, name) for name in _LARGE}
+    sizes = {name: items_of_an_entry(items) for name, items in parts.items()}
+    left = {name: iter(items.items() if isinstance(items, dict) else items) for name, items in parts.items()}
+    entries = max(1, *(ceil(len(items) / sizes[name]) for name, items in parts.items()))
+    for last in (*[False] * (entries - 1), True):
+        taken = {name: type(parts[name])(islice(items, sizes[name])) for name, items in left.items()}
+        yield pack(msgspec.structs.replace(state, **taken) if last else State(**taken))
 
 
 def load(store: Store, settings: TableSettings, begin: Callable[[], State] = State) -> Stored:
