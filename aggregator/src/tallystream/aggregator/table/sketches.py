@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tallystream.reporter.decoding import json_decoder
 from tallystream.reporter.record import Histogram, Metric, Sketch
 from tallystream.reporter.sketch import MAX_BUCKETS, Buckets, aligned, decoded, quantiles
 
@@ -27,7 +28,7 @@ Bins = dict[int, int]
 """How many values are in each bucket, by the bucket's index."""
 
 encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Sketch).decode
+_decode = json_decoder(Sketch)
 _NOTHING = encode(Sketch(scale=0))
 
 
