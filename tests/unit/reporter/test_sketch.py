@@ -98,8 +98,9 @@ def test_the_record_s_form_is_exact(values: list[float]) -> None:
     assert Sketch.decode(encoded).encode() == encoded
 
 
-def test_empty_buckets_between_others_are_one_number() -> None:
-    """Few values far apart take few bytes; a reader takes zeros as well."""
+def test_many_empty_buckets_between_others_are_one_number() -> None:
+    """Values far apart take few bytes; some empty buckets are zeros, and a reader takes either."""
+    assert sketch_of([1.0, 1.05]).encode().positive == buckets(-1, 1, 0, 0, 0, 0, 1)
     encoded = sketch_of([1.5, 1.5, 1000.0]).encode()
     assert encoded == record.Sketch(scale=6, positive=buckets(37, 2, -599, 1))
     for other in (buckets(36, 0, 2, *[0] * 599, 1, 0), buckets(36, -1, 2, -600 + 1, 1, -3)):

@@ -12,6 +12,7 @@ which they came or in which sketches were merged.
 
 from __future__ import annotations
 
+import re
 from itertools import zip_longest
 from math import ceil, exp2, log2
 from typing import TYPE_CHECKING, Self
@@ -28,7 +29,8 @@ MAX_BUCKETS = 4096
 _LOWEST_EXPONENT, _HIGHEST_EXPONENT = -1075, 1024
 """Every float except 0 is in (2**-1075, 2**1024)."""
 
-SIGNS = (1, -1)
+_LONG_RUN = re.compile(rb"\0{8,}")
+"""Empty buckets that are worth one number in their place."""
 
 
 class Buckets:
@@ -217,7 +219,11 @@ class Sketch:
         """
         made = cls(sketch.scale)
         made.zeros = sketch.zero_count
-        made.positive, made.negative = (decoded(each, sketch.scale) for each in (sketch.positive, sketch.negative))
+        size_of(sketch.positive, sketch.scale)
+        size_of(sketch.negative, sketch.scale)
+        made.positive, made.negative = (expanded(each).copy() for each in (sketch.positive, sketch.negative))
+        made.positive.trim()
+        made.negative.trim()
         return made
 
     def _halve(self) -> None:
@@ -264,29 +270,26 @@ def _encoded(buckets: Buckets) -> record.Buckets | None:
     if not buckets.counts:
         return None
     written: list[int] = []
-    empty = 0
-    for count in buckets.counts:
-        if not count:
-            empty += 1
-            continue
-        if empty:
-            written.append(-empty)
-            empty = 0
-        written.append(count)
-    return record.Buckets(offset=buckets.offset, counts=written)
+    first = 0
+    for run in _LONG_RUN.finditer(bytes(map(bool, buckets.counts))):
+        begin, end = run.span()
+        written += buckets.counts[first:begin]
+        written.append(begin - end)
+        first = end
+    return record.Buckets(offset=buckets.offset, counts=written + buckets.counts[first:])
 
 
-def decoded(buckets: record.Buckets | None, scale: int) -> Buckets:
-    """Return the buckets of a record, with those between them that are empty.
+def size_of(buckets: record.Buckets | None, scale: int) -> int:
+    """Return how many values the buckets of a record count.
 
     Raises:
-        ValueError: there are too many, or some are beyond the range of floats.
+        ValueError: there are too many buckets, or some are beyond the range of floats.
     """
     if buckets is None:
-        return Buckets()
+        return 0
     written = buckets.counts
-    dense = min(written, default=0) >= 0
-    size = len(written) if dense else sum(max(1, -count) for count in written)
+    runs = [] if min(written, default=0) >= 0 else [count for count in written if count < 0]
+    size = len(written) - len(runs) - sum(runs)
     if size > MAX_BUCKETS:
         raise ValueError(f"it has {size} buckets of one sign, {MAX_BUCKETS} at most are taken")
     lowest, end = (
@@ -294,7 +297,20 @@ def decoded(buckets: record.Buckets | None, scale: int) -> Buckets:
     )
     if not lowest <= buckets.offset <= buckets.offset + size <= end:
         raise ValueError(f"the buckets from {buckets.offset} on are beyond the range of floats")
-    each = written if dense else (one for count in written for one in ([0] * -count if count < 0 else (count,)))
-    found = Buckets(buckets.offset, list(each))
-    found.trim()
-    return found
+    return sum(written) - sum(runs)
+
+
+def expanded(buckets: record.Buckets | None) -> Buckets:
+    """Return the buckets of a record, which `size_of` has found good, with those between them that are empty."""
+    if buckets is None:
+        return Buckets()
+    written = buckets.counts
+    if min(written, default=0) >= 0:
+        return Buckets(buckets.offset, written)
+    counts: list[int] = []
+    first = 0
+    for at in [at for at, count in enumerate(written) if count < 0]:
+        counts += written[first:at]
+        counts += [0] * -written[at]
+        first = at + 1
+    return Buckets(buckets.offset, counts + written[first:])

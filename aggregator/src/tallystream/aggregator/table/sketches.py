@@ -7,14 +7,15 @@ that there are.
 
 from __future__ import annotations
 
-from itertools import zip_longest
+from itertools import compress, count
+from operator import sub
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from tallystream.reporter.decoding import json_decoder
 from tallystream.reporter.record import Histogram, Metric, Sketch
-from tallystream.reporter.sketch import MAX_BUCKETS, Buckets, aligned, decoded, quantiles
+from tallystream.reporter.sketch import MAX_BUCKETS, Buckets, aligned, expanded, quantiles, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,12 +43,11 @@ def taken(metric: Metric) -> bytes | None:
         return None
     sketch = metric.sketch
     try:
-        buckets = [decoded(each, sketch.scale) for each in (sketch.positive, sketch.negative)]
+        values = sketch.zero_count + sum(size_of(each, sketch.scale) for each in (sketch.positive, sketch.negative))
     except ValueError as error:
         raise ValueError(f"the sketch can't be read: {error}") from error
-    count = sketch.zero_count + sum(sum(each.counts) for each in buckets)
-    if count != metric.count:
-        raise ValueError(f"the sketch stands for {count} values and the count is {metric.count}")
+    if values != metric.count:
+        raise ValueError(f"the sketch stands for {values} values and the count is {metric.count}")
     return encode(sketch)
 
 
@@ -67,21 +67,18 @@ class Merged:
 
     def replace(self, old: tuple[Value, bytes | None] | None, new: tuple[Value, bytes | None] | None) -> None:
         """Take a part out that was taken in, and another one in, each as its count and its sketch; None is nothing."""
-        (was_count, was), (count, now) = old or (0, None), new or (0, None)
-        self.missing += (now is None and bool(count)) - (was is None and bool(was_count))
+        (was_counted, was), (counted, now) = old or (0, None), new or (0, None)
+        self.missing += (now is None and bool(counted)) - (was is None and bool(was_counted))
         if was == now:
             return
         before, after = _decode(was or _NOTHING), _decode(now or _NOTHING)
         self.zeros += after.zero_count - before.zero_count
         for sign, less, more in ((1, before.positive, after.positive), (-1, before.negative, after.negative)):
-            removed, added = decoded(less, before.scale), decoded(more, after.scale)
-            if before.scale == after.scale and removed.spread(added) <= 2 * MAX_BUCKETS:
-                first, ones, others = aligned(removed, added)
-                pairs = zip_longest(ones, others, fillvalue=0)
-                self._change(after.scale, sign, ((at, x - y) for at, (y, x) in enumerate(pairs, first) if x != y))
-            else:
-                self._change(before.scale, sign, ((at, -count) for at, count in _bins(removed)))
-                self._change(after.scale, sign, _bins(added))
+            removed, added = expanded(less), expanded(more)
+            if before.scale != after.scale or removed.spread(added) > 2 * MAX_BUCKETS:
+                self._change(before.scale, sign, *aligned(Buckets(), removed))
+                removed = Buckets()
+            self._change(after.scale, sign, *aligned(added, removed))
 
     def merge(self, other: Merged) -> None:
         """Take in all parts of another one."""
@@ -94,19 +91,25 @@ class Merged:
     def _add(self, other: Merged, sign: int) -> None:
         self.zeros += sign * other.zeros
         self.missing += sign * other.missing
-        for (scale, side), bins in other.bins.items():
-            self._change(scale, side, ((index, sign * count) for index, count in bins.items()))
+        for key, bins in other.bins.items():
+            self._grow(key, ((index, sign * count) for index, count in bins.items()))
 
-    def _change(self, scale: int, sign: int, changes: Iterable[tuple[int, int]]) -> None:
-        bins = self.bins.setdefault((scale, sign), {})
+    def _change(self, scale: int, sign: int, first: int, more: list[int], less: list[int]) -> None:
+        """Add counts of the buckets from `first` on, and take others away: few of them differ."""
+        size = max(len(more), len(less))
+        changes = list(map(sub, more + [0] * (size - len(more)), less + [0] * (size - len(less))))
+        self._grow((scale, sign), compress(zip(count(first), changes, strict=False), changes))
+
+    def _grow(self, key: tuple[int, int], changes: Iterable[tuple[int, int]]) -> None:
+        bins = self.bins.setdefault(key, {})
         for index, change in changes:
             left = bins.get(index, 0) + change
             if left:
                 bins[index] = left
             else:
-                bins.pop(index, None)
+                del bins[index]
         if not bins:
-            del self.bins[scale, sign]
+            del self.bins[key]
 
     def quantiles(self) -> Totals:
         """Return p50 to p999 of all that was counted; nothing where a sketch is missing.
@@ -117,15 +120,11 @@ class Merged:
         signed: dict[int, Bins] = {1: {}, -1: {}}
         for (finer, sign), bins in self.bins.items():
             shift, found = finer - scale, signed[sign]
-            for index, count in bins.items():
-                found[index >> shift] = found.get(index >> shift, 0) + count
-        count = self.zeros + sum(sum(bins.values()) for bins in signed.values())
-        if self.missing or not count:
+            for index, number in bins.items():
+                found[index >> shift] = found.get(index >> shift, 0) + number
+        values = self.zeros + sum(sum(bins.values()) for bins in signed.values())
+        if self.missing or not values:
             return {}
         ascending = [(-1, index, number) for index, number in sorted(signed[-1].items(), reverse=True)]
         ascending += [(0, 0, self.zeros), *((1, index, number) for index, number in sorted(signed[1].items()))]
-        return dict(zip(SHARES, quantiles(scale, ascending, count, list(SHARES.values())), strict=True))
-
-
-def _bins(buckets: Buckets) -> Iterable[tuple[int, int]]:
-    return ((at, count) for at, count in enumerate(buckets.counts, buckets.offset) if count)
+        return dict(zip(SHARES, quantiles(scale, ascending, values, list(SHARES.values())), strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 Bins = dict[tuple[int, int, int], int]
@@ -63,7 +64,7 @@ def value_of(sign: int, scale: int, index: int) -> float:
     """Return what a bucket stands for: as far from its lower end as from its upper end, each by its own size."""
     power: float = 2.0**-scale
     low: float = 2.0 ** (index * power)
-    return sign * low * 2 / (1 + 2.0**-power)
+    return sign * low * (2 / (1 + math.exp2(-power)))
 
 
 def quantiles(bins: Bins) -> dict[str, float]:
