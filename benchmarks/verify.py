@@ -63,11 +63,11 @@ def publish(kafka: dict[str, str], topic: str, records: int, instances: int, met
     lives = [new_ulid(int(time.time() * 1000)) for _ in range(instances)]
     sketch = Sketch()
     sketch.add([1.01**n for n in range(1, 200)])
-    text, total = sketch.encode(), 0
+    encoded, total = sketch.encode(), 0
     for number in range(records):
         instance, seq = number % instances, number // instances + 1
         listed: list[record.Metric] = [
-            record.Histogram(name=f"size.{n}", count=199, sum=1234.5, min=1.0, max=7.0, sketch=text)
+            record.Histogram(name=f"size.{n}", count=199, sum=1234.5, min=1.0, max=7.0, sketch=encoded)
             if n % 10 == 9
             else record.Counter(name=f"records.processed.{n}", tags={"topic": "orders"}, count=seq)
             for n in range(metrics)

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from tallystream.reporter import record
-from tallystream.reporter.sketch import GrowingSketch
+from tallystream.reporter.sketch import Sketch
 from tallystream.reporter.ulid import new_ulid
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Latencies:
 
     def __init__(self, seed: int) -> None:
         self._random = np.random.default_rng(seed)
-        self._sketch, self._found = GrowingSketch(), dict[int, bytes]()
+        self._sketch, self._found = Sketch(), dict[int, bytes]()
         self._count, self._sum, self._min, self._max = 0, 0.0, np.inf, 0.0
 
     def after(self, count: int) -> bytes:

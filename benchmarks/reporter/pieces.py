@@ -51,7 +51,7 @@ def microseconds(rounds: int) -> dict[str, float]:
             values = [draw.lognormvariate(-3, 1) for _ in range(WAITING)]
             now, inside = clock.monotonic(), histogram._distribution
             time_of(f"a histogram: work {WAITING} values in", inside.take, values, now)
-            time_of("a histogram: the sketch's text", inside._sketch.encode)
+            time_of("a histogram: the sketch in the record's form", inside._sketch.encode)
             time_of("a histogram: encode", encode, histogram._record(now, views=False))
             other._distribution.take(values, now)
             time_of(f"what Kafka's report is spared: {WAITING} values into the sample, and its view", other.view)

@@ -12,7 +12,6 @@ is `forget_after` less 24 h slow: it is refused as too late.
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections import Counter
@@ -506,37 +505,27 @@ def read_metric(item: Any, app: str) -> tuple[Key, dict[str, Any]]:
             if item.get(name) is not None:
                 fields[name] = number(item[name])
         fields = {"min": None, "max": None} | fields
-        if item.get("sketch") is not None and counted(text(item["sketch"], 0, 65_536)) != fields["count"]:
+        if item.get("sketch") is not None and counted(item["sketch"]) != fields["count"]:
             raise BadError("the sketch and the count disagree")
     return key, fields
 
 
-def counted(sketch: str) -> int:
-    """Return how many values a DDSketch stands for, by the format in docs/metrics.md."""
-    try:
-        data = base64.b64decode(sketch, validate=True)
-    except ValueError as error:
-        raise BadError("base64") from error
-    numbers, number, place = [], 0, 1
-    for byte in data[1:]:
-        number, place = number + byte % 128 * place, place * 128
-        if byte < 128:
-            numbers.append(number)
-            number, place = 0, 1
-    if data[:1] != b"\1" or place > 1 or not numbers or max(numbers) > LARGEST:
+def counted(sketch: Any) -> int:
+    """Return how many values a sketch stands for, by the format in docs/record.md."""
+    if not isinstance(sketch, dict):
         raise BadError("sketch")
-    total, left = numbers[0], numbers[1:]
-    for _ in ("positive", "negative"):
-        size = left[0] if left else LARGEST
-        bins, left = left[1 : 2 * size + 1], left[2 * size + 1 :]
-        if len(bins) != 2 * size or 0 in bins[1:] or size > 2048 or sum(bins[2::2]) >= 2048:
-            raise BadError("bins")
-        first = (bins[0] // 2 if bins[0] % 2 == 0 else -(bins[0] + 1) // 2) if bins else 0
-        if abs(first) > 65_536 or abs(first + sum(bins[2::2])) > 65_536:
-            raise BadError("a bin beyond every number")
-        total += sum(bins[1::2])
-    if left:
-        raise BadError("bytes after the end")
+    scale, total = whole(sketch.get("scale"), -10, 20), whole(sketch.get("zero_count", 0), 0, LARGEST)
+    for side in (sketch.get("positive"), sketch.get("negative")):
+        if side is None:
+            continue
+        if not isinstance(side, dict) or not isinstance(side.get("counts"), list):
+            raise BadError("buckets")
+        offset, counts = whole(side.get("offset"), -(2**31), 2**31 - 1), side["counts"]
+        sizes = [max(1, -whole(count, -(2**31), LARGEST)) for count in counts]
+        powers = Fraction(2) ** -scale
+        if sum(sizes) > 4096 or offset * powers <= -1075 - powers or (offset + sum(sizes)) * powers > 1024:
+            raise BadError("buckets beyond the limit, or beyond every number")
+        total += sum(count for count in counts if count > 0)
     return total
 
 

@@ -6,7 +6,6 @@ schedule. `play` turns it into the records of the topic `metrics`.
 
 from __future__ import annotations
 
-import base64
 import json
 import random
 from itertools import count
@@ -79,21 +78,29 @@ ODD: list[bytes] = [
 
 BAD_SKETCHES: list[str] = [
     "7",
-    '""',
     '"sketch"',
-    '"ÄÖÜ="',
-    '"AAA="',
-    '"AQEAAA=\\n="',
-    '"AQIAAA=="',
-    '"AQEA"',
-    '"AQEAAAA="',
-    '"AQH="',
-    '"AQCBAA=="',
-    '"AQD/////////////fwAA"',
-    '"AQABAAAA"',
-    '"AQACAAEAAAA="',
-    '"AQABgIAQAQA="',
-    '"' + "A" * 65_540 + '"',
+    "[]",
+    "{}",
+    '{"scale":6}',
+    '{"scale":6,"zero_count":2}',
+    '{"scale":6.5,"zero_count":1}',
+    '{"scale":21,"zero_count":1}',
+    '{"scale":-11,"zero_count":1}',
+    '{"scale":true,"zero_count":1}',
+    '{"scale":6,"zero_count":"1"}',
+    '{"scale":6,"zero_count":-1,"positive":{"offset":0,"counts":[2]}}',
+    '{"scale":6,"positive":[0,1]}',
+    '{"scale":6,"positive":{"counts":[1]}}',
+    '{"scale":6,"positive":{"offset":0,"counts":1}}',
+    '{"scale":6,"positive":{"offset":0,"counts":["1"]}}',
+    '{"scale":6,"positive":{"offset":0,"counts":[9223372036854775808]}}',
+    '{"scale":6,"positive":{"offset":2147483648,"counts":[1]}}',
+    '{"scale":6,"positive":{"offset":65536,"counts":[1]}}',
+    '{"scale":6,"negative":{"offset":-68801,"counts":[1]}}',
+    '{"scale":6,"positive":{"offset":0,"counts":[-4096,1]}}',
+    '{"scale":6,"positive":{"offset":0,"counts":[1,-2147483649]}}',
+    '{"scale":-10,"positive":{"offset":1,"counts":[1]}}',
+    '{"scale":6,"positive":{"offset":0,"counts":[' + "0," * 4096 + "1]}}",
 ]
 """Sketches, as JSON text, that can't be taken beside a count of 1."""
 
@@ -127,22 +134,18 @@ BAD_METRICS: list[str] = [
 """Metrics that can't be taken, as JSON text: their neighbours can."""
 
 
-def sketch(chance: random.Random, count: int) -> str:
-    """Return the sketch of `count` values, by the format in docs/metrics.md: zeros, and a bin or two of each sign."""
-    numbers = [chance.choice([0, count // 2, count])]
-    left = count - numbers[0]
-    for share in (left // 3, left - left // 3):
-        counts = [size for size in (share // 4, share - share // 4) if size]
-        numbers.append(len(counts))
-        for place, size in enumerate(counts):
-            numbers += [chance.randint(1, 300) if place else chance.randint(0, 900), size]
-    data = bytearray([1])
-    for number in numbers:
-        while number > 127:
-            data.append(number % 128 + 128)
-            number //= 128  # noqa: PLW2901
-        data.append(number)
-    return base64.b64encode(data).decode()
+def sketch(chance: random.Random, count: int) -> dict[str, Any]:
+    """Return the sketch of `count` values, by the format in docs/record.md: zeros, and buckets of each sign."""
+    zeros = chance.choice([0, count // 2, count])
+    said: dict[str, Any] = {"scale": chance.choice([6, 6, 6, 6, 5, 2])} | ({"zero_count": zeros} if zeros else {})
+    left = count - zeros
+    for sign, share in (("positive", left // 3), ("negative", left - left // 3)):
+        sizes = [size for size in (share // 4, share - share // 4) if size]
+        between = chance.choice([[], [0, 0], [-300]])
+        counts = [sizes[0], *between, *sizes[1:]] if sizes else []
+        if counts or chance.random() < 0.1:
+            said[sign] = {"offset": chance.randint(-1000, 1000), "counts": counts}
+    return said
 
 
 class Life:

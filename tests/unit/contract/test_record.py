@@ -33,12 +33,20 @@ numbers = st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**63
 common: dict[str, Any] = {"name": texts, "tags": st.dictionaries(texts, texts, max_size=3)}
 rates: dict[str, Any] = dict.fromkeys(("mean_rate", "m1_rate", "m5_rate", "m15_rate"), numbers)
 spread: dict[str, Any] = {"count": counts, "sum": numbers} | dict.fromkeys(("min", "max", "p99"), st.none() | numbers)
+buckets = st.builds(record.Buckets, offset=st.integers(-(2**31), 2**31 - 1), counts=st.lists(counts, max_size=4))
+sketches = st.builds(
+    record.Sketch,
+    scale=st.integers(-10, 20),
+    zero_count=counts,
+    positive=st.none() | buckets,
+    negative=st.none() | buckets,
+)
 metrics = st.one_of(
     st.builds(record.Counter, **common, count=counts),
     st.builds(record.UpDown, **common, value=numbers),
     st.builds(record.Gauge, **common, value=numbers),
     st.builds(record.Meter, **common, count=counts, **rates),
-    st.builds(record.Histogram, **common, **spread, sketch=st.none() | texts),
+    st.builds(record.Histogram, **common, **spread, sketch=st.none() | sketches),
     st.builds(record.Timer, **common, **spread, **rates),
     st.builds(record.Position, **common, start=counts, position=counts),
 )

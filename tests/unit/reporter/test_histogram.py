@@ -85,7 +85,7 @@ def test_old_values_give_way_to_recent_ones() -> None:
 
 
 def test_histogram_carries_a_sketch_of_all_values(registry: MetricRegistry) -> None:
-    """The record's sketch has every value, more than the sample can hold, and its quantiles are within 1 %."""
+    """The record's sketch has every value, more than the sample can hold, and its quantiles are within 0.5416 %."""
     histogram = registry.histogram("h")
     for value in range(1, 10_001):
         histogram.update(value)
@@ -93,7 +93,7 @@ def test_histogram_carries_a_sketch_of_all_values(registry: MetricRegistry) -> N
     assert text is not None
     sketch = Sketch.decode(text)
     assert sketch.count == 10_000 == histogram.sketch().count
-    assert sketch.quantiles([0.5, 0.99]) == pytest.approx([5000, 9900], rel=0.0101)
+    assert sketch.quantiles([0.5, 0.99]) == pytest.approx([5000, 9900], rel=0.005416)
 
 
 def test_a_histogram_that_did_not_change_is_not_read_again(registry: MetricRegistry) -> None:

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from tallystream.reporter import ConfigError, ConsoleReporter, GraphiteReporter, InfluxReporter, MetricRegistry
 from tallystream.reporter.lines import graphite, influx, readable
-from tallystream.reporter.record import Counter, Gauge, Meter, Timer
+from tallystream.reporter.record import Counter, Gauge, Meter, Sketch, Timer
 from tallystream.reporter.selection import Selection, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 ANY_TEXT = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), min_size=1, max_size=20)
-TIMER = Timer(name="t", count=2, sum=0.5, min=0.1, max=0.4, p99=0.4, m1_rate=2.0, sketch="x")
+TIMER = Timer(name="t", count=2, sum=0.5, min=0.1, max=0.4, p99=0.4, m1_rate=2.0, sketch=Sketch(scale=6))
 
 
 GRAPHITE: dict[str, Any] = {"instance": "i"}

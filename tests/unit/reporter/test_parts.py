@@ -145,7 +145,7 @@ def test_a_metric_that_outgrows_its_part_gets_a_new_life_that_counts_on() -> Non
     sketch.add([1.0])
     [small] = lives.prepare(histograms(), clock.now())
     lives.acknowledged(small, clock.now().wall_ms, clock.now())
-    sketch.add([sign * 1.0201**power for power in range(2000) for sign in (1, -1)])
+    sketch.add([sign * 1.0109**power for power in range(2000) for sign in (1, -1)])
     grown = lives.prepare(histograms(), clock.now())
     assert len(grown) == 3
     assert all(len(outgoing.value) <= 20_000 for outgoing in grown)

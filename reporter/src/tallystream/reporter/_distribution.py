@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tallystream.reporter import record
 from tallystream.reporter._numbers import saturating_sum
 from tallystream.reporter.decaying import DecayingReservoir
-from tallystream.reporter.sketch import GrowingSketch, Sketch
+from tallystream.reporter.sketch import Sketch
 from tallystream.reporter.windows import SlidingTimeWindowReservoir
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Distribution:
         self.is_timed = isinstance(reservoir, SlidingTimeWindowReservoir)
         self._sum: float = 0.0
         self._min, self._max = inf, -inf
-        self._sketch = GrowingSketch()
+        self._sketch = Sketch()
         self._known: tuple[int, dict[str, Any]] = (0, {})  # (as of which count, the view)
 
     def take(self, values: list[Any], now: float) -> None:

@@ -71,10 +71,10 @@ def _moved(metric: record.Metric, base: record.Metric | None, sign: int) -> reco
     return metric
 
 
-def _moved_sketch(text: str | None, base: str | None, sign: int) -> str | None:
+def _moved_sketch(now: record.Sketch | None, base: record.Sketch | None, sign: int) -> record.Sketch | None:
     if base is None:
-        return text
-    sketch = Sketch.decode(text) if text else Sketch()
+        return now
+    sketch = Sketch.decode(now) if now else Sketch()
     if sign > 0:
         sketch.merge(Sketch.decode(base))
     else:

@@ -53,7 +53,7 @@ class Held(msgspec.Struct, gc=False):
 class Histogram(Metric):
     """Count, sum, min, max and a sketch of all values, and a view of the recent ones (mean, stddev, p50 … p999).
 
-    The sketch gives quantiles within 1 % of the exact ones, and merges over instances (see `sketch.py`). The view is
+    The sketch gives quantiles within 0.54 % of the exact ones, and merges over instances (see `sketch.py`). The view is
     that of a sample, `sampling` says which (see `sampling.py`).
     """
 

@@ -21,6 +21,9 @@ MIN_EVERY_MS, MAX_EVERY_MS = 10, 3_600_000
 TIMELY_MS = 86_400_000
 """A record must be appended less than this after its `prev`, and its life's ULID be at most this ahead."""
 
+MIN_SCALE, MAX_SCALE = -10, 20
+"""Scales of a sketch: those of OpenTelemetry's exponential histograms."""
+
 DEFAULT_APP = "default"
 """The app of a metric in the short form."""
 
@@ -79,6 +82,25 @@ class Meter(_Metric, tag="meter"):
     m15_rate: Number = 0.0
 
 
+class Buckets(msgspec.Struct, kw_only=True, gc=False):
+    """The counts of consecutive buckets of a sketch, the first of which is `offset`; -n stands for n empty ones."""
+
+    offset: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+    counts: list[Annotated[int, msgspec.Meta(ge=-(2**31), le=MAX_COUNT)]]
+
+
+class Sketch(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
+    """How often which values came: OpenTelemetry's exponential histogram, whose buckets grow by 2 ** (2 ** -scale).
+
+    The bucket i counts values in (base ** i, base ** (i + 1)], `negative` has the magnitudes of those below zero.
+    """
+
+    scale: Annotated[int, msgspec.Meta(ge=MIN_SCALE, le=MAX_SCALE)]
+    zero_count: Count = 0
+    positive: Buckets | None = None
+    negative: Buckets | None = None
+
+
 class Histogram(_Metric, tag="histogram"):
     """A distribution: count, sum, min and max of everything, a sketch that merges, and the instance's own view."""
 
@@ -86,7 +108,7 @@ class Histogram(_Metric, tag="histogram"):
     sum: Number = 0.0
     min: Number | None = None
     max: Number | None = None
-    sketch: str | None = None
+    sketch: Sketch | None = None
     mean: Number | None = None
     stddev: Number | None = None
     p50: Number | None = None

@@ -118,7 +118,7 @@ def replace_all(
 
 
 def _replace(
-    lives: Lives, life: Life, snapshot: Snapshot, number: int, values: Values, *, sketch: str | None, before: int
+    lives: Lives, life: Life, snapshot: Snapshot, number: int, values: Values, *, sketch: bytes | None, before: int
 ) -> str | None:
     """Let new values and a sketch replace those of a row, and return None; or return why they are refused."""
     row, kind = life.rows[number], lives.state.metrics[number][2]

@@ -16,6 +16,7 @@ import msgspec
 from tallystream.reporter.record import (
     METRIC_TYPES,
     Header,
+    Histogram,
     LifeId,
     Metric,
     Name,
@@ -206,8 +207,17 @@ def read_value(value: bytes, max_metrics: int) -> Good | ShortForm | Forget | Un
 
 def _is_flat(value: bytes, message: Good | ShortForm) -> bool:
     """Tell whether the brackets that the message does not explain are too few to nest deeper than is allowed."""
-    explained = 2 + 2 * len(message.snapshot.metrics) if isinstance(message, Good) else 2
-    return value.count(b"{") + value.count(b"[") - explained < MAX_DEPTH - 4
+    brackets = value.count(b"{") + value.count(b"[") - 2
+    if brackets >= MAX_DEPTH - 4 and isinstance(message, Good):
+        brackets -= sum(2 + _brackets_of(metric) for metric in message.snapshot.metrics)
+    return brackets < MAX_DEPTH - 4
+
+
+def _brackets_of(metric: Metric) -> int:
+    """Return how many brackets open in a metric's sketch."""
+    if not isinstance(metric, Histogram) or metric.sketch is None:
+        return 0
+    return 1 + 2 * ((metric.sketch.positive is not None) + (metric.sketch.negative is not None))
 
 
 def _require_shallow(text: str) -> None:

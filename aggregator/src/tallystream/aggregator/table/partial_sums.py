@@ -44,7 +44,7 @@ class Share(NamedTuple):
 
     values: Values
     current: bool
-    sketch: str | None = None
+    sketch: bytes | None = None
 
 
 class Partial:
@@ -168,7 +168,7 @@ def _cell(operation: int) -> Cell:
     return Sum() if operation == _SUM else Extreme(operator.lt if operation == _LEAST else operator.gt)
 
 
-def _sketch(share: Share | None) -> tuple[Value, str | None] | None:
+def _sketch(share: Share | None) -> tuple[Value, bytes | None] | None:
     return None if share is None else (share.values[0], share.sketch)
 
 
@@ -186,10 +186,12 @@ class SumCell(msgspec.Struct, array_like=True, gc=False):
 
 
 class StoredBins(msgspec.Struct, array_like=True):
-    """`Merged`: bins as (index, count), counts in hexadecimal; `missing` lives counted something without a sketch."""
+    """`Merged`: by (scale, sign), each bucket as (index, count), counts in hexadecimal.
 
-    positive: list[tuple[int, str]]
-    negative: list[tuple[int, str]]
+    `missing` lives counted something without a sketch.
+    """
+
+    bins: list[tuple[int, int, list[tuple[int, str]]]]
     zeros: str
     missing: int
 
@@ -217,8 +219,10 @@ class Held(msgspec.Struct, array_like=True):
                 cell.found(next(extremes))
                 cell.lost = place in self.lost
         if partial.merged is not None and self.bins is not None:
-            partial.merged.positive = {index: int(count, 16) for index, count in self.bins.positive}
-            partial.merged.negative = {index: int(count, 16) for index, count in self.bins.negative}
+            partial.merged.bins = {
+                (scale, sign): {index: int(count, 16) for index, count in found}
+                for scale, sign, found in self.bins.bins
+            }
             partial.merged.zeros, partial.merged.missing = int(self.bins.zeros, 16), self.bins.missing
         return partial
 
@@ -227,11 +231,11 @@ def hold(partial: Partial) -> Held:
     """Return a partial's sums, less its counts of lives."""
     merged, bins = partial.merged, None
     if merged is not None:
-        positive, negative = (
-            [(index, f"{count:x}") for index, count in sorted(found.items())]
-            for found in (merged.positive, merged.negative)
-        )
-        bins = StoredBins(positive, negative, f"{merged.zeros:x}", merged.missing)
+        found = [
+            (scale, sign, [(index, f"{count:x}") for index, count in sorted(held.items())])
+            for (scale, sign), held in sorted(merged.bins.items())
+        ]
+        bins = StoredBins(found, f"{merged.zeros:x}", merged.missing)
     return Held(
         [SumCell(c.known, f"{c.whole:x}", c.floats, f"{c.units:x}") for c in partial.cells if isinstance(c, Sum)],
         [cell.value for cell in partial.cells if isinstance(cell, Extreme)],

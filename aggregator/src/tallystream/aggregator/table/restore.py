@@ -17,6 +17,7 @@ from tallystream.aggregator.table.metric_types import STORED
 from tallystream.aggregator.table.partial_sums import Base, is_kept
 from tallystream.aggregator.table.rows import BaseRow, FoldRow, LifeRow, MetricRow, ShardRow
 from tallystream.aggregator.table.shards import shard_of
+from tallystream.aggregator.table.sketches import encode
 from tallystream.aggregator.table.state import Leaving, Life, LifeId, MetricId, Row, State
 
 if TYPE_CHECKING:
@@ -234,7 +235,8 @@ class _Building:
         for metric in part.metrics:
             number = self.number((part.app, metric.name, metric.type, tuple(sorted(metric.tags.items()))))
             seq = part.seq if metric.seq is None else metric.seq
-            yield number, Row(part.part, seq, _values(metric, short=not part.life), metric.sketch)
+            sketch = None if metric.sketch is None else encode(metric.sketch)
+            yield number, Row(part.part, seq, _values(metric, short=not part.life), sketch)
 
     def number(self, metric: MetricId) -> int:
         """Return the metric's number, a new one where it has none."""

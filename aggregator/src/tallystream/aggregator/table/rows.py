@@ -21,6 +21,7 @@ import msgspec
 from tallystream.aggregator.table.metric_types import STORED, Value, Values
 from tallystream.aggregator.table.partial_sums import Held
 from tallystream.aggregator.table.state import LifeId
+from tallystream.reporter.record import Sketch
 
 if TYPE_CHECKING:
     from tallystream.aggregator.table.partial_sums import Base
@@ -57,7 +58,7 @@ class MetricRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     m15_rate: int | float | None = None
     start: int | None = None
     position: int | None = None
-    sketch: str | None = None
+    sketch: Sketch | None = None
 
 
 class LifeRow(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -300,5 +301,7 @@ def metric_text(metric: MetricId, row: Row, seq: int) -> str:
     _, name, type_, tags = metric
     values: dict[str, Value] = dict(zip(fields(type_, row.values), row.values, strict=True))
     own = None if row.seq == seq else row.seq
-    made = MetricRow(name=name, type=type_, tags=dict(tags), seq=own, sketch=row.sketch, **values)  # type: ignore[arg-type]  # by type
+    made = MetricRow(name=name, type=type_, tags=dict(tags), seq=own, **values)  # type: ignore[arg-type]  # by type
+    if row.sketch is not None:
+        made.sketch = msgspec.Raw(row.sketch)  # type: ignore[assignment]  # is written as it is
     return _json.encode(made).decode()

@@ -23,13 +23,13 @@ class Row(msgspec.Struct, array_like=True, gc=False):
     """One metric of one life: its newest values, and the (part, seq) of the snapshot that carried them.
 
     In the short form `values` is (sum of all runs, value of this run) and `seq` stays 0. `sketch` is that of a
-    histogram or timer, encoded, None where its snapshot had none.
+    histogram or timer as JSON, None where its snapshot had none.
     """
 
     part: int
     seq: int
     values: Values
-    sketch: str | None = None
+    sketch: bytes | None = None
 
 
 class Block(msgspec.Struct, array_like=True, gc=False):

@@ -14,7 +14,7 @@ LASTING = ("count", "sum", "min", "max", "start", "position", "p50", "p75", "p95
 MOMENTARY = ("mean", "number", "mean_rate", "m1_rate", "m5_rate", "m15_rate", "lives", "instances", "overflow")
 LIVING = ("number", "lives", "instances")
 ROUNDED = {"p50", "p75", "p95", "p98", "p99", "p999", "mean"}
-"""Computed in floating point: equal to nine digits. The next bin of a sketch is 2 % away."""
+"""Computed in floating point: equal to nine digits. The next bucket of a sketch is 1 % away."""
 
 ZERO_IF_ABSENT = {"lives", "instances", "retired"}
 

@@ -235,11 +235,11 @@ _KINDS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 
 
 def _sketch(said: dict[str, Any], count: int) -> sketches.Bins | None:
-    text = said.get("sketch")
-    if text is None:
+    told = said.get("sketch")
+    if told is None:
         return None
     try:
-        bins = sketches.decode(text)
+        bins = sketches.decode(told)
     except ValueError as error:
         raise RefusedError("the sketch can't be read") from error
     if sum(bins.values()) != count:

@@ -1,73 +1,57 @@
-"""A DDSketch as docs/metrics.md writes it: decoded to a plain dict of bins, merged by adding, asked by rank."""
+"""A sketch as docs/record.md writes it: decoded to a plain dict of buckets, merged by adding, asked by rank."""
 
 from __future__ import annotations
 
-import base64
 import math
-from typing import TYPE_CHECKING
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+Bins = dict[tuple[int, int, int], int]
+"""(sign, scale, index of the bucket) → how many values; (0, 0, 0) is the zeros."""
 
-Bins = dict[tuple[int, int], int]
-"""(sign, index of the bin) → how many values; (0, 0) is the zeros."""
-
-LONGEST = 65_536
-MOST_BINS = 2048
-FURTHEST = 65_536
+MOST_BUCKETS = 4096
 BIGGEST = 2**63 - 1
-GAMMA = 1.01 / 0.99
 SHARES = {"p50": 0.5, "p75": 0.75, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999}
 
 
-def decode(text: object) -> Bins:
-    """Return the bins of a sketch in base64.
+def decode(said: object) -> Bins:
+    """Return the buckets of a sketch.
 
     Raises:
-        ValueError: it is no sketch of version 1.
+        ValueError: it is no sketch.
     """
-    if not isinstance(text, str) or len(text) > LONGEST:
-        raise ValueError("no text of a sketch's length")
-    data = base64.b64decode(text.encode("ascii"), validate=True)
-    if data[:1] != b"\1":
-        raise ValueError("another version")
-    numbers = _leb128(data[1:])
-    try:
-        zeros = next(numbers)
-        bins = {(0, 0): zeros} if zeros else {}
-        bins |= _one_sign(1, numbers) | _one_sign(-1, numbers)
-    except StopIteration:
-        raise ValueError("cut short") from None
-    if next(numbers, None) is not None:
-        raise ValueError("more than a sketch")
-    return bins
+    if not isinstance(said, dict):
+        raise ValueError("no object")  # noqa: TRY004 - one error for all that is no sketch
+    scale = _whole(said.get("scale"), -10, 20)
+    zeros = _whole(said.get("zero_count", 0), 0, BIGGEST)
+    bins = {(0, 0, 0): zeros} if zeros else {}
+    return bins | _one_sign(1, scale, said.get("positive")) | _one_sign(-1, scale, said.get("negative"))
 
 
-def _one_sign(sign: int, numbers: Iterator[int]) -> Bins:
-    size, index, first = next(numbers), 0, 0
+def _one_sign(sign: int, scale: int, said: Any) -> Bins:
+    if said is None:
+        return {}
+    if not isinstance(said, dict) or not isinstance(said.get("counts"), list):
+        raise ValueError("no buckets")  # noqa: TRY004
+    first = index = _whole(said.get("offset"), -(2**31), 2**31 - 1)
     bins: Bins = {}
-    for place in range(min(size, MOST_BINS + 1)):
-        step, count = next(numbers), next(numbers)
-        index = index + step if place else (step >> 1) ^ -(step & 1)
-        first = index if not place else first
-        if (place and not step) or not count or abs(index) > FURTHEST or index - first >= MOST_BINS:
-            raise ValueError("bins do not rise, are too far apart, or one is empty")
-        bins[sign, index] = count
+    for one in said["counts"]:
+        count = _whole(one, -(2**31), BIGGEST)
+        if count > 0:
+            bins[sign, scale, index] = count
+        index += max(1, -count)
+    if index - first > MOST_BUCKETS:
+        raise ValueError("too many buckets")
+    ends = first / 2.0**scale, index / 2.0**scale
+    # Rounded outwards where a bucket is wider than the least number's power of two.
+    if ends[0] < -1075 - (2.0**-scale if scale < 0 else 0) or ends[1] > 1024:
+        raise ValueError("beyond the numbers that there are")
     return bins
 
 
-def _leb128(data: bytes) -> Iterator[int]:
-    number = shift = 0
-    for byte in data:
-        number |= (byte & 127) << shift
-        shift += 7
-        if number > BIGGEST or shift > 70:
-            raise ValueError("a number beyond 64 bits")
-        if byte < 128:
-            yield number
-            number = shift = 0
-    if shift:
-        raise ValueError("the last number is cut short")
+def _whole(said: Any, least: int, most: int) -> int:
+    if not isinstance(said, int) or isinstance(said, bool) or not least <= said <= most:
+        raise ValueError("no whole number in its bounds")
+    return said
 
 
 def add(into: Bins, bins: Bins) -> None:
@@ -76,39 +60,32 @@ def add(into: Bins, bins: Bins) -> None:
         into[key] = into.get(key, 0) + count
 
 
-def value_of(key: tuple[int, int]) -> float:
-    """Return what a bin stands for: 2 GAMMA^bin / (GAMMA + 1), with the bin's sign.
-
-    The topmost bins, whose middle is beyond the range of floats, stand for e^709.78.
-    """
-    sign, index = key
-    return sign * math.exp(min(index * math.log(GAMMA) + math.log(2 / (GAMMA + 1)), 709.78))
+def value_of(sign: int, scale: int, index: int) -> float:
+    """Return what a bucket stands for: as far from its lower end as from its upper end, each by its own size."""
+    power: float = 2.0**-scale
+    low: float = 2.0 ** (index * power)
+    return sign * low * (2 / (1 + math.exp2(-power)))
 
 
 def quantiles(bins: Bins) -> dict[str, float]:
-    """Return every quantile: the bin of the value with rank floor(share * (count - 1)), counted from the least.
+    """Return every quantile: the bucket of the value with rank floor(share * (count - 1)), counted from the least.
 
-    The rank is computed in double precision, as docs/table.md says: of more than 2**53 values it is rounded.
+    All buckets are taken at the smallest scale. The rank is computed in double precision, as docs/table.md says: of
+    more than 2**53 values it is rounded.
     """
-    bins = _kept(bins)
-    rising = sorted(bins, key=lambda key: (key[0], key[0] * key[1]))
+    scale = min((scale for sign, scale, _ in bins if sign), default=0)
+    same: dict[tuple[int, int], int] = {}
+    for (sign, finer, index), number in bins.items():
+        at = sign, index // 2 ** (finer - scale) if sign else 0
+        same[at] = same.get(at, 0) + number
+    rising = sorted(same, key=lambda key: (key[0], key[0] * key[1]))
     count = sum(bins.values())
     found = {}
     for name, share in SHARES.items():
         rank, below = int(share * (count - 1)), 0
-        for key in rising:
-            below += bins[key]
+        for sign, index in rising:
+            below += same[sign, index]
             if below > rank:
-                found[name] = value_of(key)
+                found[name] = value_of(sign, scale, index)
                 break
     return found
-
-
-def _kept(bins: Bins) -> Bins:
-    """Return the bins with those too far below the largest of their sign counted in the lowest that is kept."""
-    floors = {sign: max(i for s, i in bins if s == sign) - MOST_BINS + 1 for sign in {s for s, _ in bins}}
-    kept: Bins = {}
-    for (sign, index), count in bins.items():
-        at = sign, max(index, floors[sign])
-        kept[at] = kept.get(at, 0) + count
-    return kept

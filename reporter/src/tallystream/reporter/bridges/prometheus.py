@@ -26,7 +26,7 @@ class PrometheusSource:
 
     - A counter becomes a counter of the same name, with `_total`. A fraction is cut off, for counts are whole numbers.
     - A histogram or summary becomes a histogram with count and sum. It has no sketch, since buckets do not tell the
-      values within 1 %; `buckets=True` reports each bucket as a counter `<name>_bucket` with the tag `le`.
+      values within 0.54 %; `buckets=True` reports each bucket as a counter `<name>_bucket` with the tag `le`.
     - A gauge, and every sample of any other type, becomes a gauge. NaN and infinity are left out.
     - Labels become tags. `_created` tells when a count began anew after `reset()`, `remove()` or `clear()`.
 
