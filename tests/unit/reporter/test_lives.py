@@ -304,6 +304,14 @@ def test_a_failed_delivery_is_taken_as_delivered_when_its_life_ends(*, arrived: 
     assert run.table.count == (160 if arrived else 150)
 
 
+def test_a_metric_that_only_a_failed_delivery_has_is_taken_as_delivered() -> None:
+    """The delivery arrived, and no acknowledged record of its life has the metric: the next life does not count it."""
+    run = Run()
+    play(run, MISSING_AFTER_A_FAILURE)
+    run.settle_down()
+    assert run.table.count == run.counted
+
+
 @pytest.mark.parametrize("wall_ms", [HOUR_MS, 1_900_000_000_000])
 def test_a_clock_that_is_days_off_costs_one_life_only(wall_ms: int) -> None:
     """A first record that the table refuses, its ULID being old or far ahead, is counted in the next life."""

@@ -9,7 +9,7 @@ import msgspec
 from tallystream.reporter._encoding import encode_in_turns
 from tallystream.reporter._life import Life, Outgoing, Part
 from tallystream.reporter._parts import Parts
-from tallystream.reporter._since import since, with_counts_of
+from tallystream.reporter._since import since
 from tallystream.reporter.record import Snapshot
 
 if TYPE_CHECKING:
@@ -39,10 +39,6 @@ def records(life: Life, metrics: list[Metric], groups: Mapping[Identity, Hashabl
     ready = []
     for number, found in enumerate(life.split.split(metrics, groups)):
         part = life.parts.setdefault(number, Part())
-        # A record of unknown fate may have told the table of a metric that is missing now. With it in this one, what
-        # the table has of it is known, as of all others, as soon as this one is acknowledged.
-        values = with_counts_of(part.unknown.values, found) if part.unknown else found
-        layout = life.split.layout if values is found else object()
         snapshot = Snapshot(
             app=app,
             life=life.id,
@@ -52,9 +48,9 @@ def records(life: Life, metrics: list[Metric], groups: Mapping[Identity, Hashabl
             ts=max(now.wall_ms, 0),
             every_ms=every_ms,
             final=final,
-            metrics=since(values, life.base),
+            metrics=since(found, life.base),
         )
-        ready.append(Outgoing(snapshot, encode_in_turns(snapshot), values, layout))
+        ready.append(Outgoing(snapshot, encode_in_turns(snapshot), found, life.split.layout))
     return ready
 
 

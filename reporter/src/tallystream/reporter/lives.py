@@ -6,8 +6,9 @@ another must it be known exactly what the table has: the new life publishes what
 another name, and never while a record is under way.
 
 Each acknowledgement says when the record was appended, and so whether the table takes it (`is_timely`): what was taken
-counts, what was refused does not. A record whose delivery failed may have been appended or not. The next acknowledged
-record of its life replaces it; where the life ends before that, it is taken as delivered: nothing is counted twice.
+counts, what was refused does not. A record whose delivery failed may have been appended or not. A later acknowledged
+record of its life replaces its values, metric by metric. If the life ends before that, they are taken as delivered, so
+that nothing is counted twice.
 """
 
 from __future__ import annotations
@@ -110,14 +111,16 @@ class Lives:
         life.prev_ms = append_ms
         part.acknowledged_seq = outgoing.snapshot.seq
         part.closed = outgoing.snapshot.final
-        part.unknown = None
+        if life.unknown:
+            for identity in by_identity(outgoing.values):
+                life.unknown.pop(identity, None)
         self._counted.take(outgoing.snapshot.part, outgoing.values, outgoing.layout)
 
     def failed(self, outgoing: Outgoing, *, never_sent: bool = False) -> None:
         """Take that no acknowledgement will come; `never_sent` says that the record surely did not reach the broker."""
-        _, part = self._landed(outgoing)
+        life, _ = self._landed(outgoing)
         if not never_sent:
-            part.unknown = outgoing
+            life.unknown.update(by_identity(outgoing.values))
 
     def _landed(self, outgoing: Outgoing) -> tuple[Life, Part]:
         assert self._life is not None
@@ -130,8 +133,11 @@ class Lives:
         life = self._life
         if life is not None and not (life.closed or life.refused or life.outgrown or life.app != self.app):
             return life
-        if life is not None:
-            self._take_as_delivered(life)
+        if life is not None and life.unknown:
+            _log.warning(
+                "life %s ends; a failed delivery with %d metrics is taken as delivered", life.id, len(life.unknown)
+            )
+            self._counted.update(life.unknown)
         born_ms = max(now.wall_ms + self._skew_ms, 0)
         counted = self._counted.values()
         if life is not None and life.app != self.app:
@@ -139,9 +145,3 @@ class Lives:
         base = {key: metric for key, metric in counted.items() if not isinstance(metric, Position)} | self._covered
         self._life = Life(new_ulid(born_ms), self.app, base, Parts(self.max_bytes))
         return self._life
-
-    def _take_as_delivered(self, life: Life) -> None:
-        for number, part in life.parts.items():
-            if part.unknown is not None:
-                _log.warning("life %s, part %d: its last delivery failed; it is taken as delivered", life.id, number)
-                self._counted.update(by_identity(part.unknown.values))
