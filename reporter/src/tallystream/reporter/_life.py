@@ -10,15 +10,11 @@ from tallystream.reporter.record import Metric, Snapshot
 
 
 class Outgoing(msgspec.Struct, eq=False):
-    """A record on its way: the snapshot, as published, and the values of the whole process that it stands for.
-
-    Where two records of one part have the same object as `layout`, they are of the same metrics in the same order.
-    """
+    """A record on its way: the snapshot, as published, and the values of the whole process that it stands for."""
 
     snapshot: Snapshot
     value: bytes
     values: list[Metric]
-    layout: object
 
 
 class Part(msgspec.Struct):
@@ -34,7 +30,7 @@ class Life(msgspec.Struct):
     """One life. All its records are of one `app`.
 
     `base` is what earlier lives had counted. `unknown` has the values of failed deliveries that may have arrived, until
-    a later record with the same metric is acknowledged.
+    a later record with the same metric is acknowledged. `outgrown` says that its metrics need other parts.
     """
 
     id: str
@@ -45,14 +41,9 @@ class Life(msgspec.Struct):
     refused: bool = False
     outgrown: bool = False
     unknown: Values = {}
-    parts: dict[int, Part] = msgspec.field(default_factory=lambda: {0: Part()})
-
-    @property
-    def established(self) -> bool:
-        """Whether it has handed over a record."""
-        return any(part.seq for part in self.parts.values())
+    parts: dict[int, Part] = {}
 
     @property
     def closed(self) -> bool:
-        """Whether every part's final record was acknowledged."""
+        """Whether every part's final record was acknowledged, or no record was made."""
         return all(part.closed for part in self.parts.values())

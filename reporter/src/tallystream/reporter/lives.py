@@ -2,8 +2,9 @@
 
 Within a life values are absolute, so the next record replaces a lost, late or repeated one. Only where one life follows
 another must it be known exactly what the table has: the new life publishes what came after that. A life ends when its
-`final` is acknowledged, when the table refuses a record of it, when metrics outgrow their part or when the registry has
-another name, and never while a record is under way.
+`final` is acknowledged, when the table refuses a record of it or when the registry has another name, and never while a
+record is under way. If metrics outgrow their part, or have to be in the same part from now on, the life ends with an
+empty `final`, and the next one has other parts.
 
 Each acknowledgement says when the record was appended, and so whether the table takes it (`is_timely`): what was taken
 counts, what was refused does not. A record whose delivery failed may have been appended or not. A later acknowledged
@@ -18,14 +19,23 @@ from typing import TYPE_CHECKING
 
 from tallystream.reporter._counted import Counted
 from tallystream.reporter._life import Life, Outgoing, Part
-from tallystream.reporter._parts import MAX_RECORD_BYTES, Parts
-from tallystream.reporter._records import Header, records, would_fit
+from tallystream.reporter._names import label
+from tallystream.reporter._parts import (
+    HEADER_BYTES,
+    MAX_PARTS,
+    MAX_RECORD_BYTES,
+    Parts,
+    group_of,
+    largest_group,
+    parts_for,
+)
+from tallystream.reporter._records import Header, records
 from tallystream.reporter._since import by_identity
 from tallystream.reporter.record import Position, is_timely
 from tallystream.reporter.ulid import new_ulid
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Mapping
 
     from tallystream.reporter._since import Values
     from tallystream.reporter.clock import Instant
@@ -36,6 +46,9 @@ _log = logging.getLogger("tallystream.reporter")
 
 class Lives:
     """The state machine. Used by one thread at a time.
+
+    `incomplete` says whether metrics are missing from the last records: they follow in a new life, or are too large.
+    `errors` has a sentence for each group of metrics that became too large for any record; the caller empties it.
 
     Args:
         app: the application's name; where it is set to another, a new life begins.
@@ -48,6 +61,10 @@ class Lives:
         self._counted = Counted()  # the values of the whole process that the table has, over all lives
         self._covered: Values = {}  # the positions that another app reported: those of this one begin there
         self._life: Life | None = None
+        self.incomplete = False
+        self.errors: list[str] = []
+        self._parts = 0  # of a new life; none before the first report
+        self._rejected: set[Identity] = set()  # the groups that are too large
         self._skew_ms = 0  # the broker's clock less ours, as of the last acknowledgement
 
     @property
@@ -66,6 +83,11 @@ class Lives:
         """Whether the table refuses the present life's records, so that a new one follows."""
         return self._life is not None and self._life.refused
 
+    @property
+    def new_life_due(self) -> bool:
+        """Whether the present life has ended early, so that a new one with all values should follow at once."""
+        return self._life is not None and (self._life.refused or (self._life.outgrown and self._life.closed))
+
     def has(self, outgoing: Outgoing) -> bool:
         """Tell whether this record, or a newer one of its part and life, was acknowledged and not refused."""
         life, snapshot = self._life, outgoing.snapshot
@@ -79,7 +101,7 @@ class Lives:
         now: Instant,
         *,
         final: bool = False,
-        groups: Mapping[Identity, Hashable] | None = None,
+        groups: Mapping[Identity, Identity] | None = None,
     ) -> list[Outgoing]:
         """Return the records to hand over now, given the values of the whole process; none while others are under way.
 
@@ -87,17 +109,30 @@ class Lives:
         """
         if self.under_way:
             return []
-        life = self._life_for(now)
-        header = Header(self.app, self.every_ms, now, final)
-        ready = records(life, metrics, groups or {}, header)
-        too_large = any(len(outgoing.value) > self.max_bytes for outgoing in ready)
-        if (too_large or life.split.torn) and life.established and would_fit(metrics, groups or {}, self.max_bytes):
-            # Metrics have outgrown their part, or belong into one part now: they can't change it within a life.
-            life.outgrown = True
-            life = self._life_for(now)
-            ready = records(life, metrics, groups or {}, header)
+        groups, header = groups or {}, Header(self.app, self.every_ms, now, final)
+        while True:
+            life = self._life_for(now, metrics)
+            if life.outgrown:
+                self.incomplete = True
+                ready = records(life, [], header._replace(final=True))
+                break
+            if not life.split.place(groups):
+                life.outgrown = True
+                continue
+            kept = [m for m in metrics if group_of(m, groups) not in self._rejected] if self._rejected else metrics
+            self.incomplete = len(kept) < len(metrics)
+            ready = records(life, kept, header)
+            too_large = [outgoing for outgoing in ready if len(outgoing.value) > self.max_bytes]
+            if not too_large:
+                break
+            group, size = largest_group(too_large[0].snapshot.metrics, groups)
+            if size + HEADER_BYTES > self.max_bytes or self._parts == MAX_PARTS:
+                self._reject(group, size)
+            else:
+                life.outgrown = True
+                self._parts = min(max(2 * self._parts, parts_for(metrics, self.max_bytes)), MAX_PARTS)
         for outgoing in ready:
-            part = life.parts[outgoing.snapshot.part]
+            part = life.parts.setdefault(outgoing.snapshot.part, Part())
             part.seq, part.closed, part.under_way = outgoing.snapshot.seq, False, outgoing
         return ready
 
@@ -114,7 +149,7 @@ class Lives:
         if life.unknown:
             for identity in by_identity(outgoing.values):
                 life.unknown.pop(identity, None)
-        self._counted.take(outgoing.snapshot.part, outgoing.values, outgoing.layout)
+        self._counted.take(outgoing.snapshot.part, outgoing.values)
 
     def failed(self, outgoing: Outgoing, *, never_sent: bool = False) -> None:
         """Take that no acknowledgement will come; `never_sent` says that the record surely did not reach the broker."""
@@ -129,9 +164,9 @@ class Lives:
         part.under_way = None
         return self._life, part
 
-    def _life_for(self, now: Instant) -> Life:
+    def _life_for(self, now: Instant, metrics: list[Metric]) -> Life:
         life = self._life
-        if life is not None and not (life.closed or life.refused or life.outgrown or life.app != self.app):
+        if life is not None and not (life.closed or life.refused or life.app != self.app):
             return life
         if life is not None and life.unknown:
             _log.warning(
@@ -143,5 +178,14 @@ class Lives:
         if life is not None and life.app != self.app:
             self._covered = {key: metric for key, metric in counted.items() if isinstance(metric, Position)}
         base = {key: metric for key, metric in counted.items() if not isinstance(metric, Position)} | self._covered
-        self._life = Life(new_ulid(born_ms), self.app, base, Parts(self.max_bytes))
+        self._parts = self._parts or min(parts_for(metrics, self.max_bytes), MAX_PARTS)
+        self._life = Life(new_ulid(born_ms), self.app, base, Parts(self._parts))
         return self._life
+
+    def _reject(self, group: Identity, size: int) -> None:
+        name, kind, tags = group
+        self._rejected.add(group)
+        self.errors.append(
+            f"the {kind} {label(name, dict(tags))} and the metrics that are kept together with it have {size:,} bytes, "
+            f"a record has {self.max_bytes:,} at most; keep fewer metrics together"
+        )
