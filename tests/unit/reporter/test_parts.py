@@ -208,7 +208,6 @@ def test_a_large_registry_goes_out_in_several_records_and_each_counts_its_own_se
     assert {o.snapshot.seq for o in final} == {2}
     for outgoing in final[1:]:
         lives.acknowledged(outgoing, clock.now().wall_ms, clock.now())
-    assert not lives.closed
     lives.failed(final[0])
     [again, *_] = lives.prepare(counters(names, 3), clock.now(), final=True)
     assert (again.snapshot.life, again.snapshot.seq) == (first[0].snapshot.life, 3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tallystream.reporter._encoding import encode_in_turns
 from tallystream.reporter._life import Life, Outgoing, Part
@@ -14,24 +14,14 @@ if TYPE_CHECKING:
     from tallystream.reporter.record import Metric
 
 
-class Header(NamedTuple):
-    """What all records of one moment have in common."""
-
-    app: str
-    every_ms: int
-    now: Instant
-    final: bool
-
-
-def records(life: Life, metrics: list[Metric], header: Header) -> list[Outgoing]:
+def records(life: Life, metrics: list[Metric], every_ms: int, now: Instant, *, final: bool) -> list[Outgoing]:
     """Return them; nothing is noted of them yet. A part that had a metric before has a record, without any now."""
-    app, every_ms, now, final = header
     split = life.split.split(metrics)
     ready = []
     for number in sorted({*split, *life.parts}) or [0]:
         values = split.get(number, [])
         snapshot = Snapshot(
-            app=app,
+            app=life.app,
             life=life.id,
             part=number,
             seq=life.parts.get(number, Part()).seq + 1,

@@ -29,7 +29,7 @@ from tallystream.reporter._parts import (
     largest_group,
     parts_for,
 )
-from tallystream.reporter._records import Header, records
+from tallystream.reporter._records import records
 from tallystream.reporter._since import by_identity
 from tallystream.reporter.record import Position, is_timely
 from tallystream.reporter.ulid import new_ulid
@@ -74,11 +74,6 @@ class Lives:
         return [part.under_way for part in parts if part.under_way]
 
     @property
-    def closed(self) -> bool:
-        """Whether the last life ended in order, or none has begun."""
-        return self._life is None or self._life.closed
-
-    @property
     def refused(self) -> bool:
         """Whether the table refuses the present life's records, so that a new one follows."""
         return self._life is not None and self._life.refused
@@ -109,28 +104,23 @@ class Lives:
         """
         if self.under_way:
             return []
-        groups, header = groups or {}, Header(self.app, self.every_ms, now, final)
+        groups = groups or {}
         while True:
             life = self._life_for(now, metrics)
             if life.outgrown:
                 self.incomplete = True
-                ready = records(life, [], header._replace(final=True))
+                ready = records(life, [], self.every_ms, now, final=True)
                 break
             if not life.split.place(groups):
                 life.outgrown = True
                 continue
             kept = [m for m in metrics if group_of(m, groups) not in self._rejected] if self._rejected else metrics
             self.incomplete = len(kept) < len(metrics)
-            ready = records(life, kept, header)
-            too_large = [outgoing for outgoing in ready if len(outgoing.value) > self.max_bytes]
-            if not too_large:
+            ready = records(life, kept, self.every_ms, now, final=final)
+            too_large = next((outgoing for outgoing in ready if len(outgoing.value) > self.max_bytes), None)
+            if too_large is None:
                 break
-            group, size = largest_group(too_large[0].snapshot.metrics, groups)
-            if size + HEADER_BYTES > self.max_bytes or self._parts == MAX_PARTS:
-                self._reject(group, size)
-            else:
-                life.outgrown = True
-                self._parts = min(max(2 * self._parts, parts_for(metrics, self.max_bytes)), MAX_PARTS)
+            self._make_room(life, too_large, metrics, groups)
         for outgoing in ready:
             part = life.parts.setdefault(outgoing.snapshot.part, Part())
             part.seq, part.closed, part.under_way = outgoing.snapshot.seq, False, outgoing
@@ -178,11 +168,19 @@ class Lives:
         if life is not None and life.app != self.app:
             self._covered = {key: metric for key, metric in counted.items() if isinstance(metric, Position)}
         base = {key: metric for key, metric in counted.items() if not isinstance(metric, Position)} | self._covered
-        self._parts = self._parts or min(parts_for(metrics, self.max_bytes), MAX_PARTS)
+        self._parts = self._parts or parts_for(metrics, self.max_bytes)
         self._life = Life(new_ulid(born_ms), self.app, base, Parts(self._parts))
         return self._life
 
-    def _reject(self, group: Identity, size: int) -> None:
+    def _make_room(
+        self, life: Life, too_large: Outgoing, metrics: list[Metric], groups: Mapping[Identity, Identity]
+    ) -> None:
+        """End the life, so that one with more parts follows; where these can't help, leave the largest group out."""
+        group, size = largest_group(too_large.snapshot.metrics, groups)
+        if size + HEADER_BYTES <= self.max_bytes and self._parts < MAX_PARTS:
+            life.outgrown = True
+            self._parts = max(2 * self._parts, parts_for(metrics, self.max_bytes))
+            return
         name, kind, tags = group
         self._rejected.add(group)
         self.errors.append(
