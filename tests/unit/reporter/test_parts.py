@@ -18,6 +18,8 @@ from tallystream.reporter.testing import ManualClock
 if TYPE_CHECKING:
     import random
 
+    from tallystream.reporter.metric import Metric as RegistryMetric
+
 LIMIT = 20_000
 
 
@@ -69,7 +71,7 @@ class Reports:
         return rows
 
 
-def part_of(metric: Metric, snapshots: list[Snapshot]) -> int:
+def part_of(metric: RegistryMetric, snapshots: list[Snapshot]) -> int:
     [part] = [s.part for s in snapshots for each in s.metrics if identity_of(each) == metric.identity]
     return part
 
@@ -216,7 +218,7 @@ def test_a_large_registry_goes_out_in_several_records_and_each_counts_its_own_se
 def test_a_metric_that_outgrows_its_part_gets_a_new_life_that_counts_on() -> None:
     """The old life ends with an acknowledged final, and only then a new one has the grown sketches, in more parts."""
     clock = ManualClock()
-    lives = Lives("app", 1000, max_bytes=LIMIT)
+    lives = Lives("app", 1000, max_bytes=30_000)
     sketch = Sketch()
 
     def histograms() -> list[Metric]:
@@ -238,7 +240,7 @@ def test_a_metric_that_outgrows_its_part_gets_a_new_life_that_counts_on() -> Non
     grown = lives.prepare(histograms(), clock.now())
     assert not lives.incomplete
     assert len(grown) > 1
-    assert all(len(outgoing.value) <= LIMIT for outgoing in grown)
+    assert all(len(outgoing.value) <= 30_000 for outgoing in grown)
     assert small.snapshot.life not in {outgoing.snapshot.life for outgoing in grown}
     found = [metric for outgoing in grown for metric in outgoing.snapshot.metrics]
     assert sorted((metric.name, metric.count) for metric in found if isinstance(metric, Histogram)) == [
