@@ -16,15 +16,18 @@ class Counted:
 
     def __init__(self) -> None:
         self._values: Values = {}
-        self._newest: dict[int, list[Metric]] = {}
+        self._newest: dict[int, tuple[list[Metric], object]] = {}
 
-    def take(self, part: int, metrics: list[Metric]) -> None:
-        """Take the metrics of one part of a record; those that are missing from it keep their values."""
+    def take(self, part: int, metrics: list[Metric], layout: object) -> None:
+        """Take the metrics of one part of a record; those that are missing from it keep their values.
+
+        Two of one part with the same `layout`, the same object, are of the same metrics in the same order: so much need
+        not be looked at while it is the application's turn to run.
+        """
         last = self._newest.get(part)
-        # Most records have the metrics of the last one in the same order: that is found out without their identities.
-        if last is not None and _layout(last) != _layout(metrics):
-            self._values.update(by_identity(last))
-        self._newest[part] = metrics
+        if last is not None and last[1] is not layout:
+            self._values.update(by_identity(last[0]))
+        self._newest[part] = metrics, layout
 
     def update(self, values: Values) -> None:
         """Take single values."""
@@ -32,11 +35,7 @@ class Counted:
 
     def values(self) -> Values:
         """Return all of them by identity."""
-        for metrics in self._newest.values():
+        for metrics, _ in self._newest.values():
             self._values.update(by_identity(metrics))
         self._newest.clear()
         return self._values
-
-
-def _layout(metrics: list[Metric]) -> tuple[list[str], list[dict[str, str]], list[type[Metric]]]:
-    return [m.name for m in metrics], [m.tags for m in metrics], [m.__class__ for m in metrics]

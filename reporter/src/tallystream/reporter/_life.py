@@ -10,11 +10,15 @@ from tallystream.reporter.record import Metric, Snapshot
 
 
 class Outgoing(msgspec.Struct, eq=False):
-    """A record on its way: the snapshot, as published, and the values of the whole process that it stands for."""
+    """A record on its way: the snapshot, as published, and the values of the whole process that it stands for.
+
+    Where two records of one part have the same object as `layout`, they are of the same metrics in the same order.
+    """
 
     snapshot: Snapshot
     value: bytes
     values: list[Metric]
+    layout: object
 
 
 class Part(msgspec.Struct):

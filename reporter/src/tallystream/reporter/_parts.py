@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -54,13 +55,17 @@ def largest_group(metrics: list[Metric], groups: Mapping[Identity, Identity]) ->
 class Parts:
     """The parts of one life: the CRC-32 of a group's name says which of them its metrics are in.
 
+    `layout` is a new object whenever metrics came or went, or are in another order.
+
     Args:
         number: how many there are.
     """
 
     def __init__(self, number: int) -> None:
         self.number = number
+        self.layout: object = None
         self._part_of: dict[Identity, int] = {}
+        self._seen: list[int] = []
 
     def place(self, groups: Mapping[Identity, Identity]) -> bool:
         """Give the metrics of groups their parts; return False if one would have to leave its part."""
@@ -73,15 +78,18 @@ class Parts:
 
     def split(self, metrics: list[Metric]) -> dict[int, list[Metric]]:
         """Return the metrics by part."""
+        # Most snapshots have the metrics of the last one in the same order: that is found out without their identities.
+        layout = ([m.name for m in metrics], [m.tags for m in metrics], [m.__class__ for m in metrics])
+        if layout != self.layout:
+            self.layout = layout
+            if self.number > 1:
+                identities = map(identity_of, metrics)
+                self._seen = [self._part_of.setdefault(identity, self._part(identity)) for identity in identities]
         if self.number == 1:
             return {0: metrics}
-        split: dict[int, list[Metric]] = {}
-        for metric in metrics:
-            identity = identity_of(metric)
-            part = self._part_of.get(identity)
-            if part is None:
-                part = self._part_of[identity] = self._part(identity)
-            split.setdefault(part, []).append(metric)
+        split: dict[int, list[Metric]] = defaultdict(list)
+        for part, metric in zip(self._seen, metrics, strict=True):
+            split[part].append(metric)
         return split
 
     def _part(self, group: Identity) -> int:

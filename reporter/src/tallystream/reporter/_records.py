@@ -31,5 +31,5 @@ def records(life: Life, metrics: list[Metric], every_ms: int, now: Instant, *, f
             final=final,
             metrics=since(values, life.base),
         )
-        ready.append(Outgoing(snapshot, encode_in_turns(snapshot), values))
+        ready.append(Outgoing(snapshot, encode_in_turns(snapshot), values, life.split.layout))
     return ready

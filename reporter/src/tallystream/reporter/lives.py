@@ -139,7 +139,7 @@ class Lives:
         if life.unknown:
             for identity in by_identity(outgoing.values):
                 life.unknown.pop(identity, None)
-        self._counted.take(outgoing.snapshot.part, outgoing.values)
+        self._counted.take(outgoing.snapshot.part, outgoing.values, outgoing.layout)
 
     def failed(self, outgoing: Outgoing, *, never_sent: bool = False) -> None:
         """Take that no acknowledgement will come; `never_sent` says that the record surely did not reach the broker."""
