@@ -12,11 +12,13 @@ from confluent_kafka import KafkaError
 from support.scripted_producer import KafkaBench, ScriptedProducer, counts
 from tallystream.reporter import ConfigError, KafkaReporter, MetricRegistry
 from tallystream.reporter._deadline import Deadline
-from tallystream.reporter.record import Gauge, Histogram, encode
+from tallystream.reporter.record import Counter, Gauge, Histogram, encode
 from tallystream.reporter.testing import ManualClock, assert_count, find
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from tallystream.reporter.record import Snapshot
 
 
 def test_report_now_returns_when_it_was_acknowledged() -> None:
@@ -238,3 +240,72 @@ def test_a_delivery_that_failed_is_decided_by_the_next_acknowledgement() -> None
     assert bench.reporter.last_error == (
         "a life has ended: its record was appended a day late, or our clock is a day ahead; a new one counts on"
     )
+
+
+def grown_bench(**arguments: Any) -> KafkaBench:
+    """Return a bench that has reported its counter once, and has 200 more of them: too many for one record."""
+    bench = KafkaBench(**arguments)
+    bench.counter.inc()
+    assert bench.reporter.report_now()
+    bench.reporter._lives.max_bytes = 10_000
+    for number in range(200):
+        bench.registry.counter(f"{number:060}").inc()
+    return bench
+
+
+def counted(snapshots: list[Snapshot]) -> int:
+    """Return what the counters of all lives add up to; each must be in one record of a life at most."""
+    rows = [(s.life, metric.name) for s in snapshots for metric in s.metrics]
+    assert len(set(rows)) == len(rows)
+    return sum(counts(snapshots))
+
+
+def test_report_now_ends_the_life_of_a_registry_that_outgrew_its_record_and_sends_all_in_a_new_one() -> None:
+    """It returns True only when the records of the new life have arrived; nothing is counted twice."""
+    bench = grown_bench()
+    bench.counter.inc(2)
+    assert bench.reporter.report_now()
+    first, final, *new = bench.taken
+    assert (final.life, final.seq, final.final, final.metrics) == (first.life, 2, True, [])
+    assert len(new) > 2
+    assert first.life not in {snapshot.life for snapshot in new}
+    assert counted(bench.taken) == 203
+    assert bench.reporter.failures == 0
+
+
+def test_a_last_report_of_a_registry_that_outgrew_its_record_ends_the_new_life_too() -> None:
+    """The records of the new life say `final`."""
+    bench = grown_bench()
+    assert bench.reporter.stop()
+    assert {snapshot.final for snapshot in bench.taken[1:]} == {True}
+    assert len({snapshot.life for snapshot in bench.taken}) == 2
+    assert counted(bench.taken) == 201
+
+
+def test_the_thread_sends_the_new_life_of_an_outgrown_registry_at_once() -> None:
+    """It does not wait for the next interval, in which the old life is over and no gauge of the instance counts."""
+    bench = grown_bench()
+    bench.producers[0].verdicts = [True, None, None]
+    assert bench.reporter._report()
+    assert [snapshot.final for snapshot in bench.taken] == [False, True]
+    assert bench.reporter._attend()
+    assert counted(bench.taken) == 201
+    bench.producers[0].verdicts = [True] * 100
+    while bench.reporter._attend():
+        pass
+    assert counted(bench.taken) == 201
+
+
+def test_a_group_that_is_too_large_for_a_record_is_an_error_once_and_all_others_arrive() -> None:
+    """report_now() returns False as long as something is left out: no offset is committed that was not counted."""
+    bench = grown_bench(own_metrics=True)
+    bench.registry.keep_together(*(metric for metric in bench.registry.metrics() if metric.name.isdigit()))
+    for _ in range(2):
+        bench.counter.inc()
+        assert not bench.reporter.report_now()
+    assert bench.reporter.failures == 1
+    assert_count(bench.registry, "tallystream.reporter.failed", 1, tags={"reporter": "kafka"})
+    assert bench.reporter.last_error is not None
+    assert bench.reporter.last_error.startswith(f"metrics are not reported: the counter '{0:060}' and the metrics that")
+    [found] = [m.count for m in bench.taken[-1].metrics if isinstance(m, Counter) and m.name == "c"]
+    assert found == 3

@@ -2,52 +2,149 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from typing import TYPE_CHECKING
+
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallystream.reporter import ConsumerProgress, MetricRegistry
-from tallystream.reporter._parts import Parts
+from tallystream.reporter._parts import Parts, parts_for
 from tallystream.reporter._since import identity_of
 from tallystream.reporter.lives import Lives
 from tallystream.reporter.record import Counter, Histogram, Identity, Metric, Position, Snapshot
 from tallystream.reporter.sketch import Sketch
 from tallystream.reporter.testing import ManualClock
 
-LIMIT = 8000
+if TYPE_CHECKING:
+    import random
+
+    from tallystream.reporter.metric import Metric as RegistryMetric
+
+LIMIT = 20_000
 
 
 def counters(names: list[str], count: int = 1) -> list[Metric]:
     return [Counter(name=name, count=count) for name in names]
 
 
+class Reports:
+    """A registry that is reported in records of `LIMIT` bytes, and what arrives: the rows of the table."""
+
+    def __init__(self) -> None:
+        self.clock, self.registry = ManualClock(), MetricRegistry("app")
+        self.lives = Lives("app", 1000, max_bytes=LIMIT)
+        self.snapshots: list[Snapshot] = []
+
+    def report(self, verdict: str = "acknowledged", *, final: bool = False) -> None:
+        """Report once; a delivery that `failed` arrived, one that was `unsent` did not."""
+        metrics, groups = self.registry.snapshot(), self.registry.groups()
+        for outgoing in self.lives.prepare(metrics, self.clock.now(), final=final, groups=groups):
+            assert len(outgoing.value) <= LIMIT
+            if verdict != "unsent":
+                self.snapshots.append(outgoing.snapshot)
+            if verdict == "acknowledged":
+                self.lives.acknowledged(outgoing, self.clock.now().wall_ms, self.clock.now())
+            else:
+                self.lives.failed(outgoing, never_sent=verdict == "unsent")
+
+    def report_all(self) -> list[Snapshot]:
+        """Report until nothing is missing, and return the last report."""
+        begin = len(self.snapshots)
+        self.report()
+        if self.lives.incomplete:
+            begin = len(self.snapshots)
+            self.report()
+        assert not self.lives.incomplete
+        return self.snapshots[begin:]
+
+    def rows(self) -> dict[tuple[str, str], int]:
+        """Return the table's counts by life and metric, having checked that no metric left its part."""
+        rows: dict[tuple[str, str], int] = {}
+        parts: dict[tuple[str, str], int] = {}
+        for snapshot in self.snapshots:
+            for metric in snapshot.metrics:
+                if isinstance(metric, Counter):
+                    row = snapshot.life, metric.name
+                    assert parts.setdefault(row, snapshot.part) == snapshot.part
+                    assert rows.get(row, 0) <= metric.count
+                    rows[row] = metric.count
+        return rows
+
+
+def part_of(metric: RegistryMetric, snapshots: list[Snapshot]) -> int:
+    [part] = [s.part for s in snapshots for each in s.metrics if identity_of(each) == metric.identity]
+    return part
+
+
+ROUND = st.tuples(
+    st.integers(0, 120), st.sampled_from(["unsent", "failed", "acknowledged"]), st.booleans(), st.booleans()
+)
+
+
+@settings(max_examples=50)
+@given(st.lists(ROUND, max_size=8), st.randoms(use_true_random=False))
+def test_sums_are_exact_whatever_outgrows_its_part(
+    rounds: list[tuple[int, str, bool, bool]], chance: random.Random
+) -> None:
+    """Metrics are made, counted and kept together between reports that arrive or fail: each is counted once."""
+    reports = Reports()
+    made = [reports.registry.counter("first")]
+    for number, verdict, together, final in rounds:
+        made += [reports.registry.counter(f"{len(made) + new:060}") for new in range(number)]
+        for counter in chance.sample(made, k=min(20, len(made))):
+            counter.inc(chance.randint(1, 9))
+        if together:
+            reports.registry.keep_together(*chance.sample(made, k=min(2, len(made))))
+        reports.report(verdict, final=final)
+    reports.report_all()
+    rows = reports.rows()
+    for counter in made:
+        assert sum(count for (_, name), count in rows.items() if name == counter.name) == counter.count
+
+
 @given(st.lists(st.lists(st.integers(0, 200), unique=True), min_size=1, max_size=5))
 def test_a_metric_stays_in_its_part(rounds: list[list[int]]) -> None:
-    """Metrics come and go, in any order: each is in one part for good, and no metric is lost or doubled."""
-    parts, seen = Parts(LIMIT), dict[Identity, int]()
+    """Metrics come and go, in any order: each is always in one part, and no metric is lost or doubled."""
+    parts, seen = Parts(5), dict[Identity, int]()
     for numbers in rounds:
         metrics = counters([f"{number}" * 20 for number in numbers])
-        split = parts.split(metrics, {})
-        assert sorted(identity_of(m) for part in split for m in part) == sorted(map(identity_of, metrics))
-        for number, part in enumerate(split):
+        split = parts.split(metrics)
+        assert sorted(identity_of(m) for part in split.values() for m in part) == sorted(map(identity_of, metrics))
+        for number, part in split.items():
             for metric in part:
                 assert seen.setdefault(identity_of(metric), number) == number
 
 
-def test_a_group_is_never_torn_apart() -> None:
-    """A counter and the positions that came much later are in one part, even where that part is full by then."""
+def test_metrics_are_spread_over_all_parts() -> None:
+    """A hundred metrics in five parts: none of these has less than half or more than twice its share."""
+    split = Parts(5).split(counters([f"metric.{number}" for number in range(100)]))
+    assert sorted(split) == [0, 1, 2, 3, 4]
+    assert all(10 <= len(part) <= 40 for part in split.values())
+
+
+def test_a_registry_has_as_many_parts_as_leave_room_to_grow() -> None:
+    """Records are half full at most, counting in what the sketches of histograms may grow to."""
+    names = [f"{number:080}" for number in range(100)]
+    assert parts_for(counters(names), 1_000_000) == 1
+    assert parts_for(counters(names), 10_000) == 3
+    assert parts_for([Histogram(name=name, count=0) for name in names], 100_000) == 7
+
+
+def test_a_group_is_never_split() -> None:
+    """A counter and the positions that came much later are in one part."""
     registry = MetricRegistry("app")
     progress = ConsumerProgress(registry, "processed")
-    parts = Parts(LIMIT)
-    parts.split(registry.snapshot(), registry.groups())
+    parts = Parts(5)
+    parts.split(registry.snapshot())
     for number in range(100):
         registry.counter(f"other.{number}")
-    assert len(parts.split(registry.snapshot(), registry.groups())) > 1
+    assert len(parts.split(registry.snapshot())) == 5
     positions = [progress._position("topic", partition) for partition in range(20)]
     for position in positions:
         position.cover(0, 1)
-    split = parts.split(registry.snapshot(), registry.groups())
-    assert len([metric for metric in split[0] if isinstance(metric, Position)]) == 20
-    assert split[0][0] == Counter(name="processed", count=0)
+    assert parts.place(registry.groups())
+    [mine] = [part for part in parts.split(registry.snapshot()).values() if Counter(name="processed", count=0) in part]
+    assert len([metric for metric in mine if isinstance(metric, Position)]) == 20
 
 
 def test_groups_that_meet_become_one() -> None:
@@ -63,59 +160,45 @@ def test_groups_that_meet_become_one() -> None:
 
 def test_metrics_of_two_parts_that_are_to_be_kept_together_get_a_new_life_in_which_they_are() -> None:
     """Whenever keep_together is called; within a life no metric changes its part, and nothing is counted twice."""
-    clock, registry = ManualClock(), MetricRegistry("app")
-    made = [registry.counter(f"metric.{number}" * 10) for number in range(100)]
-    lives = Lives("app", 1000, max_bytes=LIMIT)
-
-    def report() -> list[Snapshot]:
-        outgoing = lives.prepare(registry.snapshot(), clock.now(), groups=registry.groups())
-        for each in outgoing:
-            lives.acknowledged(each, clock.now().wall_ms, clock.now())
-        return [each.snapshot for each in outgoing]
-
-    def part_of(metric: Metric, snapshots: list[Snapshot]) -> int:
-        [part] = [s.part for s in snapshots for each in s.metrics if identity_of(each) == metric.identity]
-        return part
-
-    first, last, other = made[0], made[-1], made[-2]
+    reports = Reports()
+    registry = reports.registry
+    made = [registry.counter(f"metric.{number}" * 20) for number in range(100)]
     for counter in made:
         counter.inc()
-    apart = report()
-    assert part_of(first, apart) != part_of(last, apart)
+    apart = reports.report_all()
+    first = made[0]
+    last, other = [each for each in made if part_of(each, apart) != part_of(first, apart)][:2]
     registry.keep_together(first, last)
     last.inc()
-    kept = report()
+    kept = reports.report_all()
     assert part_of(first, kept) == part_of(last, kept)
     assert {s.life for s in kept} != {s.life for s in apart}
-    assert sum(each.count for s in apart + kept for each in s.metrics if isinstance(each, Counter)) == 101
+    assert sum(reports.rows().values()) == 101
     late = registry.counter("late")
-    registry.keep_together(late, first)
     registry.keep_together(first, last, late)
-    again = report()
+    again = reports.report_all()
     assert {s.life for s in again} == {s.life for s in kept}
     assert part_of(late, again) == part_of(first, again)
     registry.keep_together(other, late)
-    assert part_of(other, renewed := report()) == part_of(first, renewed) == part_of(last, renewed)
-    assert sum(each.count for s in renewed for each in s.metrics if isinstance(each, Counter)) == 0
+    assert part_of(other, renewed := reports.report_all()) == part_of(first, renewed) == part_of(last, renewed)
+    assert sum(reports.rows().values()) == 101
 
 
 def test_one_of_a_group_that_comes_before_those_that_have_a_part_is_in_theirs() -> None:
-    """A position made before its counter is listed before it: the group's part is the counter's, not the last one."""
+    """A position made before its counter is listed before it: the group's part is the counter's."""
     counter, position = Counter(name="c", count=1), Position(name="p", start=0, position=1)
-    parts = Parts(LIMIT)
-    others = counters([f"{number}" * 20 for number in range(100)])
-    assert len(parts.split([counter, *others], {})) > 1
-    groups = {identity_of(counter): "one", identity_of(position): "one"}
-    split = parts.split([position, counter, *others], groups)
-    assert split[0][:2] == [position, counter]
+    parts = Parts(5)
+    parts.split([counter])
+    assert parts.place({identity_of(counter): identity_of(counter), identity_of(position): identity_of(counter)})
+    assert list(parts.split([position, counter]).values()) == [[position, counter]]
 
 
 def test_a_large_registry_goes_out_in_several_records_and_each_counts_its_own_seq() -> None:
     """Parts have the same life, their own seq and every metric once; a life ends when all finals are acknowledged."""
-    clock, names = ManualClock(), [f"metric.{number}" for number in range(300)]
+    clock, names = ManualClock(), [f"{number:060}" for number in range(300)]
     lives = Lives("app", 1000, max_bytes=LIMIT)
     first = lives.prepare(counters(names), clock.now())
-    assert len(first) > 3
+    assert len(first) == 3
     assert [(o.snapshot.part, o.snapshot.seq) for o in first] == [(part, 1) for part in range(len(first))]
     assert all(len(outgoing.value) <= LIMIT for outgoing in first)
     assert sorted(m.name for o in first for m in o.snapshot.metrics) == sorted(names)
@@ -127,40 +210,58 @@ def test_a_large_registry_goes_out_in_several_records_and_each_counts_its_own_se
     assert {o.snapshot.seq for o in final} == {2}
     for outgoing in final[1:]:
         lives.acknowledged(outgoing, clock.now().wall_ms, clock.now())
-    assert not lives.closed
     lives.failed(final[0])
     [again, *_] = lives.prepare(counters(names, 3), clock.now(), final=True)
     assert (again.snapshot.life, again.snapshot.seq) == (first[0].snapshot.life, 3)
 
 
 def test_a_metric_that_outgrows_its_part_gets_a_new_life_that_counts_on() -> None:
-    """Sketches that grow beyond what a part can hold: the next records fit, in a new life, and nothing is doubled."""
+    """The old life ends with an acknowledged final, and only then a new one has the grown sketches, in more parts."""
     clock = ManualClock()
-    lives = Lives("app", 1000, max_bytes=20_000)
+    lives = Lives("app", 1000, max_bytes=30_000)
     sketch = Sketch()
 
     def histograms() -> list[Metric]:
-        return [Histogram(name=name, count=sketch.count, sum=1.0, sketch=sketch.encode()) for name in "abc"]
+        return [Histogram(name=name, count=sketch.count, sum=1.0, sketch=sketch.encode()) for name in "abcd"]
 
     sketch.add([1.0])
     [small] = lives.prepare(histograms(), clock.now())
     lives.acknowledged(small, clock.now().wall_ms, clock.now())
     sketch.add([sign * 1.0109**power for power in range(2000) for sign in (1, -1)])
+    for _ in range(2):
+        [final] = lives.prepare(histograms(), clock.now())
+        assert (final.snapshot.life, final.snapshot.final, final.snapshot.metrics) == (small.snapshot.life, True, [])
+        assert lives.incomplete
+        lives.failed(final, never_sent=True)
+        assert not lives.new_life_due
+    [final] = lives.prepare(histograms(), clock.now())
+    lives.acknowledged(final, clock.now().wall_ms, clock.now())
+    assert lives.new_life_due
     grown = lives.prepare(histograms(), clock.now())
-    assert len(grown) == 3
-    assert all(len(outgoing.value) <= 20_000 for outgoing in grown)
+    assert not lives.incomplete
+    assert len(grown) > 1
+    assert all(len(outgoing.value) <= 30_000 for outgoing in grown)
     assert small.snapshot.life not in {outgoing.snapshot.life for outgoing in grown}
-    assert {o.snapshot.metrics[0].count for o in grown if isinstance(o.snapshot.metrics[0], Histogram)} == {4000}
+    found = [metric for outgoing in grown for metric in outgoing.snapshot.metrics]
+    assert sorted((metric.name, metric.count) for metric in found if isinstance(metric, Histogram)) == [
+        (name, 4000) for name in "abcd"
+    ]
 
 
-def test_one_group_too_large_for_any_record_does_not_renew_the_life() -> None:
-    """Where a new life would not help, the life stays; the record is handed over, and its refusal is an error."""
+def test_a_group_too_large_for_any_record_is_left_out_once_and_ends_no_life() -> None:
+    """The other metrics are reported in the life that there is; one sentence says what is missing, and what to do."""
     clock = ManualClock()
     lives = Lives("app", 1000, max_bytes=LIMIT)
     metrics = counters([f"{number:0500}" for number in range(40)])
-    groups = {identity_of(metric): "one" for metric in metrics}
-    [first] = lives.prepare(metrics, clock.now(), groups=groups)
-    assert len(first.value) > LIMIT
-    lives.failed(first, never_sent=True)
-    [second] = lives.prepare(metrics, clock.now(), groups=groups)
-    assert second.snapshot.life == first.snapshot.life
+    groups = {identity_of(metric): identity_of(metrics[0]) for metric in metrics}
+    other = counters(["other"])
+    [first] = lives.prepare(other, clock.now())
+    lives.acknowledged(first, clock.now().wall_ms, clock.now())
+    for _ in range(2):
+        [outgoing] = lives.prepare(metrics + other, clock.now(), groups=groups)
+        assert (outgoing.snapshot.life, outgoing.snapshot.metrics) == (first.snapshot.life, other)
+        assert lives.incomplete
+        lives.acknowledged(outgoing, clock.now().wall_ms, clock.now())
+    [error] = lives.errors
+    assert error.startswith(f"the counter '{0:0500}' and the metrics that are kept together with it have 21,")
+    assert error.endswith("bytes, a record has 20,000 at most; keep fewer metrics together")

@@ -22,17 +22,20 @@ class Outgoing(msgspec.Struct, eq=False):
 
 
 class Part(msgspec.Struct):
-    """What is known of one part: `unknown` is the newest record of which nobody knows whether it arrived."""
+    """What is known of one part."""
 
     seq: int = 0
     acknowledged_seq: int = 0
     closed: bool = False
     under_way: Outgoing | None = None
-    unknown: Outgoing | None = None
 
 
 class Life(msgspec.Struct):
-    """One life: `base` is what earlier lives had counted. All its records are of one `app`."""
+    """One life. All its records are of one `app`.
+
+    `base` is what earlier lives had counted. `unknown` has the values of failed deliveries that may have arrived, until
+    a later record with the same metric is acknowledged. `outgrown` says that its metrics need other parts.
+    """
 
     id: str
     app: str
@@ -41,14 +44,10 @@ class Life(msgspec.Struct):
     prev_ms: int | None = None
     refused: bool = False
     outgrown: bool = False
-    parts: dict[int, Part] = msgspec.field(default_factory=lambda: {0: Part()})
-
-    @property
-    def established(self) -> bool:
-        """Whether it has handed over a record."""
-        return any(part.seq for part in self.parts.values())
+    unknown: Values = {}
+    parts: dict[int, Part] = {}
 
     @property
     def closed(self) -> bool:
-        """Whether every part's final record was acknowledged."""
+        """Whether every part's final record was acknowledged, or no record was made."""
         return all(part.closed for part in self.parts.values())

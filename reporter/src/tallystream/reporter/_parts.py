@@ -1,92 +1,96 @@
-"""Which part of a snapshot a metric is in: a registry too large for one record is split, and stays split that way."""
+"""Which part of a snapshot a metric is in: a registry that is too large for one record is split over several."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 import msgspec
 
 from tallystream.reporter._since import identity_of
-from tallystream.reporter._turns import ensure_time, in_turns
+from tallystream.reporter.record import Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Mapping
 
-    from tallystream.reporter import record
+    from tallystream.reporter.record import Identity, Metric
 
 MAX_RECORD_BYTES = 900_000
 """The most that a record's value may have: Kafka's default limit is a little more than a million bytes."""
 
-_ROOM_TO_GROW = {"histogram": 3000, "timer": 3200}
-_ROOM_OF_OTHERS = 100
+MAX_PARTS = 1024
+"""A registry of so many parts has groups that are too large to share a record."""
 
-SPLIT = 1e-7
-"""Seconds that it takes to see which part a metric was in the last time."""
+HEADER_BYTES = 4000
+"""More than a record has beside its metrics, whatever the name of the app."""
+
+_ROOM_TO_GROW = 3000
+"""Bytes that the sketch of a histogram may grow by."""
 
 _encoder = msgspec.json.Encoder()
 
 
-class Parts:
-    """The parts of one life. A part is filled to half of `max_bytes`, counting in what its metrics may grow to.
+def parts_for(metrics: list[Metric], max_bytes: int) -> int:
+    """Return the number of parts in which these metrics, their sketches grown, fill half of each record."""
+    growth = _ROOM_TO_GROW * sum(isinstance(metric, Histogram) for metric in metrics)
+    return 1 + (len(_encoder.encode(metrics)) + growth) // (max_bytes // 2)
 
-    Metrics of one group are in the same part, whatever its size. Where they were in several parts before they became a
-    group, they stay there, and `torn` is True. `layout` is a new object whenever metrics came or went, or are in
-    another order.
+
+def group_of(metric: Metric, groups: Mapping[Identity, Identity]) -> Identity:
+    """Return what names the metrics that must be in the same record as this one; its own identity where it is alone."""
+    identity = identity_of(metric)
+    return groups.get(identity, identity)
+
+
+def largest_group(metrics: list[Metric], groups: Mapping[Identity, Identity]) -> tuple[Identity, int]:
+    """Return the largest group of these metrics, and the bytes that it takes in a record."""
+    sizes: dict[Identity, int] = {}
+    for metric in metrics:
+        group = group_of(metric, groups)
+        sizes[group] = sizes.get(group, 0) + len(_encoder.encode(metric)) + 1
+    return max(sizes.items(), key=lambda item: item[1])
+
+
+class Parts:
+    """The parts of one life: the CRC-32 of a group's name says which of them its metrics are in.
+
+    `layout` is a new object whenever metrics came or went, or are in another order.
+
+    Args:
+        number: how many there are.
     """
 
-    def __init__(self, max_bytes: int) -> None:
-        self._full = max_bytes // 2
-        self._part_of: dict[record.Identity, int] = {}
-        self._groups: dict[Hashable, int] = {}
-        self._sizes: list[int] = [0]
+    def __init__(self, number: int) -> None:
+        self.number = number
         self.layout: object = None
-        self.torn = False
-        self._seen_parts: list[int] = []
-        self._seen_groups: Mapping[record.Identity, Hashable] = {}
+        self._part_of: dict[Identity, int] = {}
+        self._seen: list[int] = []
 
-    def split(
-        self, metrics: list[record.Metric], groups: Mapping[record.Identity, Hashable]
-    ) -> list[list[record.Metric]]:
-        """Return the metrics by part; a metric that was in a part before is in it again."""
-        ensure_time(SPLIT * len(metrics))
-        # Most registries have the metrics of the last time, in the same order: seen in a few steps.
-        seen = ([m.name for m in metrics], [m.tags for m in metrics], [m.__class__ for m in metrics])
-        if seen != self.layout or groups != self._seen_groups:
-            self._find_groups(groups)
-            self._seen_parts = [self._part(metric, groups) for metric in in_turns(metrics)]
-            self.layout, self._seen_groups = seen, groups
-        if len(self._sizes) == 1:
-            return [metrics]
-        split: list[list[record.Metric]] = [[] for _ in self._sizes]
-        for part, metric in zip(self._seen_parts, metrics, strict=True):
+    def place(self, groups: Mapping[Identity, Identity]) -> bool:
+        """Give the metrics of groups their parts; return False if one would have to leave its part."""
+        if self.number == 1:
+            return True
+        parts = {group: self._part(group) for group in set(groups.values())}
+        return all(
+            self._part_of.setdefault(identity, parts[group]) == parts[group] for identity, group in groups.items()
+        )
+
+    def split(self, metrics: list[Metric]) -> dict[int, list[Metric]]:
+        """Return the metrics by part."""
+        # Most snapshots have the metrics of the last one in the same order: that is found out without their identities.
+        layout = ([m.name for m in metrics], [m.tags for m in metrics], [m.__class__ for m in metrics])
+        if layout != self.layout:
+            self.layout = layout
+            if self.number > 1:
+                identities = map(identity_of, metrics)
+                self._seen = [self._part_of.setdefault(identity, self._part(identity)) for identity in identities]
+        if self.number == 1:
+            return {0: metrics}
+        split: dict[int, list[Metric]] = defaultdict(list)
+        for part, metric in zip(self._seen, metrics, strict=True):
             split[part].append(metric)
         return split
 
-    def _find_groups(self, groups: Mapping[record.Identity, Hashable]) -> None:
-        self.torn, self._groups = False, {}
-        for identity, group in groups.items():
-            part = self._part_of.get(identity)
-            if part is not None and self._groups.setdefault(group, part) != part:
-                self.torn = True
-
-    def _part(self, metric: record.Metric, groups: Mapping[record.Identity, Hashable]) -> int:
-        identity = identity_of(metric)
-        part = self._part_of.get(identity)
-        if part is None:
-            group = groups.get(identity)
-            part = self._part_of[identity] = self._place(metric, group)
-            if group is not None:
-                self._groups.setdefault(group, part)
-        return part
-
-    def _place(self, metric: record.Metric, group: Hashable | None) -> int:
-        size = len(_encoder.encode(metric)) + _ROOM_TO_GROW.get(metric.type, _ROOM_OF_OTHERS)
-        part = self._groups.get(group) if group is not None else None
-        if part is None:
-            # A part that is full stays full, so only the last one can have room.
-            part = len(self._sizes) - 1
-            if self._sizes[part] and self._sizes[part] + size > self._full:
-                part += 1
-                self._sizes.append(0)
-        self._sizes[part] += size
-        return part
+    def _part(self, group: Identity) -> int:
+        return crc32(repr(group).encode()) % self.number

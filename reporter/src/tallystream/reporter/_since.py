@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Values = dict[record.Identity, record.Metric]
-_COUNTED = (record.Counter, record.Meter, record.Histogram)
 
 
 def identity_of(metric: record.Metric) -> record.Identity:
@@ -35,13 +34,6 @@ def since(metrics: list[record.Metric], base: Mapping[record.Identity, record.Me
     base is another app's begins where that ended.
     """
     return [_less(metric, base.get(identity_of(metric))) for metric in in_turns(metrics)] if base else metrics
-
-
-def with_counts_of(earlier: list[record.Metric], metrics: list[record.Metric]) -> list[record.Metric]:
-    """Return the metrics, and after them the counts that `earlier` has and they have not; the same list, if none."""
-    there = {identity_of(metric) for metric in metrics}
-    missing = [each for each in earlier if isinstance(each, _COUNTED) and identity_of(each) not in there]
-    return [*metrics, *missing] if missing else metrics
 
 
 def until(metrics: list[record.Metric], base: Mapping[record.Identity, record.Metric]) -> list[record.Metric]:

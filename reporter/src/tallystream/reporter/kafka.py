@@ -139,7 +139,6 @@ class KafkaReporter(ScheduledReporter):
 
     def _send_if_free(self) -> bool:
         if self._owed and self._identify(LONGEST_REQUEST) and not self._lives.under_way:
-            self._owed = False
             self._send(final=False)
         return self._owed or bool(self._lives.under_way)
 
@@ -149,7 +148,6 @@ class KafkaReporter(ScheduledReporter):
         def left() -> float:
             return (last_try if final and self._was_never_reached else deadline).left()
 
-        self._owed = False
         self._silence.begin()
         while not self._identify(left()) and left():
             self._poll(min(left(), 0.05))
@@ -157,10 +155,10 @@ class KafkaReporter(ScheduledReporter):
             self._wait_until_free(left)
             records = self._send(final=final)
             self._wait_until_free(left)
-            if records and all(self._lives.has(record) for record in records):
+            if records and not self._lives.incomplete and all(self._lives.has(record) for record in records):
                 return True
-            # A life that the table refuses is followed by a new one at once; after any other failure it returns False.
-            if not records or self._lives.under_way or not self._lives.refused:
+            # A life that ended early is followed by a new one at once; after any other failure it returns False.
+            if not records or self._lives.under_way or not self._lives.new_life_due:
                 break
         if final and self._was_never_reached:
             what = "nothing of this process was reported: no metrics have arrived at %s: %s"
@@ -185,6 +183,7 @@ class KafkaReporter(ScheduledReporter):
         """Send the values of this moment, and return the records; none while others are under way."""
         if self._lives.under_way:
             return []
+        self._owed = False
         if self._link.broken:
             self._close_link(Deadline(REPLACE, self._monotonic))
         self._open()  # a fork may have closed it since the report came due
@@ -192,6 +191,9 @@ class KafkaReporter(ScheduledReporter):
         metrics = self._selection.apply(registry.snapshot(views=self._own_views))
         self._lives.app = registry.app
         ready = self._lives.prepare(metrics, registry.clock.now(), final=final, groups=registry.groups())
+        for sentence in self._lives.errors:
+            self._error("metrics are not reported", sentence)
+        self._lives.errors.clear()
         for outgoing in ready:
             self._produce(outgoing)
         if self._own:
@@ -216,6 +218,7 @@ class KafkaReporter(ScheduledReporter):
                 self._own.sent.inc()
                 self._own.bytes.inc(len(outgoing.value))
             self._lives.acknowledged(outgoing, append_ms(message), self.registry.clock.now())
+            self._owed = self._owed or self._lives.new_life_due
             if self._lives.refused:
                 self._error(
                     "a life has ended",
