@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,17 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     public |= {f"tallystream.reporter.testing.{name}" for name in testing.__all__}
     public |= {"tallystream.reporter.MetricRegistry.counter", "tallystream.reporter.KafkaReporter.report_now"}
     assert public <= described
+
+
+def test_every_page_is_in_exactly_one_toctree() -> None:
+    """The navigation lists each page once."""
+    listed = Counter[str]()
+    for page in DOCS.rglob("*.md"):
+        for toctree in re.findall(r"```\{toctree\}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+            entries = [line for line in toctree.splitlines() if line and not line.startswith(":")]
+            listed.update((page.parent / entry).relative_to(DOCS).as_posix() for entry in entries)
+    pages = {page.relative_to(DOCS).with_suffix("").as_posix() for page in DOCS.rglob("*.md")}
+    assert listed == Counter(pages - {"index"})
 
 
 def test_a_broken_link_or_docstring_fails_the_build(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """The backlog's source for Spark: it cuts what is there into ranges, which tasks read by librdkafka, and compact.
 
-Spark's own Kafka source hands each record from the JVM to Python, which costs twice as much as all the rest (0019). The
-offsets are those of that source, which the live plan has: so each plan goes on from the other's checkpoint.
+Spark's own Kafka source passes each record from the JVM to Python, which costs twice as much as all the rest
+(docs/performance.md). The offsets are those of that source, which the live plan has: so each plan goes on from the
+other's checkpoint.
 """
 
 from __future__ import annotations

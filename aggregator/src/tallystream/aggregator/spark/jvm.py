@@ -14,7 +14,7 @@ from tallystream.aggregator import jars
 LOGGING = Path(__file__).with_name("log4j2.properties")
 OPTIONS = (
     f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
-    # Without the slow compiler: each batch has a plan, and code, of its own, and little else runs for long (0012).
+    # Without the slow compiler: each batch has a plan, and code, of its own, and little else runs for long.
     "-XX:TieredStopAtLevel=1",
     # Without that one, Java gives compiled code 48 MB in the place of 240, and throws away, and makes again, what a
     # batch needs: twice as much is compiled, and now and then a batch takes a second.

@@ -103,7 +103,7 @@ def summed(
         seed=seed,
         repair=request_path(settings.checkpoint),
         reread=SpanReader(_reading(settings)),
-        # Not a column with the batch's time: it would be another literal in the generated code of each batch (0026).
+        # Not a column with the batch's time: it would be another literal in the generated code of each batch.
         planned=planned or partial(plan_of, settings.checkpoint.absolute(), most=settings.max_records_per_trigger),
     )
     # With one shard a constant, which is never null, as in the first checkpoints: the key's type is part of the state.

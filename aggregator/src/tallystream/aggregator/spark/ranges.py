@@ -1,4 +1,4 @@
-"""Read offsets of a partition in a Spark task, by librdkafka: Spark's own reader takes twice as long (0019)."""
+"""Read offsets of a partition in a Spark task, by librdkafka: Spark's own reader takes twice as long."""
 
 from __future__ import annotations
 

@@ -30,14 +30,14 @@ _STATE = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
 }
 _LOCAL_FILES = {
-    # Hadoop's own local file system starts a process, chmod, for every file; a batch makes dozens: 0011.
+    # Hadoop's own local file system starts a process, chmod, for every file; a batch makes dozens.
     "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
 _HABITS = {
-    # Batches run for records only, whatever an operator asks for: 0013.
+    # Batches run for records only, whatever an operator asks for.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",

@@ -1,7 +1,7 @@
 """Where Spark and its Python processes meet: sockets in a folder that only this user may enter.
 
 Over TCP, which is Spark's default, the JVM writes twice before it reads, and the second half of each task's input waits
-for 40 ms: Nagle's algorithm on one side, the delayed acknowledgement on the other (0021).
+for 40 ms: Nagle's algorithm on one side, the delayed acknowledgement on the other (docs/performance.md).
 """
 
 from __future__ import annotations
