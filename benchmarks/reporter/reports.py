@@ -96,7 +96,7 @@ class Application:
 def hand_over(reporter: KafkaReporter) -> Cost:
     """Make a report, wait until the broker has it, and return what it cost till it was handed over."""
     begin, began = time.perf_counter(), time.thread_time()
-    assert reporter._hand_over(final=False)
+    assert reporter._send(final=False)
     cost = Cost((time.perf_counter() - begin) * 1000, (time.thread_time() - began) * 1000)
     wait_for_broker(reporter)
     return cost

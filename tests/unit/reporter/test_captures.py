@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +11,6 @@ from tallystream.reporter import (
     MetricRegistry,
     Sampling,
     SlidingTimeWindow,
-    _turns,
     record,
 )
 from tallystream.reporter.reservoir import View
@@ -156,35 +154,6 @@ def test_a_reservoir_needs_no_more_than_to_take_and_to_show(clock: ManualClock) 
     (found,) = registry.snapshot()
     assert isinstance(found, record.Histogram)
     assert (found.count, found.max, found.p50) == (2, 3, 2)
-
-
-def test_a_sample_is_thinned_out_in_a_turn_of_its_own(
-    registry: MetricRegistry, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A snapshot lets others run before it takes the values in with which a sample is full, and not otherwise.
-
-    Each look at the clock takes a microsecond: by then the turn is no new one, and far from its end.
-    """
-    pauses: list[float] = []
-    looks = itertools.count()
-    monkeypatch.setattr(_turns, "sleep", pauses.append)
-    monkeypatch.setattr(_turns, "perf_counter", lambda: next(looks) * 1e-6)
-    monkeypatch.setattr(_turns, "ALONE", _turns.CROWDED)
-    for number in range(60):
-        registry.counter("c", tags={"n": str(number)})
-    histogram = registry.histogram("h")
-    thinned = 0
-    for _ in range(1000):
-        clock.advance(1)
-        for value in range(15):
-            histogram.update(value)
-        pauses.clear()
-        kept = len(histogram._distribution._reservoir._unread)  # type: ignore[attr-defined]
-        registry.snapshot(views=False)
-        thin = len(histogram._distribution._reservoir._unread) < kept  # type: ignore[attr-defined]
-        assert len(pauses) == thin
-        thinned += thin
-    assert 5 < thinned < 100
 
 
 @pytest.mark.parametrize("sampling", [ExponentiallyDecaying(), SlidingTimeWindow(60)], ids=repr)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tallystream.reporter import record
 from tallystream.reporter._numbers import saturating_sum
-from tallystream.reporter.decaying import DecayingReservoir
 from tallystream.reporter.sketch import GrowingSketch, Sketch
 from tallystream.reporter.windows import SlidingTimeWindowReservoir
 
@@ -48,10 +47,6 @@ class Distribution:
         if (greatest := max(values)) > self._max:
             self._max = greatest
         self._sketch.add(values)
-
-    def has_room(self, size: int) -> bool:
-        """Tell whether so many values more make no work of those of the sample: an estimate, without a lock."""
-        return not isinstance(self._reservoir, DecayingReservoir) or self._reservoir.has_room(size)
 
     def view(self, now: float) -> View | None:
         """Return what the sample says at `now`, None before the first value."""

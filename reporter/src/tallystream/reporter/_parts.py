@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tallystream.reporter._since import identity_of
-from tallystream.reporter._turns import ensure_time, in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
@@ -19,9 +18,6 @@ MAX_RECORD_BYTES = 900_000
 
 _ROOM_TO_GROW = {"histogram": 3000, "timer": 3200}
 _ROOM_OF_OTHERS = 100
-
-SPLIT = 1e-7
-"""Seconds that it takes to see which part a metric was in the last time."""
 
 _encoder = msgspec.json.Encoder()
 
@@ -48,12 +44,11 @@ class Parts:
         self, metrics: list[record.Metric], groups: Mapping[record.Identity, Hashable]
     ) -> list[list[record.Metric]]:
         """Return the metrics by part; a metric that was in a part before is in it again."""
-        ensure_time(SPLIT * len(metrics))
         # Most registries have the metrics of the last time, in the same order: seen in a few steps.
         seen = ([m.name for m in metrics], [m.tags for m in metrics], [m.__class__ for m in metrics])
         if seen != self.layout or groups != self._seen_groups:
             self._find_groups(groups)
-            self._seen_parts = [self._part(metric, groups) for metric in in_turns(metrics)]
+            self._seen_parts = [self._part(metric, groups) for metric in metrics]
             self.layout, self._seen_groups = seen, groups
         if len(self._sizes) == 1:
             return [metrics]

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from tallystream.reporter._encoding import encode_in_turns
 from tallystream.reporter._life import Life, Outgoing, Part
 from tallystream.reporter._parts import Parts
 from tallystream.reporter._since import since, with_counts_of
-from tallystream.reporter.record import Snapshot
+from tallystream.reporter.record import Snapshot, encode
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
@@ -54,7 +53,7 @@ def records(life: Life, metrics: list[Metric], groups: Mapping[Identity, Hashabl
             final=final,
             metrics=since(values, life.base),
         )
-        ready.append(Outgoing(snapshot, encode_in_turns(snapshot), values, layout))
+        ready.append(Outgoing(snapshot, encode(snapshot), values, layout))
     return ready
 
 

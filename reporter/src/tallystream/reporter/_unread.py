@@ -71,10 +71,6 @@ class Unread:
     def __len__(self) -> int:
         return self._count
 
-    def has_room(self, size: int) -> bool:
-        """Tell whether so many values more can be taken without thinning out."""
-        return self._count + size < self._room
-
     def take(self, values: list[float], weight: float) -> None:
         """Take values that all have this weight, which is not below those of the values before."""
         if weight < self._threshold:

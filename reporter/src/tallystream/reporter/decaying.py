@@ -85,11 +85,6 @@ class DecayingReservoir:
         if self._room <= 0:
             self._work_in()
 
-    def has_room(self, size: int) -> bool:
-        """Tell whether so many values more are taken in without work on those that are there."""
-        unread = self._unread  # looked at once: this is asked without its owner's lock, as an estimate
-        return self._room > size if unread is None else unread.has_room(size)
-
     def sample(self) -> list[tuple[float, float]]:
         """Return the sampled values with their weights, in no order."""
         self._work_in()

@@ -10,7 +10,6 @@ import msgspec
 from tallystream.reporter import record
 from tallystream.reporter._distribution import Distribution
 from tallystream.reporter._numbers import LARGEST, as_number
-from tallystream.reporter._turns import ensure_time
 from tallystream.reporter.metric import Metric
 from tallystream.reporter.sampling import DEFAULT_SAMPLING
 
@@ -33,9 +32,6 @@ AT_ONCE = 2 * BUFFER
 
 MOST_WAITING = 2048
 """Values in the buffer from which on an update waits for who is working some in, and does a snapshot's work."""
-
-THIN_OUT = 4e-4
-"""Seconds that it takes to thin a sample out, where nothing of it is in the processor's caches."""
 
 
 class Held(msgspec.Struct, gc=False):
@@ -128,8 +124,6 @@ class Histogram(Metric):
         """Return what was held in the record's form."""
         if not isinstance(held, Held):
             return held
-        if not self._distribution.has_room(held.waiting):
-            ensure_time(THIN_OUT)
         with self._lock:
             return held.record or self._finish(held)
 

@@ -11,7 +11,6 @@ from weakref import WeakSet
 from tallystream.reporter._forks import Step, after_fork_in_child
 from tallystream.reporter._names import check_name, check_tags
 from tallystream.reporter._sources import FAILED, JoinedSource
-from tallystream.reporter._turns import begin_turns, ensure_time, in_turns
 from tallystream.reporter.clock import SYSTEM_CLOCK, Clock
 from tallystream.reporter.errors import ConfigError, TallystreamError
 from tallystream.reporter.factory import M, Metrics
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
 
 _AHEAD = {"gauge", "meter", "timer"}
 """The kinds that have something to do before a capture."""
-
-CAPTURE = 3e-7
-"""Seconds that the capture of a metric takes, about."""
 
 
 class MetricTypeError(TallystreamError, TypeError):
@@ -134,17 +130,15 @@ class MetricRegistry(Metrics):
         What was set within one `together()` is in it as a whole or not at all. Counts are those of the whole process.
         Without `views` histograms and timers have what merges over instances, and not what their samples say.
         """
-        begin_turns()
         bridged = self._read_sources()
         classes = self._classes()
         ahead = chain.from_iterable(metrics for each, metrics in classes if each.kind in _AHEAD)
-        for metric in in_turns(ahead):
+        for metric in ahead:
             metric.get_ready()
-        ensure_time(CAPTURE * sum(len(metrics) for _, metrics in classes))
-        with self._lock:  # in one turn, however many they are
+        with self._lock:
             held = [each.capture_all(metrics, views=views) for each, metrics in classes]
         pairs = (zip(metrics, values, strict=True) for (_, metrics), values in zip(classes, held, strict=True))
-        found = [metric.captured(each) for metric, each in in_turns(chain.from_iterable(pairs))]
+        found = [metric.captured(each) for metric, each in chain.from_iterable(pairs)]
         return [value for value in found if value is not None] + bridged
 
     def _classes(self) -> list[tuple[type[Metric], list[Metric]]]:
