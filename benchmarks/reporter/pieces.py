@@ -52,7 +52,7 @@ def microseconds(rounds: int) -> dict[str, float]:
             now, inside = clock.monotonic(), histogram._distribution
             time_of(f"a histogram: work {WAITING} values in", inside.take, values, now)
             time_of("a histogram: the sketch's text", inside._sketch.encode)
-            time_of("a histogram: encode", encode, histogram._record(now, views=False))
+            time_of("a histogram: encode", encode, histogram.collect(views=False))
             other._distribution.take(values, now)
             time_of(f"what Kafka's report is spared: {WAITING} values into the sample, and its view", other.view)
     return {what: statistics.fmean(times) for what, times in taken.items()}

@@ -16,7 +16,6 @@ from tallystream.reporter import (
     MetricRegistry,
 )
 from tallystream.reporter.decaying import DecayingReservoir
-from tallystream.reporter.histogram import Held
 from tallystream.reporter.reservoir import view
 from tallystream.reporter.sketch import Sketch
 from tallystream.reporter.testing import ManualClock
@@ -94,19 +93,6 @@ def test_histogram_carries_a_sketch_of_all_values(registry: MetricRegistry) -> N
     sketch = Sketch.decode(text)
     assert sketch.count == 10_000 == histogram.sketch().count
     assert sketch.quantiles([0.5, 0.99]) == pytest.approx([5000, 9900], rel=0.0101)
-
-
-def test_a_histogram_that_did_not_change_is_not_read_again(registry: MetricRegistry) -> None:
-    """Its capture is the record of the last time, until a value comes."""
-    histogram = registry.histogram("h")
-    histogram.update(1)
-    first = histogram.captured(histogram.capture())
-    assert histogram.capture() is first
-    assert histogram.read() == first
-    histogram.update(1)
-    again = histogram.capture()
-    assert isinstance(again, Held)
-    assert histogram.captured(again) != first
 
 
 def test_timer_takes_blocks_functions_and_failures(registry: MetricRegistry, clock: ManualClock) -> None:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from tallystream.reporter import record
 from tallystream.reporter._numbers import saturating_sum
 from tallystream.reporter.sketch import GrowingSketch, Sketch
 from tallystream.reporter.windows import SlidingTimeWindowReservoir
 
 if TYPE_CHECKING:
     from tallystream.reporter.reservoir import Reservoir, View
-
-_H = TypeVar("_H", bound=record.Histogram)
 
 
 class Distribution:
@@ -31,7 +28,7 @@ class Distribution:
         self._sum: float = 0.0
         self._min, self._max = inf, -inf
         self._sketch = GrowingSketch()
-        self._known: tuple[int, dict[str, Any]] = (0, {})  # (as of which count, the view)
+        self._known: tuple[int, View | None] = (0, None)  # (as of which count, the view)
 
     def take(self, values: list[Any], now: float) -> None:
         """Take values, not none, seen at `now`; or pairs, each of which says when."""
@@ -56,23 +53,18 @@ class Distribution:
         """Return a copy of the sketch."""
         return self._sketch.copy()
 
-    def record(self, kind: type[_H], name: str, tags: dict[str, str]) -> _H:
-        """Return the record of what merges over instances."""
-        return kind(
-            name=name,
-            tags=tags,
-            count=self.count,
-            sum=self._sum,
-            min=self._min if self.count else None,
-            max=self._max if self.count else None,
-            sketch=self._sketch.encode(),
-        )
-
-    def view_fields(self, now: float) -> dict[str, Any]:
-        """Return what the sample says at `now`, by the record's names."""
-        count, known = self._known
-        if count != self.count or self.is_timed:
-            recent = self._reservoir.view(now)
-            known = recent._asdict() if recent else {}
-            self._known = (self.count, known)
-        return known
+    def fields(self, now: float, *, views: bool) -> dict[str, Any]:
+        """Return what merges over instances, by the record's names; with `views` what the sample says at `now`, too."""
+        fields: dict[str, Any] = {
+            "count": self.count,
+            "sum": self._sum,
+            "min": self._min if self.count else None,
+            "max": self._max if self.count else None,
+            "sketch": self._sketch.encode(),
+        }
+        if views:
+            if self._known[0] != self.count or self.is_timed:
+                self._known = self.count, self._reservoir.view(now)
+            view = self._known[1]
+            fields |= view._asdict() if view else {}
+        return fields

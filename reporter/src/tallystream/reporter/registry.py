@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from itertools import chain
 from threading import Lock, RLock
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
+from tallystream.reporter import record
 from tallystream.reporter._forks import Step, after_fork_in_child
 from tallystream.reporter._names import check_name, check_tags
 from tallystream.reporter._sources import FAILED, JoinedSource
 from tallystream.reporter.clock import SYSTEM_CLOCK, Clock
 from tallystream.reporter.errors import ConfigError, TallystreamError
 from tallystream.reporter.factory import M, Metrics
+from tallystream.reporter.gauge import Gauge, checked
 from tallystream.reporter.sampling import DEFAULT_SAMPLING, Sampling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from tallystream.reporter import record
     from tallystream.reporter.kafka import KafkaReporter
     from tallystream.reporter.metric import Metric
     from tallystream.reporter.source import Source
-
-_AHEAD = {"gauge", "meter", "timer"}
-"""The kinds that have something to do before a capture."""
 
 
 class MetricTypeError(TallystreamError, TypeError):
@@ -54,7 +51,6 @@ class MetricRegistry(Metrics):
         # The one index, by name and then by tags: one assignment adds a metric, so a fork or KeyboardInterrupt at any
         # moment leaves it there or not. All metrics of a name have one type.
         self._metrics: dict[str, dict[tuple[tuple[str, str], ...], Metric]] = {}
-        self._by_class: list[tuple[type[Metric], list[Metric]]] | None = None  # made of the index when it is needed
         self._groups: dict[record.Identity, record.Identity] = {}
         self._sources: list[JoinedSource] = []
         self._making = Lock()
@@ -121,34 +117,24 @@ class MetricRegistry(Metrics):
 
     def metrics(self) -> list[Metric]:
         """Return every metric, name by name, in the order in which they were made."""
-        with self._making:
-            return [metric for of_name in self._metrics.values() for metric in of_name.values()]
+        # Copying a dict's values is atomic: a snapshot does not wait here for a thread that makes a metric.
+        return [metric for of_name in list(self._metrics.values()) for metric in list(of_name.values())]
 
     def snapshot(self, *, views: bool = True) -> list[record.Metric]:
-        """Return the value of every metric that has one, in the record's form, type by type.
+        """Return the value of every metric that has one, in the record's form, name by name.
 
         What was set within one `together()` is in it as a whole or not at all. Counts are those of the whole process.
         Without `views` histograms and timers have what merges over instances, and not what their samples say.
         """
         bridged = self._read_sources()
-        classes = self._classes()
-        ahead = chain.from_iterable(metrics for each, metrics in classes if each.kind in _AHEAD)
-        for metric in ahead:
-            metric.get_ready()
+        # Code of the application, which may use the registry, runs before the lock is taken or after it is released.
+        gauges = [each for each in self.metrics() if isinstance(each, Gauge) and each.function is not None]
+        computed: dict[Metric, record.Metric | None] = {gauge: gauge.compute() for gauge in gauges}
         with self._lock:
-            held = [each.capture_all(metrics, views=views) for each, metrics in classes]
-        pairs = (zip(metrics, values, strict=True) for (_, metrics), values in zip(classes, held, strict=True))
-        found = [metric.captured(each) for metric, each in chain.from_iterable(pairs)]
-        return [value for value in found if value is not None] + bridged
-
-    def _classes(self) -> list[tuple[type[Metric], list[Metric]]]:
-        with self._making:
-            if self._by_class is None:
-                grouped: dict[type[Metric], list[Metric]] = {}
-                for metric in chain.from_iterable(of_name.values() for of_name in self._metrics.values()):
-                    grouped.setdefault(metric.__class__, []).append(metric)
-                self._by_class = list(grouped.items())
-            return self._by_class
+            metrics = self.metrics()
+            found = [computed[each] if each in computed else each.collect(views=views) for each in metrics]
+        values = [checked(each) if isinstance(each, record.Gauge) else each for each in found]
+        return [each for each in values if each is not None] + bridged
 
     def _read_sources(self) -> list[record.Metric]:
         with self._making:
@@ -185,7 +171,6 @@ class MetricRegistry(Metrics):
             metric = of_name.get(key)
             if metric is None:
                 metric = make(name, tags)
-                self._by_class = None
                 of_name[key] = metric
                 self._metrics[name] = of_name
             assert isinstance(metric, kind)
