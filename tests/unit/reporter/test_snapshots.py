@@ -40,23 +40,6 @@ def test_a_snapshot_has_what_each_metric_says(registry: MetricRegistry, clock: M
     assert len(found) == 22
 
 
-def test_a_first_amount_is_in_every_snapshot_after_it(registry: MetricRegistry) -> None:
-    """A counter that counted by ones takes an amount: whoever takes a snapshot as soon as it is there finds it."""
-    counter = registry.counter("c")
-    seen: list[record.Metric] = []
-
-    class Amounts(list[int]):
-        def append(self, amount: int) -> None:
-            super().append(amount)
-            seen.extend(registry.snapshot())
-
-    counter._amounts = Amounts()
-    counter.inc()
-    assert registry.snapshot() == [record.Counter(name="c", count=1)]
-    counter.inc(5)
-    assert seen == registry.snapshot() == [record.Counter(name="c", count=6)]
-
-
 def test_a_reservoir_needs_no_more_than_to_take_and_to_show(clock: ManualClock) -> None:
     """A sampling of the application's own, of which nothing is known but the protocol, is reported as others are."""
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tallystream.reporter import record
 from tallystream.reporter._numbers import as_number
-from tallystream.reporter._ticks import new_ticks, ticked
 from tallystream.reporter.metric import Metric
 
 if TYPE_CHECKING:
@@ -16,19 +15,17 @@ if TYPE_CHECKING:
 
 
 BUFFER = 256
-"""Amounts taken in before they are added up together."""
-
-_ONE = 1
+"""Increments that are added up together."""
 
 
 class Counter(Metric):
     """A count that only grows: what happened, how often. Sums over instances, restarts and crashes are exact.
 
-    `inc()` takes no lock and never waits, so it may be called from signal handlers and finalizers too.
+    `inc()` and `count` wait for no lock, so signal handlers and finalizers may use them, too.
     """
 
     kind: ClassVar[str] = "counter"
-    __slots__ = ("_amounts", "_lock", "_sum", "_ticks")
+    __slots__ = ("_amounts", "_lock")
 
     def __init__(self, name: str, tags: Mapping[str, str]) -> None:
         super().__init__(name, tags)
@@ -41,29 +38,20 @@ class Counter(Metric):
             ValueError: `n` is negative: a count that may fall is an `updown`.
             TypeError: `n` is not a whole number.
         """
-        if n is _ONE:  # the common case, in one step; a 1 that is another object goes the other way
-            next(self._ticks)
-            return
         if n.__class__ is not int:
-            n = index(n)
+            n = int(index(n))
         if n < 0:
             raise ValueError(f"the counter {self.name!r} can't grow by {n}; use registry.updown for what may fall")
         amounts = self._amounts
         amounts.append(n)
-        # Whoever holds the lock adds them up as well, so there is nothing to wait for.
-        if len(amounts) >= BUFFER and self._lock.acquire(blocking=False):
-            try:
-                self._add_up()
-            finally:
-                self._lock.release()
+        if len(amounts) >= BUFFER:
+            self._add_up()
 
     @property
     def count(self) -> int:
         """Everything counted in this process."""
-        if self._amounts:  # what is no longer in there is in the sum already
-            with self._lock:
-                self._add_up()
-        return self._sum + ticked(self._ticks)
+        self._add_up()
+        return sum(self._amounts[:])
 
     def read(self) -> record.Counter:
         """Return the count in the record's form."""
@@ -72,16 +60,18 @@ class Counter(Metric):
     def start_anew(self) -> None:
         """Count from zero again."""
         self._lock = Lock()
-        self._ticks = new_ticks()
-        self._amounts: list[int] = []
-        self._sum = 0
+        self._amounts = [0]  # what was added up so far, and the increments since
 
     def _add_up(self) -> None:
-        # A slice and its deletion are one step each, and others only append: no amount is lost or taken twice.
-        size = len(self._amounts)
-        if size:
-            self._sum += sum(self._amounts[:size])
-            del self._amounts[:size]
+        # Appending, copying and replacing a slice are atomic, with and without the GIL, so each copy of the list has
+        # every increment once. Only one thread replaces at a time; the others need not wait for it.
+        amounts = self._amounts
+        if len(amounts) > 1 and self._lock.acquire(blocking=False):
+            try:
+                size = len(amounts)
+                amounts[:size] = [sum(amounts[:size])]
+            finally:
+                self._lock.release()
 
 
 class UpDown(Metric):
