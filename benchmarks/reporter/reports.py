@@ -73,7 +73,7 @@ def touch(metrics: list[Any], draw: Random, values: int, *, still: bool) -> None
 
 
 class Application:
-    """One that has run for an hour: samples are full, and thinned out every few minutes.
+    """One that has run for an hour.
 
     Every INTERVAL seconds each of its metrics was updated, each histogram by NEW_VALUES, and all were read; the `still`
     ones have stopped.

@@ -65,10 +65,10 @@ def test_a_reservoir_needs_no_more_than_to_take_and_to_show(clock: ManualClock) 
     assert (found.count, found.max, found.p50) == (2, 3, 2)
 
 
-@pytest.mark.parametrize("sampling", [ExponentiallyDecaying(), SlidingTimeWindow(60)], ids=repr)
+@pytest.mark.parametrize("sampling", [None, ExponentiallyDecaying(), SlidingTimeWindow(60)], ids=repr)
 @pytest.mark.parametrize("kind", ["histogram", "timer"])
-def test_a_snapshot_without_views_has_what_merges(clock: ManualClock, sampling: Sampling, kind: str) -> None:
-    """Count, sum, min, max and sketch are there, nothing of the sample; whoever wants that gets it all the same."""
+def test_a_snapshot_without_views_has_what_merges(clock: ManualClock, sampling: Sampling | None, kind: str) -> None:
+    """Count, sum, min, max and sketch are there, nothing of the view; a snapshot with views has that all the same."""
     registry = MetricRegistry("app", clock=clock, sampling=sampling)
     metric = getattr(registry, kind)("m")
     views = {"mean", "stddev", "p50", "p75", "p95", "p98", "p99", "p999"}

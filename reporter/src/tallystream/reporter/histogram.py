@@ -32,30 +32,31 @@ MOST_WAITING = 2048
 class Histogram(Metric):
     """Count, sum, min, max and a sketch of all values, and a view of the recent ones (mean, stddev, p50 … p999).
 
-    The sketch gives quantiles within 1 % of the exact ones, and merges over instances (see `sketch.py`). The view is
-    that of a sample, `sampling` says which (see `sampling.py`).
+    The sketch gives quantiles within 1 % of the exact ones, and merges over instances (see `sketch.py`). Where a sample
+    is kept, the view is that of the sample; `sampling` says which (see `sampling.py`). Else it is that of the sketch.
     """
 
     kind: ClassVar[str] = "histogram"
-    __slots__ = ("_buffer", "_clock", "_distribution", "_lock", "sampling")
+    __slots__ = ("_buffer", "_clock", "_distribution", "_is_sampled", "_lock", "sampling")
 
     def __init__(self, name: str, tags: Mapping[str, str], clock: Clock, sampling: Sampling = DEFAULT_SAMPLING) -> None:
         super().__init__(name, tags)
         self._clock = clock
         self.sampling = sampling
+        self._is_sampled = False
         self.start_anew()
 
     def update(self, value: float) -> None:
         """Take one value.
 
         Raises:
-            ValueError: it is NaN or infinite, which would spoil the sum for good.
+            ValueError: it is NaN, infinite, or of a magnitude above 1e150.
             TypeError: it is no real number.
         """
         if value.__class__ is not float:
             value = as_number(value)
         if not -LARGEST <= value <= LARGEST:
-            raise ValueError(f"the {self.kind} {self.name!r} can't take {value}; give it finite numbers")
+            raise ValueError(f"the {self.kind} {self.name!r} can't take {value}; use -1e150 to 1e150")
         self._put((self._clock.monotonic(), value) if self._distribution.is_timed else value)
 
     @property
@@ -66,7 +67,7 @@ class Histogram(Metric):
             return self._distribution.count
 
     def view(self) -> View | None:
-        """Return what the sample says of recent values, None before the first."""
+        """Return what the sample says of recent values, or the sketch of all; None before the first."""
         with self._lock:
             self._work_in()
             return self._distribution.view(self._clock.monotonic())
@@ -88,11 +89,18 @@ class Histogram(Metric):
             fields = self._distribution.fields(self._clock.monotonic(), views=views)
         return record.Histogram(name=self.name, tags=self.tags, **fields)
 
+    def keep_sample(self) -> None:
+        """Keep a sample of the values that come from now on, and take the view from it."""
+        if not self._is_sampled:
+            with self._lock:
+                self._is_sampled = True
+                self._distribution.keep_sample()
+
     def start_anew(self) -> None:
         """Forget all values."""
         self._lock = Lock()
         self._buffer: list[Any] = []  # values; pairs of monotonic seconds and a value where the sample needs them
-        self._distribution = Distribution(self.sampling.new(self._clock.monotonic()))
+        self._distribution = Distribution(self.sampling.new(self._clock.monotonic()), is_sampled=self._is_sampled)
 
     def _put(self, value: float | tuple[float, float]) -> None:
         buffer = self._buffer

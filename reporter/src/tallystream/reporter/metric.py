@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tallystream.reporter import record
 
 
-_FOR_SNAPSHOTS_AND_FORKS = {"collect", "compute", "start_anew"}
+_FOR_SNAPSHOTS_AND_FORKS = {"collect", "compute", "keep_sample", "start_anew"}
 _BETWEEN_METRICS = {"clock", "due", "monotonic", "take", "took"}
 _NOT_OFFERED = _FOR_SNAPSHOTS_AND_FORKS | _BETWEEN_METRICS
 

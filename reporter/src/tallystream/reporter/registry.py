@@ -15,6 +15,7 @@ from tallystream.reporter.clock import SYSTEM_CLOCK, Clock
 from tallystream.reporter.errors import ConfigError, TallystreamError
 from tallystream.reporter.factory import M, Metrics
 from tallystream.reporter.gauge import Gauge, checked
+from tallystream.reporter.histogram import Histogram
 from tallystream.reporter.sampling import DEFAULT_SAMPLING, Sampling
 
 if TYPE_CHECKING:
@@ -38,15 +39,17 @@ class MetricRegistry(Metrics):
     Args:
         app: the application's name, 1 to 512 characters.
         clock: where the time comes from; tests pass `tallystream.reporter.testing.ManualClock`.
-        sampling: which sample histograms and timers keep that are made without a choice of their own.
+        sampling: which sample histograms and timers keep that are made without a choice of their own. Without it they
+            keep `ExponentiallyDecaying()`, and only once a reporter is made that shows what samples say.
 
     Raises:
         ConfigError: the name can't be used.
     """
 
-    def __init__(self, app: str, *, clock: Clock = SYSTEM_CLOCK, sampling: Sampling = DEFAULT_SAMPLING) -> None:
+    def __init__(self, app: str, *, clock: Clock = SYSTEM_CLOCK, sampling: Sampling | None = None) -> None:
         self.app = check_name("app", app)
-        self.clock, self.sampling = clock, sampling
+        self.clock, self.sampling = clock, DEFAULT_SAMPLING if sampling is None else sampling
+        self._keeps_samples = sampling is not None
         self._reporter: KafkaReporter | None = None
         # The one index, by name and then by tags: one assignment adds a metric, so a fork or KeyboardInterrupt at any
         # moment leaves it there or not. All metrics of a name have one type.
@@ -120,11 +123,19 @@ class MetricRegistry(Metrics):
         # Copying a dict's values is atomic: a snapshot does not wait here for a thread that makes a metric.
         return [metric for of_name in list(self._metrics.values()) for metric in list(of_name.values())]
 
+    def keep_samples(self) -> None:
+        """Have histograms and timers keep samples from now on: for reporters that show what samples say."""
+        with self._making:
+            self._keeps_samples = True
+            for metric in self.metrics():
+                if isinstance(metric, Histogram):
+                    metric.keep_sample()
+
     def snapshot(self, *, views: bool = True) -> list[record.Metric]:
         """Return the value of every metric that has one, in the record's form, name by name.
 
         What was set within one `together()` is in it as a whole or not at all. Counts are those of the whole process.
-        Without `views` histograms and timers have what merges over instances, and not what their samples say.
+        Without `views` histograms and timers have what merges over instances, and not their views.
         """
         bridged = self._read_sources()
         # Code of the application, which may use the registry, runs before the lock is taken or after it is released.
@@ -171,6 +182,8 @@ class MetricRegistry(Metrics):
             metric = of_name.get(key)
             if metric is None:
                 metric = make(name, tags)
+                if self._keeps_samples and isinstance(metric, Histogram):
+                    metric.keep_sample()
                 of_name[key] = metric
                 self._metrics[name] = of_name
             assert isinstance(metric, kind)

@@ -87,7 +87,7 @@ class Sketch:
             raise ValueError("an empty sketch has no quantiles")
         if any(not 0 <= share <= 1 for share in shares):
             raise ValueError(f"shares go from 0 to 1, not {list(shares)}")
-        bins = self._ascending()
+        bins = self.pairs()
         value, passed = next(bins)
         found = []
         for share in shares:
@@ -98,7 +98,8 @@ class Sketch:
             found.append(value)
         return found
 
-    def _ascending(self) -> Iterator[tuple[float, int]]:
+    def pairs(self) -> Iterator[tuple[float, int]]:
+        """Yield what each bin stands for, in rising order, and how many values are in it."""
         for index in sorted(self.negative, reverse=True):
             yield -_value(index), self.negative[index]
         if self.zeros:

@@ -77,7 +77,7 @@ class Timer(Histogram):
         """Take one duration, in seconds.
 
         Raises:
-            ValueError: it is negative, NaN or infinite.
+            ValueError: it is negative, NaN, infinite or above 1e150.
         """
         self.take(value, self.monotonic())
 
@@ -86,7 +86,9 @@ class Timer(Histogram):
         if value.__class__ is not float:
             value = as_number(value)
         if not 0 <= value <= LARGEST:
-            raise ValueError(f"the timer {self.name!r} can't take {value} s; a duration is not negative, and finite")
+            raise ValueError(
+                f"the timer {self.name!r} can't take {value} s; a duration is not negative, and 1e150 s at most"
+            )
         # What is in the buffer came before this tick was due: it is counted before the rates tick.
         if now >= self._meter.due:
             self.rates()
