@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from reports import INTERVAL, NEW_VALUES, PAST, WAITING, touch
 
-from tallystream.reporter import MetricRegistry
+from tallystream.reporter import ExponentiallyDecaying, MetricRegistry
 from tallystream.reporter.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -21,19 +21,17 @@ def microseconds(rounds: int) -> dict[str, float]:
     """Return the mean processor time of each piece, in microseconds.
 
     As in the report of the benchmark: of a hundred histograms that have been updated for an hour, and of a hundred
-    counters. Samples are looked at in another hundred.
+    counters. Another hundred histograms keep samples.
     """
     clock, draw, encode = ManualClock(), Random(1), msgspec.json.Encoder().encode
     registry = MetricRegistry("bench", clock=clock)
     counters = [registry.counter(f"counter.{number}") for number in range(100)]
     histograms = [registry.histogram(f"histogram.{number}") for number in range(100)]
-    looked_at = [registry.histogram(f"looked.at.{number}") for number in range(100)]
+    sampled = [registry.histogram(f"sampled.{number}", sampling=ExponentiallyDecaying()) for number in range(100)]
     for _ in range(PAST):
         clock.advance(INTERVAL)
-        touch(histograms + looked_at, draw, NEW_VALUES, still=True)
+        touch(histograms + sampled, draw, NEW_VALUES, still=True)
         registry.snapshot(views=False)
-    for histogram in looked_at:
-        histogram.view()
     taken: dict[str, list[float]] = {}
 
     def time_of(what: str, step: Callable[..., object], *given: object) -> object:
@@ -44,7 +42,7 @@ def microseconds(rounds: int) -> dict[str, float]:
 
     for _ in range(rounds):
         clock.advance(INTERVAL)
-        for counter, histogram, other in zip(counters, histograms, looked_at, strict=True):
+        for counter, histogram, other in zip(counters, histograms, sampled, strict=True):
             counter.inc()
             made = time_of("a counter: read", counter.read)
             time_of("a counter: encode", encode, made)
@@ -52,7 +50,8 @@ def microseconds(rounds: int) -> dict[str, float]:
             now, inside = clock.monotonic(), histogram._distribution
             time_of(f"a histogram: work {WAITING} values in", inside.take, values, now)
             time_of("a histogram: the sketch in the record's form", inside._sketch.encode)
-            time_of("a histogram: encode", encode, histogram._record(now, views=False))
-            other._distribution.take(values, now)
-            time_of(f"what Kafka's report is spared: {WAITING} values into the sample, and its view", other.view)
+            time_of("a histogram: encode", encode, histogram.collect(views=False))
+            sample = other._distribution._reservoir
+            time_of(f"a local reporter's: take {WAITING} values into the sample", sample.update, values, now)
+            time_of("a local reporter's: the sample's view", sample.view, now)
     return {what: statistics.fmean(times) for what, times in taken.items()}

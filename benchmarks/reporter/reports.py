@@ -73,7 +73,7 @@ def touch(metrics: list[Any], draw: Random, values: int, *, still: bool) -> None
 
 
 class Application:
-    """One that has run for an hour: samples are full, and thinned out every few minutes.
+    """One that has run for an hour.
 
     Every INTERVAL seconds each of its metrics was updated, each histogram by NEW_VALUES, and all were read; the `still`
     ones have stopped.
@@ -96,7 +96,7 @@ class Application:
 def hand_over(reporter: KafkaReporter) -> Cost:
     """Make a report, wait until the broker has it, and return what it cost till it was handed over."""
     begin, began = time.perf_counter(), time.thread_time()
-    assert reporter._hand_over(final=False)
+    assert reporter._send(final=False)
     cost = Cost((time.perf_counter() - begin) * 1000, (time.thread_time() - began) * 1000)
     wait_for_broker(reporter)
     return cost

@@ -18,7 +18,6 @@ import outages
 import pieces
 import reports
 import updates
-import waits
 
 ROOT = Path(__file__).parent.parent.parent
 BEGIN, END = "<!-- results: written by make bench-reporter -->\n", "<!-- end of results -->\n"
@@ -105,30 +104,17 @@ def _exactness() -> str:
 
 def _reports(rounds: int) -> str:
     lines = [
-        "| a snapshot, encoded and handed to the producer | ms | processor ms | longest turn: median, worst |",
-        "|---|---|---|---|",
+        "| a snapshot, encoded and handed to the producer | ms | processor ms |",
+        "|---|---|---|",
     ]
     for what, mix in reports.MIXES.items():
         cost = reports.report_cost(mix, 2 * rounds)
-        median, worst = waits.longest_turn(mix, 2 * rounds)
         verdict = f" (goal {reports.GOAL_MS}: {_verdict(cost.worked <= reports.GOAL_MS)})"
-        held = f"{median:.2f}, {worst:.2f} (goal {waits.GOAL_MS}: {_verdict(worst <= waits.GOAL_MS)})"
-        lines.append(f"| {what} | {cost.passed:.1f} | {cost.worked:.1f}{verdict} | {held} |")
+        lines.append(f"| {what} | {cost.passed:.1f} | {cost.worked:.1f}{verdict} |")
     for name, taken in reports.peers_cost(rounds).items():
-        lines.append(f"| {name}: 1,000 counters as text | {taken:.1f} | | |")
+        lines.append(f"| {name}: 1,000 counters as text | {taken:.1f} | |")
     lines += ["", "| what one metric adds to a report | processor µs |", "|---|---|"]
     lines += [f"| {what} | {taken:.1f} |" for what, taken in pieces.microseconds(rounds).items()]
-    windows = 10 * rounds
-    beyond = f"{windows} times, beyond {waits.GOAL_MS} ms"
-    lines += [
-        "",
-        f"| the longest wait of `counter.inc()`, ms | median | 95 of 100 | worst | {beyond} |",
-        "|---|---|---|---|---|",
-    ]
-    for what in ("1,000 counters", "the same and 100 histograms that changed"):
-        for during, feel in waits.longest_waits(reports.MIXES[what], windows).items():
-            cells = " | ".join(f"{wait:.2f}" for wait in (feel.median, feel.high, feel.worst))
-            lines.append(f"| {what}: {during} | {cells} | {feel.beyond} |")
     return _say(lines)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from support.schedules import BAD_METRICS, ODD, POISON
 from tallystream.aggregator.table import decode as reading
-from tallystream.reporter import _encoding, record
+from tallystream.reporter import record
 from tallystream.reporter.ulid import new_ulid, ulid_ms
 
 LIFE = new_ulid(1_700_000_000_000)
@@ -76,14 +76,6 @@ def test_what_is_encoded_is_decoded_as_it_was(snapshot: record.Snapshot) -> None
     encoded = record.encode(snapshot)
     assert record.decode(encoded) == snapshot
     assert json.loads(encoded)["v"] == 1
-
-
-@given(snapshots, st.integers(1, 3))
-def test_a_record_made_in_turns_is_the_same(snapshot: record.Snapshot, together: int) -> None:
-    """However many metrics are encoded at once, the bytes are those of one go."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_encoding, "TOGETHER", together)
-        assert _encoding.encode_in_turns(snapshot) == record.encode(snapshot)
 
 
 @settings(max_examples=150, deadline=None)

@@ -149,15 +149,21 @@ def test_snapshot_has_every_metric_that_has_a_value(registry: MetricRegistry) ->
 
 
 def test_no_snapshot_separates_what_is_set_together(registry: MetricRegistry) -> None:
-    """While one thread moves two counters in together(), every snapshot of another sees them equal."""
-    one, two = registry.counter("one"), registry.counter("two")
+    """While one thread moves metrics of all types in together(), every snapshot of another sees them equal."""
+    counter, updown, meter = registry.counter("c"), registry.updown("u"), registry.meter("m")
+    histogram, timer, gauge = registry.histogram("h"), registry.timer("t"), registry.gauge("g")
+    gauge.set(0)
     done = threading.Event()
 
     def move() -> None:
-        for _ in range(20_000):
+        for number in range(1, 5_001):
             with registry.together():
-                one.inc()
-                two.inc()
+                counter.inc()
+                histogram.update(1)
+                gauge.set(number)
+                updown.inc()
+                timer.update(1)
+                meter.mark()
         done.set()
 
     thread = threading.Thread(target=move)
@@ -165,12 +171,27 @@ def test_no_snapshot_separates_what_is_set_together(registry: MetricRegistry) ->
     try:
         seen = 0
         while not done.is_set() or not seen:
-            counts = {m.name: m.count for m in registry.snapshot() if isinstance(m, record.Counter)}
-            assert counts["one"] == counts["two"]
+            found = [getattr(m, "count", getattr(m, "value", None)) for m in registry.snapshot()]
+            assert found == [found[0]] * 6
             seen += 1
     finally:
         thread.join()
-    assert one.count == 20_000
+    assert counter.count == 5_000
+
+
+def test_no_snapshot_separates_what_is_made_together(registry: MetricRegistry) -> None:
+    """Metrics that are made and counted in one together() block while a gauge's function is called are all there."""
+
+    def make() -> float:
+        with registry.together():
+            registry.counter("one").inc()
+            registry.counter("two").inc()
+        return 0.0
+
+    registry.gauge("maker", make)
+    for number in (1, 2):
+        counts = {each.name: each.count for each in registry.snapshot() if isinstance(each, record.Counter)}
+        assert counts == {"one": number, "two": number}
 
 
 def test_a_gauge_that_is_set_together_with_a_counter_is_not_separated_from_it(registry: MetricRegistry) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tallystream.reporter import (
     ConfigError,
     ExponentiallyDecaying,
+    KafkaReporter,
     MetricRegistry,
     Sampling,
     SlidingTimeWindow,
@@ -24,7 +25,7 @@ from tallystream.reporter import (
 from tallystream.reporter.decaying import DecayingReservoir
 from tallystream.reporter.histogram import BUFFER
 from tallystream.reporter.reservoir import QUANTILES, plain_view, view
-from tallystream.reporter.testing import ManualClock
+from tallystream.reporter.testing import InMemoryReporter, ManualClock
 from tallystream.reporter.windows import SlidingTimeWindowReservoir, SlidingWindowReservoir, UniformReservoir
 
 if TYPE_CHECKING:
@@ -99,9 +100,9 @@ def test_uniform_gives_every_value_the_same_chance() -> None:
 @given(st.lists(st.tuples(st.floats(0, 6000), st.integers(0, 5)), max_size=30))
 def test_decaying_weights_are_those_of_the_formula(paced: list[tuple[float, int]]) -> None:
     """While everything fits, all is kept, and two values' weights relate as exp(alpha * the time between them)."""
-    reservoir, now, seen = DecayingReservoir(0.0, 1000, 0.015), 0.0, dict[float, float]()
+    reservoir, now, seen = DecayingReservoir(1000, 0.015), 0.0, dict[float, float]()
     for pause, number in paced:
-        now += pause  # in total across the hour after which the landmark moves
+        now += pause
         batch = [float(len(seen) + i) for i in range(number)]
         reservoir.update(batch, now)
         seen.update(dict.fromkeys(batch, now))
@@ -109,9 +110,8 @@ def test_decaying_weights_are_those_of_the_formula(paced: list[tuple[float, int]
     last = max(seen.values(), default=0.0)
     for value, when in seen.items():
         share = math.exp(-0.015 * (last - when))
-        if share > 1e-200:  # what is older may have vanished
-            assert found[value] / found[max(seen)] == pytest.approx(share, rel=1e-6)
-    assert found.keys() <= seen.keys()
+        assert found[value] / found[max(seen)] == pytest.approx(share, rel=1e-6)
+    assert found.keys() == seen.keys()
 
 
 LARGE = st.lists(st.tuples(st.floats(0, 500), st.integers(0, 120), st.booleans()), max_size=20)
@@ -120,8 +120,8 @@ LARGE = st.lists(st.tuples(st.floats(0, 500), st.integers(0, 120), st.booleans()
 @given(LARGE, st.integers(1, 50), st.integers())
 def test_decaying_sample_has_the_highest_priorities(paced: list[tuple[float, int, bool]], size: int, seed: int) -> None:
     """Read seldom or often, after few values or many, over hours: what stays is what the formula's priorities say."""
-    reservoir, draw = DecayingReservoir(0.0, size, 0.015, random=Random(seed).random), Random(seed).random
-    assert reservoir.view(0.0) is None  # what comes before the first look is test_unread.py's
+    reservoir, draw = DecayingReservoir(size, 0.015, Random(seed).random), Random(seed).random
+    assert reservoir.view(0.0) is None
     now, everything = 0.0, list[tuple[float, float]]()
     for pause, number, look in paced:
         now += pause
@@ -137,8 +137,8 @@ def test_decaying_sample_has_the_highest_priorities(paced: list[tuple[float, int
 
 
 def test_a_fast_decay_goes_on_for_hours() -> None:
-    """Weights are scaled down before they leave a float's range, however fast they grow."""
-    reservoir = DecayingReservoir(0.0, 10, alpha=5.0)
+    """Weights may grow beyond a float's range."""
+    reservoir = DecayingReservoir(10, alpha=5.0)
     for minute in range(300):
         reservoir.update([float(minute)], 60.0 * minute)
     found = reservoir.view(0.0)
@@ -147,27 +147,25 @@ def test_a_fast_decay_goes_on_for_hours() -> None:
 
 
 def test_equal_priorities_are_two_values() -> None:
-    """A value is not lost where chance gives two of them the same priority, one by one or many at a time."""
-    for number in (5, 100):
-        reservoir = DecayingReservoir(0.0, 1000, random=lambda: 0.5)
-        reservoir.update(list(range(number)), 0.0)
-        assert sorted(reservoir.sample()) == [(value, 1.0) for value in range(number)]
+    """A value is not lost where chance gives two of them the same priority."""
+    reservoir = DecayingReservoir(1000, random=lambda: 0.5)
+    reservoir.update(range(100), 0.0)
+    assert sorted(reservoir.sample()) == [(value, 1.0) for value in range(100)]
 
 
-def test_samples_that_nobody_reads_again_take_no_memory() -> None:
-    """Values wait for another look at the sample, a few hundred of them at most."""
-    reservoir = DecayingReservoir(0.0, 10)
-    assert reservoir.view(0.0) is None
-    for _ in range(100):
-        reservoir.update([1.0] * 20, 0.0)
-        assert sum(len(values) for _, values in reservoir._waiting) < 300
+def test_a_decaying_sample_takes_no_more_memory_than_its_size() -> None:
+    """However many values come, and though nobody reads it."""
+    reservoir = DecayingReservoir(10)
+    for second in range(100):
+        reservoir.update([1.0] * 20, second)
+        assert len(reservoir.sample()) == 10
 
 
 @given(PACED, st.integers(1, 20), st.integers())
 @example([(14.0, [1.0]), (1.0, [1.0])], 4, 0)  # half of the weight, exactly, lies on zero
 def test_decaying_view_is_that_of_its_sample(paced: list[tuple[float, list[float]]], size: int, seed: int) -> None:
     """However values enter and leave, also equal ones and over hours, the view is what the sample's pairs give."""
-    reservoir, now = DecayingReservoir(0.0, size, 0.015, random=Random(seed).random), 0.0
+    reservoir, now = DecayingReservoir(size, 0.015, Random(seed).random), 0.0
     for pause, batch in paced:
         now += pause * 100
         reservoir.update([round(value, -6) for value in batch] + batch, now)
@@ -226,6 +224,62 @@ def test_histograms_and_timers_keep_the_chosen_sample(make: str, choice: Samplin
         assert metric.sketch().count == 1000
         metric.start_anew()
         assert metric.view() is None
+
+
+def test_a_sample_that_is_chosen_later_is_kept_from_then_on() -> None:
+    """Asking again with the sampling that the metric has by default is a choice, too."""
+    registry = MetricRegistry("a")
+    histogram = registry.histogram("h")
+    histogram.update(7)
+    assert histogram.view() is not None
+    assert registry.histogram("h", sampling=ExponentiallyDecaying()) is histogram
+    assert histogram.view() is None
+
+
+@pytest.mark.parametrize("make", ["histogram", "timer"])
+def test_without_a_sample_the_view_is_the_sketch_s(make: str) -> None:
+    """Nobody chose a sample, and no reporter shows one: the view is of all values, each quantile within 1 %."""
+    clock = ManualClock()
+    registry = MetricRegistry("a", clock=clock)
+    metric = getattr(registry, make)("m")
+    assert metric.view() is metric.read().p50 is None
+    metric.update(3.3)
+    assert metric.view() == (3.3, 0, 3.3, 3.3, 3.3, 3.3, 3.3, 3.3)
+    for number in range(1, 10_001):
+        metric.update(number)
+        clock.advance(1)
+    found = metric.view()
+    assert found.mean == metric.read().mean == metric.read().sum / 10_001
+    assert found.stddev == pytest.approx(2886.75, rel=0.01)
+    assert found[2:] == pytest.approx([5000, 7500, 9500, 9800, 9900, 9990], rel=0.0101)
+    assert max(found) <= 10_000
+
+
+REPORTERS: dict[str, Callable[[MetricRegistry], object]] = {
+    "a local reporter": InMemoryReporter,
+    "own_views": lambda registry: KafkaReporter(registry, bootstrap_servers="b", instance="i", own_views=True),
+}
+
+
+@pytest.mark.parametrize("shown_by", REPORTERS.values(), ids=REPORTERS)
+def test_samples_are_kept_once_a_reporter_shows_them(shown_by: Callable[[MetricRegistry], object]) -> None:
+    """From then on, and also in metrics that are made later and after a fork; not for a reporter that shows none."""
+    registry = MetricRegistry("a", clock=ManualClock())
+    KafkaReporter(registry, bootstrap_servers="b", instance="i", topic="other")
+    early = registry.histogram("early")
+    early.update(7)
+    assert early.view() == (7, 0, 7, 7, 7, 7, 7, 7)
+    shown_by(registry)
+    late = registry.child("child").timer("late")
+    assert early.view() is early.read().p50 is late.view() is None
+    for metric in (early, late):
+        for number in range(1, 1001):
+            metric.update(number)
+        assert metric.read().p50 == 500
+        metric.start_anew()
+        for value in (1.0, 2.0, 3.0):
+            metric.update(value)
+        assert metric.read().p50 == 2.0  # not within 1 %
 
 
 def test_a_time_window_knows_when_each_value_came() -> None:

@@ -119,6 +119,7 @@ def test_a_source_that_raises_is_seen_and_breaks_nothing(
         Counter(name="c", count=whole(float("inf"))),
         Counter(name="c", count=2**63),
         Histogram(name="h", count=1, sum=float("nan")),
+        Histogram(name="h", count=1, sum=-1e151),
         Gauge(name="own", value=1),
         Counter(name="good", count=7),
     ],

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from math import fsum, inf
+from math import fsum
 from operator import index
 
-LARGEST = sys.float_info.max
-SMALL = 2.0**-520
-"""Numbers that are multiplied by this can be squared, and many of them added up, without leaving the numbers."""
+LARGEST = 1e150
+"""The largest magnitude of a value that is added up: its square, and any sum of such values, is a finite float."""
 
 
 def as_number(value: float) -> float:
@@ -29,19 +27,3 @@ def as_number(value: float) -> float:
         return fsum((value,))  # float() would take text too
     except TypeError:
         raise TypeError(f"{value!r:.100} is no number: give an int, a float, or another real number.") from None
-
-
-def saturating_sum(total: float, values: list[float]) -> float:
-    """Return `total` and all values; the largest number of its sign, where that is beyond all numbers."""
-    try:
-        total_now = total + fsum(values)
-    except OverflowError:  # on the way, if not in the end
-        total_now = inf
-    if -LARGEST <= total_now <= LARGEST:
-        return total_now
-    return saturated(fsum(value * SMALL for value in (total, *values)) / SMALL)
-
-
-def saturated(value: float) -> float:
-    """Return the value; the largest number of its sign, where it is infinite."""
-    return min(max(value, -LARGEST), LARGEST)

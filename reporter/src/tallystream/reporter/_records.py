@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tallystream.reporter._encoding import encode_in_turns
 from tallystream.reporter._life import Life, Outgoing, Part
 from tallystream.reporter._since import since
-from tallystream.reporter.record import Snapshot
+from tallystream.reporter.record import Snapshot, encode
 
 if TYPE_CHECKING:
     from tallystream.reporter.clock import Instant
@@ -31,5 +30,5 @@ def records(life: Life, metrics: list[Metric], every_ms: int, now: Instant, *, f
             final=final,
             metrics=since(values, life.base),
         )
-        ready.append(Outgoing(snapshot, encode_in_turns(snapshot), values, life.split.layout))
+        ready.append(Outgoing(snapshot, encode(snapshot), values, life.split.layout))
     return ready

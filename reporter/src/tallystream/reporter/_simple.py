@@ -50,6 +50,7 @@ class SimpleReporter(ScheduledReporter):
         self._selection = Selection(include, exclude)
         self.shape = Shape(attributes, rate_unit, duration_unit)
         super().__init__(registry, interval=interval, own_metrics=own_metrics)
+        self.registry.keep_samples()
 
     @abstractmethod
     def _write(self, metrics: list[Metric], ts_ms: int) -> int:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tallystream.reporter import record
-from tallystream.reporter._turns import in_turns
 from tallystream.reporter.sketch import Sketch
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def since(metrics: list[record.Metric], base: Mapping[record.Identity, record.Me
     the table takes the lowest start and the highest position of all lives. They stay as they are, but a position whose
     base is another app's begins where that ended.
     """
-    return [_less(metric, base.get(identity_of(metric))) for metric in in_turns(metrics)] if base else metrics
+    return [_less(metric, base.get(identity_of(metric))) for metric in metrics] if base else metrics
 
 
 def until(metrics: list[record.Metric], base: Mapping[record.Identity, record.Metric]) -> list[record.Metric]:

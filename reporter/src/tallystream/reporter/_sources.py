@@ -14,7 +14,7 @@ from tallystream.reporter import record
 from tallystream.reporter._forks import Step, before_fork
 from tallystream.reporter._growing import Growing
 from tallystream.reporter._names import check_name, check_tags, label
-from tallystream.reporter._numbers import as_number
+from tallystream.reporter._numbers import LARGEST, as_number
 from tallystream.reporter._quiet import OncePerKind
 from tallystream.reporter._since import identity_of
 from tallystream.reporter.errors import TallystreamError
@@ -120,8 +120,8 @@ class JoinedSource:
         count = getattr(metric, "count", 0)
         if not 0 <= count <= record.MAX_COUNT:
             raise TallystreamError("its count is negative, beyond 64 bits, or no number")
-        if isinstance(metric, record.Histogram) and not isfinite(metric.sum):
-            raise TallystreamError(f"its sum is {metric.sum}")
+        if isinstance(metric, record.Histogram) and not -LARGEST <= metric.sum <= LARGEST:
+            raise TallystreamError(f"its sum is {metric.sum}, not from -1e150 to 1e150")
         return metric
 
     def _fail(self, what: str, reason: object) -> None:

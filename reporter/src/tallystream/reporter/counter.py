@@ -4,43 +4,28 @@ from __future__ import annotations
 
 from operator import index
 from threading import Lock
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar
 
 from tallystream.reporter import record
 from tallystream.reporter._numbers import as_number
-from tallystream.reporter._ticks import new_ticks, number_in, ticked
 from tallystream.reporter.metric import Metric
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 
 BUFFER = 256
-"""Amounts taken in before they are added up together."""
-
-HeldCount = str | tuple[int, str]
-"""The ticks of one moment as they show themselves, and, where there is any, the sum beside them.
-
-A text is half the time of a number, and unlike a tuple nothing for the garbage collector to look through.
-"""
-
-_ONE = 1
-
-
-def count_of(held: HeldCount) -> int:
-    """Return the count that was held."""
-    return number_in(held) if isinstance(held, str) else held[0] + number_in(held[1])
+"""Increments that are added up together."""
 
 
 class Counter(Metric):
     """A count that only grows: what happened, how often. Sums over instances, restarts and crashes are exact.
 
-    `inc()` takes no lock and never waits, so it may be called from signal handlers and finalizers too.
+    `inc()` and `count` wait for no lock, so signal handlers and finalizers may use them, too.
     """
 
     kind: ClassVar[str] = "counter"
-    _last: record.Counter | None  # of the last reading
-    __slots__ = ("_amounts", "_last", "_lock", "_only_ticks", "_sum", "_ticks")
+    __slots__ = ("_amounts", "_lock")
 
     def __init__(self, name: str, tags: Mapping[str, str]) -> None:
         super().__init__(name, tags)
@@ -53,71 +38,40 @@ class Counter(Metric):
             ValueError: `n` is negative: a count that may fall is an `updown`.
             TypeError: `n` is not a whole number.
         """
-        if n is _ONE:  # the common case, in one step; a 1 that is another object goes the other way
-            next(self._ticks)
-            return
         if n.__class__ is not int:
-            n = index(n)
+            n = int(index(n))
         if n < 0:
             raise ValueError(f"the counter {self.name!r} can't grow by {n}; use registry.updown for what may fall")
         amounts = self._amounts
-        self._only_ticks = False  # before the amount is there: who looks at the ticks alone misses none
         amounts.append(n)
-        # Whoever holds the lock adds them up as well, so there is nothing to wait for.
-        if len(amounts) >= BUFFER and self._lock.acquire(blocking=False):
-            try:
-                self._add_up()
-            finally:
-                self._lock.release()
+        if len(amounts) >= BUFFER:
+            self._add_up()
 
     @property
     def count(self) -> int:
         """Everything counted in this process."""
-        if self._amounts:  # what is no longer in there is in the sum already
-            with self._lock:
-                self._add_up()
-        return self._sum + ticked(self._ticks)
+        self._add_up()
+        return sum(self._amounts[:])
 
     def read(self) -> record.Counter:
         """Return the count in the record's form."""
-        return self.captured(self.capture())
-
-    def capture(self, *, views: bool = True) -> HeldCount:  # noqa: ARG002 - matters to distributions
-        """Hold the present count."""
-        if self._amounts:  # as in `count`
-            with self._lock:
-                self._add_up()
-        total = self._sum
-        return (total, repr(self._ticks)) if total else repr(self._ticks)
-
-    @classmethod
-    def capture_all(cls, metrics: Sequence[Self], *, views: bool) -> list[HeldCount]:  # noqa: ARG003
-        """Hold the present counts."""
-        return [repr(each._ticks) if each._only_ticks else each.capture() for each in metrics]  # noqa: SLF001 - its own
-
-    def captured(self, held: HeldCount) -> record.Counter:
-        """Return the count that was held in the record's form."""
-        count = count_of(held)
-        last = self._last
-        if last is None or last.count != count:  # most counters of most snapshots have not moved
-            last = self._last = record.Counter(name=self.name, tags=self.tags, count=count)
-        return last
+        return record.Counter(name=self.name, tags=self.tags, count=self.count)
 
     def start_anew(self) -> None:
         """Count from zero again."""
         self._lock = Lock()
-        self._ticks = new_ticks()
-        self._only_ticks = True  # no amounts beside them, ever
-        self._amounts: list[int] = []
-        self._sum = 0
-        self._last = None
+        self._amounts = [0]  # what was added up so far, and the increments since
 
     def _add_up(self) -> None:
-        # A slice and its deletion are one step each, and others only append: no amount is lost or taken twice.
-        size = len(self._amounts)
-        if size:
-            self._sum += sum(self._amounts[:size])
-            del self._amounts[:size]
+        # Appending, copying and replacing a slice are atomic, with and without the GIL, so each copy of the list has
+        # every increment once. Only one thread replaces at a time; the others need not wait for it.
+        amounts = self._amounts
+        if len(amounts) > 1 and self._lock.acquire(blocking=False):
+            try:
+                size = len(amounts)
+                amounts[:size] = [sum(amounts[:size])]
+            finally:
+                self._lock.release()
 
 
 class UpDown(Metric):

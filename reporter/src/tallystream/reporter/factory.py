@@ -164,6 +164,8 @@ class Child(Metrics):
 
 
 def _sampled(metric: H, sampling: Sampling | None) -> H:
-    if sampling is not None and metric.sampling != sampling:
-        raise ConfigError("sampling", sampling, f"{metric.name!r} has {metric.sampling} already: choose it once")
+    if sampling is not None:
+        if metric.sampling != sampling:
+            raise ConfigError("sampling", sampling, f"{metric.name!r} has {metric.sampling} already: choose it once")
+        metric.keep_sample()
     return metric

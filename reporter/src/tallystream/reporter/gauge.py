@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from math import isfinite
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar
 
 from tallystream.reporter import record
 from tallystream.reporter._cached import Cached
@@ -14,7 +14,7 @@ from tallystream.reporter._quiet import OncePerKind
 from tallystream.reporter.metric import Metric
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
 _log = logging.getLogger("tallystream.reporter.gauges")
 _log.addFilter(OncePerKind())
@@ -29,13 +29,12 @@ class Gauge(Metric):
     """
 
     kind: ClassVar[str] = "gauge"
-    __slots__ = ("_computed", "_value", "function")
+    __slots__ = ("_value", "function")
 
     def __init__(self, name: str, tags: Mapping[str, str], function: Callable[[], float | None] | None = None) -> None:
         super().__init__(name, tags)
         self.function = function
         self._value: float | None = None
-        self._computed: float | None = None  # what the function said last to a snapshot
 
     def set(self, value: float) -> None:
         """Set the value.
@@ -54,45 +53,41 @@ class Gauge(Metric):
 
     def read(self) -> record.Gauge | None:
         """Return the value in the record's form, None where a snapshot leaves the gauge out, with a line in the log."""
-        self.get_ready()
-        return self.captured(self.capture())
+        found = self.compute()
+        return None if found is None else checked(found)
 
-    def get_ready(self) -> None:
-        """Ask the function. It is the application's code: it runs before the capture, whose lock it could wait for."""
-        if self.function is None:
-            return
-        value = None
+    def compute(self) -> record.Gauge | None:
+        """Return the value of this moment, not `checked`; None, with a line in the log, where the function fails.
+
+        The function is the application's code: a snapshot calls it before it locks the registry.
+        """
         try:
-            value = self.function()
+            value = self.value
         except Exception:  # noqa: BLE001 - whatever it is, the gauge's neighbours must be reported
             _log.exception("gauge %s is left out of this snapshot: its function failed", label(self.name, self.tags))
-        self._computed = value  # in one step: another reporter's snapshot may be at its capture
-
-    def capture(self, *, views: bool = True) -> float | None:  # noqa: ARG002 - matters to distributions
-        """Hold the present value; where there is a function, what it said last."""
-        return self._value if self.function is None else self._computed
-
-    @classmethod
-    def capture_all(cls, metrics: Sequence[Self], *, views: bool) -> list[float | None]:  # noqa: ARG003
-        """Hold the present values."""
-        return [each._value if each.function is None else each._computed for each in metrics]  # noqa: SLF001 - its own
-
-    def captured(self, held: float | None) -> record.Gauge | None:
-        """Return the value that was held in the record's form, None where there was none, or no finite number."""
-        if held is None:
             return None
-        try:
-            value = as_number(held)
-            if isfinite(value):
-                return record.Gauge(name=self.name, tags=self.tags, value=value)
-        except Exception:  # noqa: BLE001 - a value of any type, whose neighbours must be reported
-            _log.debug("the failure in full", exc_info=True)
-        text = "gauge %s is left out of this snapshot: %.100r is no finite number"
-        _log.warning(text, label(self.name, self.tags), held)
-        return None
+        return None if value is None else record.Gauge(name=self.name, tags=self.tags, value=value)
+
+    def collect(self, *, views: bool) -> record.Gauge | None:  # noqa: ARG002 - matters to distributions
+        """Return what was set last, not `checked`: that may write to the log, and so run code of the application."""
+        value = self._value
+        return None if value is None else record.Gauge(name=self.name, tags=self.tags, value=value)
 
     def start_anew(self) -> None:
         """Unset the value, which is the parent's; a function stays, and is asked anew."""
-        self._value = self._computed = None
+        self._value = None
         if isinstance(self.function, Cached):
             self.function.start_anew()
+
+
+def checked(gauge: record.Gauge) -> record.Gauge | None:
+    """Return the gauge with a number as the record has it; None, with a line in the log, where it is no finite one."""
+    try:
+        number = as_number(gauge.value)
+        if isfinite(number):
+            return record.Gauge(name=gauge.name, tags=gauge.tags, value=number)
+    except Exception:  # noqa: BLE001 - a value of any type, whose neighbours must be reported
+        _log.debug("the failure in full", exc_info=True)
+    text = "gauge %s is left out of this snapshot: %.100r is no finite number"
+    _log.warning(text, label(gauge.name, gauge.tags), gauge.value)
+    return None

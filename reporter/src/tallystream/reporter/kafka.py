@@ -99,6 +99,8 @@ class KafkaReporter(ScheduledReporter):
         self._closing = False
         self._silence = Silence(max(SILENCE, 3 * interval), registry.clock.monotonic)
         super().__init__(registry, interval=interval, own_metrics=own_metrics)
+        if own_views:
+            registry.keep_samples()
 
     def __repr__(self) -> str:
         return f"<KafkaReporter of {self.registry.app!r} as {self.instance!r} to {self.topic!r}>"

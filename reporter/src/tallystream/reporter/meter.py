@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from operator import index
 from threading import Lock
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from tallystream.reporter import record
-from tallystream.reporter.counter import Counter, HeldCount, count_of
+from tallystream.reporter.counter import Counter
 from tallystream.reporter.ewma import Averages
 from tallystream.reporter.metric import Metric
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from tallystream.reporter.clock import Clock
-
-
-HeldMeter = tuple[float, tuple[float, float, float], HeldCount]
-"""One moment in monotonic seconds, and its rates over 1, 5 and 15 minutes and its count."""
 
 
 class Rates(NamedTuple):
@@ -74,46 +70,17 @@ class Meter(Metric):
         """Return the four rates of this moment."""
         return self._sample()[1]
 
-    def rates_at(self, now: float) -> Rates:
-        """Return the rates at `now`, monotonic seconds, of what was taken so far; no tick is due before that."""
-        return self._rates(self._counter.count, now)
-
     def read(self) -> record.Meter:
         """Return count and rates in the record's form."""
-        return self.captured(self.capture())
-
-    def get_ready(self) -> None:
-        """Have the rates tick if that is due."""
-        if self._monotonic() >= self.due:
-            self.rates()
-
-    def capture(self, *, views: bool = True) -> HeldMeter:  # noqa: ARG002
-        """Hold the present count and rates, and when that was."""
-        now = self._monotonic()
-        if now >= self.due:
-            self.rates()
-        return now, self._latest, self._counter.capture()
-
-    @classmethod
-    def capture_all(cls, metrics: Sequence[Self], *, views: bool) -> list[HeldMeter]:
-        """Hold the present counts, and the rates as they last ticked."""
-        now = metrics[0]._monotonic()  # noqa: SLF001 - its own
-        counters = [each._counter for each in metrics]  # noqa: SLF001 - its own
-        counts = Counter.capture_all(counters, views=views)
-        return [(now, each._latest, count) for each, count in zip(metrics, counts, strict=True)]  # noqa: SLF001
-
-    def captured(self, held: HeldMeter) -> record.Meter:
-        """Return what was held in the record's form."""
-        now, (m1_rate, m5_rate, m15_rate), held_count = held
-        count, elapsed = count_of(held_count), now - self._start
+        count, rates = self._sample()
         return record.Meter(
             name=self.name,
             tags=self.tags,
             count=count,
-            mean_rate=count / elapsed if elapsed > 0 else 0.0,
-            m1_rate=m1_rate,
-            m5_rate=m5_rate,
-            m15_rate=m15_rate,
+            mean_rate=rates.mean_rate,
+            m1_rate=rates.m1_rate,
+            m5_rate=rates.m5_rate,
+            m15_rate=rates.m15_rate,
         )
 
     def start_anew(self) -> None:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar
 
 from tallystream.reporter.record import Identity, identity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from tallystream.reporter import record
 
 
-_FOR_SNAPSHOTS_AND_FORKS = {"capture", "capture_all", "captured", "get_ready", "start_anew"}
-_BETWEEN_METRICS = {"clock", "due", "monotonic", "rates_at", "take", "took"}
+_FOR_SNAPSHOTS_AND_FORKS = {"collect", "compute", "keep_sample", "start_anew"}
+_BETWEEN_METRICS = {"clock", "due", "monotonic", "take", "took"}
 _NOT_OFFERED = _FOR_SNAPSHOTS_AND_FORKS | _BETWEEN_METRICS
 
 
@@ -39,29 +39,12 @@ class Metric(ABC):
     def read(self) -> record.Metric | None:
         """Return the present value in the record's form, None where there is nothing to report."""
 
-    def get_ready(self) -> None:  # noqa: B027 - most have nothing to do
-        """Do now what a capture would have to do otherwise: all metrics are captured in one go."""
+    def collect(self, *, views: bool) -> record.Metric | None:  # noqa: ARG002 - matters to distributions
+        """Return the present value for a snapshot, whose registry is locked: no code of the application may run here.
 
-    def capture(self, *, views: bool = True) -> Any:  # noqa: ARG002 - matters to distributions
-        """Hold the present value, and return what `captured` makes the record of: that costs more, and can be later.
-
-        `views` says whether a distribution's record is to have the view of its sample, too.
+        `views` says whether a distribution's record has the view of its sample, too.
         """
         return self.read()
-
-    @classmethod
-    def capture_all(cls, metrics: Sequence[Self], *, views: bool) -> list[Any]:
-        """Hold the present values of these metrics of this class, one at least, each as `capture` does.
-
-        No update can come between, so this has to be quick: each was told to `get_ready` a moment ago, and objects that
-        need not be looked at are not, for few of them are in the processor's caches.
-        """
-        return [metric.capture(views=views) for metric in metrics]
-
-    def captured(self, held: Any) -> record.Metric | None:
-        """Return what `read()` would have returned when that was held, None where there was nothing to report."""
-        made: record.Metric | None = held
-        return made
 
     @abstractmethod
     def start_anew(self) -> None:

@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from itertools import chain
 from threading import Lock, RLock
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
+from tallystream.reporter import record
 from tallystream.reporter._forks import Step, after_fork_in_child
 from tallystream.reporter._names import check_name, check_tags
 from tallystream.reporter._sources import FAILED, JoinedSource
-from tallystream.reporter._turns import begin_turns, ensure_time, in_turns
 from tallystream.reporter.clock import SYSTEM_CLOCK, Clock
 from tallystream.reporter.errors import ConfigError, TallystreamError
 from tallystream.reporter.factory import M, Metrics
+from tallystream.reporter.gauge import Gauge, checked
+from tallystream.reporter.histogram import Histogram
 from tallystream.reporter.sampling import DEFAULT_SAMPLING, Sampling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from tallystream.reporter import record
     from tallystream.reporter.kafka import KafkaReporter
     from tallystream.reporter.metric import Metric
     from tallystream.reporter.source import Source
-
-_AHEAD = {"gauge", "meter", "timer"}
-"""The kinds that have something to do before a capture."""
-
-CAPTURE = 3e-7
-"""Seconds that the capture of a metric takes, about."""
 
 
 class MetricTypeError(TallystreamError, TypeError):
@@ -45,20 +39,21 @@ class MetricRegistry(Metrics):
     Args:
         app: the application's name, 1 to 512 characters.
         clock: where the time comes from; tests pass `tallystream.reporter.testing.ManualClock`.
-        sampling: which sample histograms and timers keep that are made without a choice of their own.
+        sampling: which sample histograms and timers keep that are made without a choice of their own. Without it they
+            keep `ExponentiallyDecaying()`, and only once a reporter is made that shows what samples say.
 
     Raises:
         ConfigError: the name can't be used.
     """
 
-    def __init__(self, app: str, *, clock: Clock = SYSTEM_CLOCK, sampling: Sampling = DEFAULT_SAMPLING) -> None:
+    def __init__(self, app: str, *, clock: Clock = SYSTEM_CLOCK, sampling: Sampling | None = None) -> None:
         self.app = check_name("app", app)
-        self.clock, self.sampling = clock, sampling
+        self.clock, self.sampling = clock, DEFAULT_SAMPLING if sampling is None else sampling
+        self._keeps_samples = sampling is not None
         self._reporter: KafkaReporter | None = None
         # The one index, by name and then by tags: one assignment adds a metric, so a fork or KeyboardInterrupt at any
         # moment leaves it there or not. All metrics of a name have one type.
         self._metrics: dict[str, dict[tuple[tuple[str, str], ...], Metric]] = {}
-        self._by_class: list[tuple[type[Metric], list[Metric]]] | None = None  # made of the index when it is needed
         self._groups: dict[record.Identity, record.Identity] = {}
         self._sources: list[JoinedSource] = []
         self._making = Lock()
@@ -125,36 +120,32 @@ class MetricRegistry(Metrics):
 
     def metrics(self) -> list[Metric]:
         """Return every metric, name by name, in the order in which they were made."""
+        # Copying a dict's values is atomic: a snapshot does not wait here for a thread that makes a metric.
+        return [metric for of_name in list(self._metrics.values()) for metric in list(of_name.values())]
+
+    def keep_samples(self) -> None:
+        """Have histograms and timers keep samples from now on: for reporters that show what samples say."""
         with self._making:
-            return [metric for of_name in self._metrics.values() for metric in of_name.values()]
+            self._keeps_samples = True
+            for metric in self.metrics():
+                if isinstance(metric, Histogram):
+                    metric.keep_sample()
 
     def snapshot(self, *, views: bool = True) -> list[record.Metric]:
-        """Return the value of every metric that has one, in the record's form, type by type.
+        """Return the value of every metric that has one, in the record's form, name by name.
 
         What was set within one `together()` is in it as a whole or not at all. Counts are those of the whole process.
-        Without `views` histograms and timers have what merges over instances, and not what their samples say.
+        Without `views` histograms and timers have what merges over instances, and not their views.
         """
-        begin_turns()
         bridged = self._read_sources()
-        classes = self._classes()
-        ahead = chain.from_iterable(metrics for each, metrics in classes if each.kind in _AHEAD)
-        for metric in in_turns(ahead):
-            metric.get_ready()
-        ensure_time(CAPTURE * sum(len(metrics) for _, metrics in classes))
-        with self._lock:  # in one turn, however many they are
-            held = [each.capture_all(metrics, views=views) for each, metrics in classes]
-        pairs = (zip(metrics, values, strict=True) for (_, metrics), values in zip(classes, held, strict=True))
-        found = [metric.captured(each) for metric, each in in_turns(chain.from_iterable(pairs))]
-        return [value for value in found if value is not None] + bridged
-
-    def _classes(self) -> list[tuple[type[Metric], list[Metric]]]:
-        with self._making:
-            if self._by_class is None:
-                grouped: dict[type[Metric], list[Metric]] = {}
-                for metric in chain.from_iterable(of_name.values() for of_name in self._metrics.values()):
-                    grouped.setdefault(metric.__class__, []).append(metric)
-                self._by_class = list(grouped.items())
-            return self._by_class
+        # Code of the application, which may use the registry, runs before the lock is taken or after it is released.
+        gauges = [each for each in self.metrics() if isinstance(each, Gauge) and each.function is not None]
+        computed: dict[Metric, record.Metric | None] = {gauge: gauge.compute() for gauge in gauges}
+        with self._lock:
+            metrics = self.metrics()
+            found = [computed[each] if each in computed else each.collect(views=views) for each in metrics]
+        values = [checked(each) if isinstance(each, record.Gauge) else each for each in found]
+        return [each for each in values if each is not None] + bridged
 
     def _read_sources(self) -> list[record.Metric]:
         with self._making:
@@ -191,7 +182,8 @@ class MetricRegistry(Metrics):
             metric = of_name.get(key)
             if metric is None:
                 metric = make(name, tags)
-                self._by_class = None
+                if self._keeps_samples and isinstance(metric, Histogram):
+                    metric.keep_sample()
                 of_name[key] = metric
                 self._metrics[name] = of_name
             assert isinstance(metric, kind)

@@ -9,16 +9,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from itertools import accumulate
 from math import fsum, sqrt
+from operator import mul
 from typing import TYPE_CHECKING, NamedTuple, Protocol
-
-from tallystream.reporter._moments import Moments
-from tallystream.reporter._numbers import LARGEST, SMALL, saturated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 QUANTILES = {"p50": 0.5, "p75": 0.75, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999}
-_SHARES = tuple(QUANTILES.values())
 
 
 class View(NamedTuple):
@@ -54,17 +51,11 @@ def view(weighted: Sequence[tuple[float, float]]) -> View | None:
         return None
     ordered = sorted(weighted)
     values, weights = [value for value, _ in ordered], [weight for _, weight in ordered]
-    moments = Moments()
-    moments.sum_up(values, weights)
-    return weighted_view(values, weights, moments)
-
-
-def weighted_view(values: list[float], weights: list[float], moments: Moments) -> View:
-    """Return the same of values in rising order, of which there is one at least, with the moments of the pairs."""
     passed = list(accumulate(weights))
     total = passed[-1]
-    mean, deviation = moments.read(values, weights)
-    return View(mean, deviation, *[values[bisect_left(passed, share * total)] for share in _SHARES])
+    mean = fsum(map(mul, weights, values)) / total
+    variance = fsum(weight * (value - mean) ** 2 for value, weight in ordered) / total
+    return View(mean, sqrt(variance), *[values[bisect_left(passed, share * total)] for share in QUANTILES.values()])
 
 
 def plain_view(values: Sequence[float]) -> View | None:
@@ -77,24 +68,15 @@ def plain_view(values: Sequence[float]) -> View | None:
         return None
     ordered = sorted(values)
     size = len(ordered)
-    try:
-        mean, deviation = _plain_moments(ordered)
-    except OverflowError:
-        mean, deviation = (saturated(each / SMALL) for each in _plain_moments([value * SMALL for value in ordered]))
+    mean = fsum(ordered) / size
+    deviation = sqrt(fsum((value - mean) ** 2 for value in ordered) / (size - 1)) if size > 1 else 0.0
     found = []
     for share in QUANTILES.values():
         position = share * (size + 1)
         below = int(position)
         if 1 <= below < size:
             low, high, part = ordered[below - 1], ordered[below], position - below
-            found.append(low + part * (high - low) if high - low <= LARGEST else low * (1 - part) + high * part)
+            found.append(low + part * (high - low))
         else:
             found.append(ordered[0] if below < 1 else ordered[-1])
     return View(mean, deviation, *found)
-
-
-def _plain_moments(values: Sequence[float]) -> tuple[float, float]:
-    """Return their mean, and the sample's deviation. Raises OverflowError where the squares are beyond all numbers."""
-    size = len(values)
-    mean = fsum(values) / size
-    return mean, sqrt(fsum((value - mean) ** 2 for value in values) / (size - 1)) if size > 1 else 0.0

@@ -38,9 +38,9 @@ class ExponentiallyDecaying(msgspec.Struct, frozen=True):
         _check_size(self.size)
         _check_positive({"alpha": self.alpha})
 
-    def new(self, now: float) -> Reservoir:
+    def new(self, now: float) -> Reservoir:  # noqa: ARG002 - an empty sample has no beginning
         """Return an empty sample."""
-        return DecayingReservoir(now, self.size, self.alpha)
+        return DecayingReservoir(self.size, self.alpha)
 
 
 class SlidingWindow(msgspec.Struct, frozen=True):

@@ -196,6 +196,12 @@ class Sketch:
             raise ValueError("an empty sketch has no quantiles")
         return quantiles(self.scale, self._ascending(), self.count, shares)
 
+    def pairs(self) -> Iterator[tuple[float, int]]:
+        """Yield what each bucket stands for, in rising order, and how many values are in it; no empty buckets."""
+        for sign, index, count in self._ascending():
+            if count:
+                yield sign * _middle(self.scale, index), count
+
     def _ascending(self) -> Iterator[tuple[int, int, int]]:
         yield from ((-1, index, count) for index, count in reversed(list(enumerate(*_from(self.negative)))))
         yield 0, 0, self.zeros

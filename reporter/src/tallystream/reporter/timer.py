@@ -5,11 +5,9 @@ from __future__ import annotations
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar, overload
 
-import msgspec
-
 from tallystream.reporter import record
 from tallystream.reporter._numbers import LARGEST, as_number
-from tallystream.reporter.histogram import Held, Histogram
+from tallystream.reporter.histogram import Histogram
 from tallystream.reporter.meter import Meter, Rates
 from tallystream.reporter.sampling import DEFAULT_SAMPLING
 
@@ -79,7 +77,7 @@ class Timer(Histogram):
         """Take one duration, in seconds.
 
         Raises:
-            ValueError: it is negative, NaN or infinite.
+            ValueError: it is negative, NaN, infinite or above 1e150.
         """
         self.take(value, self.monotonic())
 
@@ -88,11 +86,13 @@ class Timer(Histogram):
         if value.__class__ is not float:
             value = as_number(value)
         if not 0 <= value <= LARGEST:
-            raise ValueError(f"the timer {self.name!r} can't take {value} s; a duration is not negative, and finite")
+            raise ValueError(
+                f"the timer {self.name!r} can't take {value} s; a duration is not negative, and 1e150 s at most"
+            )
         # What is in the buffer came before this tick was due: it is counted before the rates tick.
         if now >= self._meter.due:
             self.rates()
-        self._put(value, now)
+        self._put((now, value) if self._distribution.is_timed else value)
 
     def time(self) -> Timing:
         """Return a context manager that takes the time between its two ends."""
@@ -132,33 +132,23 @@ class Timer(Histogram):
 
     def read(self) -> record.Timer:
         """Return the histogram and the rates in the record's form."""
+        return self.collect(views=True)
+
+    def collect(self, *, views: bool) -> record.Timer:
+        """Return the same; without `views` it has no view."""
         with self._lock:
             self._work_in()
-            self._meter.rates()
-            return self._record(self.monotonic(), views=True)
-
-    def get_ready(self) -> None:
-        """Have the rates tick if that is due."""
-        # What is in the buffer came before this tick was due, as in `take`.
-        if self.monotonic() >= self._meter.due:
-            self.rates()
-
-    def capture(self, *, views: bool = True) -> record.Histogram | Held:
-        """Hold the present values, as a histogram does; the rates are those of this moment, too."""
-        self.get_ready()
-        return super().capture(views=views)
+            rates = self._meter.rates()
+            fields = self._distribution.fields(self.monotonic(), views=views)
+        return record.Timer(name=self.name, tags=self.tags, **fields, **rates._asdict())
 
     def start_anew(self) -> None:
         """Forget all durations and rates."""
         super().start_anew()
         self._meter.start_anew()
 
-    def _record(self, now: float, *, views: bool) -> record.Timer:
-        made = self._distribution.record(record.Timer, self.name, self.tags)
-        made.mean_rate, made.m1_rate, made.m5_rate, made.m15_rate = self._meter.rates_at(now)
-        return msgspec.structs.replace(made, **self._distribution.view_fields(now)) if views else made
-
-    def _take(self, most: int, now: float) -> int:
-        taken = super()._take(most, now)
-        self._meter.took(taken)
-        return taken
+    def _work_in(self) -> int:
+        worked_in = super()._work_in()
+        if worked_in:
+            self._meter.took(worked_in)
+        return worked_in

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from math import fsum
 from typing import Any
 
-from tallystream.reporter._numbers import saturating_sum
 from tallystream.reporter.sketch import Sketch
 
 BUFFER = 256
@@ -35,7 +35,7 @@ class Distribution:
         for one in (self, earlier):
             one._work_in()  # noqa: SLF001 - of the same class
         self._count += earlier._count
-        self._sum = saturating_sum(self._sum, [earlier._sum])
+        self._sum += earlier._sum
         self._min = min((v for v in (self._min, earlier._min) if v is not None), default=None)
         self._max = max((v for v in (self._max, earlier._max) if v is not None), default=None)
         self._sketch.merge(earlier._sketch)
@@ -56,7 +56,7 @@ class Distribution:
         if not values:
             return
         self._count += len(values)
-        self._sum = saturating_sum(self._sum, values)
+        self._sum += fsum(values)
         self._min = min(values) if self._min is None else min(self._min, *values)
         self._max = max(values) if self._max is None else max(self._max, *values)
         self._sketch.add(values)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from math import isfinite, sqrt
+from math import sqrt
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tallystream.reporter import record
+from tallystream.reporter._numbers import LARGEST
 from tallystream.reporter.pyformance_compat._clock import WALL, Clock
 from tallystream.reporter.pyformance_compat._distribution import Distribution
 from tallystream.reporter.pyformance_compat._log import log
@@ -58,13 +59,14 @@ class Histogram:
         self.tallystream_start_anew()
 
     def add(self, value: float) -> None:
-        """Take one value; NaN and infinity are left out, with a line in the log, for they would spoil the sum for good.
+        """Take one value; NaN and magnitudes above 1e150 are left out, with a line in the log.
 
         Raises:
             TypeError: `value` is no number; nothing has changed then.
         """
-        if not isfinite(value):
-            log.warning("a histogram leaves out %s, which is no finite number", str(value))  # a NaN equals no other
+        if not -LARGEST <= value <= LARGEST:
+            what = "a histogram leaves out %s, which is not from -1e150 to 1e150"
+            log.warning(what, str(value))  # a NaN equals no other
             return
         with self._lock:
             total = self._sum + value  # first of all: it refuses numbers that don't mix with floats
