@@ -99,7 +99,7 @@ def test_the_record_s_form_is_exact(values: list[float]) -> None:
 
 
 def test_many_empty_buckets_between_others_are_one_number() -> None:
-    """Values far apart take few bytes; some empty buckets are zeros, and a reader takes either."""
+    """Values far apart take few bytes; a few empty buckets are zeros, and a reader takes either."""
     assert sketch_of([1.0, 1.05]).encode().positive == buckets(-1, 1, 0, 0, 0, 0, 1)
     encoded = sketch_of([1.5, 1.5, 1000.0]).encode()
     assert encoded == record.Sketch(scale=6, positive=buckets(37, 2, -599, 1))

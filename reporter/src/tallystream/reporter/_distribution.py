@@ -23,7 +23,10 @@ class Distribution:
         is_sampled: whether values go into the sample, and the view comes from it; else it comes from the sketch.
     """
 
-    __slots__ = ("_known", "_max", "_min", "_reservoir", "_sketch", "_sum", "count", "is_sampled", "is_timed")
+    __slots__ = (
+        *("_encoded", "_known", "_max", "_min", "_reservoir", "_sketch", "_sum"),
+        *("count", "is_sampled", "is_timed"),
+    )
 
     def __init__(self, reservoir: Reservoir, *, is_sampled: bool) -> None:
         self.count = 0
@@ -34,6 +37,7 @@ class Distribution:
         self._min, self._max = inf, -inf
         self._sketch = Sketch()
         self._known: tuple[int, View | None] = (0, None)  # (as of which count, the view)
+        self._encoded = (0, self._sketch.encode())  # (as of which count, the sketch in the record's form)
 
     def keep_sample(self) -> None:
         """Take the values that come from now on into the sample."""
@@ -71,12 +75,14 @@ class Distribution:
 
     def fields(self, now: float, *, views: bool) -> dict[str, Any]:
         """Return what merges over instances, by the record's names; with `views` the view at `now`, too."""
+        if self._encoded[0] != self.count:
+            self._encoded = self.count, self._sketch.encode()
         fields: dict[str, Any] = {
             "count": self.count,
             "sum": self._sum,
             "min": self._min if self.count else None,
             "max": self._max if self.count else None,
-            "sketch": self._sketch.encode(),
+            "sketch": self._encoded[1],
         }
         if views:
             if self._known[0] != self.count or self.is_timed:

@@ -273,16 +273,18 @@ def _middle(scale: int, index: int) -> float:
 
 
 def _encoded(buckets: Buckets) -> record.Buckets | None:
-    if not buckets.counts:
+    counts = buckets.counts
+    if not counts:
         return None
     written: list[int] = []
     first = 0
-    for run in _LONG_RUN.finditer(bytes(map(bool, buckets.counts))):
-        begin, end = run.span()
-        written += buckets.counts[first:begin]
-        written.append(begin - end)
-        first = end
-    return record.Buckets(offset=buckets.offset, counts=written + buckets.counts[first:])
+    if 2 * counts.count(0) > len(counts):  # else there is little to save
+        for run in _LONG_RUN.finditer(bytes(map(bool, counts))):
+            begin, end = run.span()
+            written += counts[first:begin]
+            written.append(begin - end)
+            first = end
+    return record.Buckets(offset=buckets.offset, counts=written + counts[first:])
 
 
 def size_of(buckets: record.Buckets | None, scale: int) -> int:
