@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tallystream.aggregator.health.exposition import Family, Sample
-from tallystream.reporter import record
+from tallystream.reporter import ExponentiallyDecaying, record
 from tallystream.reporter.clock import SYSTEM_CLOCK, Clock
 from tallystream.reporter.registry import MetricRegistry
 
@@ -97,7 +97,7 @@ class Figures:
     """The values of one command's figures; for any thread. A name that is not in `FIGURES` is a KeyError."""
 
     def __init__(self, command: str, clock: Clock = SYSTEM_CLOCK) -> None:
-        self.registry = MetricRegistry(APP, clock=clock)
+        self.registry = MetricRegistry(APP, clock=clock, sampling=ExponentiallyDecaying())
         self.command = command
 
     def set(self, name: str, value: float, **labels: str) -> None:
