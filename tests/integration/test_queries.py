@@ -75,7 +75,7 @@ def _verdicts(told: Told, made: Filled) -> tuple[object, object]:
 
 CHECKS: dict[str, Callable[[Told, Filled], tuple[object, object]]] = {
     "The total now": lambda told, made: (told.values("sum"), [made.total("orders")]),
-    "The rate a minute": lambda told, made: (told.over_time("sum"), made.minutes()),
+    "The rate per minute": lambda told, made: (told.over_time("sum"), made.minutes()),
     "Totals by app": lambda told, made: (
         told.by("sum", "app"),
         {app: made.total(app) for app in ("orders", "billing")},
@@ -84,12 +84,12 @@ CHECKS: dict[str, Callable[[Told, Filled], tuple[object, object]]] = {
         told.by("last", "app", "topic"),
         {(app, topic): 2 for app, topic, _ in made.TOPICS},
     ),
-    "Restarts, to annotate a graph": lambda told, made: (told.over_time("text"), dict(made.restarts)),
+    "Restarts, as annotations for a graph": lambda told, made: (told.over_time("text"), dict(made.restarts)),
     "The 99th percentile over time": lambda told, made: (told.over_time("max"), made.worst()),
     "The total at a moment": lambda told, made: (told.values("sum"), [made.total("orders", made.begin_ms)]),
     "What was processed in a period": _period,
     "The consumer group with the oldest unread record": _worst,
-    "Every group's verdict now": _verdicts,
+    "The status of every group now": _verdicts,
 }
 """By title: what an answer says, and what plain arithmetic over the points says."""
 

@@ -16,33 +16,41 @@ if TYPE_CHECKING:
     from tallystream.dashboards.grafana.settings import Settings
 
 CaFile = Annotated[
-    Path | None, typer.Option(help="Certificates to trust instead of the system's, in PEM form.", dir_okay=False)
+    Path | None, typer.Option(help="CA certificates (PEM) to trust instead of the system's.", dir_okay=False)
 ]
-Flavour = Annotated[str, typer.Option(help="What the dashboards query: flux, influxql or prometheus.")]
+Flavour = Annotated[str, typer.Option(help="The dashboards' query language: flux, influxql or prometheus.")]
 DatasourceUrl = Annotated[
-    str, typer.Option(help="Where Grafana finds the store; its usual port on localhost if not given.")
+    str, typer.Option(help="The store's URL for Grafana; by default its usual port on localhost.")
 ]
-DatasourceName = Annotated[str, typer.Option(help='The data source\'s name; "Tallystream Flux" and so on.')]
+DatasourceName = Annotated[str, typer.Option(help='The data source\'s name; by default "Tallystream Flux" and so on.')]
 Org = Annotated[str, typer.Option(help="InfluxDB's organization.", envvar="INFLUXDB_ORG")]
 Bucket = Annotated[
-    str, typer.Option(help="InfluxDB's bucket; for InfluxQL the database mapped to it.", envvar="INFLUXDB_BUCKET")
+    str, typer.Option(help="InfluxDB's bucket; for InfluxQL, the database mapped to it.", envvar="INFLUXDB_BUCKET")
 ]
-Folder = Annotated[str, typer.Option(help="The title of the folder.")]
-UidPrefix = Annotated[str, typer.Option(help="Every uid begins with it: two systems in one Grafana have two of them.")]
-RunbookUrl = Annotated[str, typer.Option(help="The page that the alerts lead to.")]
-Contact = Annotated[str, typer.Option(help="Who is told: webhook or email.")]
+Folder = Annotated[str, typer.Option(help="The title of the folder in Grafana.")]
+UidPrefix = Annotated[
+    str, typer.Option(help="The prefix of every uid; two systems in one Grafana need different ones.")
+]
+RunbookUrl = Annotated[str, typer.Option(help="The page that the alerts link to.")]
+Contact = Annotated[str, typer.Option(help="The type of the contact point: webhook or email.")]
 ContactAddress = Annotated[
-    str, typer.Option(help="The webhook's URL or the mail addresses; $NAME is taken from the environment.")
+    str, typer.Option(help="The webhook's URL or the email addresses; $NAME is read from the environment.")
 ]
-MissingInstances = Annotated[int, typer.Option(help="Alert: so many living instances fewer than in the last hour.")]
-StoppedMinutes = Annotated[int, typer.Option(help="Alert: a sum has stopped growing for so long.")]
-LagSeconds = Annotated[float, typer.Option(help="Alert: a group's oldest unconsumed record is older.")]
-SinkSeconds = Annotated[float, typer.Option(help="Alert: the oldest sum that is not shipped is older.")]
-DeadLetters = Annotated[int, typer.Option(help="Alert: more dead letters in ten minutes.")]
-ProcessedTwice = Annotated[int, typer.Option(help="Alert: more records processed twice.")]
-AggregatorSeconds = Annotated[int, typer.Option(help="Alert: no aggregator has done its work for so long.")]
-CollectorSeconds = Annotated[int, typer.Option(help="Alert: the lag has not been collected for so long.")]
-SkewSeconds = Annotated[float, typer.Option(help="Alert: timestamps are further from the records' arrival.")]
+MissingInstances = Annotated[
+    int, typer.Option(help="Alert when this many fewer instances are living than in the last hour.")
+]
+StoppedMinutes = Annotated[int, typer.Option(help="Alert when a sum has not grown for this many minutes.")]
+LagSeconds = Annotated[
+    float, typer.Option(help="Alert when a group's oldest unconsumed record is older than this, in seconds.")
+]
+SinkSeconds = Annotated[float, typer.Option(help="Alert when the oldest unshipped sum is older than this, in seconds.")]
+DeadLetters = Annotated[int, typer.Option(help="Alert on more dead letters than this in ten minutes.")]
+ProcessedTwice = Annotated[int, typer.Option(help="Alert on more records processed twice than this.")]
+AggregatorSeconds = Annotated[int, typer.Option(help="Alert when no aggregator has worked for this many seconds.")]
+CollectorSeconds = Annotated[int, typer.Option(help="Alert when no lag has been collected for this many seconds.")]
+SkewSeconds = Annotated[
+    float, typer.Option(help="Alert when timestamps differ from the records' arrival by more than this, in seconds.")
+]
 
 
 def settings(options: Mapping[str, Any]) -> Settings:

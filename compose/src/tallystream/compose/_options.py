@@ -47,25 +47,34 @@ def _writable(param: typer.CallbackParam, value: Path | None) -> Path | None:
 
 
 BootstrapServers = Annotated[
-    str, typer.Option(help="The brokers, host:port,…", envvar="TALLYSTREAM_BOOTSTRAP_SERVERS", show_envvar=True)
+    str,
+    typer.Option(
+        help="The brokers' addresses, as in host1:9092,host2:9092.",
+        envvar="TALLYSTREAM_BOOTSTRAP_SERVERS",
+        show_envvar=True,
+    ),
 ]
 TopicPrefix = Annotated[
-    str, typer.Option(help="Goes before the name of every topic and consumer group.", envvar="TALLYSTREAM_TOPIC_PREFIX")
+    str,
+    typer.Option(help="The prefix of the name of every topic and consumer group.", envvar="TALLYSTREAM_TOPIC_PREFIX"),
 ]
 Checkpoint = Annotated[
-    Path, typer.Option(help="Spark's directory: offsets, commits, state.", file_okay=False, callback=_writable)
+    Path,
+    typer.Option(help="Spark's checkpoint directory: offsets, commits, state.", file_okay=False, callback=_writable),
 ]
 ShipCheckpoint = Annotated[
     Path | None,
     typer.Option(
-        help="Spark's directory: offsets, commits; prometheus:… needs none.", file_okay=False, callback=_writable
+        help="Spark's checkpoint directory: offsets, commits; not needed with prometheus:….",
+        file_okay=False,
+        callback=_writable,
     ),
 ]
 LocalServers = Annotated[
     str | None,
     typer.Option(
         "--bootstrap-servers",
-        help="The brokers, host:port,…; if not given, that of the local system in this folder, or localhost:9092.",
+        help="The brokers' addresses; by default that of the local system in this folder, or localhost:9092.",
         envvar="TALLYSTREAM_BOOTSTRAP_SERVERS",
         show_envvar=True,
     ),
@@ -74,7 +83,7 @@ LocalStore = Annotated[
     str | None,
     typer.Option(
         "--store",
-        help="local:PATH or influxdb:URL; that of the local system in this folder if not given.",
+        help="local:PATH or influxdb:URL; by default that of the local system in this folder.",
         envvar="TALLYSTREAM_STORE",
         show_envvar=True,
     ),
@@ -84,7 +93,7 @@ LocalAnyStore = Annotated[
     str | None,
     typer.Option(
         "--store",
-        help="local:PATH, influxdb:URL or graphite:HOST:PORT; that of the local system in this folder if not given.",
+        help="local:PATH, influxdb:URL or graphite:HOST:PORT; by default that of the local system in this folder.",
         envvar="TALLYSTREAM_STORE",
         show_envvar=True,
     ),
@@ -100,54 +109,64 @@ AnyStore = Annotated[
 InfluxCa = Annotated[
     str | None,
     typer.Option(
-        "--influxdb-ca", help="Certificates (PEM) that InfluxDB's is checked by; INFLUXDB_CA_FILE, or the system's."
+        "--influxdb-ca",
+        help="CA certificates (PEM) to verify InfluxDB's; by default INFLUXDB_CA_FILE, or the system's.",
     ),
 ]
-GraphitePrefix = Annotated[str, typer.Option(help="Goes before every path in Graphite, with a dot.")]
-Org = Annotated[str | None, typer.Option(help="InfluxDB's organization; INFLUXDB_ORG if not given.")]
-Bucket = Annotated[str | None, typer.Option(help="InfluxDB's bucket; INFLUXDB_BUCKET, or tallystream.")]
-RetentionDays = Annotated[float, typer.Option(help="How long the local store keeps points; 0 for ever.")]
+GraphitePrefix = Annotated[str, typer.Option(help="The prefix of every path in Graphite; a dot follows it.")]
+Org = Annotated[str | None, typer.Option(help="InfluxDB's organization; by default INFLUXDB_ORG.")]
+Bucket = Annotated[str | None, typer.Option(help="InfluxDB's bucket; by default INFLUXDB_BUCKET, or tallystream.")]
+RetentionDays = Annotated[float, typer.Option(help="Days to keep points in the local store; 0 keeps everything.")]
 Kafka = Annotated[
     list[str] | None,
     typer.Option(
         metavar="KEY=VALUE",
-        help="A librdkafka option, repeatable; secrets by environment, as in TALLYSTREAM_KAFKA_SASL_PASSWORD.",
+        help="A librdkafka option, repeatable; put secrets in the environment, as in TALLYSTREAM_KAFKA_SASL_PASSWORD.",
     ),
 ]
-MaxRecords = Annotated[int, typer.Option(help="How many records a batch takes at most.")]
-TriggerMs = Annotated[int, typer.Option(help="Milliseconds from one batch to the next; 0 for as fast as possible.")]
-Shards = Annotated[int | None, typer.Option(help="Shards of instances that a new table is cut into; 1 if not given.")]
-StatePartitions = Annotated[
-    int | None, typer.Option(help="Partitions of Spark's state that the shards are spread over; as many if not given.")
+MaxRecords = Annotated[int, typer.Option(help="The maximum number of records in a batch.")]
+TriggerMs = Annotated[int, typer.Option(help="Milliseconds from one batch to the next; 0 starts the next one at once.")]
+Shards = Annotated[
+    int | None, typer.Option(help="The number of shards that a new table is split into, by instance; 1 by default.")
 ]
-FetchTries = Annotated[int, typer.Option(help="How often a broker is asked where the topics end, before it fails.")]
-FetchPauseMs = Annotated[int, typer.Option(help="Milliseconds between two of these.")]
+StatePartitions = Annotated[
+    int | None,
+    typer.Option(help="The number of partitions of Spark's state for the shards; by default one for each shard."),
+]
+FetchTries = Annotated[
+    int, typer.Option(help="How often to request the end offsets of the topics before the query fails.")
+]
+FetchPauseMs = Annotated[int, typer.Option(help="Milliseconds between two of these requests.")]
 FetchTimeoutMs = Annotated[int, typer.Option(help="Milliseconds that a task waits for records before it fails.")]
-Master = Annotated[str, typer.Option(help="Spark's master; spark-submit's own stands.")]
-DriverMemory = Annotated[str, typer.Option(help="The heap of Spark's driver.")]
+Master = Annotated[str, typer.Option(help="Spark's master URL; under spark-submit, its --master applies.")]
+DriverMemory = Annotated[str, typer.Option(help="The heap size of Spark's driver.")]
 ReadyFile = Annotated[
     Path | None,
-    typer.Option(help="A file that is created as soon as the command does its work.", callback=_writable),
+    typer.Option(help="A file to create when the command is ready.", callback=_writable),
 ]
 HttpPort = Annotated[
-    int | None, typer.Option(help="Serve /metrics, /healthz and /readyz on this port; 0 takes a free one.")
+    int | None, typer.Option(help="Serve /metrics, /healthz and /readyz on this port; 0 selects a free port.")
 ]
-HttpAddress = Annotated[str, typer.Option(help="The address to serve them on; they have no password.")]
+HttpAddress = Annotated[str, typer.Option(help="The address of --http-port; it has no password.")]
 NoOwnMetrics = Annotated[
     bool,
     typer.Option(
         "--no-own-metrics",
-        help="Report no figures of the command's own to the topic metrics.",
+        help="Do not report the command's internal metrics to the topic metrics.",
         envvar="TALLYSTREAM_NO_OWN_METRICS",
     ),
 ]
-Window = Annotated[float | None, typer.Option(help="Seconds of the sliding window of the status; 120.")]
+Window = Annotated[float | None, typer.Option(help="The sliding window of the status, in seconds; 120 by default.")]
 StopAfter = Annotated[
-    float | None, typer.Option(help="Seconds without progress that make STALL or STOP; half the window.")
+    float | None, typer.Option(help="Seconds without progress until STALL or STOP; half the window by default.")
 ]
-AllowedLag = Annotated[int | None, typer.Option(help="A lag of so many records counts as none; 0.")]
-WarnAge = Annotated[float | None, typer.Option(help="WARN when the oldest unconsumed record is older, seconds.")]
-ErrAge = Annotated[float | None, typer.Option(help="ERR when the oldest unconsumed record is older, seconds.")]
+AllowedLag = Annotated[int | None, typer.Option(help="The lag, in records, that counts as none; 0 by default.")]
+WarnAge = Annotated[
+    float | None, typer.Option(help="WARN when the oldest unconsumed record is older than this, in seconds.")
+]
+ErrAge = Annotated[
+    float | None, typer.Option(help="ERR when the oldest unconsumed record is older than this, in seconds.")
+]
 Data = Annotated[Path, typer.Option(help="The folder with all data of the local system.", file_okay=False)]
 
 
@@ -173,7 +192,7 @@ class WithDefault(Group):
         """Write the options of `show` after the commands: they may be given without its name."""
         super().format_options(ctx, formatter)
         params = self.commands["show"].params
-        with formatter.section("Options of show, which is meant where no command is named"):
+        with formatter.section("Options of show, the default command"):
             formatter.write_dl([record for one in params if (record := one.get_help_record(ctx)) is not None])
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

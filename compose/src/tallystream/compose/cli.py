@@ -48,13 +48,13 @@ def _version(asked: bool) -> None:
 def _common(
     *,
     log_level: Annotated[
-        str, typer.Option(help="debug, info, warning or error.", envvar="TALLYSTREAM_LOG_LEVEL")
+        str, typer.Option(help="The level: debug, info, warning or error.", envvar="TALLYSTREAM_LOG_LEVEL")
     ] = "info",
     log_format: Annotated[
-        str, typer.Option(help="text, or json for one object a line.", envvar=_logs.FORMAT_ENV)
+        str, typer.Option(help="The format: text, or json with one object per line.", envvar=_logs.FORMAT_ENV)
     ] = "text",
     _show: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say it and exit.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     _logs.set_up(log_level, log_format)

@@ -22,16 +22,17 @@ def verify(
     since: Annotated[
         str | None,
         typer.Option(
-            "--from", help="Compare every sum after this time, in UTC, or ledger:TIME; the newest if not given."
+            "--from",
+            help="Compare every sum after this time, in UTC, or ledger:TIME; by default the latest of each metric.",
         ),
     ] = None,
     to: Annotated[str | None, typer.Option(help="Compare up to this time, in UTC, or ledger:TIME.")] = None,
     began: Annotated[
-        str | None, typer.Option(help="Where a table began with --accept-partial: offsets as JSON.")
+        str | None, typer.Option(help="Where a table with --accept-partial started: offsets as JSON.")
     ] = None,
-    max_app_metrics: Annotated[int, typer.Option(help="As the aggregator was told.")] = 1_000_000,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
-    most: Annotated[int, typer.Option(help="How many differences the table shows.")] = 50,
+    max_app_metrics: Annotated[int, typer.Option(help="Must equal the aggregator's --max-app-metrics.")] = 1_000_000,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+    most: Annotated[int, typer.Option(help="The maximum number of differences in the table.")] = 50,
 ) -> None:
     """Replay the topic metrics with independent code and compare every sum.
 

@@ -16,7 +16,7 @@ def generate(
     out: Annotated[Path, typer.Option(help="The folder to write to.", file_okay=False)],
     flavour: g.Flavour = "flux",
     dashboards_path: Annotated[
-        str, typer.Option(help="Where Grafana finds the dashboards' files when it provisions them.")
+        str, typer.Option(help="The folder of the dashboards' files for Grafana's provisioning.")
     ] = "/var/lib/grafana/dashboards/tallystream",
     datasource_url: g.DatasourceUrl = "",
     datasource_name: g.DatasourceName = "",

@@ -16,20 +16,20 @@ def push(
     grafana_url: Annotated[
         str,
         typer.Option(
-            help="The Grafana server; its token is in GRAFANA_TOKEN, or in the file that GRAFANA_TOKEN_FILE names.",
+            help="Grafana's URL; the token is in GRAFANA_TOKEN, or in the file that GRAFANA_TOKEN_FILE names.",
             envvar="GRAFANA_URL",
             show_envvar=True,
         ),
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what a push would do, and write nothing.")] = False,
     prune: Annotated[
-        bool, typer.Option("--prune", help="Remove what an earlier push made and is no longer generated.")
+        bool, typer.Option("--prune", help="Remove what an earlier push created and is no longer generated.")
     ] = False,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Write over what a person changed since the last push.")
+        bool, typer.Option("--overwrite", help="Overwrite what a person changed since the last push.")
     ] = False,
     keep_changed: Annotated[
-        bool, typer.Option("--keep-changed", help="Leave what a person changed, and push the rest.")
+        bool, typer.Option("--keep-changed", help="Keep what a person changed, and push the rest.")
     ] = False,
     ca_file: g.CaFile = None,
     flavour: g.Flavour = "flux",

@@ -15,11 +15,11 @@ def page(
     store: o.Store,
     org: o.Org = None,
     bucket: o.Bucket = None,
-    port: Annotated[int, typer.Option(help="The port to listen on; 0 takes a free one.")] = 8501,
+    port: Annotated[int, typer.Option(help="The port to listen on; 0 selects a free port.")] = 8501,
     address: Annotated[
         str, typer.Option(help="The address to listen on; TALLYSTREAM_PAGE_PASSWORD sets a password.")
     ] = "127.0.0.1",
-    refresh: Annotated[float, typer.Option(help="Seconds from one refresh to the next.")] = 2.0,
+    refresh: Annotated[float, typer.Option(help="Seconds between two refreshes.")] = 2.0,
     ready_file: o.ReadyFile = None,
 ) -> None:
     """Show the sums, the living instances and the lag, on a page that refreshes by itself."""
@@ -40,15 +40,19 @@ def page(
 
 
 def lag_show(
-    group: Annotated[str | None, typer.Argument(help="One group, by partition; all groups if not given.")] = None,
+    group: Annotated[
+        str | None, typer.Argument(help="Show the partitions of this group; by default all groups.")
+    ] = None,
     *,
     store: o.LocalStore = None,
     org: o.Org = None,
     bucket: o.Bucket = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
     every: Annotated[float, typer.Option(help="Seconds between two refreshes of --watch.")] = 2.0,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a line instead of a table.")] = False,
-    at: Annotated[str | None, typer.Option(help="A time in the past, in UTC, as in 2026-11-20T03:12.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line instead of a table.")] = False,
+    at: Annotated[
+        str | None, typer.Option(help="Show the lag at this time in the past, in UTC, as in 2026-11-20T03:12.")
+    ] = None,
     window: o.Window = None,
     stop_after: o.StopAfter = None,
     allowed_lag: o.AllowedLag = None,
@@ -87,8 +91,10 @@ def lag_collect(
     bucket: o.Bucket = None,
     retention_days: o.RetentionDays = 30.0,
     interval: Annotated[float, typer.Option(help="Seconds between two rounds, 1 to 60.")] = 2.0,
-    include: Annotated[list[str] | None, typer.Option(help="Shell pattern of groups to watch; repeatable.")] = None,
-    exclude: Annotated[list[str] | None, typer.Option(help="Shell pattern of groups to leave out; repeatable.")] = None,
+    include: Annotated[list[str] | None, typer.Option(help="A shell pattern of groups to collect; repeatable.")] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(help="A shell pattern of groups to leave out; repeatable.")
+    ] = None,
     topic_prefix: o.TopicPrefix = "",
     window: o.Window = None,
     stop_after: o.StopAfter = None,
@@ -99,10 +105,12 @@ def lag_collect(
         bool, typer.Option("--record-timestamps", help="Read the oldest unconsumed records for their timestamps.")
     ] = False,
     full_hours: Annotated[
-        float, typer.Option(help="Older lag keeps one round in five minutes; 0 keeps every round.")
+        float,
+        typer.Option(help="Hours to keep every round; older lag keeps one round in five minutes, 0 keeps every round."),
     ] = 24.0,
     http_port: Annotated[
-        int | None, typer.Option(help="Serve /metrics, /v1/groups, /healthz and /readyz; 0 takes a free port.")
+        int | None,
+        typer.Option(help="Serve /metrics, /v1/groups, /healthz and /readyz on this port; 0 selects a free port."),
     ] = None,
     http_address: o.HttpAddress = "127.0.0.1",
     ready_file: o.ReadyFile = None,

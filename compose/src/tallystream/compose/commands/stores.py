@@ -21,7 +21,7 @@ def ship(
     kafka: o.Kafka = None,
     group: Annotated[
         str,
-        typer.Option(help="The consumer group that its offsets are committed to; of several shippers each its own."),
+        typer.Option(help="The consumer group for the committed offsets; each shipper needs its own."),
     ] = "tallystream-shipper",
     org: o.Org = None,
     bucket: o.Bucket = None,
@@ -29,10 +29,13 @@ def ship(
     graphite_prefix: o.GraphitePrefix = "",
     retention_days: o.RetentionDays = 30.0,
     events: Annotated[
-        bool, typer.Option("--events/--no-events", help="Ship metrics-events too: what annotates a graph.")
+        bool, typer.Option("--events/--no-events", help="Also ship metrics-events, for annotations in graphs.")
     ] = True,
     rows: Annotated[
-        bool, typer.Option("--rows", help="Ship what each instance says, too: a series for each of them.")
+        bool,
+        typer.Option(
+            "--rows", help="Also ship the values of each instance: a series for each metric of each instance."
+        ),
     ] = False,
     max_records: o.MaxRecords = 20_000,
     trigger_ms: o.TriggerMs = 500,
@@ -102,9 +105,9 @@ def ship(
 
 def replay(
     *,
-    start: Annotated[str, typer.Option("--from", help="The period's beginning, in UTC, as in 2026-11-20T03:12.")],
+    start: Annotated[str, typer.Option("--from", help="The start of the period, in UTC, as in 2026-11-20T03:12.")],
     store: o.LocalAnyStore = None,
-    end: Annotated[str | None, typer.Option("--to", help="The period's end, in UTC; now if not given.")] = None,
+    end: Annotated[str | None, typer.Option("--to", help="The end of the period, in UTC; by default now.")] = None,
     bootstrap_servers: o.LocalServers = None,
     topic_prefix: o.TopicPrefix = "",
     kafka: o.Kafka = None,

@@ -14,11 +14,11 @@ from tallystream.compose import _options as o
 def up(
     *,
     data: o.Data = Path(".tallystream"),
-    broker_port: Annotated[int, typer.Option(help="The broker's port; 0 takes a free one.")] = 9092,
-    page_port: Annotated[int, typer.Option(help="The page's port; 0 takes a free one.")] = 8501,
+    broker_port: Annotated[int, typer.Option(help="The broker's port; 0 selects a free port.")] = 9092,
+    page_port: Annotated[int, typer.Option(help="The page's port; 0 selects a free port.")] = 8501,
     store: Annotated[
         str | None,
-        typer.Option(help="local:PATH or influxdb:URL; the local store in the data folder if not given."),
+        typer.Option(help="local:PATH or influxdb:URL; by default the local store in the data folder."),
     ] = None,
     org: o.Org = None,
     bucket: o.Bucket = None,
@@ -45,9 +45,9 @@ def down(*, data: o.Data = Path(".tallystream")) -> None:
 def status(
     *,
     data: o.Data = Path(".tallystream"),
-    json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
-    """Say what of the local system is up; exit code 0 when all of it is, 1 otherwise."""
+    """Show which components of the local system are up; exit code 0 if all are, 1 otherwise."""
     from tallystream.compose.local import running
 
     raise typer.Exit(running.status(data, as_json=json))
@@ -56,17 +56,17 @@ def status(
 def demo(
     *,
     events: Annotated[
-        int | None, typer.Option(help="How many events to send; the whole data set three times over if not given.")
+        int | None, typer.Option(help="The number of events to send; by default the whole data set three times.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer events: half a minute.")] = False,
-    headless: Annotated[bool, typer.Option("--headless", help="Without the page and the lag collector.")] = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Stay up after the table, until Ctrl-C.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Send fewer events; takes half a minute.")] = False,
+    headless: Annotated[bool, typer.Option("--headless", help="Run without the page and the lag collector.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep running after the comparison, until Ctrl-C.")] = False,
     data: Annotated[
-        Path | None, typer.Option(help="The folder for everything; a temporary one, removed at the end, if not given.")
+        Path | None, typer.Option(help="The folder for all data; by default a temporary one, removed at the end.")
     ] = None,
-    page_port: Annotated[int, typer.Option(help="The page's port; 0 takes a free one.")] = 0,
+    page_port: Annotated[int, typer.Option(help="The page's port; 0 selects a free port.")] = 0,
     json: Annotated[
-        bool, typer.Option("--json", help="One JSON object instead of the tables; progress goes to standard error.")
+        bool, typer.Option("--json", help="Print one JSON object instead of tables; progress goes to standard error.")
     ] = False,
 ) -> None:
     """The demonstration: a million real events, two consumers, a kill -9, and sums that agree to the integer."""

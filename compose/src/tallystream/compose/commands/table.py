@@ -27,40 +27,37 @@ def aggregate(
     kafka: o.Kafka = None,
     topic_pattern: Annotated[
         str | None,
-        typer.Option(help="A regular expression of whole names: read every topic that it matches, not metrics alone."),
+        typer.Option(help="Read every topic whose whole name matches this regular expression, instead of metrics."),
     ] = None,
     partitions: Annotated[
-        str | None, typer.Option(help="Read these partitions of metrics alone, as in 0,2; added ones are left out.")
+        str | None,
+        typer.Option(help="Read only these partitions of metrics, as in 0,2; added partitions are not read."),
     ] = None,
     start: Annotated[
         str | None,
         typer.Option(
             "--from",
-            help="Where a new table begins: earliest, latest, group, a time in UTC, ledger:TIME, or offsets as JSON; "
-            "earliest if not given and there never was a table.",
+            help="Where a new table starts: earliest, latest, group, a time in UTC, ledger:TIME, or offsets as JSON; "
+            "by default earliest, if there never was a table.",
         ),
     ] = None,
     accept_partial: Annotated[
-        bool, typer.Option("--accept-partial", help="Let a new table begin in the middle of the topic.")
+        bool, typer.Option("--accept-partial", help="Let a new table start in the middle of the topic.")
     ] = False,
     standby: Annotated[
         bool, typer.Option("--standby", help="Wait while another aggregator writes, and take over when it ends.")
     ] = False,
-    catch_up: Annotated[bool, typer.Option("--catch-up", help="Exit when everything that is there is summed.")] = False,
-    on_data_loss: Annotated[
-        str, typer.Option(help="fail or continue when records that were not read have been deleted.")
-    ] = "fail",
+    catch_up: Annotated[bool, typer.Option("--catch-up", help="Exit when all existing records are summed.")] = False,
+    on_data_loss: Annotated[str, typer.Option(help="fail or continue when unread records have been deleted.")] = "fail",
     max_records: o.MaxRecords = 50_000,
     latency: Annotated[
         str,
         typer.Option(
-            help="The aim for the time from a record to its sums: a duration from 200ms to 1m, as in 500ms or 2s; "
+            help="The target time from a record to its sums: a duration from 200ms to 1m, as in 500ms or 2s; "
             "low starts a batch as soon as there are records."
         ),
     ] = "1s",
-    plan: Annotated[
-        str, typer.Option(help="live, backlog, or auto: by how far it is behind, changing while it runs.")
-    ] = "auto",
+    plan: Annotated[str, typer.Option(help="live, backlog, or auto: chosen by the lag, also while it runs.")] = "auto",
     fetch_tries: o.FetchTries = 5,
     fetch_pause_ms: o.FetchPauseMs = 1000,
     fetch_timeout_ms: o.FetchTimeoutMs = 120_000,
@@ -69,12 +66,11 @@ def aggregate(
     ] = 24.0,
     forget_after_days: Annotated[
         float,
-        typer.Option(
-            help="Days after which a silent life's rows are dropped and its counts alone are kept; 7 or more."
-        ),
+        typer.Option(help="Days after which a silent life's rows are deleted and only its counts are kept; 7 or more."),
     ] = 30.0,
     max_app_metrics: Annotated[
-        int, typer.Option(help="Metrics (name, type and tags) that an app may have; new ones beyond them are refused.")
+        int,
+        typer.Option(help="The maximum number of metrics (name, type and tags) of an app; further ones are rejected."),
     ] = 1_000_000,
     shards: o.Shards = None,
     state_partitions: o.StatePartitions = None,
@@ -132,14 +128,14 @@ def rebuild(
     topic_prefix: o.TopicPrefix = "",
     kafka: o.Kafka = None,
     accept_partial: Annotated[
-        bool, typer.Option("--accept-partial", help="Go on though something was deleted that the table lacks.")
+        bool, typer.Option("--accept-partial", help="Continue although records that the table lacks were deleted.")
     ] = False,
     shards: Annotated[
-        int | None, typer.Option(help="Cut the table into more shards of instances; those that it has if not given.")
+        int | None, typer.Option(help="Split the table into this many shards; by default it keeps its shards.")
     ] = None,
     partitions: Annotated[
         int | None,
-        typer.Option(help="Partitions of Spark's state that the shards are spread over; as many if not given."),
+        typer.Option(help="The number of partitions of Spark's state for the shards; by default one for each shard."),
     ] = None,
 ) -> None:
     """Make a lost table again from metrics-table, as the beginning of a new checkpoint."""
@@ -159,20 +155,22 @@ def rebuild(
 
 def forget(
     *,
-    instance: Annotated[str | None, typer.Option(help="Take out the lives of this instance ID.")] = None,
-    life: Annotated[str | None, typer.Option(help="Of the instance, this life alone: its ULID.")] = None,
-    metric: Annotated[str | None, typer.Option(help="Take the metrics of this name out of all lives.")] = None,
-    app: Annotated[str | None, typer.Option(help="Of this app alone.")] = None,
-    type_: Annotated[str | None, typer.Option("--type", help="Metrics of this type alone, as in counter.")] = None,
+    instance: Annotated[str | None, typer.Option(help="Remove the lives of this instance ID.")] = None,
+    life: Annotated[str | None, typer.Option(help="Remove only this life of the instance: its ULID.")] = None,
+    metric: Annotated[str | None, typer.Option(help="Remove the metrics of this name from all lives.")] = None,
+    app: Annotated[str | None, typer.Option(help="Remove only from this app.")] = None,
+    type_: Annotated[
+        str | None, typer.Option("--type", help="Remove only metrics of this type, as in counter.")
+    ] = None,
     tag: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Metrics with this tag alone, whatever others they have; repeatable."),
+        typer.Option(metavar="NAME=VALUE", help="Remove only metrics that have this tag; repeatable."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without the option it is only shown.")] = False,
-    timeout: Annotated[
-        float, typer.Option(help="How many seconds the aggregator may take to apply what is published.")
-    ] = 60.0,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Remove; without this option the command only shows what it would remove.")
+    ] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for the aggregator to apply the removal.")] = 60.0,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
     bootstrap_servers: o.LocalServers = None,
     topic_prefix: o.TopicPrefix = "",
     kafka: o.Kafka = None,
