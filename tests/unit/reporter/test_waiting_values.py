@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from tallystream.reporter import MetricRegistry, Sampling, SlidingTimeWindow, SlidingWindow, Uniform
 from tallystream.reporter.histogram import AT_ONCE, BUFFER, MOST_WAITING
-from tallystream.reporter.pyformance_compat._distribution import Distribution
 from tallystream.reporter.sketch import Sketch
 from tallystream.reporter.testing import ManualClock
 
@@ -122,14 +121,3 @@ def test_a_view_of_the_largest_numbers_is_of_numbers(sampling: Sampling, large: 
     assert seen.mean == pytest.approx(large / 2)
     assert seen.stddev == pytest.approx(large)
     assert [metric.name for metric in registry.snapshot(views=True)] == ["h", "c"]
-
-
-def test_the_largest_numbers_are_added_up_where_pyformance_was() -> None:
-    """Its face keeps count, sum, least and greatest of all values, too; none is lost where the sum overflows."""
-    distribution = Distribution()
-    for _ in range(300):
-        distribution.add(1e308)
-    distribution.merge(distribution)
-    fields = distribution.fields()
-    assert (fields["count"], fields["sum"], fields["min"]) == (600, sys.float_info.max, 1e308)
-    assert Sketch.decode(fields["sketch"]).count == 600

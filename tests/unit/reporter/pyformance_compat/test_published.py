@@ -57,8 +57,12 @@ def test_every_type_is_published_with_its_values(registry: MetricsRegistry) -> N
     assert (found["t", "timer"].count, found["t", "timer"].max) == (1, 0.0)
     histogram = found["h", "histogram"]
     assert (histogram.count, histogram.sum, histogram.min, histogram.max) == (100, 5050, 1, 100)
-    assert (histogram.mean, histogram.p50, histogram.p99) == (50.5, 50.5, 99.99)
-    assert histogram.stddev == pytest.approx(29.011491975882016)
+    assert (histogram.mean, histogram.p50, histogram.p99) == (
+        50.5,
+        pytest.approx(50, rel=0.01),
+        pytest.approx(99, rel=0.01),
+    )
+    assert histogram.stddev == pytest.approx(29, rel=0.02)
     assert Sketch.decode(histogram.sketch).count == 100
     assert len(found) == 5
     append(Topic(), registry, 0)
@@ -192,7 +196,7 @@ def test_the_counters_sum_is_still_there_after_it_fell(registry: MetricsRegistry
 
 CALLS = st.one_of(
     st.tuples(st.just("counter"), st.integers(0, 9)),
-    st.tuples(st.just("meter"), st.integers(-3, 9)),
+    st.tuples(st.just("meter"), st.integers(0, 9)),
     st.tuples(st.just("histogram"), st.integers(-9, 9)),
     st.tuples(st.just("timer"), st.integers(0, 9)),
     st.tuples(st.sampled_from(["dec", "clear counter", "clear meter", "clear histogram", "clear timer"]), st.just(0)),
@@ -217,7 +221,7 @@ def test_no_count_ever_falls(calls: list[tuple[str, int]]) -> None:
             else:
                 make(registry, clock, call, number)
             if call in taken:
-                taken[call] += max(number, 0) if call == "meter" else 1
+                taken[call] += number if call == "meter" else 1
     for kind in taken:
         getattr(registry, kind)("n")
     found = {kind: metric.count for (_, kind), metric in published(registry).items() if kind in taken}
@@ -263,8 +267,8 @@ def test_a_cleared_registry_counts_on(registry: MetricsRegistry) -> None:
     assert Sketch.decode(after["h", "histogram"].sketch).count == 2
 
 
-def test_a_counter_that_fell_and_was_cleared_away_counts_on_from_what_was_published(registry: MetricsRegistry) -> None:
-    """Its successor is a counter again, which begins where the record's count stands: never below, and not above."""
+def test_a_counter_that_fell_and_was_cleared_away_counts_on(registry: MetricsRegistry) -> None:
+    """The next counter of this name goes on from what was counted before the first one fell."""
     topic = Topic()
     registry.counter("c").inc(5)
     append(topic, registry, 0)
@@ -274,13 +278,22 @@ def test_a_counter_that_fell_and_was_cleared_away_counts_on_from_what_was_publis
     append(topic, registry, 1)
     registry.clear()
     registry.counter("c").inc(4)
-    assert by_type(append(topic, registry, 2))["counter"] == 9
-    # The same where none was ever published: nothing is owed.
+    assert by_type(append(topic, registry, 2))["counter"] == 11
     with pytest.warns(CounterFellWarning):
         registry.counter("d").dec()
     registry.clear()
     registry.counter("d").inc(4)
     assert append(topic, registry, 3).sum("d").count == 4
+
+
+def test_fractions_and_negative_marks_wait_until_they_make_a_whole_number(registry: MetricsRegistry) -> None:
+    """`get_count()` has them at once, the record's count never falls."""
+    meter = registry.meter("m")
+    counts = []
+    for value in (2.5, 0.25, 0.25, -2, 1, 3):
+        meter.mark(value)
+        counts.append((meter.get_count(), published(registry)["m", "meter"].count))
+    assert counts == [(2.5, 2), (2.75, 2), (3, 3), (1, 3), (2, 3), (5, 5)]
 
 
 def fail() -> float:

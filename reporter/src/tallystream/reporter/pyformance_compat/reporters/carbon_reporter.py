@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tallystream.reporter.pyformance_compat._clock import Clock
-    from tallystream.reporter.pyformance_compat._metrics_registry import MetricsRegistry
+    from tallystream.reporter.pyformance_compat._registry import MetricsRegistry
 
 DEFAULT_CARBON_SERVER = "0.0.0.0"  # noqa: S104 - it connects to it: pyformance's word for this machine
 DEFAULT_CARBON_PORT = 2003

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from tallystream.reporter.pyformance_compat._clock import Clock
-    from tallystream.reporter.pyformance_compat._metrics_registry import MetricsRegistry
+    from tallystream.reporter.pyformance_compat._registry import MetricsRegistry
 
 
 class CsvReporter(Reporter):

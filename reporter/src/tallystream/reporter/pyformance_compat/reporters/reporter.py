@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from tallystream.reporter.errors import ConfigError
 from tallystream.reporter.pyformance_compat._clock import WALL, Clock
-from tallystream.reporter.pyformance_compat._global import global_registry
+from tallystream.reporter.pyformance_compat._registry import global_registry
 from tallystream.reporter.schedule import Schedule
 from tallystream.reporter.signals import SignalSafeEvent
 
 if TYPE_CHECKING:
-    from tallystream.reporter.pyformance_compat._metrics_registry import MetricsRegistry
+    from tallystream.reporter.pyformance_compat._registry import MetricsRegistry
 
 JOIN_TIMEOUT = 5.0
 """Seconds that `stop()` waits for a report that is under way."""

@@ -13,7 +13,7 @@ from tallystream.reporter.pyformance_compat.reporters.reporter import Reporter
 
 if TYPE_CHECKING:
     from tallystream.reporter.pyformance_compat._clock import Clock
-    from tallystream.reporter.pyformance_compat._metrics_registry import MetricsRegistry
+    from tallystream.reporter.pyformance_compat._registry import MetricsRegistry
 
 DEFAULT_SYSLOG_ADDRESS = "/dev/log"
 DEFAULT_SYSLOG_SOCKTYPE = socket.SOCK_DGRAM
