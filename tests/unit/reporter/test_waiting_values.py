@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from tallystream.reporter import MetricRegistry, Sampling, SlidingTimeWindow, SlidingWindow, Uniform
 from tallystream.reporter.histogram import AT_ONCE, BUFFER, MOST_WAITING
-from tallystream.reporter.sketch import Sketch
 from tallystream.reporter.testing import ManualClock
 
 

@@ -164,7 +164,7 @@ def test_weighted_rates_that_are_read_every_five_seconds(marks: list[int]) -> No
 @settings(deadline=None)
 @given(st.lists(st.one_of(st.tuples(PASSING), st.just("stop"), st.just("clear"), st.just("fail"), st.just("back"))))
 def test_timers(steps: list[Any]) -> None:
-    """With `with` and `stop`, code that raises, a clock that is set back, a sink: the same statistics and mean rates."""
+    """`with`, `stop`, code that raises, a clock that is set back, a sink: the same statistics and mean rates."""
 
     def program(library: Any, clock: Clock) -> list[Any]:
         told: list[float] = []

@@ -76,7 +76,7 @@ class MetricsRegistry:
             LookupError: the registry has a metric of this class and key.
             TypeError: the object is no metric.
         """
-        for kind in _CLASSES:
+        for kind in reversed(_CLASSES):  # a Timer is a Histogram, too
             if isinstance(metric, kind):
                 place = _place(key, tags)
                 with self._making:

@@ -20,6 +20,8 @@ class Meter:
     The record has all events since the start of the process: counts never fall there.
     """
 
+    _rest: float
+
     def __init__(self, clock: Clock = WALL) -> None:
         self.clock = clock
         self.tallystream_reset()
@@ -69,7 +71,7 @@ class Meter:
 
     def _clear(self) -> None:
         self._meter = meter.Meter("", {}, metric_clock(self.clock))
-        self._rest: float = 0
+        self._rest = 0
 
     def tallystream_join(self, name: str) -> None:
         """Do nothing: a meter does not need its name."""

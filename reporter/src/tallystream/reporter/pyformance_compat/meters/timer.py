@@ -15,8 +15,6 @@ from tallystream.reporter.pyformance_compat.stats.samples import DEFAULT_ALPHA, 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from tallystream.reporter.pyformance_compat.stats.snapshot import Snapshot
-
 
 class Sink(Protocol):
     """An object that gets every duration, too."""
@@ -25,7 +23,7 @@ class Sink(Protocol):
         """Add one duration."""
 
 
-class Timer:
+class Timer(Histogram):
     """A histogram of durations in seconds, and a meter of the calls.
 
     Args:
@@ -45,41 +43,14 @@ class Timer:
         sample: Sample | None = None,
     ) -> None:
         self.meter = Meter(clock=clock)
-        self.hist = Histogram(size=size, alpha=alpha, clock=clock, sample=sample)
         self.sink = sink
         self.threshold = threshold
+        super().__init__(size, alpha, clock, sample)
 
-    def get_count(self) -> float:
-        """Return the number of durations, as a float."""
-        return self.hist.get_count()
-
-    def get_sum(self) -> float:
-        """Return the sum of the durations."""
-        return self.hist.get_sum()
-
-    def get_max(self) -> float:
-        """Return the longest."""
-        return self.hist.get_max()
-
-    def get_min(self) -> float:
-        """Return the shortest."""
-        return self.hist.get_min()
-
-    def get_mean(self) -> float:
-        """Return the mean duration."""
-        return self.hist.get_mean()
-
-    def get_stddev(self) -> float:
-        """Return the standard deviation."""
-        return self.hist.get_stddev()
-
-    def get_var(self) -> float:
-        """Return the variance."""
-        return self.hist.get_var()
-
-    def get_snapshot(self) -> Snapshot:
-        """Return the durations that the sample keeps."""
-        return self.hist.get_snapshot()
+    @property
+    def hist(self) -> Histogram:
+        """The histogram of the durations: the timer itself."""
+        return self
 
     def get_mean_rate(self) -> float:
         """Return the calls per second since the start or `clear()`."""
@@ -106,23 +77,20 @@ class Timer:
 
     def clear(self) -> None:
         """Remove all durations, and set the rates to zero."""
-        self.hist.clear()
+        super().clear()
         self.meter.clear()
 
     def _update(self, seconds: float) -> None:
         # A clock that was set back gives a negative duration, which is not a measurement.
         if seconds >= 0:
-            self.hist.add(seconds)
+            self.add(seconds)
             self.meter.mark()
             if self.sink:
                 self.sink.add(seconds)
 
-    def tallystream_join(self, name: str) -> None:
-        """Do nothing: a timer does not need its name."""
-
     def tallystream_dump(self) -> dict[str, Any]:
         """Return the values by pyformance's names."""
-        durations = self.hist.tallystream_dump()
+        durations = super().tallystream_dump()
         spread = {name: durations.pop(name) for name in ("count", "max", "min", "std_dev")}
         return {
             "avg": durations.pop("avg"),
@@ -137,20 +105,16 @@ class Timer:
         """Return all durations since the start of the process, and the rates, in the record's form."""
         rates = self.meter.tallystream_read(name, tags)
         return record.Timer(
-            **msgspec.structs.asdict(self.hist.tallystream_read(name, tags)),
+            **msgspec.structs.asdict(super().tallystream_read(name, tags)),
             mean_rate=rates.mean_rate,
             m1_rate=rates.m1_rate,
             m5_rate=rates.m5_rate,
             m15_rate=rates.m15_rate,
         )
 
-    def tallystream_retire(self, name: str, tags: dict[str, str]) -> record.Metric:
-        """Return the same, for the next timer of this name."""
-        return self.tallystream_read(name, tags)
-
     def tallystream_reset(self) -> None:
         """Remove all durations and rates in the child of a fork."""
-        self.hist.tallystream_reset()
+        super().tallystream_reset()
         self.meter.tallystream_reset()
 
 
