@@ -6,7 +6,7 @@ import io
 import math
 import warnings
 from decimal import Decimal
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any
 
 import msgspec
@@ -265,6 +265,23 @@ def test_a_cleared_registry_counts_on(registry: MetricsRegistry) -> None:
     assert (after["h", "histogram"].count, after["h", "histogram"].sum) == (2, 6)
     assert (after["h", "histogram"].min, after["h", "histogram"].max) == (2, 4)
     assert Sketch.decode(after["h", "histogram"].sketch).count == 2
+
+
+def test_no_clear_comes_between_a_count_and_what_it_is_added_to(registry: MetricsRegistry) -> None:
+    """While counts are read for a snapshot, `clear()` waits: a count is neither doubled nor lowered."""
+    free: list[bool] = []
+
+    class Watching(ours.meters.Counter):
+        def tallystream_read(self, name: str, tags: dict[str, str]) -> Any:
+            thread = Thread(target=lambda: free.append(registry._making.acquire(blocking=False)))
+            thread.start()
+            thread.join()
+            return super().tallystream_read(name, tags)
+
+    registry.add("c", Watching())
+    registry.counter("c").inc(2)
+    assert published(registry)["c", "counter"].count == 2
+    assert free == [False]
 
 
 def test_a_counter_that_fell_and_was_cleared_away_counts_on(registry: MetricsRegistry) -> None:

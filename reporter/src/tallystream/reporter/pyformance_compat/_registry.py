@@ -184,18 +184,22 @@ class MetricsRegistry:
             return [(kind, place, each) for kind, found in self._metrics.items() for place, each in found.items()]
 
     def _report(self) -> list[record.Metric]:
-        # Return the metrics in the record's form.
-        found = []
-        for kind, place, metric in self._members():
-            name, tags = _name(place), dict(place[1])
-            try:
-                value = metric.tallystream_read(check_name("the name of a metric", name), check_tags(name, tags))
-                if value is not None:
-                    found.append(_with_retired(value, self._retired.get((kind, place))))
-            except Exception as error:  # noqa: BLE001 - code of the application; the other metrics must be reported
-                what = label(name, tags)
-                log.warning("%s is left out of this snapshot: %s: %s", what, type(error).__name__, error)
-        return found
+        # Return the metrics in the record's form. clear() must not come between a count and what it is added to.
+        # Gauges call functions of the application, which may wait for this lock.
+        with self._making:
+            members = self._members()
+            found = [self._read(*each) for each in members if each[0] is not Gauge]
+        found += [self._read(*each) for each in members if each[0] is Gauge]
+        return [value for value in found if value is not None]
+
+    def _read(self, kind: type[Any], place: Key, metric: Any) -> record.Metric | None:
+        name, tags = _name(place), dict(place[1])
+        try:
+            value = metric.tallystream_read(check_name("the name of a metric", name), check_tags(name, tags))
+            return None if value is None else _with_retired(value, self._retired.get((kind, place)))
+        except Exception as error:  # noqa: BLE001 - the other metrics must be reported
+            log.warning("%s is left out of this snapshot: %s: %s", label(name, tags), type(error).__name__, error)
+            return None
 
     def _reset_after_fork(self) -> None:
         self._making = RLock()

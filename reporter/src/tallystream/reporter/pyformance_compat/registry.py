@@ -1,4 +1,4 @@
-"""The registries, the global one, its functions and the decorators: all names of pyformance's module."""
+"""All names of pyformance's module `registry`: the registries, their functions and the decorators."""
 
 from __future__ import annotations
 

@@ -55,6 +55,7 @@ class Histogram:
     ) -> None:
         self.clock = clock
         self.sample: Sample = ExpDecayingSample(size, alpha, clock) if sample is None else sample
+        self._name = ""
         self.tallystream_reset()
 
     def add(self, value: float) -> None:
@@ -66,7 +67,7 @@ class Histogram:
         try:
             self._reported.update(value)
         except ValueError as error:
-            log.warning("a value is left out: %s", error)
+            log.warning("%r leaves out a value: %s", self._name, error)
             return
         if not isinstance(value, int | float):
             value = float(value)
@@ -129,7 +130,8 @@ class Histogram:
         self._mean = self._squares = 0.0
 
     def tallystream_join(self, name: str) -> None:
-        """Do nothing: a histogram does not need its name."""
+        """Note the name in the registry, for the log."""
+        self._name = self._reported.name = name
 
     def tallystream_dump(self) -> dict[str, Any]:
         """Return the values by pyformance's names."""
@@ -157,5 +159,5 @@ class Histogram:
     def tallystream_reset(self) -> None:
         """Remove all values in the child of a fork."""
         self._lock = Lock()
-        self._reported = histogram.Histogram("", {}, metric_clock(self.clock))
+        self._reported = histogram.Histogram(self._name, {}, metric_clock(self.clock))
         self._clear()

@@ -1,4 +1,4 @@
-"""The reporter to files of separated values, one for each key."""
+"""The reporter to CSV files, one for each key."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class CsvReporter(Reporter):
-    """Appends a row to `KEY.csv` for each key: the time, then the values in the order of their attributes' names.
+    """Appends a row to `KEY.csv` for each key: the time, then the values sorted by attribute.
 
-    `/` in a key becomes `_` in the file's name. A file is opened for each row: it may be moved away at any time.
+    `/` in a key becomes `_` in the file's name. Files may be moved at any time: none stays open.
 
     Args:
         registry, reporting_interval, clock: as in Reporter.
-        path: the folder, made if it is not there; the current one if not given.
+        path: the folder, created if it does not exist; the current one if not given.
         separator: one character between two values.
     """
 
@@ -42,7 +42,7 @@ class CsvReporter(Reporter):
 
     def report_now(self, registry: MetricsRegistry | None = None, timestamp: float | None = None) -> None:
         """Append one row to each file."""
-        values, seconds = self._asked(registry, timestamp)
+        values, seconds = self._values(registry, timestamp)
         time = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"
         for key, attributes in values.items():
             name = str(key).replace("/", "_").replace("\0", "_")
@@ -61,4 +61,4 @@ class CsvReporter(Reporter):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """No file is open: there is nothing to close."""
+        """Do nothing: no file is open."""
