@@ -24,7 +24,7 @@ def hammer(*works: Any) -> None:
         barrier.wait()
         try:
             work()
-        except BaseException as error:  # noqa: BLE001 - the test is told
+        except BaseException as error:  # noqa: BLE001 - asserted below
             failed.append(error)
 
     threads = [threading.Thread(target=run, args=(work,)) for work in works]
@@ -117,7 +117,7 @@ def test_a_mean_rate_of_no_time_at_all() -> None:
 
 
 def test_the_variance_after_a_mean_of_minus_one() -> None:
-    """There a mean of -1 means "no values yet", and the variance begins anew; here it does not."""
+    """There a mean of -1 means "no values yet", and the variance starts again; here it does not."""
     variances = []
     for library in (real, ours):
         histogram = library.meters.Histogram()
@@ -151,7 +151,7 @@ def test_a_value_that_is_no_number_changes_nothing() -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_value_that_is_not_finite_is_left_out(value: float) -> None:
-    """There one NaN spoils sum, mean and variance for good; here it is left out, with a line in the log."""
+    """There one NaN makes sum, mean and variance NaN forever; here it is skipped and logged."""
     theirs, mine = real.meters.Histogram(), ours.meters.Histogram()
     for histogram in (theirs, mine):
         for one in (1, value, 3):

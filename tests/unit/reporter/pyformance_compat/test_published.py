@@ -104,7 +104,7 @@ def test_what_makes_a_counter_an_updown(registry: MetricsRegistry, fall: Any, va
 
 @pytest.mark.parametrize("fall", [lambda counter: counter.clear(), lambda counter: counter.inc(-0.5)])
 def test_a_counter_falls_in_one_step(fall: Any) -> None:
-    """Whoever reads it whenever its lock is free sees the counter as it was, or an updown: never a count that fell."""
+    """A reader that has the lock sees the counter as it was, or an updown: never a count that fell."""
     counter = ours.meters.Counter()
     counter.inc(5)
     seen: list[Any] = []
@@ -247,7 +247,7 @@ def make(registry: MetricsRegistry, clock: Clock, call: str, number: int) -> Non
 
 
 def test_a_cleared_registry_counts_on(registry: MetricsRegistry) -> None:
-    """After clear() nothing is reported until it is asked for again: dumps begin at zero, the record counts on."""
+    """After clear() a metric is reported when it is made again: dumps start at zero, the record counts on."""
     kept = registry.counter("c")
     kept.inc(5)
     registry.histogram("h").add(2)
@@ -255,7 +255,7 @@ def test_a_cleared_registry_counts_on(registry: MetricsRegistry) -> None:
     assert before["c", "counter"].count == 5
     registry.clear()
     assert published(registry) == {}
-    kept.inc(100)  # nobody's counter any more
+    kept.inc(100)  # no longer in the registry
     registry.counter("c").inc()
     registry.histogram("h").add(4)
     assert registry.dump_metrics()["c"] == {"count": 1}

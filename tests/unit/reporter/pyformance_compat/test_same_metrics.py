@@ -204,7 +204,7 @@ def test_timers(steps: list[Any]) -> None:
 
 
 def test_gauges() -> None:
-    """A base that has no value, a callback asked each time, a value that is set, and one of one's own."""
+    """A base without a value, a callback called each time, a value that is set, and a subclass."""
 
     def program(library: Any, clock: Clock) -> list[str]:
         class Own(library.meters.Gauge):  # type: ignore[misc]

@@ -48,10 +48,10 @@ class CsvReporter(Reporter):
             name = str(key).replace("/", "_").replace("\0", "_")
             target = Path(self.path) / f"{name}.csv"
             names = sorted(attributes)
-            begins = not target.exists()
+            is_new = not target.exists()
             with target.open("a", newline="", encoding="utf-8") as file:
                 rows = csv.writer(file, delimiter=self.separator, lineterminator="\n")
-                if begins:
+                if is_new:
                     rows.writerow(["timestamp", *names])
                 rows.writerow([time, *(attributes[attribute] for attribute in names)])
 
