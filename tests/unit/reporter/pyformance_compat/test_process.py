@@ -95,7 +95,7 @@ def test_without_blinker_there_is_no_signal() -> None:
 
 
 def test_a_forked_child_counts_from_zero() -> None:
-    """The child repeats none of its parent's counts, also if a thread held the locks; what fell once is an updown there too."""
+    """The child repeats none of its parent's counts, whatever locks are held; what fell is an updown there too."""
     assert run("""
         import os, threading, warnings
         from tallystream.reporter import pyformance_compat as pyformance
