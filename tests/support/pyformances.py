@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import warnings
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from tallystream.reporter import pyformance_compat as ours
@@ -22,7 +23,9 @@ with warnings.catch_warnings():
     import pyformance.reporters.influx
     import pyformance.reporters.syslog_reporter
 
-__all__ = ["Clock", "both", "ours", "real"]
+__all__ = ["Clock", "both", "comparable", "ours", "real"]
+
+WEIGHTED = {"1m_rate", "5m_rate", "15m_rate"}
 
 
 class Clock:
@@ -41,7 +44,7 @@ class Clock:
 
 
 def both(program: Callable[[Any, Clock], Any], seed: int = 0) -> tuple[Any, Any]:
-    """Run a program on the real pyformance and on ours, with a clock and the random numbers of its own each.
+    """Run a program on the real pyformance and on ours, each with its own clock and equal random numbers.
 
     Returns what it returned, by the real one and by ours.
     """
@@ -53,3 +56,15 @@ def both(program: Callable[[Any, Clock], Any], seed: int = 0) -> tuple[Any, Any]
             warnings.simplefilter("ignore", ours.CounterFellWarning)
             results.append(program(library, Clock()))
     return results[0], results[1]
+
+
+def comparable(values: Any) -> Any:
+    """Return dumps and statistics without weighted rates, floats to nine digits and whole ones as ints."""
+    if isinstance(values, dict):
+        return {key: comparable(value) for key, value in values.items() if key not in WEIGHTED}
+    if isinstance(values, list | tuple):
+        return [comparable(value) for value in values]
+    if isinstance(values, float) and isfinite(values):
+        rounded = float(f"{values:.9g}")
+        return int(rounded) if rounded.is_integer() else rounded
+    return repr(values) if isinstance(values, float) else values

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 SECRET = "hush-hush-4711"
 SECRET_FIELDS = {"kafka", "options", "password", "token"}
 PROGRAM = "tallystream.dashboards.page.app"  # Streamlit runs it
-MISSING = {"hosted_graphite_reporter", "newrelic_reporter", "opentsdb_reporter"}  # pyformance's that raise ImportError
 NO_SECRETS = {"tallystream.aggregator.table.storage.Head"}  # its token names the last entry of a log
 
 
@@ -32,7 +31,7 @@ def modules() -> Iterator[ModuleType]:
     for top in (tallystream.reporter, tallystream.aggregator, tallystream.dashboards, tallystream.compose):
         yield top
         for found in pkgutil.walk_packages(top.__path__, f"{top.__name__}."):
-            if found.name != PROGRAM and found.name.rpartition(".")[2] not in {"__main__", *MISSING}:
+            if found.name != PROGRAM and found.name.rpartition(".")[2] != "__main__":
                 yield importlib.import_module(found.name)
 
 

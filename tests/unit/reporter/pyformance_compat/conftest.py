@@ -1,4 +1,4 @@
-"""What the tests of the face share."""
+"""Fixtures of the façade's tests."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    """What is logged, every time: but for a test, the same complaint is quiet for a minute, whoever made it before."""
-    logger = logging.getLogger("tallystream.reporter.pyformance")
-    kept, logger.filters = logger.filters, []
+    """Return what is logged, without the filter that drops a message repeated within a minute."""
+    loggers = [logging.getLogger(f"tallystream.reporter.{name}") for name in ("pyformance", "gauges")]
+    kept = [logger.filters for logger in loggers]
+    for logger in loggers:
+        logger.filters = []
     yield caplog
-    logger.filters = kept
+    for logger, filters in zip(loggers, kept, strict=True):
+        logger.filters = filters

@@ -6,7 +6,7 @@ import io
 import math
 import warnings
 from decimal import Decimal
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any
 
 import msgspec
@@ -57,8 +57,12 @@ def test_every_type_is_published_with_its_values(registry: MetricsRegistry) -> N
     assert (found["t", "timer"].count, found["t", "timer"].max) == (1, 0.0)
     histogram = found["h", "histogram"]
     assert (histogram.count, histogram.sum, histogram.min, histogram.max) == (100, 5050, 1, 100)
-    assert (histogram.mean, histogram.p50, histogram.p99) == (50.5, 50.5, 99.99)
-    assert histogram.stddev == pytest.approx(29.011491975882016)
+    assert (histogram.mean, histogram.p50, histogram.p99) == (
+        50.5,
+        pytest.approx(50, rel=0.01),
+        pytest.approx(99, rel=0.01),
+    )
+    assert histogram.stddev == pytest.approx(29, rel=0.02)
     assert Sketch.decode(histogram.sketch).count == 100
     assert len(found) == 5
     append(Topic(), registry, 0)
@@ -100,7 +104,7 @@ def test_what_makes_a_counter_an_updown(registry: MetricsRegistry, fall: Any, va
 
 @pytest.mark.parametrize("fall", [lambda counter: counter.clear(), lambda counter: counter.inc(-0.5)])
 def test_a_counter_falls_in_one_step(fall: Any) -> None:
-    """Whoever reads it whenever its lock is free sees the counter as it was, or an updown: never a count that fell."""
+    """A reader that has the lock sees the counter as it was, or an updown: never a count that fell."""
     counter = ours.meters.Counter()
     counter.inc(5)
     seen: list[Any] = []
@@ -192,7 +196,7 @@ def test_the_counters_sum_is_still_there_after_it_fell(registry: MetricsRegistry
 
 CALLS = st.one_of(
     st.tuples(st.just("counter"), st.integers(0, 9)),
-    st.tuples(st.just("meter"), st.integers(-3, 9)),
+    st.tuples(st.just("meter"), st.integers(0, 9)),
     st.tuples(st.just("histogram"), st.integers(-9, 9)),
     st.tuples(st.just("timer"), st.integers(0, 9)),
     st.tuples(st.sampled_from(["dec", "clear counter", "clear meter", "clear histogram", "clear timer"]), st.just(0)),
@@ -217,7 +221,7 @@ def test_no_count_ever_falls(calls: list[tuple[str, int]]) -> None:
             else:
                 make(registry, clock, call, number)
             if call in taken:
-                taken[call] += max(number, 0) if call == "meter" else 1
+                taken[call] += number if call == "meter" else 1
     for kind in taken:
         getattr(registry, kind)("n")
     found = {kind: metric.count for (_, kind), metric in published(registry).items() if kind in taken}
@@ -243,7 +247,7 @@ def make(registry: MetricsRegistry, clock: Clock, call: str, number: int) -> Non
 
 
 def test_a_cleared_registry_counts_on(registry: MetricsRegistry) -> None:
-    """After clear() nothing is reported until it is asked for again: dumps begin at zero, the record counts on."""
+    """After clear() a metric is reported when it is made again: dumps start at zero, the record counts on."""
     kept = registry.counter("c")
     kept.inc(5)
     registry.histogram("h").add(2)
@@ -251,7 +255,7 @@ def test_a_cleared_registry_counts_on(registry: MetricsRegistry) -> None:
     assert before["c", "counter"].count == 5
     registry.clear()
     assert published(registry) == {}
-    kept.inc(100)  # nobody's counter any more
+    kept.inc(100)  # no longer in the registry
     registry.counter("c").inc()
     registry.histogram("h").add(4)
     assert registry.dump_metrics()["c"] == {"count": 1}
@@ -263,8 +267,25 @@ def test_a_cleared_registry_counts_on(registry: MetricsRegistry) -> None:
     assert Sketch.decode(after["h", "histogram"].sketch).count == 2
 
 
-def test_a_counter_that_fell_and_was_cleared_away_counts_on_from_what_was_published(registry: MetricsRegistry) -> None:
-    """Its successor is a counter again, which begins where the record's count stands: never below, and not above."""
+def test_no_clear_comes_between_a_count_and_what_it_is_added_to(registry: MetricsRegistry) -> None:
+    """While counts are read for a snapshot, `clear()` waits: a count is neither doubled nor lowered."""
+    free: list[bool] = []
+
+    class Watching(ours.meters.Counter):
+        def tallystream_read(self, name: str, tags: dict[str, str]) -> Any:
+            thread = Thread(target=lambda: free.append(registry._making.acquire(blocking=False)))
+            thread.start()
+            thread.join()
+            return super().tallystream_read(name, tags)
+
+    registry.add("c", Watching())
+    registry.counter("c").inc(2)
+    assert published(registry)["c", "counter"].count == 2
+    assert free == [False]
+
+
+def test_a_counter_that_fell_and_was_cleared_away_counts_on(registry: MetricsRegistry) -> None:
+    """The next counter of this name goes on from what was counted before the first one fell."""
     topic = Topic()
     registry.counter("c").inc(5)
     append(topic, registry, 0)
@@ -274,13 +295,22 @@ def test_a_counter_that_fell_and_was_cleared_away_counts_on_from_what_was_publis
     append(topic, registry, 1)
     registry.clear()
     registry.counter("c").inc(4)
-    assert by_type(append(topic, registry, 2))["counter"] == 9
-    # The same where none was ever published: nothing is owed.
+    assert by_type(append(topic, registry, 2))["counter"] == 11
     with pytest.warns(CounterFellWarning):
         registry.counter("d").dec()
     registry.clear()
     registry.counter("d").inc(4)
     assert append(topic, registry, 3).sum("d").count == 4
+
+
+def test_fractions_and_negative_marks_wait_until_they_make_a_whole_number(registry: MetricsRegistry) -> None:
+    """`get_count()` has them at once, the record's count never falls."""
+    meter = registry.meter("m")
+    counts = []
+    for value in (2.5, 0.25, 0.25, -2, 1, 3):
+        meter.mark(value)
+        counts.append((meter.get_count(), published(registry)["m", "meter"].count))
+    assert counts == [(2.5, 2), (2.75, 2), (3, 3), (1, 3), (2, 3), (5, 5)]
 
 
 def fail() -> float:

@@ -1,4 +1,4 @@
-"""pyformance's API on Tallystream: one import is changed, and the registry can be given to any of our reporters.
+"""pyformance's API over Tallystream's metrics: change one import, and give the registry to any of our reporters.
 
     from tallystream.reporter import KafkaReporter
     from tallystream.reporter import pyformance_compat as pyformance
@@ -8,7 +8,7 @@
     registry.app = "orders"
     KafkaReporter(registry, bootstrap_servers="localhost:9092", instance="orders-1").start()
 
-Results are pyformance 0.4's, where those are not bugs; docs/pyformance.md names each difference.
+docs/pyformance.md lists the differences from pyformance 0.4.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # What most programs never ask for is imported when they do.
+    # Imported on first use: most programs need neither.
     if name == "reporters":
         from importlib import import_module
 

@@ -1,4 +1,4 @@
-"""The logger of what is left out: the same complaint once a minute."""
+"""The logger of skipped metrics and values, which logs the same message once a minute."""
 
 from __future__ import annotations
 

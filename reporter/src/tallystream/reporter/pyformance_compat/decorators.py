@@ -1,22 +1,38 @@
-"""Decorators that count, meter and time the calls of a function, by its qualified name and `_calls`."""
+"""Decorators that count, meter and time the calls of a function; the key is its qualified name and `_calls`."""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import partial, wraps
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, overload
 
-from tallystream.reporter.pyformance_compat._global import global_registry
+from tallystream.reporter.pyformance_compat._registry import global_registry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import TypeVar
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import Protocol, TypeVar
 
-    from tallystream.reporter.pyformance_compat._metrics_registry import MetricsRegistry
-    from tallystream.reporter.pyformance_compat.meters.histogram import Histogram
+    from tallystream.reporter.pyformance_compat._registry import MetricsRegistry
 
-    _F = TypeVar("_F", bound=Callable[..., Any])
-    _Tags = Mapping[str, object] | None
+    Function = TypeVar("Function", bound=Callable[..., Any])
+    Tags = Mapping[str, object] | None
+
+    class Decorator(Protocol):
+        """Used as `@decorator` or `@decorator(metric_name=…, registry=…, tags=…)`."""
+
+        @overload
+        def __call__(
+            self, fn: Function, metric_name: str | None = ..., registry: MetricsRegistry | None = ..., tags: Tags = ...
+        ) -> Function: ...
+        @overload
+        def __call__(
+            self,
+            fn: None = ...,
+            metric_name: str | None = ...,
+            registry: MetricsRegistry | None = ...,
+            tags: Tags = ...,
+        ) -> Callable[[Function], Function]: ...
 
 
 def get_qualname(obj: Any) -> str:
@@ -24,149 +40,77 @@ def get_qualname(obj: Any) -> str:
     return str(obj.__qualname__)
 
 
-class _Asked:
-    """Which metric a decorator feeds; the global registry is the one of the moment of each call."""
-
-    def __init__(self, fn: Any, metric_name: str | None, registry: MetricsRegistry | None, tags: _Tags) -> None:
-        self.function_name = get_qualname(fn)
-        self.name = f"{self.function_name}_calls" if metric_name is None else metric_name
-        self._registry, self.tags = registry, tags
-
-    @property
-    def registry(self) -> MetricsRegistry:
-        return global_registry() if self._registry is None else self._registry
+def _same(result: Any) -> Any:
+    return result
 
 
-@overload
-def count_calls(
-    fn: _F, metric_name: str | None = ..., registry: MetricsRegistry | None = ..., tags: _Tags = ...
-) -> _F: ...
-@overload
-def count_calls(
-    fn: None = ..., metric_name: str | None = ..., registry: MetricsRegistry | None = ..., tags: _Tags = ...
-) -> Callable[[_F], _F]: ...
-def count_calls(
-    fn: Any = None, metric_name: str | None = None, registry: MetricsRegistry | None = None, tags: _Tags = None
-) -> Any:
+def _decorator(
+    observe: Callable[[MetricsRegistry, str, Tags, str], Iterator[Callable[[Any], Any]]],
+) -> Decorator:
+    """Return the decorator that runs each call inside `observe`, which yields what the result passes through.
+
+    `observe` gets the registry, the key and tags of the metric, and the function's name.
+    """
+    around = contextmanager(observe)
+
+    @wraps(observe, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
+    def decorate(
+        fn: Any = None, metric_name: str | None = None, registry: MetricsRegistry | None = None, tags: Tags = None
+    ) -> Any:
+        if fn is None:
+            return partial(decorate, metric_name=metric_name, registry=registry, tags=tags)
+        function_name = get_qualname(fn)
+        key = f"{function_name}_calls" if metric_name is None else metric_name
+
+        if iscoroutinefunction(fn):
+
+            @wraps(fn)
+            async def observed_async(*args: Any, **kwargs: Any) -> Any:
+                with around(global_registry() if registry is None else registry, key, tags, function_name) as passed:
+                    return passed(await fn(*args, **kwargs))
+
+            return observed_async
+
+        @wraps(fn)
+        def observed(*args: Any, **kwargs: Any) -> Any:
+            with around(global_registry() if registry is None else registry, key, tags, function_name) as passed:
+                return passed(fn(*args, **kwargs))
+
+        return observed
+
+    del decorate.__wrapped__  # the signature is that of `decorate`
+    return decorate
+
+
+@_decorator
+def count_calls(registry: MetricsRegistry, key: str, tags: Tags, _: str) -> Iterator[Callable[[Any], Any]]:
     """Count the calls: `@count_calls`, or `@count_calls(metric_name=…, registry=…, tags=…)`."""
-    if fn is None:
-        return partial(count_calls, metric_name=metric_name, registry=registry, tags=tags)
-    asked = _Asked(fn, metric_name, registry, tags)
-
-    if iscoroutinefunction(fn):
-
-        @wraps(fn)
-        async def counted_async(*args: Any, **kwargs: Any) -> Any:
-            asked.registry.counter(asked.name, asked.tags).inc()
-            return await fn(*args, **kwargs)
-
-        return counted_async
-
-    @wraps(fn)
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        asked.registry.counter(asked.name, asked.tags).inc()
-        return fn(*args, **kwargs)
-
-    return counted
+    registry.counter(key, tags).inc()
+    yield _same
 
 
-@overload
-def meter_calls(
-    fn: _F, metric_name: str | None = ..., registry: MetricsRegistry | None = ..., tags: _Tags = ...
-) -> _F: ...
-@overload
-def meter_calls(
-    fn: None = ..., metric_name: str | None = ..., registry: MetricsRegistry | None = ..., tags: _Tags = ...
-) -> Callable[[_F], _F]: ...
-def meter_calls(
-    fn: Any = None, metric_name: str | None = None, registry: MetricsRegistry | None = None, tags: _Tags = None
-) -> Any:
-    """Meter the calls: how many, and how fast they come."""
-    if fn is None:
-        return partial(meter_calls, metric_name=metric_name, registry=registry, tags=tags)
-    asked = _Asked(fn, metric_name, registry, tags)
-
-    if iscoroutinefunction(fn):
-
-        @wraps(fn)
-        async def metered_async(*args: Any, **kwargs: Any) -> Any:
-            asked.registry.meter(asked.name, asked.tags).mark()
-            return await fn(*args, **kwargs)
-
-        return metered_async
-
-    @wraps(fn)
-    def metered(*args: Any, **kwargs: Any) -> Any:
-        asked.registry.meter(asked.name, asked.tags).mark()
-        return fn(*args, **kwargs)
-
-    return metered
+@_decorator
+def meter_calls(registry: MetricsRegistry, key: str, tags: Tags, _: str) -> Iterator[Callable[[Any], Any]]:
+    """Count the calls and their rate."""
+    registry.meter(key, tags).mark()
+    yield _same
 
 
-@overload
-def hist_calls(
-    fn: _F, metric_name: str | None = ..., registry: MetricsRegistry | None = ..., tags: _Tags = ...
-) -> _F: ...
-@overload
-def hist_calls(
-    fn: None = ..., metric_name: str | None = ..., registry: MetricsRegistry | None = ..., tags: _Tags = ...
-) -> Callable[[_F], _F]: ...
-def hist_calls(
-    fn: Any = None, metric_name: str | None = None, registry: MetricsRegistry | None = None, tags: _Tags = None
-) -> Any:
-    """Take what the function returns into a histogram, where it is an int or a float; of a coroutine, its result."""
-    if fn is None:
-        return partial(hist_calls, metric_name=metric_name, registry=registry, tags=tags)
-    asked = _Asked(fn, metric_name, registry, tags)
+@_decorator
+def hist_calls(registry: MetricsRegistry, key: str, tags: Tags, _: str) -> Iterator[Callable[[Any], Any]]:
+    """Add what the function returns to a histogram if it is an int or a float."""
+    histogram = registry.histogram(key, tags)
 
-    def take(histogram: Histogram, result: Any) -> Any:
+    def add(result: Any) -> Any:
         if type(result) in (int, float):
             histogram.add(result)
         return result
 
-    if iscoroutinefunction(fn):
-
-        @wraps(fn)
-        async def taken_async(*args: Any, **kwargs: Any) -> Any:
-            return take(asked.registry.histogram(asked.name, asked.tags), await fn(*args, **kwargs))
-
-        return taken_async
-
-    @wraps(fn)
-    def taken(*args: Any, **kwargs: Any) -> Any:
-        return take(asked.registry.histogram(asked.name, asked.tags), fn(*args, **kwargs))
-
-    return taken
+    yield add
 
 
-@overload
-def time_calls(
-    fn: _F, metric_name: str | None = ..., registry: MetricsRegistry | None = ..., tags: _Tags = ...
-) -> _F: ...
-@overload
-def time_calls(
-    fn: None = ..., metric_name: str | None = ..., registry: MetricsRegistry | None = ..., tags: _Tags = ...
-) -> Callable[[_F], _F]: ...
-def time_calls(
-    fn: Any = None, metric_name: str | None = None, registry: MetricsRegistry | None = None, tags: _Tags = None
-) -> Any:
+@_decorator
+def time_calls(registry: MetricsRegistry, key: str, tags: Tags, name: str) -> Iterator[Callable[[Any], Any]]:
     """Time the calls; of a coroutine function, from its first step to its end."""
-    if fn is None:
-        return partial(time_calls, metric_name=metric_name, registry=registry, tags=tags)
-    asked = _Asked(fn, metric_name, registry, tags)
-
-    if iscoroutinefunction(fn):
-
-        @wraps(fn)
-        async def timed_async(*args: Any, **kwargs: Any) -> Any:
-            with asked.registry.timer(asked.name, asked.tags).time(fn=asked.function_name):
-                return await fn(*args, **kwargs)
-
-        return timed_async
-
-    @wraps(fn)
-    def timed(*args: Any, **kwargs: Any) -> Any:
-        with asked.registry.timer(asked.name, asked.tags).time(fn=asked.function_name):
-            return fn(*args, **kwargs)
-
-    return timed
+    with registry.timer(key, tags).time(fn=name):
+        yield _same

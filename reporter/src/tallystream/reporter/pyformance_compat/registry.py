@@ -1,8 +1,10 @@
-"""The registries, the global one, its functions and the decorators: all names of pyformance's module."""
+"""All names of pyformance's module `registry`: the registries, their functions and the decorators."""
 
 from __future__ import annotations
 
-from tallystream.reporter.pyformance_compat._global import (
+from tallystream.reporter.pyformance_compat._registry import (
+    MetricsRegistry,
+    RegexRegistry,
     clear,
     counter,
     dump_metrics,
@@ -13,8 +15,6 @@ from tallystream.reporter.pyformance_compat._global import (
     set_global_registry,
     timer,
 )
-from tallystream.reporter.pyformance_compat._metrics_registry import MetricsRegistry
-from tallystream.reporter.pyformance_compat._regex_registry import RegexRegistry
 from tallystream.reporter.pyformance_compat.decorators import (
     count_calls,
     get_qualname,

@@ -1,4 +1,4 @@
-"""The signal of a call that took too long; None where blinker is not installed, as with pyformance."""
+"""The signal of a call that took too long; None if blinker is not installed, as in pyformance."""
 
 from __future__ import annotations
 

@@ -4,50 +4,57 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tallystream.reporter import record
-from tallystream.reporter.pyformance_compat._number import number
+from tallystream.reporter import gauge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tallystream.reporter import record
+
 
 class Gauge:
-    """Base of the gauges: a subclass says what `get_value()` returns."""
+    """Base of the gauges: a subclass defines `get_value()`."""
 
     def get_value(self) -> Any:
         """Return the value of this moment.
 
         Raises:
-            NotImplementedError: the subclass has none.
+            NotImplementedError: the subclass does not define it.
         """
         raise NotImplementedError
 
-    def tallystream_join(self, name: str, earlier: Any) -> None:
-        """Belong to a registry, to which a gauge owes nothing."""
+    def tallystream_join(self, name: str) -> None:
+        """Do nothing: a gauge does not need its name."""
 
-    def tallystream_leave(self) -> None:
-        """Belong to no registry any more."""
+    def tallystream_dump(self) -> dict[str, Any]:
+        """Return the value by pyformance's name."""
+        return {"value": self.get_value()}
 
     def tallystream_read(self, name: str, tags: dict[str, str]) -> record.Metric | None:
-        """Return the present value in the record's form; None for NaN, which says "not set", as pyformance has it."""
-        value = self.get_value()
-        if value is None or value != value:  # noqa: PLR0124 - true of NaN alone, whatever type of number it is
-            return None
-        return record.Gauge(name=name, tags=tags, value=number(value))
+        """Return the value in the record's form; None for NaN, pyformance's value of a gauge that is not set."""
 
-    def tallystream_start_anew(self) -> None:
-        """Keep the value: what it is after a fork only the application knows."""
+        def value() -> Any:
+            found = self.get_value()
+            return found if found == found else None  # noqa: PLR0124 - only NaN differs from itself, of any type
+
+        return gauge.Gauge(name, tags, value).read()
+
+    def tallystream_retire(self, name: str, tags: dict[str, str]) -> None:
+        """Return None: a gauge has no count that must go on."""
+
+    def tallystream_reset(self) -> None:
+        """Keep the value in the child of a fork: only the application knows whether it still holds."""
 
 
 class CallbackGauge(Gauge):
-    """A gauge whose value `callback` returns, each time it is asked."""
+    """A gauge that calls `callback` for its value."""
 
     def __init__(self, callback: Callable[[], Any]) -> None:
         super().__init__()
         self.callback = callback
 
     def get_value(self) -> Any:
-        """Return what the callback returns; what it raises is raised."""
+        """Return what the callback returns; raise what it raises."""
         return self.callback()
 
 
@@ -59,7 +66,7 @@ class SimpleGauge(Gauge):
         self._value = value
 
     def get_value(self) -> Any:
-        """Return the value last set."""
+        """Return the value set last."""
         return self._value
 
     def set_value(self, value: Any) -> None:

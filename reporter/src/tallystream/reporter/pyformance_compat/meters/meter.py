@@ -3,109 +3,102 @@
 from __future__ import annotations
 
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tallystream.reporter import record
-from tallystream.reporter.pyformance_compat._clock import WALL, Clock, elapsing
-from tallystream.reporter.pyformance_compat._number import count
-from tallystream.reporter.pyformance_compat.stats.moving_average import ExpWeightedMovingAvg
+import msgspec
+
+from tallystream.reporter import counter, meter
+from tallystream.reporter.pyformance_compat._clock import WALL, Clock, metric_clock
+
+if TYPE_CHECKING:
+    from tallystream.reporter import record
 
 
 class Meter:
     """A count with its rates per second: mean since `clear()`, and weighted over 1, 5 and 15 minutes.
 
-    In the record the count is of everything ever marked: `clear()` and negative marks do not reach it, for counts never
-    fall there.
+    The record has all events since the start of the process: counts never fall there.
     """
 
-    _count: float
-    _ever: float
-    _rates: tuple[ExpWeightedMovingAvg, ...]
+    _rest: float
 
     def __init__(self, clock: Clock = WALL) -> None:
         self.clock = clock
-        self._seconds = elapsing(clock)
-        self.tallystream_start_anew()
+        self.tallystream_reset()
 
     def mark(self, value: float = 1) -> None:
-        """Take `value` events."""
+        """Add `value` events.
+
+        A fraction or a negative number is in `get_count()` at once, and in the rates and the record as soon as it makes
+        a positive whole number with later ones.
+        """
         with self._lock:
-            self._count = self._count + value
-            for rate in self._rates:
-                rate.add(value)
-            if value > 0:
-                self._ever += value
+            rest = self._rest + value
+            whole = max(int(rest), 0)
+            self._rest = rest - whole
+            self._meter.mark(whole)
+            self._reported.inc(whole)
 
     def clear(self) -> None:
-        """Count from zero again, the rates too."""
+        """Set the count and the rates to zero."""
         with self._lock:
-            self._forget()
+            self._clear()
 
     def tick(self) -> None:
-        """Let the weighted rates take what was marked since their last tick."""
-        with self._lock:
-            for rate in self._rates:
-                rate.tick()
+        """Update the weighted rates, if five seconds have passed."""
+        self._meter.rates()
 
     def get_count(self) -> float:
         """Return the count, as a float."""
-        return self._count
+        with self._lock:
+            return float(self._meter.count + self._rest)
 
     def get_mean_rate(self) -> float:
-        """Return the events per second since the beginning, 0 where no time has passed."""
-        with self._lock:
-            elapsed = self._seconds() - self.start_time
-            return self._count / elapsed if self._count and elapsed > 0 else 0
+        """Return the events per second since the start or `clear()`, 0 when no time has passed."""
+        return self._meter.rates().mean_rate or 0
 
     def get_one_minute_rate(self) -> float:
         """Return the events per second, weighted over a minute."""
-        with self._lock:
-            return self.m1rate.get_rate()
+        return self._meter.rates().m1_rate or 0
 
     def get_five_minute_rate(self) -> float:
         """Return the events per second, weighted over 5 minutes."""
-        with self._lock:
-            return self.m5rate.get_rate()
+        return self._meter.rates().m5_rate or 0
 
     def get_fifteen_minute_rate(self) -> float:
         """Return the events per second, weighted over 15 minutes."""
-        with self._lock:
-            return self.m15rate.get_rate()
+        return self._meter.rates().m15_rate or 0
 
-    def _forget(self) -> None:
-        self.start_time = self._seconds()
-        self._count = 0.0
-        self.m1rate = ExpWeightedMovingAvg(1, clock=self.clock)
-        self.m5rate = ExpWeightedMovingAvg(5, clock=self.clock)
-        self.m15rate = ExpWeightedMovingAvg(15, clock=self.clock)
-        self._rates = (self.m1rate, self.m5rate, self.m15rate)
+    def _clear(self) -> None:
+        self._meter = meter.Meter("", {}, metric_clock(self.clock))
+        self._rest = 0
 
-    def tallystream_join(self, name: str, earlier: Any) -> None:  # noqa: ARG002 - all metrics are told their name
-        """Count on in the record from what the one before left."""
-        with self._lock:
-            self._ever += earlier or 0
+    def tallystream_join(self, name: str) -> None:
+        """Do nothing: a meter does not need its name."""
 
-    def tallystream_leave(self) -> float:
-        """Return everything ever marked, and forget it."""
-        with self._lock:
-            ever, self._ever = self._ever, 0
-            return ever
+    def tallystream_dump(self) -> dict[str, Any]:
+        """Return the values by pyformance's names."""
+        return {"count": self.get_count(), **self.tallystream_rates()}
 
     def tallystream_rates(self) -> dict[str, Any]:
-        """Return the four rates as the record names them."""
+        """Return the rates by pyformance's names."""
         return {
+            "15m_rate": self.get_fifteen_minute_rate(),
+            "5m_rate": self.get_five_minute_rate(),
+            "1m_rate": self.get_one_minute_rate(),
             "mean_rate": self.get_mean_rate(),
-            "m1_rate": self.get_one_minute_rate(),
-            "m5_rate": self.get_five_minute_rate(),
-            "m15_rate": self.get_fifteen_minute_rate(),
         }
 
-    def tallystream_read(self, name: str, tags: dict[str, str]) -> record.Metric | None:
-        """Return count and rates in the record's form; of fractions the whole part is counted."""
-        return record.Meter(name=name, tags=tags, count=count(self._ever), **self.tallystream_rates())
+    def tallystream_read(self, name: str, tags: dict[str, str]) -> record.Meter:
+        """Return all events since the start of the process, and the rates, in the record's form."""
+        return msgspec.structs.replace(self._meter.read(), name=name, tags=tags, count=self._reported.count)
 
-    def tallystream_start_anew(self) -> None:
-        """Count from zero again, with a new lock: for the child of a fork."""
+    def tallystream_retire(self, name: str, tags: dict[str, str]) -> record.Metric:
+        """Return the same, for the next meter of this name."""
+        return self.tallystream_read(name, tags)
+
+    def tallystream_reset(self) -> None:
+        """Count from zero in the child of a fork."""
         self._lock = Lock()
-        self._ever = 0
-        self._forget()
+        self._reported = counter.Counter("", {})
+        self._clear()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+import msgspec
+
 from tallystream.reporter import record
-from tallystream.reporter.pyformance_compat._clock import WALL, Clock, elapsing
+from tallystream.reporter.pyformance_compat._clock import WALL, Clock, metric_clock
 from tallystream.reporter.pyformance_compat.meters.histogram import Histogram, Sample
 from tallystream.reporter.pyformance_compat.meters.meter import Meter
 from tallystream.reporter.pyformance_compat.stats.samples import DEFAULT_ALPHA, DEFAULT_SIZE
@@ -13,25 +15,22 @@ from tallystream.reporter.pyformance_compat.stats.samples import DEFAULT_ALPHA, 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from tallystream.reporter.pyformance_compat._distribution import Distribution
-    from tallystream.reporter.pyformance_compat.stats.snapshot import Snapshot
-
 
 class Sink(Protocol):
-    """What is told every duration, beside the timer."""
+    """An object that gets every duration, too."""
 
     def add(self, seconds: float) -> None:
-        """Take one duration."""
+        """Add one duration."""
 
 
-class Timer:
+class Timer(Histogram):
     """A histogram of durations in seconds, and a meter of the calls.
 
     Args:
-        threshold: seconds; a longer stretch sends the signal `call_too_long`, where blinker is installed.
+        threshold: seconds; a longer duration sends the signal `call_too_long`, if blinker is installed.
         size, alpha, sample: of the histogram.
         clock: where the seconds come from.
-        sink: told every duration, by its method `add`.
+        sink: its method `add` gets every duration.
     """
 
     def __init__(  # noqa: PLR0917 - pyformance's order
@@ -44,44 +43,17 @@ class Timer:
         sample: Sample | None = None,
     ) -> None:
         self.meter = Meter(clock=clock)
-        self.hist = Histogram(size=size, alpha=alpha, clock=clock, sample=sample)
         self.sink = sink
         self.threshold = threshold
+        super().__init__(size, alpha, clock, sample)
 
-    def get_count(self) -> float:
-        """Return how many durations were taken, as a float."""
-        return self.hist.get_count()
-
-    def get_sum(self) -> float:
-        """Return the sum of the durations."""
-        return self.hist.get_sum()
-
-    def get_max(self) -> float:
-        """Return the longest."""
-        return self.hist.get_max()
-
-    def get_min(self) -> float:
-        """Return the shortest."""
-        return self.hist.get_min()
-
-    def get_mean(self) -> float:
-        """Return the mean duration."""
-        return self.hist.get_mean()
-
-    def get_stddev(self) -> float:
-        """Return the standard deviation."""
-        return self.hist.get_stddev()
-
-    def get_var(self) -> float:
-        """Return the variance."""
-        return self.hist.get_var()
-
-    def get_snapshot(self) -> Snapshot:
-        """Return the durations that the sample keeps."""
-        return self.hist.get_snapshot()
+    @property
+    def hist(self) -> Histogram:
+        """The histogram of the durations: the timer itself."""
+        return self
 
     def get_mean_rate(self) -> float:
-        """Return the calls per second since the beginning."""
+        """Return the calls per second since the start or `clear()`."""
         return self.meter.get_mean_rate()
 
     def get_one_minute_rate(self) -> float:
@@ -97,59 +69,71 @@ class Timer:
         return self.meter.get_fifteen_minute_rate()
 
     def time(self, *args: Any, **kwargs: Any) -> TimerContext:
-        """Begin a stretch of time; it ends with the `with` block, or with `stop()`.
+        """Start a duration; it ends with the `with` block, or with `stop()`.
 
-        What is given here is sent with the signal: positional arguments as `args`, the others by their names.
+        The arguments are sent with the signal: positional ones as `args`, the others by their names.
         """
         return TimerContext(self, self.meter.clock, *args, **kwargs)
 
     def clear(self) -> None:
-        """Forget all durations and rates."""
-        self.hist.clear()
+        """Remove all durations, and set the rates to zero."""
+        super().clear()
         self.meter.clear()
 
     def _update(self, seconds: float) -> None:
-        # A clock that is set back gives a negative duration: nothing is known of this one.
+        # A clock that was set back gives a negative duration, which is not a measurement.
         if seconds >= 0:
-            self.hist.add(seconds)
+            self.add(seconds)
             self.meter.mark()
             if self.sink:
                 self.sink.add(seconds)
 
-    def tallystream_join(self, name: str, earlier: Any) -> None:
-        """Count on in the record from what the one before left."""
-        self.hist.tallystream_join(name, earlier)
+    def tallystream_dump(self) -> dict[str, Any]:
+        """Return the values by pyformance's names."""
+        durations = super().tallystream_dump()
+        spread = {name: durations.pop(name) for name in ("count", "max", "min", "std_dev")}
+        return {
+            "avg": durations.pop("avg"),
+            "sum": self.get_sum(),
+            **spread,
+            **self.meter.tallystream_rates(),
+            "50_percentile": self.get_snapshot().get_median(),
+            **durations,
+        }
 
-    def tallystream_leave(self) -> Distribution:
-        """Return everything ever taken, and forget it."""
-        return self.hist.tallystream_leave()
+    def tallystream_read(self, name: str, tags: dict[str, str]) -> record.Timer:
+        """Return all durations since the start of the process, and the rates, in the record's form."""
+        rates = self.meter.tallystream_read(name, tags)
+        return record.Timer(
+            **msgspec.structs.asdict(super().tallystream_read(name, tags)),
+            mean_rate=rates.mean_rate,
+            m1_rate=rates.m1_rate,
+            m5_rate=rates.m5_rate,
+            m15_rate=rates.m15_rate,
+        )
 
-    def tallystream_read(self, name: str, tags: dict[str, str]) -> record.Metric | None:
-        """Return the present values in the record's form."""
-        return record.Timer(name=name, tags=tags, **self.hist.tallystream_fields(), **self.meter.tallystream_rates())
-
-    def tallystream_start_anew(self) -> None:
-        """Forget all durations and rates, with new locks: for the child of a fork."""
-        self.hist.tallystream_start_anew()
-        self.meter.tallystream_start_anew()
+    def tallystream_reset(self) -> None:
+        """Remove all durations and rates in the child of a fork."""
+        super().tallystream_reset()
+        self.meter.tallystream_reset()
 
 
 class TimerContext:
-    """One stretch of time: `with timer.time():`, or `context = timer.time()` and `context.stop()`."""
+    """One duration: `with timer.time():`, or `context = timer.time()` and `context.stop()`."""
 
     def __init__(self, timer: Timer, clock: Clock, *args: Any, **kwargs: Any) -> None:
         self.clock = clock
         self.timer = timer
         self.args, self.kwargs = args, kwargs
-        self._seconds = elapsing(clock)
+        self._seconds = metric_clock(clock).monotonic
         self.start_time = self._seconds()
 
     def stop(self) -> float:
-        """Take the time since the beginning, and return it in seconds."""
+        """Add the seconds since the start to the timer, and return them."""
         elapsed = self._seconds() - self.start_time
         self.timer._update(elapsed)  # noqa: SLF001 - what subclasses of pyformance's Timer override
         if self.timer.threshold and self.timer.threshold < elapsed:
-            _tell(self, elapsed)
+            _send_signal(self, elapsed)
         return elapsed
 
     def __enter__(self) -> Self:
@@ -161,7 +145,7 @@ class TimerContext:
         self.stop()
 
 
-def _tell(context: TimerContext, elapsed: float) -> None:
+def _send_signal(context: TimerContext, elapsed: float) -> None:
     from tallystream.reporter.pyformance_compat.meters._signal import call_too_long
 
     if call_too_long is not None:
@@ -170,7 +154,7 @@ def _tell(context: TimerContext, elapsed: float) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    # blinker imports asyncio: only who asks for the signal pays for it.
+    # Imported on first use: blinker imports asyncio.
     if name in ("call_too_long", "timer_signals"):
         from tallystream.reporter.pyformance_compat.meters import _signal
 

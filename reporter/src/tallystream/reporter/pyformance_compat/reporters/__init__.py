@@ -1,4 +1,4 @@
-"""The reporters, each imported when it is asked for."""
+"""The reporters, each imported on first use."""
 
 from __future__ import annotations
 
@@ -27,17 +27,22 @@ _MODULES = {
     "CarbonReporter": "carbon_reporter",
     "ConsoleReporter": "console_reporter",
     "CsvReporter": "csv_reporter",
-    "HostedGraphiteReporter": "hosted_graphite_reporter",
     "InfluxReporter": "influx",
-    "NewRelicReporter": "newrelic_reporter",
-    "OpenTSDBReporter": "opentsdb_reporter",
     "Reporter": "reporter",
     "SysLogReporter": "syslog_reporter",
     "UdpCarbonReporter": "carbon_reporter",
 }
 
 
+_NOT_OFFERED = ("HostedGraphiteReporter", "NewRelicReporter", "OpenTSDBReporter")
+
+
 def __getattr__(name: str) -> Any:
+    if name in _NOT_OFFERED:
+        raise ImportError(
+            f"{name} is not offered by tallystream.reporter.pyformance_compat: "
+            "report to Kafka, InfluxDB or Graphite, or subclass Reporter."
+        )
     if name in _MODULES:
         return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tallystream.reporter.pyformance_compat._clock import Clock
-    from tallystream.reporter.pyformance_compat._metrics_registry import MetricsRegistry
+    from tallystream.reporter.pyformance_compat._registry import MetricsRegistry
 
-DEFAULT_CARBON_SERVER = "0.0.0.0"  # noqa: S104 - it connects to it: pyformance's word for this machine
+DEFAULT_CARBON_SERVER = "0.0.0.0"  # noqa: S104 - it connects there; pyformance's name of this machine
 DEFAULT_CARBON_PORT = 2003
 TIMEOUT = 5.0
-"""Seconds for carbon to accept, and to take the data."""
+"""Seconds for carbon to accept the connection and the data."""
 
 DATAGRAM = 1400
-"""Bytes that a datagram has at most: what every network takes in one piece."""
+"""The most bytes of a datagram, which no network splits."""
 
 _NOT_GRAPHITE = re.compile(r"[\s;!^=~\x00-\x1f\x7f]")
 
@@ -38,13 +38,12 @@ def _make_socket(*arguments: Any) -> socket.socket:
 class CarbonReporter(Reporter):
     """Sends each report to carbon over TCP: `prefix` and `key.attribute`, the value, and epoch seconds.
 
-    White space and the characters that Graphite keeps for itself become `_`. Values that are no finite numbers are left
-    out.
+    White space and the characters that Graphite reserves become `_`. Values that are no finite numbers are skipped.
 
     Args:
         registry, reporting_interval, clock: as in Reporter.
-        prefix: put before each key as it is.
-        server, port: where carbon listens; its pickle port is another, 2004 as a rule.
+        prefix: text before each key.
+        server, port: where carbon listens; its pickle port is usually 2004.
         socket_factory: makes the socket.
         pickle_protocol: whether to send pickles instead of text.
     """
@@ -68,10 +67,10 @@ class CarbonReporter(Reporter):
         self.pickle_protocol = pickle_protocol
 
     def report_now(self, registry: MetricsRegistry | None = None, timestamp: float | None = None) -> None:
-        """Send one report over a connection of its own.
+        """Send one report over a new connection.
 
         Raises:
-            OSError: it could not be sent.
+            OSError: the report can't be sent.
         """
         points, seconds = self._points(registry, timestamp)
         if not points:
@@ -84,7 +83,7 @@ class CarbonReporter(Reporter):
                 connection.sendall("".join(_line(path, value, seconds) for path, value in points).encode())
 
     def _points(self, registry: MetricsRegistry | None, timestamp: float | None) -> tuple[list[tuple[str, Any]], int]:
-        values, seconds = self._asked(registry, timestamp)
+        values, seconds = self._values(registry, timestamp)
         points = [
             (self.prefix + _NOT_GRAPHITE.sub("_", f"{key}.{attribute}"), value)
             for key, attributes in values.items()
@@ -95,7 +94,7 @@ class CarbonReporter(Reporter):
 
 
 class UdpCarbonReporter(CarbonReporter):
-    """Sends each report in datagrams: nobody learns whether they arrive."""
+    """Sends each report in UDP datagrams, which may get lost."""
 
     def report_now(self, registry: MetricsRegistry | None = None, timestamp: float | None = None) -> None:
         """Send one report, in datagrams of whole lines (or of one pickle each)."""
@@ -121,6 +120,6 @@ def _line(path: str, value: Any, seconds: int) -> str:
 
 
 def _pickled(points: list[tuple[str, Any]], seconds: int) -> bytes:
-    # Protocol 2 is what every carbon reads, those on Python 2 too.
+    # Every version of carbon reads protocol 2, also on Python 2.
     payload = pickle.dumps([(path, (seconds, value)) for path, value in points], protocol=2)
     return struct.pack("!L", len(payload)) + payload

@@ -1,4 +1,4 @@
-"""The reporter for people."""
+"""The reporter to the console."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tallystream.reporter.pyformance_compat.reporters.reporter import Reporter
 
 if TYPE_CHECKING:
     from tallystream.reporter.pyformance_compat._clock import Clock
-    from tallystream.reporter.pyformance_compat._metrics_registry import MetricsRegistry
+    from tallystream.reporter.pyformance_compat._registry import MetricsRegistry
 
 
 class ConsoleReporter(Reporter):
@@ -18,7 +18,7 @@ class ConsoleReporter(Reporter):
 
     Args:
         registry, reporting_interval, clock: as in Reporter.
-        stream: where to; the standard error output of the moment if not given.
+        stream: where to print; standard error at each report if not given.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class ConsoleReporter(Reporter):
 
     def report_now(self, registry: MetricsRegistry | None = None, timestamp: float | None = None) -> None:
         """Print one report."""
-        values, seconds = self._asked(registry, timestamp)
+        values, seconds = self._values(registry, timestamp)
         lines = [f"== {datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} ==================================="]
         for key, attributes in values.items():
             lines.append(f"{key}:")

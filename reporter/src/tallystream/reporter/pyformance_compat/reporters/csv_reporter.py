@@ -1,4 +1,4 @@
-"""The reporter to files of separated values, one for each key."""
+"""The reporter to CSV files, one for each key."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from tallystream.reporter.pyformance_compat._clock import Clock
-    from tallystream.reporter.pyformance_compat._metrics_registry import MetricsRegistry
+    from tallystream.reporter.pyformance_compat._registry import MetricsRegistry
 
 
 class CsvReporter(Reporter):
-    """Appends a row to `KEY.csv` for each key: the time, then the values in the order of their attributes' names.
+    """Appends a row to `KEY.csv` for each key: the time, then the values sorted by attribute.
 
-    `/` in a key becomes `_` in the file's name. A file is opened for each row: it may be moved away at any time.
+    `/` in a key becomes `_` in the file's name. Files may be moved at any time: none stays open.
 
     Args:
         registry, reporting_interval, clock: as in Reporter.
-        path: the folder, made if it is not there; the current one if not given.
+        path: the folder, created if it does not exist; the current one if not given.
         separator: one character between two values.
     """
 
@@ -42,16 +42,16 @@ class CsvReporter(Reporter):
 
     def report_now(self, registry: MetricsRegistry | None = None, timestamp: float | None = None) -> None:
         """Append one row to each file."""
-        values, seconds = self._asked(registry, timestamp)
+        values, seconds = self._values(registry, timestamp)
         time = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"
         for key, attributes in values.items():
             name = str(key).replace("/", "_").replace("\0", "_")
             target = Path(self.path) / f"{name}.csv"
             names = sorted(attributes)
-            begins = not target.exists()
+            is_new = not target.exists()
             with target.open("a", newline="", encoding="utf-8") as file:
                 rows = csv.writer(file, delimiter=self.separator, lineterminator="\n")
-                if begins:
+                if is_new:
                     rows.writerow(["timestamp", *names])
                 rows.writerow([time, *(attributes[attribute] for attribute in names)])
 
@@ -61,4 +61,4 @@ class CsvReporter(Reporter):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """No file is open: there is nothing to close."""
+        """Do nothing: no file is open."""

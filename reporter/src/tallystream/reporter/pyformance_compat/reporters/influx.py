@@ -1,4 +1,4 @@
-"""The reporter to InfluxDB 1.x, and to what speaks its write protocol (2.x by its compatibility API)."""
+"""The reporter to InfluxDB 1.x, and to 2.x by its 1.x compatibility API."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tallystream.reporter.pyformance_compat.reporters.reporter import Reporter
 
 if TYPE_CHECKING:
     from tallystream.reporter.pyformance_compat._clock import Clock
-    from tallystream.reporter.pyformance_compat._metrics_registry import MetricsRegistry
+    from tallystream.reporter.pyformance_compat._registry import MetricsRegistry
 
 DEFAULT_INFLUX_SERVER = "127.0.0.1"
 DEFAULT_INFLUX_PORT = 8086
 DEFAULT_INFLUX_DATABASE = "metrics"
 DEFAULT_INFLUX_PROTOCOL = "http"
 TIMEOUT = 5.0
-"""Seconds for each answer."""
+"""Seconds to wait for an answer."""
 
 _MEASUREMENT = str.maketrans({",": "\\,", " ": "\\ ", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
@@ -30,18 +30,18 @@ LOG = logging.getLogger("tallystream.reporter.pyformance")
 
 
 class InfluxReporter(Reporter):
-    """Writes each report: a point a key, a field an attribute, in seconds.
+    """Writes each report: one point for a key, one field for an attribute, timestamps in seconds.
 
-    Delivery: none is promised. What can't be written is logged, with InfluxDB's reason, and the next report has the
-    newer values. Values that are neither finite numbers nor text are left out.
+    Delivery is not guaranteed: a report that can't be written is logged with InfluxDB's answer, and the next one has
+    newer values. Values that are neither finite numbers nor text are skipped.
 
     Args:
         registry, reporting_interval, clock: as in Reporter.
-        prefix: put before each key, with a point between.
-        database: where the points go.
-        server, port, protocol: where InfluxDB answers.
-        username, password: sent as HTTP basic authentication, and logged nowhere.
-        autocreate_database: whether to make the database before the first report.
+        prefix: text before each key, followed by a point.
+        database: the name of the database.
+        server, port, protocol: InfluxDB's address.
+        username, password: sent as HTTP basic authentication, never logged.
+        autocreate_database: whether to create the database before the first report.
     """
 
     def __init__(  # noqa: PLR0917 - pyformance's order
@@ -74,7 +74,7 @@ class InfluxReporter(Reporter):
         if self.autocreate_database and not self._did_create_database:
             statement = 'CREATE DATABASE "{}"'.format(self.database.replace('"', '\\"'))
             self._did_create_database = self._post("/query", {"q": statement}, b"")
-        values, seconds = self._asked(registry, timestamp)
+        values, seconds = self._values(registry, timestamp)
         prefix = f"{self.prefix}." if self.prefix else ""
         lines = [_line(f"{prefix}{key}", attributes, seconds) for key, attributes in values.items()]
         data = "\n".join(line for line in lines if line).encode()
@@ -94,7 +94,7 @@ class InfluxReporter(Reporter):
                 said = error.read(500).decode(errors="replace").strip()
             self._fail(path, f"answered {error.code}: {said}")
         except (OSError, HTTPException) as error:
-            self._fail(path, f"can't be asked: {error}")
+            self._fail(path, f"can't be reached: {error}")
         else:
             return True
         return False
@@ -106,7 +106,7 @@ class InfluxReporter(Reporter):
 
 def _line(key: str, attributes: dict[str, Any], seconds: int) -> str | None:
     fields = [f"{name}={text}" for name, value in attributes.items() if (text := _field(value)) is not None]
-    # A backslash at the end would escape what follows, and `#` at the beginning would make the line a comment.
+    # A backslash at the end would escape the next character; `#` at the start would make the line a comment.
     measurement = (key + "_" if key.endswith("\\") else key).translate(_MEASUREMENT)
     measurement = "_" + measurement if measurement[:1] in ("", "#") else measurement
     return f"{measurement} {','.join(fields)} {seconds}" if fields else None

@@ -1,4 +1,4 @@
-"""The base of the reporters: a thread that reports at once, and then every `reporting_interval` seconds."""
+"""The base class of the reporters: a thread that reports at once, then every `reporting_interval` seconds."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from typing import TYPE_CHECKING, Any
 
 from tallystream.reporter.errors import ConfigError
 from tallystream.reporter.pyformance_compat._clock import WALL, Clock
-from tallystream.reporter.pyformance_compat._global import global_registry
+from tallystream.reporter.pyformance_compat._registry import global_registry
 from tallystream.reporter.schedule import Schedule
 from tallystream.reporter.signals import SignalSafeEvent
 
 if TYPE_CHECKING:
-    from tallystream.reporter.pyformance_compat._metrics_registry import MetricsRegistry
+    from tallystream.reporter.pyformance_compat._registry import MetricsRegistry
 
 JOIN_TIMEOUT = 5.0
-"""Seconds that `stop()` waits for a report that is under way."""
+"""Seconds that `stop()` waits for the last report."""
 
 _log = logging.getLogger("tallystream.reporter.pyformance")
 
 
 class Reporter:
-    """Reports a registry from a daemon thread, from `start()` to `stop()`; a subclass says how, in `report_now()`.
+    """Reports a registry from a daemon thread, from `start()` to `stop()`; a subclass defines `report_now()`.
 
-    A report that fails is logged and counted (`failures`), and the next one still happens. `stop()` makes a last
-    report, and after it the reporter does not start again.
+    A report that fails is logged and counted in `failures`, and the next one is made. `stop()` makes a last report;
+    the reporter does not start again.
 
     Args:
-        registry: what is reported, the global registry of this moment if not given.
+        registry: what is reported; the present global registry if not given.
         reporting_interval: seconds between two reports.
-        clock: where the timestamps come from: anything with `time()`.
+        clock: where the timestamps come from: any object with `time()`.
 
     Raises:
         ConfigError: the interval is not above zero.
@@ -57,9 +57,9 @@ class Reporter:
         )
 
     def start(self) -> bool:
-        """Begin to report; return False where it has begun already, or was stopped.
+        """Start to report; return False if it has started already, or was stopped.
 
-        In the child of a fork, which has no such thread, it begins anew.
+        The child of a fork has no such thread: call it there again.
         """
         with self._starting:
             if self._stopped.is_set() or self._loop_thread.is_alive():
@@ -70,16 +70,16 @@ class Reporter:
             return True
 
     def stop(self) -> None:
-        """Make a last report, and end; a reporter that is not running has none to make."""
+        """Make a last report and stop; a reporter that is not running makes none."""
         self._stopped.set()
         if self._loop_thread.is_alive() and self._loop_thread is not current_thread():
             self._loop_thread.join(JOIN_TIMEOUT)
 
     def report_now(self, registry: MetricsRegistry | None = None, timestamp: float | None = None) -> None:
-        """Make one report: of `registry` instead of its own, with `timestamp` (epoch seconds) instead of this moment.
+        """Make one report: of `registry` instead of its own, with `timestamp` (epoch seconds) instead of now.
 
         Raises:
-            NotImplementedError: the subclass does not say how.
+            NotImplementedError: the subclass does not define it.
         """
         raise NotImplementedError(self.report_now)
 
@@ -97,9 +97,9 @@ class Reporter:
                 return
             self._stopped.wait(max(schedule.due - time.monotonic(), 0))
 
-    def _asked(
+    def _values(
         self, registry: MetricsRegistry | None, timestamp: float | None
     ) -> tuple[dict[str, dict[str, Any]], int]:
-        # What to report, and the epoch seconds that go with it.
+        # Return what to report, and the epoch seconds of the report.
         values = (self.registry if registry is None else registry).dump_metrics()
         return values, round(self.clock.time() if timestamp is None else timestamp)

@@ -1,4 +1,4 @@
-"""The reporter to the system's log: a JSON object a report."""
+"""The reporter to syslog: one JSON object for each report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tallystream.reporter.pyformance_compat.reporters.reporter import Reporter
 
 if TYPE_CHECKING:
     from tallystream.reporter.pyformance_compat._clock import Clock
-    from tallystream.reporter.pyformance_compat._metrics_registry import MetricsRegistry
+    from tallystream.reporter.pyformance_compat._registry import MetricsRegistry
 
 DEFAULT_SYSLOG_ADDRESS = "/dev/log"
 DEFAULT_SYSLOG_SOCKTYPE = socket.SOCK_DGRAM
@@ -32,7 +32,7 @@ class SysLogReporter(Reporter):
 
     Args:
         registry, reporting_interval, clock: as in Reporter.
-        tag: what the messages begin with.
+        tag: the start of each message.
         address, socktype, facility: as in `logging.handlers.SysLogHandler`.
     """
 
@@ -51,20 +51,20 @@ class SysLogReporter(Reporter):
         handler.append_nul = False
         if tag:
             handler.ident = f"{tag}: "
-        self.logger = logging.Logger("pyformance", logging.INFO)  # noqa: LOG001 - nobody else's, and it goes with us
+        self.logger = logging.Logger("pyformance", logging.INFO)  # noqa: LOG001 - not shared with other reporters
         self.logger.addHandler(handler)
 
     def report_now(self, registry: MetricsRegistry | None = None, timestamp: float | None = None) -> None:
         """Log one report.
 
         Raises:
-            OSError: the system's log did not take it.
+            OSError: syslog does not accept it.
         """
-        values, seconds = self._asked(registry, timestamp)
+        values, seconds = self._values(registry, timestamp)
         shown = {
             f"{key}.{attribute}": None if isinstance(value, float) and not math.isfinite(value) else value
             for key, attributes in values.items()
             for attribute, value in attributes.items()
         }
-        # The message as such, not as an argument: what it holds is never taken for a format.
+        # One argument: logging does not format it.
         self.logger.info(json.dumps({**shown, "timestamp": seconds}, sort_keys=True, default=str))

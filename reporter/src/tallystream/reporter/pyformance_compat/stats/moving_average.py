@@ -1,17 +1,17 @@
-"""An exponentially weighted moving average of a rate, that ticks when it is asked."""
+"""An exponentially weighted moving average of a rate."""
 
 from __future__ import annotations
 
 from math import exp
 
-from tallystream.reporter.pyformance_compat._clock import WALL, Clock, elapsing
+from tallystream.reporter.pyformance_compat._clock import WALL, Clock, metric_clock
 
 
 class ExpWeightedMovingAvg:
-    """Events per second, weighted over `period` minutes. Not locked: its owner does that.
+    """Events per second, weighted over `period` minutes. Not locked: the caller does that.
 
-    It ticks when it is read `interval` seconds or more after the last tick. A tick after t seconds moves the rate
-    towards what was seen in them by 1 - exp(-t / period): the load average's formula for ticks that come irregularly.
+    Reading the rate ticks when `interval` seconds have passed since the last tick. A tick after t seconds moves the
+    rate towards the rate of these seconds by 1 - exp(-t / period), as the load average does.
     """
 
     INTERVAL = 5.0
@@ -21,7 +21,7 @@ class ExpWeightedMovingAvg:
         self.clock = clock
         self.interval = interval
         self.period = period * self.SECONDS_PER_MINUTE
-        self._seconds = elapsing(clock)
+        self._seconds = metric_clock(clock).monotonic
         self._uncounted = 0.0
         self._rate: float | None = None
         self.last_tick = self._seconds()
@@ -30,22 +30,18 @@ class ExpWeightedMovingAvg:
         """Return the rate, 0 before the first tick."""
         if self._seconds() - self.last_tick >= self.interval:
             self.tick()
-        return 0 if self._rate is None else self._rate
+        return self._rate or 0
 
     def add(self, value: float) -> None:
-        """Take `value` events."""
+        """Add `value` events."""
         self._uncounted += value
 
     def tick(self) -> None:
-        """Take what was added since the last tick into the rate; nothing happens where no time has passed."""
+        """Update the rate with the events since the last tick; do nothing if no time has passed."""
         now = self._seconds()
         passed = now - self.last_tick
         if passed <= 0:
             return
-        seen = self._uncounted / passed
-        self._uncounted = 0.0
+        rate, self._uncounted = self._uncounted / passed, 0.0
         self.last_tick = now
-        if self._rate is None:
-            self._rate = seen
-        else:
-            self._rate += (1 - exp(-passed / self.period)) * (seen - self._rate)
+        self._rate = rate if self._rate is None else self._rate + (1 - exp(-passed / self.period)) * (rate - self._rate)

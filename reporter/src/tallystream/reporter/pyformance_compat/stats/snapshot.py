@@ -1,4 +1,4 @@
-"""Values of one moment, and their percentiles."""
+"""The values of a sample and their percentiles."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Snapshot:
-    """Values in rising order: `values`."""
+    """Sorted values, in `values`."""
 
     MEDIAN = 0.5
     P75_Q = 0.75
@@ -21,7 +21,7 @@ class Snapshot:
         self.values = sorted(values)
 
     def get_size(self) -> int:
-        """Return how many values there are."""
+        """Return the number of values."""
         return len(self.values)
 
     def get_median(self) -> float:
@@ -45,13 +45,13 @@ class Snapshot:
         return self.get_percentile(self.P999_Q)
 
     def get_percentile(self, percentile: float) -> float:
-        """Return the value at a share from 0 to 1, between two neighbours in proportion; 0 where there are no values.
+        """Return the value at a share from 0 to 1, interpolated between two values; 0 without values.
 
         The rank is share * (n + 1), one of the definitions in R. J. Hyndman and Y. Fan, "Sample Quantiles in
         Statistical Packages", The American Statistician 50 (1996): type 6.
 
         Raises:
-            ValueError: the share is out of these bounds.
+            ValueError: the share is not from 0 to 1.
         """
         if not 0 <= percentile <= 1:
             raise ValueError(f"{percentile} is not in [0..1]")
