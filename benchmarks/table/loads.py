@@ -37,6 +37,19 @@ def histograms(records: int, batches: int) -> Iterator[Batch]:
     return _fleet(Fleet(instances=records, metrics=METRICS, histograms=20), batches)
 
 
+def silence(records: int, batches: int) -> Iterator[Batch]:
+    """Yield batches of `counters`, each followed by one without records in which all instances fall silent.
+
+    A counter of an instance that falls silent counts as an update.
+    """
+    ahead_ms = 0
+    for batch in counters(records, batches):
+        now_ms = batch.now_ms + ahead_ms
+        yield Batch(now_ms, [one._replace(timestamp_ms=now_ms) for one in batch.records], batch.updates)
+        ahead_ms += 60_000
+        yield Batch(batch.now_ms + ahead_ms, [], batch.updates)
+
+
 def new_metrics(records: int, batches: int) -> Iterator[Batch]:
     """Yield batches of `counters` with snapshots of one instance beside them, each of 100 metrics that nobody had.
 
@@ -93,7 +106,7 @@ class Load(NamedTuple):
     batches: int = 12
 
 
-LOADS = {"counters": Load(counters), "histograms": Load(histograms)}
+LOADS = {"counters": Load(counters), "histograms": Load(histograms), "silence": Load(silence)}
 HOSTILE = {
     "new-metrics": Load(new_metrics),
     "layouts": Load(layouts, 40),  # each of 10,000 instances twice
