@@ -38,12 +38,12 @@ def histograms(records: int, batches: int) -> Iterator[Batch]:
 
 
 def silence(records: int, batches: int) -> Iterator[Batch]:
-    """Yield batches of `counters`, each followed by one without records in which all instances fall silent.
+    """Yield a batch of `counters`, one without records in which all instances fall silent, and so on.
 
     A counter of an instance that falls silent counts as an update.
     """
     ahead_ms = 0
-    for batch in counters(records, batches):
+    for batch in counters(records, batches // 2):
         now_ms = batch.now_ms + ahead_ms
         yield Batch(now_ms, [one._replace(timestamp_ms=now_ms) for one in batch.records], batch.updates)
         ahead_ms += 60_000
