@@ -1,4 +1,4 @@
-"""The stages: fleets of more and more rows, each at the same rate from a million rows on."""
+"""The stages: fleets of more and more rows of counters, and one of histograms."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ STAGES = (
     Stage("rows-10k", 100),
     Stage("rows-100k", 1_000),
     Stage("rows-1m", 10_000),
-    Stage("rows-1m-histograms", 10_000, histograms=20),
+    Stage("rows-1m-histograms", 10_000, every_s=50, histograms=20),
     Stage("rows-1m-2-shards", 10_000, shards=2),
     Stage("rows-3m", 30_000, every_s=30),
     Stage("rows-10m", 100_000, every_s=100, retired=100_000, seconds=300),
