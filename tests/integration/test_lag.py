@@ -22,8 +22,9 @@ from tallystream.dashboards.lag import LAG, Behind, BeyondEnd, GroupLag, Nothing
 from tallystream.dashboards.lag._ask import Asker, BrokerAwayError, StoppedError
 from tallystream.dashboards.lag._ledgers import Ledgers
 from tallystream.dashboards.lag._patterns import Patterns
-from tallystream.dashboards.lag._probe import Probed, Prober
+from tallystream.dashboards.lag._probe import Prober
 from tallystream.dashboards.lag._watch import Watch
+from tallystream.dashboards.lag.model import Probed
 from tallystream.dashboards.lag.reading import read_groups
 from tallystream.dashboards.lag.seconds import Zero, at_least
 from tallystream.dashboards.lag.verdict import Rules, Verdict

@@ -6,9 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tallystream.dashboards.lag._recorder import Recorder
-from tallystream.dashboards.lag._round import Round
 from tallystream.dashboards.lag.live import Live
-from tallystream.dashboards.lag.model import GroupLag, partition_lag
+from tallystream.dashboards.lag.model import GroupLag, Round, partition_lag
 from tallystream.dashboards.lag.verdict import Rules
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from tallystream.dashboards.lag.verdict import Rules
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tallystream.dashboards.lag._round import Round
+    from tallystream.dashboards.lag.model import Round
 
 
 class Store:

@@ -15,10 +15,10 @@ from tallystream.aggregator.sinks.local_reader import LocalReader
 from tallystream.dashboards.lag import LAG
 from tallystream.dashboards.lag._ends import Ends, limit
 from tallystream.dashboards.lag._looks import Looks
-from tallystream.dashboards.lag._probe import Probed
 from tallystream.dashboards.lag._thin import Thinner, spans
 from tallystream.dashboards.lag.evaluate import evaluate, halves
 from tallystream.dashboards.lag.live import GONE_MS, Live
+from tallystream.dashboards.lag.model import Probed
 from tallystream.dashboards.lag.reading import read_group, read_groups, read_judged
 from tallystream.dashboards.lag.seconds import AtLeast, Exact, Observation, Zero, seconds_lag
 from tallystream.dashboards.lag.stored import ENDS, GROUPS, ROUNDS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from threading import Lock, RLock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from weakref import WeakSet
 
 from tallystream.reporter import record
@@ -21,13 +21,26 @@ from tallystream.reporter.sampling import DEFAULT_SAMPLING, Sampling
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from tallystream.reporter.kafka import KafkaReporter
     from tallystream.reporter.metric import Metric
     from tallystream.reporter.source import Source
 
 
 class MetricTypeError(TallystreamError, TypeError):
     """A name that is used for a metric of one type was asked for with another type."""
+
+
+class Reporter(Protocol):
+    """What a registry knows of the reporter that `tallystream.reporter.report()` started: a `KafkaReporter`."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether the last record arrived, and no connection has failed since, as of the last report."""
+
+    def report_now(self, timeout: float = 10.0) -> bool:
+        """Report once more and wait until it is delivered, `timeout` seconds at most; return whether it is."""
+
+    def stop(self, timeout: float = 5.0) -> bool:
+        """Report a last time within `timeout` seconds, and stop; return whether everything is delivered."""
 
 
 class MetricRegistry(Metrics):
@@ -50,7 +63,7 @@ class MetricRegistry(Metrics):
         self.app = check_name("app", app)
         self.clock, self.sampling = clock, DEFAULT_SAMPLING if sampling is None else sampling
         self._keeps_samples = sampling is not None
-        self._reporter: KafkaReporter | None = None
+        self._reporter: Reporter | None = None
         # The one index, by name and then by tags: one assignment adds a metric, so a fork or KeyboardInterrupt at any
         # moment leaves it there or not. All metrics of a name have one type.
         self._metrics: dict[str, dict[tuple[tuple[str, str], ...], Metric]] = {}
@@ -65,7 +78,7 @@ class MetricRegistry(Metrics):
         return f"<{type(self).__name__} {self.app!r} with {number} metric{'' if number == 1 else 's'}>"
 
     @property
-    def reporter(self) -> KafkaReporter:
+    def reporter(self) -> Reporter:
         """The reporter that `tallystream.reporter.report()` started.
 
         Raises:
@@ -77,7 +90,7 @@ class MetricRegistry(Metrics):
         return self._reporter
 
     @reporter.setter
-    def reporter(self, reporter: KafkaReporter) -> None:
+    def reporter(self, reporter: Reporter) -> None:
         self._reporter = reporter
 
     @contextmanager

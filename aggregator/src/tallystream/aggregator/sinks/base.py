@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from tallystream.reporter.errors import TallystreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from tallystream.aggregator.sinks.refusals import Refusals
+log = logging.getLogger(__name__)
 
 Field = int | float | str | bool
 
@@ -42,6 +43,23 @@ class Series:
 
 class SinkUnavailableError(TallystreamError):
     """The store can't be reached now, or is overloaded: the same write may succeed later."""
+
+
+class Refusals:
+    """What one sink refuses for good. `listen` is called with each point and the reason, if it is set."""
+
+    def __init__(self, store: str) -> None:
+        self._store = store
+        self.number = 0
+        self.listen: Callable[[Point, str], None] | None = None
+
+    def add(self, point: Point, reason: object) -> None:
+        """Take one."""
+        self.number += 1
+        said = f"{self._store} refuses a point of {point.measurement!r} for good: {reason}"
+        log.warning("%s", said)
+        if self.listen is not None:
+            self.listen(point, said)
 
 
 class Sink(Protocol):

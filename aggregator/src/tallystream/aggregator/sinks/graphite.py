@@ -9,9 +9,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tallystream.aggregator.sinks._graphite_text import encode_path, encode_value
-from tallystream.aggregator.sinks.base import Point, SinkUnavailableError
+from tallystream.aggregator.sinks.base import Point, Refusals, SinkUnavailableError
 from tallystream.aggregator.sinks.numbers import refused
-from tallystream.aggregator.sinks.refusals import Refusals
 from tallystream.aggregator.sinks.tags import free
 
 if TYPE_CHECKING:

@@ -15,10 +15,9 @@ from urllib3.exceptions import HTTPError
 from urllib3.util import Retry
 
 from tallystream.aggregator.sinks._influx_text import decode, encode_name, encode_value
-from tallystream.aggregator.sinks.base import Point, Series, SinkUnavailableError
+from tallystream.aggregator.sinks.base import Point, Refusals, Series, SinkUnavailableError
 from tallystream.aggregator.sinks.client_certificate import NO_CERTIFICATE, ClientCertificate
 from tallystream.aggregator.sinks.numbers import refused
-from tallystream.aggregator.sinks.refusals import Refusals
 from tallystream.reporter.errors import ConfigError, TallystreamError
 
 if TYPE_CHECKING:

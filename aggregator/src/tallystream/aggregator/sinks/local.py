@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tallystream.aggregator.sinks._sqlite import BUSY_S, connect, said
+from tallystream.aggregator.sinks.base import Refusals
 from tallystream.aggregator.sinks.numbers import refused
-from tallystream.aggregator.sinks.refusals import Refusals
 
 if TYPE_CHECKING:
     import sqlite3

@@ -10,9 +10,9 @@ from tallystream.aggregator.health.cached import CachedText
 from tallystream.aggregator.health.exposition import CONTENT_TYPE, render
 from tallystream.aggregator.health.server import Answer, HealthServer
 from tallystream.aggregator.sinks import prometheus_names as names
+from tallystream.aggregator.sinks.base import Refusals
 from tallystream.aggregator.sinks.numbers import refused
 from tallystream.aggregator.sinks.prometheus_text import Held, exposition
-from tallystream.aggregator.sinks.refusals import Refusals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tallystream.dashboards.grafana.datasources import TYPES
-from tallystream.dashboards.grafana.layout import arranged
 from tallystream.dashboards.grafana.query import DATASOURCE_VARIABLE
 from tallystream.dashboards.grafana.variables import bucket_variable, datasource_variable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tallystream.dashboards.grafana.panel import Panel
     from tallystream.dashboards.grafana.settings import Flavour, Settings
@@ -19,6 +18,10 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 39
 """Of the dashboard's JSON: Grafana 11's. A newer Grafana brings it up to its own."""
+
+
+WIDTH = 24
+"""Columns of Grafana's grid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +66,12 @@ class Board:
             "templating": {"list": [datasource_variable(settings), *buckets, *variables]},
             "annotations": {"list": self._annotations(flavour)},
             "links": [_link(settings, other) for other in others if other.name != self.name],
-            "panels": arranged(self.rows, settings),
+            "panels": _arranged(self.rows, settings),
         }
 
     def panel_id(self, title: str, settings: Settings) -> int | None:
         """Return the id of the panel with this title, None where the flavour does not have it."""
-        panels = (one for one in arranged(self.rows, settings) if one["type"] != "row")
+        panels = (one for one in _arranged(self.rows, settings) if one["type"] != "row")
         return next((int(one["id"]) for one in panels if one["title"] == title), None)
 
     def _annotations(self, flavour: Flavour) -> list[dict[str, Any]]:
@@ -103,3 +106,37 @@ def _link(settings: Settings, other: Board) -> dict[str, Any]:
         "asDropdown": False,
         "tags": [],
     }
+
+
+def _arranged(rows: Sequence[Row], settings: Settings) -> list[dict[str, Any]]:
+    """Return the JSON of the headings and of the panels that the flavour has; a row without a panel is left out.
+
+    A panel's id is its number among all panels of all flavours: the same in each of them.
+    """
+    made: list[dict[str, Any]] = []
+    number, top = 0, 0
+    for row in rows:
+        heading = number + 1
+        numbered = list(enumerate(row.panels, start=heading + 1))
+        number += 1 + len(row.panels)
+        shown = [(at, panel) for at, panel in numbered if settings.flavour in panel.queries]
+        if not shown:
+            continue
+        place = {"x": 0, "y": top, "w": WIDTH, "h": 1}
+        made.append(
+            {"id": heading, "type": "row", "title": row.title, "collapsed": False, "panels": [], "gridPos": place}
+        )
+        panels, top = _flow(shown, settings, top + 1)
+        made += panels
+    return made
+
+
+def _flow(shown: Iterable[tuple[int, Panel]], settings: Settings, top: int) -> tuple[list[dict[str, Any]], int]:
+    """Return the panels' JSON, and the first line below them; a line is as high as its highest panel."""
+    made, left, height = [], 0, 0
+    for number, panel in shown:
+        if left + panel.width > WIDTH:
+            left, top, height = 0, top + height, 0
+        made.append(panel.model(settings, number, {"x": left, "y": top, "w": panel.width, "h": panel.height}))
+        left, height = left + panel.width, max(height, panel.height)
+    return made, top + height

@@ -13,7 +13,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaExcep
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tallystream.dashboards.lag._answers import NONE, UNREAD, Answers, Commits, Described
-from tallystream.dashboards.lag._round import QUERY, Round
+from tallystream.dashboards.lag.model import QUERY, Round
 from tallystream.reporter.errors import TallystreamError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from tallystream.aggregator import clients, ledger
-from tallystream.dashboards.lag._round import QUERY
+from tallystream.dashboards.lag.model import QUERY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

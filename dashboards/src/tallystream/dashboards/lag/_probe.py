@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from tallystream.aggregator import clients
+from tallystream.dashboards.lag.model import Probed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -17,17 +18,11 @@ if TYPE_CHECKING:
 
     from tallystream.dashboards.lag.model import Place
 
+
 log = logging.getLogger(__name__)
 
 MOST = 500
 """How many records a round reads: the others keep their age from the history of ends."""
-
-
-class Probed(NamedTuple):
-    """What a reader at an offset finds: the next record's timestamp (epoch ms), or that there is none to the end."""
-
-    timestamp_ms: int | None
-    nothing: bool = False
 
 
 class Prober:

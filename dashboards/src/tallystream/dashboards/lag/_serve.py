@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tallystream.aggregator.sinks.base import PointReader
+    from tallystream.dashboards.lag._settings import CollectSettings
     from tallystream.dashboards.lag._watch import Watched
-    from tallystream.dashboards.lag.collect import CollectSettings
     from tallystream.dashboards.lag.state import GroupState
 
 log = logging.getLogger(__name__)

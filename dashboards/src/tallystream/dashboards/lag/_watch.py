@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     from tallystream.aggregator.sinks.base import PointReader, Series
     from tallystream.dashboards.lag._patterns import Patterns
-    from tallystream.dashboards.lag._probe import Probed
-    from tallystream.dashboards.lag._round import Round
+    from tallystream.dashboards.lag.model import Probed, Round
     from tallystream.dashboards.lag.state import GroupState
     from tallystream.dashboards.lag.verdict import Rules
 

@@ -26,10 +26,8 @@ from tallystream.dashboards.lag.verdict import Judgement, Look, Rules, Verdict
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tallystream.dashboards.lag._probe import Probed
-    from tallystream.dashboards.lag._round import Round
     from tallystream.dashboards.lag.drain import Rates
-    from tallystream.dashboards.lag.model import GroupLag, PartitionLag, Place
+    from tallystream.dashboards.lag.model import GroupLag, PartitionLag, Place, Probed, Round
     from tallystream.dashboards.lag.seconds import SecondsLag
 
 GONE_MS = 7 * 86_400_000

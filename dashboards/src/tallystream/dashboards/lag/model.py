@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 LAG = "tallystream.lag"
 """The measurement under which lag is kept."""
 
 Place = tuple[str, int]
 """A topic and a partition."""
+
+QUERY = "ledger:"
+"""What the name of a group begins with that the ledger alone knows: a query without a consumer group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +105,30 @@ def partition_lag(topic: str, partition: int, *, start: int, end: int, committed
     if committed > end:
         return PartitionLag(topic, partition, start, end, BeyondEnd(committed))
     return PartitionLag(topic, partition, start, end, Behind(committed, end - committed))
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one round found.
+
+    `groups` are all groups that are watched, those that could not be read among them; `gone` are known groups of which
+    the broker said that they do not exist. A group is gone only by such an answer, never because it is missing from a
+    listing. `problems` are sentences, sorted. `places` has start and end of every partition that was read. The ends
+    were asked for at `asked_ms` and answered at `ts_ms` (epoch ms), which is the time of the round. Not `complete`: a
+    broker did not answer the listing, so there may be groups of which nothing is known.
+    """
+
+    groups: tuple[GroupLag, ...]
+    problems: tuple[str, ...] = ()
+    gone: frozenset[str] = frozenset()
+    places: Mapping[Place, tuple[int, int]] = field(default_factory=dict)
+    asked_ms: int = 0
+    ts_ms: int = 0
+    complete: bool = True
+
+
+class Probed(NamedTuple):
+    """What a reader at an offset finds: the next record's timestamp (epoch ms), or that there is none to the end."""
+
+    timestamp_ms: int | None
+    nothing: bool = False
