@@ -1,13 +1,18 @@
-"""Names, tags and instance IDs: what the record takes, refused at once where it would be refused later."""
+"""Names, tags, instance IDs and numbers: what the record does not take is refused at once."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import fsum
+from operator import index
 
 from tallystream.reporter.errors import ConfigError
 from tallystream.reporter.record import MAX_NAME, MAX_TAG_NAME, MAX_TAG_VALUE, MAX_TAGS
 
 MAX_INSTANCE_BYTES = 1024
+
+LARGEST = 1e150
+"""The largest magnitude of a value that is added up: its square, and any sum of such values, is a finite float."""
 
 
 def check_name(field: str, name: object) -> str:
@@ -79,3 +84,23 @@ def _text(field: str, value: object, least: int, most: int) -> str:
     except UnicodeEncodeError:
         raise ConfigError(field, value, "take the lone surrogate out: it has no UTF-8") from None
     return value
+
+
+def as_number(value: float) -> float:
+    """Return a whole number as an int, any other real one as a float: also numpy's, Decimal, Fraction, bool.
+
+    The encoder of records knows no others, and one of them would keep all metrics from being reported.
+
+    Raises:
+        TypeError: it is no real number.
+    """
+    if value.__class__ is float or value.__class__ is int:
+        return value
+    try:
+        return int(index(value))  # type: ignore[arg-type]  # what has no __index__ is no whole number
+    except TypeError:
+        pass
+    try:
+        return fsum((value,))  # float() would take text too
+    except TypeError:
+        raise TypeError(f"{value!r:.100} is no number: give an int, a float, or another real number.") from None

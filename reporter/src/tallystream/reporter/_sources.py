@@ -13,8 +13,7 @@ import msgspec
 from tallystream.reporter import record
 from tallystream.reporter._forks import Step, before_fork
 from tallystream.reporter._growing import Growing
-from tallystream.reporter._names import check_name, check_tags, label
-from tallystream.reporter._numbers import LARGEST, as_number
+from tallystream.reporter._names import LARGEST, as_number, check_name, check_tags, label
 from tallystream.reporter._quiet import OncePerKind
 from tallystream.reporter._since import identity_of
 from tallystream.reporter.errors import TallystreamError

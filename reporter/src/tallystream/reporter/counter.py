@@ -7,7 +7,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, ClassVar
 
 from tallystream.reporter import record
-from tallystream.reporter._numbers import as_number
+from tallystream.reporter._names import as_number
 from tallystream.reporter.metric import Metric
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tallystream.reporter import record
 from tallystream.reporter._cached import Cached
-from tallystream.reporter._names import label
-from tallystream.reporter._numbers import as_number
+from tallystream.reporter._names import as_number, label
 from tallystream.reporter._quiet import OncePerKind
 from tallystream.reporter.metric import Metric
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tallystream.reporter import record
 from tallystream.reporter._distribution import Distribution
-from tallystream.reporter._numbers import LARGEST, as_number
+from tallystream.reporter._names import LARGEST, as_number
 from tallystream.reporter.metric import Metric
 from tallystream.reporter.sampling import DEFAULT_SAMPLING
 

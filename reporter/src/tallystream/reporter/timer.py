@@ -6,7 +6,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar, overload
 
 from tallystream.reporter import record
-from tallystream.reporter._numbers import LARGEST, as_number
+from tallystream.reporter._names import LARGEST, as_number
 from tallystream.reporter.histogram import Histogram
 from tallystream.reporter.meter import Meter, Rates
 from tallystream.reporter.sampling import DEFAULT_SAMPLING
