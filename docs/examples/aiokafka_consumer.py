@@ -58,7 +58,7 @@ async def main(servers: str, topic: str, instance: str) -> None:
                 continue
             await asyncio.gather(*map(handle, records))
             progress.processed(records)
-            # report_now() waits for the broker: in a thread, so that the heartbeat and all other tasks go on.
+            # report_now() waits for the broker: in a thread, heartbeats and all other tasks continue meanwhile.
             if await asyncio.to_thread(reporter.report_now, timeout=10):
                 await consumer.commit()
     finally:
