@@ -1,9 +1,9 @@
-"""An asyncio application with aiokafka: the report is waited for without holding up the event loop.
+"""An asyncio application with aiokafka that waits for the report without blocking the event loop.
 
     python docs/examples/aiokafka_consumer.py localhost:9092 flights flights-1
 
 Reads the topic `flights` as a consumer group, one process or many, until SIGTERM or Ctrl-C. The third argument is the
-instance ID: another one for each process. It needs tallystream-reporter and aiokafka.
+instance ID, which differs for each process. Requires tallystream-reporter and aiokafka.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ handling = registry.timer("flights.handle")
 
 @handling
 async def handle(record: ConsumerRecord) -> int:
-    """Do the application's work on one record; the timer takes the time until it ends."""
+    """Do the application's work on one record; the timer measures it until it ends."""
     await asyncio.sleep(0)
     return len(record.value)
 
@@ -45,7 +45,7 @@ async def main(servers: str, topic: str, instance: str) -> None:
         topic,
         bootstrap_servers=servers,
         group_id=topic + "-processing",
-        group_instance_id=instance,  # a static member: after a crash it has its partitions again at once
+        group_instance_id=instance,  # a static member: after a crash it gets its partitions back at once
         enable_auto_commit=False,
         auto_offset_reset="earliest",
     )
@@ -58,7 +58,7 @@ async def main(servers: str, topic: str, instance: str) -> None:
                 continue
             await asyncio.gather(*map(handle, records))
             progress.processed(records)
-            # report_now() waits for the broker: in a thread, so that the heartbeat and all other tasks go on.
+            # report_now() waits for the broker: in a thread, heartbeats and all other tasks continue meanwhile.
             if await asyncio.to_thread(reporter.report_now, timeout=10):
                 await consumer.commit()
     finally:

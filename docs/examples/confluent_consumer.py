@@ -1,9 +1,9 @@
-"""A consumer loop with confluent-kafka that commits only what is counted.
+"""A consumer loop with confluent-kafka that commits only what was counted.
 
     python docs/examples/confluent_consumer.py localhost:9092 flights flights-1
 
 Reads the topic `flights` as a consumer group, one process or many, until SIGTERM or Ctrl-C. The third argument is the
-instance ID: another one for each process. It needs tallystream-reporter alone.
+instance ID, which differs for each process. Requires only tallystream-reporter.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def handle(messages: Sequence[Message]) -> None:
 
 def main(servers: str, topic: str, instance: str) -> None:
     """Consume, work, report, commit: in this order."""
-    ended: list[int] = []  # the signals that came; a handler takes no lock
+    ended: list[int] = []  # the signals received; a signal handler must not take a lock
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _frame: ended.append(number))
 
@@ -39,7 +39,7 @@ def main(servers: str, topic: str, instance: str) -> None:
     errors = registry.counter("flights.errors")
     metrics = os.environ.get("TALLYSTREAM_TOPIC_PREFIX", "") + "metrics"
 
-    # A static member: after a crash the process that comes back has its partitions at once.
+    # A static member: a process that is started again after a crash gets its partitions at once.
     group = {"group.id": topic + "-processing", "group.instance.id": instance}
     habits = {"enable.auto.commit": False, "auto.offset.reset": "earliest"}
     consumer = Consumer({"bootstrap.servers": servers, **group, **habits})
@@ -54,7 +54,7 @@ def main(servers: str, topic: str, instance: str) -> None:
             with batches.time():
                 handle(good)
             progress.processed(good)
-            # A report that does not arrive in time lets the commit wait for the next: nothing is committed uncounted.
+            # If the report does not arrive in time, do not commit: the next batch's commit includes these offsets.
             if reporter.report_now(timeout=10):
                 consumer.commit(asynchronous=False)
     consumer.close()

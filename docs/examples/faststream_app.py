@@ -1,9 +1,9 @@
-"""A FastStream application on aiokafka, whose subscriber acknowledges only what is counted.
+"""A FastStream application on aiokafka whose subscriber acknowledges only what was counted.
 
     python docs/examples/faststream_app.py localhost:9092 flights flights-1
 
 Reads the topic `flights` as a consumer group, one process or many, until SIGTERM or Ctrl-C. The third argument is the
-instance ID: another one for each process. It needs tallystream-reporter and faststream[kafka].
+instance ID, which differs for each process. Requires tallystream-reporter and faststream[kafka].
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tallystream.reporter import ConsumerProgress, KafkaReporter, MetricRegistry
 
 
 async def main(servers: str, topic: str, instance: str) -> None:
-    """Run the application; the reporter starts before it and makes its last report after it."""
+    """Run the application; the reporter starts before it and sends its last report after it."""
     registry = MetricRegistry("flights")
     progress = ConsumerProgress(registry, "flights.processed")
     batches = registry.timer("flights.batch")
@@ -32,7 +32,7 @@ async def main(servers: str, topic: str, instance: str) -> None:
         batch=True,
         max_records=500,
         group_id=topic + "-processing",
-        group_instance_id=instance,  # a static member: after a crash it has its partitions again at once
+        group_instance_id=instance,  # a static member: after a crash it gets its partitions back at once
         auto_offset_reset="earliest",
         ack_policy=AckPolicy.MANUAL,
     )
@@ -41,7 +41,7 @@ async def main(servers: str, topic: str, instance: str) -> None:
             await handle(bodies)
         records = message.raw_message
         progress.processed(records if isinstance(records, tuple) else [records])
-        # Without an acknowledgement the next batch's commits these offsets, too, and its report has these counts.
+        # Without this acknowledgement, the next batch's report has these counts and its commit includes these offsets.
         if await asyncio.to_thread(reporter.report_now, timeout=10):
             await message.ack()
 

@@ -1,10 +1,10 @@
-"""A Flask application under several gunicorn workers, all of one instance name.
+"""A Flask application under several gunicorn workers with one instance ID.
 
     TALLYSTREAM_BOOTSTRAP_SERVERS=localhost:9092 gunicorn --chdir docs/examples --workers 4 --preload flask_app:app
     curl -X POST http://127.0.0.1:8000/orders/3
 
-With --preload the application is made once and then forked: each worker gets a life of its own and counts from zero.
-Without it each worker makes its own. The instance name is the host's, else TALLYSTREAM_INSTANCE. It needs
+With --preload the application is loaded once and then forked: each worker has its own life and counts from zero.
+Without it each worker loads its own. The instance ID is TALLYSTREAM_INSTANCE or, by default, the host name. Requires
 tallystream-reporter, Flask and gunicorn.
 """
 
@@ -27,14 +27,14 @@ app = Flask(__name__)
 
 @app.before_request
 def begin() -> None:
-    """Take the time from here."""
+    """Start the timer of the request."""
     g.timing = http.timer("requests", tags={"route": str(request.url_rule), "method": request.method}).time()
     g.timing.__enter__()
 
 
 @app.after_request
 def end(response: Response) -> Response:
-    """Take the time to here, and count by status."""
+    """Stop the timer, and count the response by status."""
     g.timing.__exit__(None, None, None)
     http.counter("responses", tags={"status": str(response.status_code)}).inc()
     return response

@@ -1,9 +1,9 @@
-"""A pool of processes of which every task is counted, however short.
+"""A pool of processes in which every task is counted, however short it is.
 
     python docs/examples/process_pool.py localhost:9092 2000
 
 Sums the squares of the first 2,000 numbers in four processes. The second argument may be followed by a start method of
-multiprocessing: fork, forkserver or spawn. It needs tallystream-reporter alone.
+multiprocessing: fork, forkserver or spawn. Requires only tallystream-reporter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ tasks = registry.counter("tasks.done")
 
 
 def begin(servers: str) -> None:
-    """Start to report: the pool calls it in each child, before the first task."""
+    """Start the reporter. The pool calls this in each child, before the first task."""
     report("squares", registry=registry, bootstrap_servers=servers)
 
 
@@ -29,12 +29,12 @@ def square(number: int) -> int:
 
 
 def main(servers: str, numbers: str, method: str | None = None) -> None:
-    """Have the work done by a pool."""
+    """Run the tasks in a pool."""
     context = multiprocessing.get_context(method)
     with context.Pool(4, initializer=begin, initargs=(servers,)) as pool:
         sys.stdout.write(f"{sum(pool.map(square, range(int(numbers))))}\n")
-        # The end of the block terminates the children, and what they counted since their last report would be lost.
-        # These two let them end by themselves before it, each with a last report.
+        # The end of the block terminates the children, and what they counted since their last report is lost.
+        # close() and join() let them end normally before that, with a last report.
         pool.close()
         pool.join()
 

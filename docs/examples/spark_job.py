@@ -1,11 +1,11 @@
-r"""A PySpark Structured Streaming job: what the driver knows of its batches, and what the executors' Python code did.
+r"""A PySpark Structured Streaming job with metrics of the driver's batches and of the executors' Python code.
 
     spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 \
         docs/examples/spark_job.py localhost:9092 flights /var/lib/flights/checkpoint
 
 Reads the topic `flights`, scores each record in Python, writes the scores to `flights-scored`, and ends when it has
-read what there was. Both topics must be there, or the broker create them on first use. Executors need
-tallystream-reporter; the job ships itself to them.
+read all records. Both topics must exist, or the broker must create them on first use. Executors need
+tallystream-reporter; the job sends its own module to them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ METRICS = os.environ.get("TALLYSTREAM_TOPIC_PREFIX", "") + "metrics"
 
 @cache
 def reporting(servers: str, topic: str, instance: str) -> KafkaReporter:
-    """Return this process's reporter: one for all tasks that a worker process is given, one after the other."""
+    """Return this process's reporter, which all tasks of a worker process use, one after the other."""
     registry = MetricRegistry("scoring")
     return KafkaReporter(registry, bootstrap_servers=servers, topic=topic, instance=instance).start()
 
@@ -47,14 +47,14 @@ def score(batches: Iterable[pd.DataFrame], *, servers: str, metrics: str) -> Ite
             scores = batch["value"].str.len().astype(str)
         rows += len(batch)
         yield scores.to_frame("value")
-    # Counted when all is scored: an attempt that fails before counts nothing, one whose scores can't be written counts.
-    # The report is waited for, since Spark may end this process at any time after its task.
+    # Count after all rows are scored: an attempt that fails before counts nothing. One whose write fails is counted.
+    # Wait for the report: Spark may end this process at any time after its task.
     reporter.registry.counter("scoring.rows").inc(rows)
     reporter.report_now(timeout=10)
 
 
 class Batches(StreamingQueryListener):
-    """Counts what Spark says of each finished batch; it is called in the driver, on a thread of Spark's."""
+    """Counts the rows of each finished batch. Spark calls it in the driver, on a thread of its own."""
 
     def __init__(self, registry: MetricRegistry) -> None:
         self.rows = registry.counter("driver.rows")
@@ -62,7 +62,7 @@ class Batches(StreamingQueryListener):
         self.ended = threading.Event()
 
     def onQueryStarted(self, event: object) -> None:  # noqa: N802 (the names are Spark's)
-        """Nothing is counted yet."""
+        """Count nothing yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """Count the rows of a batch."""
@@ -70,15 +70,15 @@ class Batches(StreamingQueryListener):
         self.batches.update(event.progress.batchDuration / 1000)
 
     def onQueryIdle(self, event: object) -> None:  # noqa: N802
-        """Nothing was read."""
+        """Count nothing: no record was read."""
 
     def onQueryTerminated(self, event: object) -> None:  # noqa: ARG002, N802
-        """Every batch has been counted by now."""
+        """Every batch has been counted: let main() end."""
         self.ended.set()
 
 
 def main(servers: str, topic: str, checkpoint: str) -> None:
-    """Run the query to the topic's present end."""
+    """Run the query to the current end of the topic."""
     spark = SparkSession.builder.appName("scoring").getOrCreate()
     spark.sparkContext.addPyFile(__file__)
     reporter = reporting(servers, METRICS, "driver")
@@ -103,7 +103,7 @@ def main(servers: str, topic: str, checkpoint: str) -> None:
 
 
 if __name__ == "__main__":
-    # Imported by its name, the module is the same one in the driver and in every worker, and so are its caches.
+    # Imported by name, so that the driver and every worker use the same module with the same caches.
     sys.path.insert(0, str(Path(__file__).parent))
     import spark_job
 
