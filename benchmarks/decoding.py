@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from benchmarks.aggregator.load import Fleet, Snapshots, Updates, singles
-from tallystream.aggregator.table.compaction import Compactor
-from tallystream.aggregator.table.limits import TableSettings
+from tallystream_aggregator.table.compaction import Compactor
+from tallystream_aggregator.table.limits import TableSettings
 
 try:
     import polars as pl

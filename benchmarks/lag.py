@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tallystream.aggregator.sinks.local import LocalStore
-from tallystream.aggregator.sinks.local_reader import LocalReader
-from tallystream.compose.servers.broker import KafkaBroker
-from tallystream.dashboards.lag._ask import Asker
-from tallystream.dashboards.lag._patterns import Patterns
-from tallystream.dashboards.lag._recorder import Recorder
-from tallystream.dashboards.lag._watch import Watch
-from tallystream.dashboards.lag.exposition import exposition
-from tallystream.dashboards.lag.reading import read_group, read_groups
-from tallystream.dashboards.lag.verdict import Rules
+from tallystream_aggregator.sinks.sqlite.reader import LocalReader
+from tallystream_aggregator.sinks.sqlite.sink import LocalStore
+from tallystream_cli.servers.broker import KafkaBroker
+from tallystream_dashboards.lag.collector.kafka_admin import Asker
+from tallystream_dashboards.lag.collector.patterns import Patterns
+from tallystream_dashboards.lag.collector.recorder import Recorder
+from tallystream_dashboards.lag.collector.tracker import Watch
+from tallystream_dashboards.lag.exposition import exposition
+from tallystream_dashboards.lag.reader import read_group, read_groups
+from tallystream_dashboards.lag.status import Rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

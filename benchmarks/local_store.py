@@ -10,9 +10,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from tallystream.aggregator.sinks.base import Point
-from tallystream.aggregator.sinks.local import LocalStore
-from tallystream.aggregator.sinks.local_reader import LocalReader
+from tallystream_aggregator.sinks.base import Point
+from tallystream_aggregator.sinks.sqlite.reader import LocalReader
+from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 
 
 def main() -> None:

@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from tallystream.aggregator.table import Record, State, Table
-from tallystream.aggregator.topics import Topics, create_topics
-from tallystream.aggregator.verify.replay import Replay
-from tallystream.aggregator.verify.topic import Reader, bounds
-from tallystream.compose.servers.broker import KafkaBroker
-from tallystream.reporter import record
-from tallystream.reporter.sketch import Sketch
-from tallystream.reporter.ulid import new_ulid
+from tallystream import record
+from tallystream.metrics.sketch import Sketch
+from tallystream.ulid import new_ulid
+from tallystream_aggregator.kafka.topics import Topics, create_topics
+from tallystream_aggregator.table import Record, State, Table
+from tallystream_aggregator.verify.replay import Replay
+from tallystream_aggregator.verify.topic import Reader, bounds
+from tallystream_cli.servers.broker import KafkaBroker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tallystream.aggregator.verify.reading import Raw
+    from tallystream_aggregator.verify.decode import Raw
 
 BATCH = 10_000
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from confluent_kafka.admin import AdminClient
 
-    from tallystream.aggregator.topics import Topics
-    from tallystream.compose.servers.broker import KafkaBroker
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_cli.servers.broker import KafkaBroker
 
 # An aggregator's own figures come at any moment: what a test counts in a topic would change while it does.
 os.environ["TALLYSTREAM_NO_OWN_METRICS"] = "true"
@@ -42,7 +42,7 @@ def signal_handlers() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     """A real Kafka broker that all tests share: each keeps to its own topic prefix."""
-    from tallystream.compose.servers.broker import KafkaBroker
+    from tallystream_cli.servers.broker import KafkaBroker
 
     with KafkaBroker(tmp_path_factory.mktemp("broker")) as running:
         yield running
@@ -54,8 +54,8 @@ def influxdb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Influx]:
 
     Each test keeps to measurements of its own.
     """
-    from tallystream.aggregator.sinks.stores import StoreSettings
-    from tallystream.compose.servers.influxd import InfluxServer, find_or_build
+    from tallystream_aggregator.sinks.stores import StoreSettings
+    from tallystream_cli.servers.influxd import InfluxServer, find_or_build
 
     if os.environ.get("INFLUXDB_URL"):
         given = StoreSettings.parse("influxdb")
@@ -85,7 +85,7 @@ def topic_prefix() -> str:
 @pytest.fixture
 def topics(admin: AdminClient, topic_prefix: str) -> Topics:
     """The six topics of this test alone."""
-    from tallystream.aggregator.topics import Topics, create_topics
+    from tallystream_aggregator.kafka.topics import Topics, create_topics
 
     made = Topics(topic_prefix)
     create_topics(admin, made)

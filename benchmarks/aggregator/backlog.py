@@ -11,7 +11,7 @@ from benchmarks.aggregator.sides import Running, Side, SideError
 from benchmarks.aggregator.topic import admin, preload
 from benchmarks.aggregator.usage import Meter
 from benchmarks.aggregator.watch import Watcher
-from tallystream.aggregator.topics import Topics, create_topics
+from tallystream_aggregator.kafka.topics import Topics, create_topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,8 +12,8 @@ from benchmarks.aggregator.sides import Ours, Running
 from benchmarks.aggregator.topic import admin, send_live
 from benchmarks.aggregator.usage import Meter
 from benchmarks.aggregator.watch import Watcher
-from tallystream.aggregator.topics import Topics, create_topics
-from tallystream.compose.servers._process import free_port
+from tallystream_aggregator.kafka.topics import Topics, create_topics
+from tallystream_cli.servers.process import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path

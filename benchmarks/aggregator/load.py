@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from tallystream.reporter import record
-from tallystream.reporter.sketch import Sketch
-from tallystream.reporter.ulid import new_ulid
+from tallystream import record
+from tallystream.metrics.sketch import Sketch
+from tallystream.ulid import new_ulid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -23,7 +23,7 @@ from benchmarks.aggregator.full_batches import running, wait_for
 from benchmarks.aggregator.report import table
 from benchmarks.aggregator.scraping import batches_of
 from benchmarks.aggregator.sides import Ours
-from tallystream.compose.servers.broker import KafkaBroker
+from tallystream_cli.servers.broker import KafkaBroker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

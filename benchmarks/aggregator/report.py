@@ -15,7 +15,7 @@ import psutil
 
 from benchmarks.aggregator.goals import AGGREGATOR, OURS, PEER, Found, Goal, at_size, judge
 from benchmarks.aggregator.sides import LINGER_0
-from tallystream.aggregator import jars
+from tallystream_aggregator import jars
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

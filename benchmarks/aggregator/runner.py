@@ -22,7 +22,7 @@ from benchmarks.aggregator.results import Result, Results
 from benchmarks.aggregator.sides import ALL, LINGER_0, OURS, PEER, PEER_LINGER_0, KafkaStreams, Ours, Side, SideError
 from benchmarks.aggregator.topic import LoadError
 from benchmarks.speed import work_ms
-from tallystream.compose.servers.broker import KafkaBroker
+from tallystream_cli.servers.broker import KafkaBroker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

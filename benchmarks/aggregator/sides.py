@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Protocol, Self
 import psutil
 
 from benchmarks.aggregator import kstreams_build
-from tallystream.aggregator import jars
-from tallystream.aggregator.topics import Topics
-from tallystream.compose.servers._process import end, spawn, tail
+from tallystream_aggregator import jars
+from tallystream_aggregator.kafka.topics import Topics
+from tallystream_cli.servers.process import end, spawn, tail
 
 if TYPE_CHECKING:
     import subprocess

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.aggregator.load import Fleet, Taken, Updates
 from benchmarks.aggregator.usage import Meter
 from benchmarks.alternatives.remote_write import Receiver
-from tallystream.compose.servers._process import end, free_port, spawn, tail
+from tallystream_cli.servers.process import end, free_port, spawn, tail
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from benchmarks.dashboards.asking import FLAVOURS, LIMIT_S, Server, panels, put_in
 from benchmarks.dashboards.points import lines
-from tallystream.compose.servers.influxd import InfluxServer
-from tallystream.dashboards.grafana import Settings
-from tallystream.dashboards.grafana.alerts_flux import queries
+from tallystream_cli.servers.influxd import InfluxServer
+from tallystream_dashboards.grafana import Settings
+from tallystream_dashboards.grafana.alerts.flux import queries
 
 REQUEST = 20_000
 

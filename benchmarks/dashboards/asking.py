@@ -9,12 +9,12 @@ import urllib.request
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from tallystream.dashboards.grafana import Settings, resources
-from tallystream.dashboards.grafana.influxql import ALL
+from tallystream_dashboards.grafana import Settings, resources
+from tallystream_dashboards.grafana.queries.influxql import ALL
 
 if TYPE_CHECKING:
-    from tallystream.compose.servers.influxd import InfluxServer
-    from tallystream.dashboards.grafana.settings import Flavour
+    from tallystream_cli.servers.influxd import InfluxServer
+    from tallystream_dashboards.grafana.settings import Flavour
 
 FLAVOURS: tuple[Flavour, ...] = ("flux", "influxql")
 ONE_METRIC = ("Metric", "Instances")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tallystream.aggregator.health.figures import FIGURES
+from tallystream_aggregator.health.internal_metrics import FIGURES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ import without_msgspec
 if "--without-msgspec" in sys.argv:
     without_msgspec.install()
 
-from tallystream.reporter import MetricRegistry
+from tallystream import MetricRegistry
 
 THREADS, EACH = 8, 1_000_000
 

@@ -17,14 +17,14 @@ from typing import Any
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-SOURCE = ROOT / "reporter" / "src"
+SOURCE = ROOT / "reporter"
 WANTED = ["3.11", "3.12", "3.13", "3.13t", "3.14", "3.14t"]
 WHICH = """
 import sys, sysconfig
 print("%d.%d" % sys.version_info[:2] + "t" * bool(sysconfig.get_config_var("Py_GIL_DISABLED")))
 """
 MODULES = {  # what is imported, and what is installed for it
-    "tallystream": ("tallystream.reporter", "msgspec"),
+    "tallystream": ("tallystream", "msgspec"),
     "msgspec": ("msgspec", "msgspec"),
     "prometheus_client": ("prometheus_client", "prometheus_client"),
     "pyformance": ("pyformance", "pyformance setuptools"),
@@ -98,7 +98,7 @@ def import_ms(rounds: int) -> dict[str, float]:
     Each package has an environment of its own, with what it needs and nothing else, compiled before as installers do.
     """
     # Ours must not bring Kafka in; the check is made once, where Kafka is installed.
-    check = "import sys, tallystream.reporter; sys.exit('confluent_kafka' in sys.modules)"
+    check = "import sys, tallystream; sys.exit('confluent_kafka' in sys.modules)"
     subprocess.run([sys.executable, "-c", check], check=True)
     with TemporaryDirectory() as folder:
         paths = {

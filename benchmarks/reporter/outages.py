@@ -11,8 +11,8 @@ import psutil
 from reports import LIVE, fill, make_reporter, touch
 from timing import Side, nanoseconds
 
-from tallystream.reporter import MetricRegistry
-from tallystream.reporter.testing import ManualClock
+from tallystream import MetricRegistry
+from tallystream.testing import ManualClock
 
 DEAD: dict[str, Any] = {"bootstrap_servers": "127.0.0.1:1"}
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from reports import INTERVAL, NEW_VALUES, PAST, WAITING, touch
 
-from tallystream.reporter import ExponentiallyDecaying, MetricRegistry
-from tallystream.reporter.testing import ManualClock
+from tallystream import ExponentiallyDecaying, MetricRegistry
+from tallystream.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable

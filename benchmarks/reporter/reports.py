@@ -12,13 +12,14 @@ import warnings
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tallystream.reporter import KafkaReporter, MetricRegistry, histogram
-from tallystream.reporter.testing import ManualClock
+from tallystream import KafkaReporter, MetricRegistry
+from tallystream.metrics import histogram
+from tallystream.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tallystream.reporter.metric import Metric
+    from tallystream.metrics.base import Metric
 
 LIVE: dict[str, Any] = {"bootstrap_servers": "in-process", "options": {"test.mock.num.brokers": 1}}
 MIXES = {

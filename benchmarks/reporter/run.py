@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="how many calls a turn has, as a factor")
     parser.add_argument("--out", type=Path, default=ROOT / "docs/reporter-benchmarks.md", help="the page to write into")
     options = parser.parse_args()
-    logging.getLogger("tallystream.reporter").setLevel(logging.CRITICAL)  # a dead broker is meant to be one
+    logging.getLogger("tallystream").setLevel(logging.CRITICAL)  # a dead broker is meant to be one
     sections = [
         _machine(),
         _updates(options.rounds, options.scale),

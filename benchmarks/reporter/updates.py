@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from timing import Side, nanoseconds
 
-from tallystream.reporter import MetricRegistry
+from tallystream import MetricRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Callable

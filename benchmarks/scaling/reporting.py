@@ -19,8 +19,8 @@ from benchmarks.aggregator.topic import admin, producer_of
 from benchmarks.aggregator.usage import Meter
 from benchmarks.aggregator.watch import Watcher
 from benchmarks.scaling.retiring import GROUP, RETIRE_AFTER_H, publish_retired
-from tallystream.aggregator.topics import Topics, create_topics
-from tallystream.compose.servers._process import free_port
+from tallystream_aggregator.kafka.topics import Topics, create_topics
+from tallystream_cli.servers.process import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from benchmarks.aggregator.load import Fleet, Snapshots, Updates
-from tallystream.aggregator.table.decode import Record
-from tallystream.reporter import record
-from tallystream.reporter.ulid import new_ulid
+from tallystream import record
+from tallystream.ulid import new_ulid
+from tallystream_aggregator.table.decode import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from tallystream.aggregator.table.disk import MemoryChunks
-from tallystream.aggregator.table.limits import TableSettings
-from tallystream.aggregator.table.state import State
-from tallystream.aggregator.table.storage import Stored
-from tallystream.aggregator.table.table import Changes, Table, run_batch
-from tallystream.reporter import record
+from tallystream import record
+from tallystream_aggregator.table.disk import MemoryChunks
+from tallystream_aggregator.table.limits import TableSettings
+from tallystream_aggregator.table.state import State
+from tallystream_aggregator.table.storage import Stored
+from tallystream_aggregator.table.table import Changes, Table, run_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from benchmarks.table.loads import Batch
-    from tallystream.aggregator.table.decode import Record
+    from tallystream_aggregator.table.decode import Record
 
 
 class Cost(NamedTuple):

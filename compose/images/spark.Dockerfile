@@ -25,10 +25,10 @@ COPY dashboards ./dashboards
 COPY compose ./compose
 RUN /opt/tallystream/bin/pip install --no-deps --no-build-isolation --no-index \
         ./reporter ./aggregator ./dashboards ./compose \
-    && /opt/tallystream/bin/python -m tallystream.aggregator.jars spark files \
+    && /opt/tallystream/bin/python -m tallystream_aggregator.jars spark files \
     && /opt/tallystream/bin/pip uninstall --yes hatchling pip
 # Halves the start of Spark. A Java that can't write an archive of classes says so, and the image is right without one.
-RUN /opt/tallystream/bin/python -m tallystream.aggregator.spark.archive || true
+RUN /opt/tallystream/bin/python -m tallystream_aggregator.spark.cds_archive || true
 
 FROM ${PYTHON_IMAGE}
 COPY --from=java /opt/java/openjdk /opt/java/openjdk

@@ -3,7 +3,7 @@
     python docs/examples/aiokafka_consumer.py localhost:9092 flights flights-1
 
 Reads the topic `flights` as a consumer group, one process or many, until SIGTERM or Ctrl-C. The third argument is the
-instance ID, which differs for each process. Requires tallystream-reporter and aiokafka.
+instance ID, which differs for each process. Requires tallystream and aiokafka.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from aiokafka import AIOKafkaConsumer
 
-from tallystream.reporter import ConsumerProgress, KafkaReporter, MetricRegistry
+from tallystream import ConsumerProgress, KafkaReporter, MetricRegistry
 
 if TYPE_CHECKING:
     from aiokafka import ConsumerRecord

@@ -3,7 +3,7 @@
     python docs/examples/confluent_consumer.py localhost:9092 flights flights-1
 
 Reads the topic `flights` as a consumer group, one process or many, until SIGTERM or Ctrl-C. The third argument is the
-instance ID, which differs for each process. Requires only tallystream-reporter.
+instance ID, which differs for each process. Requires only tallystream.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer
 
-from tallystream.reporter import ConsumerProgress, KafkaReporter, MetricRegistry
+from tallystream import ConsumerProgress, KafkaReporter, MetricRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

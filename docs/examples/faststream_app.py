@@ -3,7 +3,7 @@
     python docs/examples/faststream_app.py localhost:9092 flights flights-1
 
 Reads the topic `flights` as a consumer group, one process or many, until SIGTERM or Ctrl-C. The third argument is the
-instance ID, which differs for each process. Requires tallystream-reporter and faststream[kafka].
+instance ID, which differs for each process. Requires tallystream and faststream[kafka].
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from faststream import AckPolicy, FastStream
 from faststream.kafka import KafkaBroker, KafkaMessage
 
-from tallystream.reporter import ConsumerProgress, KafkaReporter, MetricRegistry
+from tallystream import ConsumerProgress, KafkaReporter, MetricRegistry
 
 
 async def main(servers: str, topic: str, instance: str) -> None:

@@ -5,7 +5,7 @@
 
 With --preload the application is loaded once and then forked: each worker has its own life and counts from zero.
 Without it each worker loads its own. The instance ID is TALLYSTREAM_INSTANCE or, by default, the host name. Requires
-tallystream-reporter, Flask and gunicorn.
+tallystream, Flask and gunicorn.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from flask import Flask, g, request
 
-from tallystream.reporter import report
+from tallystream import report
 
 if TYPE_CHECKING:
     from flask import Response

@@ -3,7 +3,7 @@
     python docs/examples/process_pool.py localhost:9092 2000
 
 Sums the squares of the first 2,000 numbers in four processes. The second argument may be followed by a start method of
-multiprocessing: fork, forkserver or spawn. Requires only tallystream-reporter.
+multiprocessing: fork, forkserver or spawn. Requires only tallystream.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import multiprocessing
 import sys
 
-from tallystream.reporter import MetricRegistry, report
+from tallystream import MetricRegistry, report
 
 registry = MetricRegistry("squares")
 tasks = registry.counter("tasks.done")

@@ -5,7 +5,7 @@ r"""A PySpark Structured Streaming job with metrics of the driver's batches and 
 
 Reads the topic `flights`, scores each record in Python, writes the scores to `flights-scored`, and ends when it has
 read all records. Both topics must exist, or the broker must create them on first use. Executors need
-tallystream-reporter; the job sends its own module to them.
+tallystream; the job sends its own module to them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from tallystream.reporter import KafkaReporter, MetricRegistry
+from tallystream import KafkaReporter, MetricRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

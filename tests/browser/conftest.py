@@ -15,7 +15,7 @@ import pytest
 from support.crowd import write_crowd
 from support.past import Past
 from support.wait import wait_until
-from tallystream.aggregator.sinks.stores import StoreSettings, open_sink
+from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tallystream.aggregator.sinks.stores import StoreSettings
-from tallystream.dashboards.page import PageSettings, password, run
+from tallystream_aggregator.sinks.stores import StoreSettings
+from tallystream_dashboards.page import PageSettings, run
+from tallystream_dashboards.page.server import password
 
 if __name__ == "__main__":
     store, ready = sys.argv[1:]

@@ -11,8 +11,8 @@ import pytest
 from support.lag import Rounds, found, group
 from support.past import counted
 from support.seeing import LIMIT_MS, SHOTS
-from tallystream.aggregator.sinks.base import Point
-from tallystream.aggregator.sinks.stores import StoreSettings, open_sink
+from tallystream_aggregator.sinks.base import Point
+from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ import pytest
 from support.live import live
 from support.seeing import LIMIT_MS, SHOTS, cells, tile, until, verdicts
 from support.wait import wait_until
-from tallystream.dashboards.units import NOTHING
+from tallystream_dashboards.formatting import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
     from support.live import Live
-    from tallystream.aggregator.topics import Topics
-    from tallystream.compose.servers.broker import KafkaBroker
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.browser, pytest.mark.integration, pytest.mark.timeout(900)]
 

@@ -23,7 +23,7 @@ from support.past import Past, counted
 from support.seeing import LIMIT_MS, SHOTS, cells, picture, tile, until, until_row, verdicts
 from support.stores import influx_bucket
 from support.wait import wait_until
-from tallystream.aggregator.sinks.stores import StoreSettings, open_sink
+from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
     from support.influx import Influx
-    from tallystream.aggregator.sinks.base import Sink
+    from tallystream_aggregator.sinks.base import Sink
 
 pytestmark = pytest.mark.browser
 

@@ -8,10 +8,10 @@ import pytest
 
 from support.certificates import self_signed
 from support.stores import NOW_MS, content, write
-from tallystream.aggregator.sinks.base import Point
-from tallystream.aggregator.sinks.stores import StoreSettings, open_reader, open_sink
-from tallystream.compose.servers.influxd import InfluxServer, find_or_build
-from tallystream.reporter.errors import ConfigError
+from tallystream.errors import ConfigError
+from tallystream_aggregator.sinks.base import Point
+from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
+from tallystream_cli.servers.influxd import InfluxServer, find_or_build
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,8 +11,8 @@ from support.hostile_text import HOSTILE
 from support.levels import VALUES, sum_point
 from support.stores import NOW_MS
 from support.wait import wait_until
-from tallystream.aggregator.sinks.prometheus import PrometheusSink
-from tallystream.aggregator.sinks.prometheus_names import label_value
+from tallystream_aggregator.sinks.prometheus.names import label_value
+from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,17 +11,17 @@ from confluent_kafka.admin import AdminClient
 from support.kafka import read_topic
 from support.reporters import BENCHES, Bench, Graphite, Influx
 from support.wait import wait_until
-from tallystream.aggregator.topics import Topics, create_topics
-from tallystream.reporter import ConfigError, KafkaReporter, MetricRegistry
-from tallystream.reporter.record import Counter, decode
-from tallystream.reporter.scheduled import ScheduledReporter
-from tallystream.reporter.testing import ManualClock, assert_count
+from tallystream import ConfigError, KafkaReporter, MetricRegistry
+from tallystream.record import Counter, decode
+from tallystream.reporters.scheduled import ScheduledReporter
+from tallystream.testing import ManualClock, assert_count
+from tallystream_aggregator.kafka.topics import Topics, create_topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tallystream.compose.servers.broker import KafkaBroker
+    from tallystream_cli.servers.broker import KafkaBroker
 
 
 class Kafka(Bench):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from influxdb_client import InfluxDBClient
 
-from tallystream.reporter import InfluxReporter, MetricRegistry
+from tallystream import InfluxReporter, MetricRegistry
 
 if TYPE_CHECKING:
     from support.influx import Influx

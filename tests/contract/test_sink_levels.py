@@ -17,18 +17,18 @@ from support import carbon as carbons
 from support.hostile_text import HOSTILE
 from support.levels import BAD, VALUES, Graphite, Readable, Scraped, Target, promised, require, scrape, sum_point
 from support.stores import NOW_MS, influx_bucket
-from tallystream.aggregator.ship.points import point
-from tallystream.aggregator.sinks.base import Point, SinkUnavailableError
-from tallystream.aggregator.sinks.prometheus import PrometheusSink
-from tallystream.aggregator.sinks.stores import StoreSettings
-from tallystream.aggregator.sums import Sum
-from tallystream.reporter.errors import ConfigError
+from tallystream.errors import ConfigError
+from tallystream_aggregator.shipping.points import point
+from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
+from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
+from tallystream_aggregator.sinks.stores import StoreSettings
+from tallystream_aggregator.sums import Sum
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tallystream.aggregator.sinks.base import Sink
+    from tallystream_aggregator.sinks.base import Sink
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +191,7 @@ def test_carbon_away_says_so_and_gets_everything_when_it_is_back(tmp_path: Path)
 @pytest.mark.integration
 def test_carbon_that_stands_still_is_away_not_done(tmp_path: Path) -> None:
     """A Carbon that reads nothing (SIGSTOP) makes no flush succeed: it is unavailable, and late when it goes on."""
-    from tallystream.aggregator.sinks.graphite import GraphiteSink
+    from tallystream_aggregator.sinks.graphite import GraphiteSink
 
     if why := carbons.missing():
         pytest.skip(why)

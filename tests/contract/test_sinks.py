@@ -19,11 +19,11 @@ import pytest
 from support import stores
 from support.hostile_text import HOSTILE
 from support.stores import NOW_MS, content, influx_bucket, write
-from tallystream.aggregator.sinks.base import Point, SinkUnavailableError
-from tallystream.aggregator.sinks.local import LocalStore
-from tallystream.aggregator.sinks.stores import StoreSettings, open_reader, open_sink
-from tallystream.compose.servers._process import free_port
-from tallystream.reporter.errors import ConfigError
+from tallystream.errors import ConfigError
+from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
+from tallystream_aggregator.sinks.sqlite.sink import LocalStore
+from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
+from tallystream_cli.servers.process import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -374,7 +374,7 @@ def test_influxdb_refuses_a_second_type_of_a_field_and_takes_the_rest(
 @pytest.mark.integration
 def test_influxdb_killed_between_two_writes_is_away_until_it_is_back(influxdb: Influx, tmp_path: Path) -> None:
     """The same sink raises SinkUnavailableError while the server is dead and goes on when it is back."""
-    from tallystream.compose.servers.influxd import InfluxServer, find_or_build
+    from tallystream_cli.servers.influxd import InfluxServer, find_or_build
 
     binary = find_or_build().path
     if binary is None:

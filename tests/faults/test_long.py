@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from support import faults, hostile, standby
-from tallystream.aggregator.topics import Topics, create_topics
-from tallystream.compose.servers.broker import KafkaBroker
+from tallystream_aggregator.kafka.topics import Topics, create_topics
+from tallystream_cli.servers.broker import KafkaBroker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

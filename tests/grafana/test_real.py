@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.grafana_made import SECRETS
-from tallystream.dashboards.grafana.push import PushSettings, run
-from tallystream.dashboards.grafana.push_client import AbsentError, Grafana
-from tallystream.dashboards.grafana.push_model import PushRefusedError
-from tallystream.dashboards.grafana.push_secrets import Secrets
-from tallystream.dashboards.grafana.resources import resources
-from tallystream.dashboards.grafana.settings import FLAVOURS, Settings
+from tallystream_dashboards.grafana.push.client import AbsentError, Grafana
+from tallystream_dashboards.grafana.push.job import PushSettings, run
+from tallystream_dashboards.grafana.push.model import PushRefusedError
+from tallystream_dashboards.grafana.push.secrets import Secrets
+from tallystream_dashboards.grafana.resources import resources
+from tallystream_dashboards.grafana.settings import FLAVOURS, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tallystream.dashboards.grafana.resources import Resources
+    from tallystream_dashboards.grafana.resources import Resources
 
 URL = os.environ.get("GRAFANA_URL", "")
 

@@ -18,11 +18,11 @@ from support.acls import Acl, acls
 from support.kafka import command, run
 from support.stores import content
 from support.wait import wait_until
-from tallystream.aggregator.sinks.stores import StoreSettings, open_reader
-from tallystream.aggregator.topics import Topics, create_topics
-from tallystream.compose.servers._process import free_port
-from tallystream.compose.servers.broker import KafkaBroker
-from tallystream.reporter import KafkaReporter, MetricRegistry
+from tallystream import KafkaReporter, MetricRegistry
+from tallystream_aggregator.kafka.topics import Topics, create_topics
+from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
+from tallystream_cli.servers.broker import KafkaBroker
+from tallystream_cli.servers.process import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,8 +18,8 @@ from support.wait import wait_until
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-    from tallystream.aggregator.topics import Topics
-    from tallystream.compose.servers.broker import KafkaBroker
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = pytest.mark.integration
 

@@ -11,21 +11,21 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from support.compacting import compacted
 from support.kafka import read_topic
-from tallystream.aggregator.selection import Selection
-from tallystream.aggregator.spark.backlog import BacklogOptions, BacklogReader
-from tallystream.aggregator.spark.cutting import BATCH_S
-from tallystream.aggregator.spark.kafka import Fetch
-from tallystream.aggregator.spark.offsets import keep_first
-from tallystream.aggregator.spark.packing import records_of
-from tallystream.aggregator.spark.ranges import LostRecordsError
-from tallystream.aggregator.table import Record, TableSettings
-from tallystream.reporter.testing import ManualClock
+from tallystream.testing import ManualClock
+from tallystream_aggregator.kafka.topic_selection import Selection
+from tallystream_aggregator.spark.catch_up.encoding import records_of
+from tallystream_aggregator.spark.catch_up.reader import LostRecordsError
+from tallystream_aggregator.spark.catch_up.source import BacklogOptions, BacklogReader
+from tallystream_aggregator.spark.catch_up.splits import BATCH_S
+from tallystream_aggregator.spark.checkpoint import keep_first
+from tallystream_aggregator.spark.kafka_options import Fetch
+from tallystream_aggregator.table import Record, TableSettings
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-    from tallystream.aggregator.topics import Topics
-    from tallystream.compose.servers.broker import KafkaBroker
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = pytest.mark.integration
 

@@ -12,12 +12,12 @@ import pytest
 from benchmarks.aggregator.backlog import backlog
 from benchmarks.aggregator.load import Fleet, Updates
 from benchmarks.aggregator.sides import Ours, SideError
-from tallystream.aggregator.topics import Topics
+from tallystream_aggregator.kafka.topics import Topics
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tallystream.compose.servers.broker import KafkaBroker
+    from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = pytest.mark.integration
 

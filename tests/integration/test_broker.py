@@ -10,8 +10,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from support.kafka import read_topic
-from tallystream.aggregator.topics import Topics, create_topics, policies
-from tallystream.compose.servers.broker import KafkaBroker
+from tallystream_aggregator.kafka.topics import Topics, create_topics, policies
+from tallystream_cli.servers.broker import KafkaBroker
 
 if TYPE_CHECKING:
     from pathlib import Path

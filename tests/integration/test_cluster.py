@@ -13,13 +13,13 @@ from support.application import assert_exact
 from support.cluster import Cluster, submit, with_environment
 from support.fleet import Fleet, Shares
 from support.supervised import Aggregator, ends
-from tallystream.aggregator import jars
+from tallystream_aggregator import jars
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tallystream.aggregator.topics import Topics
-    from tallystream.compose.servers.broker import KafkaBroker
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -49,7 +49,7 @@ def test_a_killed_worker_loses_nothing_and_spark_submit_goes_on(
             assert aggregator.stop() == 0, aggregator.said()
         fleet.publish(100)
         script = tmp_path / "tally.py"
-        script.write_text("from tallystream.compose.cli import main\n\nmain()\n", encoding="utf-8")
+        script.write_text("from tallystream_cli.main import main\n\nmain()\n", encoding="utf-8")
         connector = ",".join(str(path) for path in jars.fetch("spark"))
         where = ("--bootstrap-servers", broker.bootstrap_servers, "--topic-prefix", topics.prefix)
         done = subprocess.run(

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.kafka import committed
-from tallystream.aggregator.spark.commits import GroupCommitter
+from tallystream_aggregator.kafka.groups import GroupCommitter
 
 if TYPE_CHECKING:
-    from tallystream.aggregator.topics import Topics
-    from tallystream.compose.servers.broker import KafkaBroker
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = pytest.mark.integration
 

@@ -23,15 +23,15 @@ from support.containers import Here, Kafka, own_python
 from support.health import ask
 from support.stores import influx_bucket
 from support.wait import wait_until
-from tallystream.aggregator.sinks.stores import open_reader
-from tallystream.compose.influx_tokens import make_tokens
+from tallystream_aggregator.sinks.stores import open_reader
+from tallystream_cli.influx_tokens import make_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from support.influx import Influx
-    from tallystream.aggregator.sinks.stores import StoreSettings
+    from tallystream_aggregator.sinks.stores import StoreSettings
 
 pytestmark = pytest.mark.integration
 
@@ -96,7 +96,7 @@ def test_the_environment_of_the_page_is_whole_without_spark(page_python: Path) -
         timeout=60,
     )
     assert said.returncode == 2
-    assert said.stderr.startswith("pyspark: 'not installed' can't be used; install it with tallystream-compose[spark]")
+    assert said.stderr.startswith("pyspark: 'not installed' can't be used; install it with tallystream-cli[spark]")
 
 
 def test_prometheus_takes_its_files(services: dict[str, Any], tmp_path: Path) -> None:

@@ -18,18 +18,18 @@ from confluent_kafka.admin import NewTopic
 
 from support.kafka import committed, read_topic
 from support.wait import wait_until
-from tallystream.aggregator import jars, sums
-from tallystream.aggregator.table import Record, State, Table
-from tallystream.aggregator.topics import Topics, create_topics
-from tallystream.compose.servers._process import free_port, spawn
-from tallystream.reporter.record import Position, decode
+from tallystream.record import Position, decode
+from tallystream_aggregator import jars, sums
+from tallystream_aggregator.kafka.topics import Topics, create_topics
+from tallystream_aggregator.table import Record, State, Table
+from tallystream_cli.servers.process import free_port, spawn
 
 if TYPE_CHECKING:
     import subprocess
 
     from confluent_kafka.admin import AdminClient
 
-    from tallystream.compose.servers.broker import KafkaBroker
+    from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support import faults
-from tallystream.aggregator.topics import Topics, create_topics
+from tallystream_aggregator.kafka.topics import Topics, create_topics
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from confluent_kafka.admin import AdminClient
 
-    from tallystream.compose.servers.broker import KafkaBroker
+    from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
 
@@ -29,7 +29,7 @@ def test_sums_are_exact_through_kills_of_the_driver_a_worker_and_the_broker(tmp_
     """
     from confluent_kafka.admin import AdminClient
 
-    from tallystream.compose.servers.broker import KafkaBroker
+    from tallystream_cli.servers.broker import KafkaBroker
 
     with KafkaBroker(tmp_path / "broker") as broker:
         topics = Topics("fire-")

@@ -13,18 +13,18 @@ from support.grafana import CHOSEN, METRIC_OF, put_in
 from support.grafana_stores import flux, influxql
 from support.grafana_system import MINUTES, ODD, STEP_MS, STEPS, System
 from support.stores import influx_bucket, write
-from tallystream.aggregator.ship.rows import PREFIX
-from tallystream.aggregator.sinks.base import Point
-from tallystream.dashboards.grafana import Settings, Thresholds, resources
-from tallystream.dashboards.grafana.alerts_flux import queries
-from tallystream.dashboards.grafana.rules import RULES
+from tallystream_aggregator.shipping.rows import PREFIX
+from tallystream_aggregator.sinks.base import Point
+from tallystream_dashboards.grafana import Settings, Thresholds, resources
+from tallystream_dashboards.grafana.alerts.flux import queries
+from tallystream_dashboards.grafana.alerts.rules import RULES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from support.influx import Influx
-    from tallystream.aggregator.sinks.stores import StoreSettings
+    from tallystream_aggregator.sinks.stores import StoreSettings
 
 pytestmark = pytest.mark.integration
 

@@ -14,18 +14,18 @@ import yaml
 from support.grafana import CHOSEN, METRIC_OF, put_in
 from support.grafana_stores import label_values, prometheus, promql, promql_range
 from support.grafana_system import MINUTES, STEP_MS, STEPS, System
-from tallystream.aggregator.sinks.prometheus import PrometheusSink
-from tallystream.dashboards.grafana import Settings, Thresholds, resources
-from tallystream.dashboards.grafana.generate import files
-from tallystream.dashboards.grafana.rules import RULES
-from tallystream.dashboards.grafana.rules_file import alert_name
+from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
+from tallystream_dashboards.grafana import Settings, Thresholds, resources
+from tallystream_dashboards.grafana.alerts.rules import RULES
+from tallystream_dashboards.grafana.alerts.rules_file import alert_name
+from tallystream_dashboards.grafana.generate import files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from tallystream.aggregator.sinks.base import Point
-    from tallystream.dashboards.grafana.rule import Rule
+    from tallystream_aggregator.sinks.base import Point
+    from tallystream_dashboards.grafana.alerts.rule import Rule
 
 pytestmark = pytest.mark.integration
 

@@ -13,13 +13,13 @@ from support.application import Application
 from support.health import ask, base, figures
 from support.kafka import aggregator, committed, latest_sums, read_topic
 from support.wait import wait_until
-from tallystream.aggregator.health.figures import BY_NAME
+from tallystream_aggregator.health.internal_metrics import BY_NAME
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tallystream.aggregator.topics import Topics
-    from tallystream.compose.servers.broker import KafkaBroker
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = pytest.mark.integration
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.stores import NOW_MS, content, influx_bucket, write
-from tallystream.aggregator.sinks.base import Point
-from tallystream.aggregator.sinks.stores import StoreSettings, open_reader, open_store
-from tallystream.compose.influx_tokens import PARTS, main
-from tallystream.reporter.errors import ConfigError
+from tallystream.errors import ConfigError
+from tallystream_aggregator.sinks.base import Point
+from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_store
+from tallystream_cli.influx_tokens import PARTS, main
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,26 +15,26 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from support.kafka import command
 from support.wait import wait_until
-from tallystream.aggregator.ledger import LedgerRow, LedgerWriter
-from tallystream.aggregator.sinks.stores import StoreSettings, open_reader
-from tallystream.compose.servers._process import free_port
-from tallystream.dashboards.lag import LAG, Behind, BeyondEnd, GroupLag, NothingCommitted
-from tallystream.dashboards.lag._ask import Asker, BrokerAwayError, StoppedError
-from tallystream.dashboards.lag._ledgers import Ledgers
-from tallystream.dashboards.lag._patterns import Patterns
-from tallystream.dashboards.lag._probe import Prober
-from tallystream.dashboards.lag._watch import Watch
-from tallystream.dashboards.lag.model import Probed
-from tallystream.dashboards.lag.reading import read_groups
-from tallystream.dashboards.lag.seconds import Zero, at_least
-from tallystream.dashboards.lag.verdict import Rules, Verdict
+from tallystream_aggregator.kafka.ledger import LedgerRow, LedgerWriter
+from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
+from tallystream_cli.servers.process import free_port
+from tallystream_dashboards.lag import LAG, Behind, BeyondEnd, GroupLag, NothingCommitted
+from tallystream_dashboards.lag.collector.kafka_admin import Asker, BrokerAwayError, StoppedError
+from tallystream_dashboards.lag.collector.patterns import Patterns
+from tallystream_dashboards.lag.collector.record_timestamps import Prober
+from tallystream_dashboards.lag.collector.spark_offsets import Ledgers
+from tallystream_dashboards.lag.collector.tracker import Watch
+from tallystream_dashboards.lag.model import Probed
+from tallystream_dashboards.lag.reader import read_groups
+from tallystream_dashboards.lag.status import Rules, Verdict
+from tallystream_dashboards.lag.time_lag import Zero, at_least
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tallystream.aggregator.topics import Topics
-    from tallystream.compose.servers.broker import KafkaBroker
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = pytest.mark.integration
 

@@ -12,14 +12,14 @@ from support.kafka import committed
 from support.levels import Kept, exposed, samples
 from support.shipping import Sums, kill, shipper
 from support.wait import wait_until
-from tallystream.aggregator.sinks.stores import StoreSettings
+from tallystream_aggregator.sinks.stores import StoreSettings
 
 if TYPE_CHECKING:
     import subprocess
     from pathlib import Path
 
-    from tallystream.aggregator.topics import Topics
-    from tallystream.compose.servers.broker import KafkaBroker
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = pytest.mark.integration
 

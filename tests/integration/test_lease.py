@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 
-from tallystream.aggregator import ledger, sums
-from tallystream.aggregator.epochs import Epochs
-from tallystream.aggregator.lease import Lease, LeaseError
-from tallystream.aggregator.repair import Watch
-from tallystream.aggregator.versions import version_of
+from tallystream_aggregator import sums
+from tallystream_aggregator.jobs.aggregate.repair import Watch
+from tallystream_aggregator.kafka import ledger
+from tallystream_aggregator.kafka.epochs import Epochs
+from tallystream_aggregator.kafka.lease import Lease, LeaseError
+from tallystream_aggregator.versions import version_of
 
 if TYPE_CHECKING:
-    from tallystream.aggregator.topics import Topics
-    from tallystream.compose.servers.broker import KafkaBroker
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

@@ -1,4 +1,4 @@
-"""tallystream-reporter as others get it: built, installed alone in an empty environment, and imported there."""
+"""tallystream as others get it: built, installed alone in an empty environment, and imported there."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def uv(*arguments: str | Path) -> str:
 def build(kind: str, source: Path, folder: Path) -> Path:
     """Build a wheel or sdist with this environment's hatchling, and return the file."""
     uv("build", "-q", f"--{kind}", "--no-build-isolation", "--python", sys.executable, source, "-o", folder)
-    (built,) = [path for path in folder.iterdir() if path.name.startswith("tallystream_reporter-")]
+    (built,) = [path for path in folder.iterdir() if path.name.startswith("tallystream-")]
     return built
 
 
@@ -47,8 +47,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_has_everything_and_nothing_else(wheel: Path) -> None:
     """All modules of the reporter, its py.typed and the licence are in it; no file of another distribution is."""
     files = contents(wheel)
-    source = ROOT / "reporter" / "src"
-    modules = {str(path.relative_to(source)) for path in source.rglob("*.py")} | {"tallystream/reporter/py.typed"}
+    source = ROOT / "reporter"
+    modules = {str(path.relative_to(source)) for path in source.rglob("*.py")} | {"tallystream/py.typed"}
     assert {name for name in files if ".dist-info/" not in name} == modules
     (licence,) = [content for name, content in files.items() if name.endswith("/licenses/LICENSE")]
     assert licence == (ROOT / "LICENSE").read_bytes()
@@ -58,12 +58,13 @@ def test_the_metadata_is_complete(wheel: Path) -> None:
     """Name, version, licence, README, Python versions, classifiers, and two dependencies."""
     (text,) = [content for name, content in contents(wheel).items() if name.endswith(".dist-info/METADATA")]
     metadata = Parser().parsestr(text.decode())
-    assert (metadata["Name"], metadata["Version"]) == ("tallystream-reporter", "0.1.0")
+    assert (metadata["Name"], metadata["Version"]) == ("tallystream", "0.1.0")
     assert (metadata["License-Expression"], metadata["Requires-Python"]) == ("Apache-2.0", ">=3.11")
     assert metadata["Description-Content-Type"] == "text/markdown"
     assert metadata.get_payload().strip() == (ROOT / "reporter" / "README.md").read_text().strip()
     assert "Typing :: Typed" in metadata.get_all("Classifier", [])
-    assert [line.partition(">")[0] for line in metadata.get_all("Requires-Dist", [])] == ["confluent-kafka", "msgspec"]
+    required = [line for line in metadata.get_all("Requires-Dist", []) if "extra" not in line]
+    assert [line.partition(">")[0] for line in required] == ["confluent-kafka", "msgspec"]
 
 
 def test_the_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
@@ -78,20 +79,20 @@ def test_it_installs_alone(wheel: Path, tmp_path: Path) -> None:
     python = tmp_path / "empty" / "bin" / "python"
     uv("pip", "install", "-q", "--python", python, "-c", ROOT / "requirements.lock", wheel)
     installed = json.loads(uv("pip", "list", "--python", python, "--format", "json"))
-    assert {package["name"] for package in installed} == {"confluent-kafka", "msgspec", "tallystream-reporter"}
+    assert {package["name"] for package in installed} == {"confluent-kafka", "msgspec", "tallystream"}
     program = """
-import pathlib, tallystream.reporter, tallystream.reporter.testing as testing
-assert pathlib.Path(tallystream.reporter.__file__).with_name("py.typed").exists()
-registry = tallystream.reporter.MetricRegistry("orders")
+import pathlib, tallystream, tallystream.testing as testing
+assert pathlib.Path(tallystream.__file__).with_name("py.typed").exists()
+registry = tallystream.MetricRegistry("orders")
 registry.counter("c").inc(3)
 testing.assert_count(registry, "c", 3)
 try:
-    tallystream.reporter.report("orders", bootstrap_servers="127.0.0.1:1").reporter.stop(timeout=0)
-    import tallystream.aggregator
+    tallystream.report("orders", bootstrap_servers="127.0.0.1:1").reporter.stop(timeout=0)
+    import tallystream_aggregator
 except ImportError as error:
     print(error)
 """
     done = subprocess.run(
         [python, "-I", "-W", "error", "-c", program], capture_output=True, text=True, timeout=60, check=False, cwd="/"
     )
-    assert (done.returncode, done.stdout) == (0, "No module named 'tallystream.aggregator'\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "No module named 'tallystream_aggregator'\n"), done.stderr

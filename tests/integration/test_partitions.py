@@ -12,14 +12,14 @@ from support.application import assert_exact
 from support.fleet import Fleet, Shares
 from support.supervised import Aggregator, ends
 from support.wait import wait_until
-from tallystream.aggregator.topics import Topics, create_topics
+from tallystream_aggregator.kafka.topics import Topics, create_topics
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from confluent_kafka.admin import AdminClient
 
-    from tallystream.compose.servers.broker import KafkaBroker
+    from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 

@@ -10,18 +10,18 @@ import pytest
 from support.application import Application, assert_exact
 from support.kafka import aggregator, read_topic
 from support.wait import wait_until
-from tallystream.aggregator.ledger import LedgerRow, read_rows
-from tallystream.aggregator.spark.cutting import size
-from tallystream.aggregator.spark.pacing import parse_latency
-from tallystream.aggregator.spark.ranges import Reading
-from tallystream.aggregator.spark.reread import SpanReader
-from tallystream.aggregator.table.compaction import Span
+from tallystream_aggregator.kafka.ledger import LedgerRow, read_rows
+from tallystream_aggregator.spark.catch_up.reader import Reading
+from tallystream_aggregator.spark.catch_up.reread import SpanReader
+from tallystream_aggregator.spark.catch_up.splits import size
+from tallystream_aggregator.spark.query.pacing import parse_latency
+from tallystream_aggregator.table.compaction import Span
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tallystream.aggregator.topics import Topics
-    from tallystream.compose.servers.broker import KafkaBroker
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = pytest.mark.integration
 

@@ -12,23 +12,23 @@ import pytest
 from influxdb_client import InfluxDBClient
 
 from support.kafka import read_topic
-from tallystream.aggregator import sums
-from tallystream.aggregator.table import Record, State, Table, TableSettings
-from tallystream.aggregator.topics import Topics, create_topics
-from tallystream.reporter import pyformance_compat as pyformance
+from tallystream import pyformance_compat as pyformance
+from tallystream_aggregator import sums
+from tallystream_aggregator.kafka.topics import Topics, create_topics
+from tallystream_aggregator.table import Record, State, Table, TableSettings
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
     from support.influx import Influx
-    from tallystream.compose.servers.broker import KafkaBroker
+    from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = pytest.mark.integration
 
 PROGRAM = """
     import os, sys, warnings
-    from tallystream.reporter import KafkaReporter
-    from tallystream.reporter import pyformance_compat as pyformance
+    from tallystream import KafkaReporter
+    from tallystream import pyformance_compat as pyformance
 
     warnings.simplefilter("ignore", pyformance.CounterFellWarning)
 

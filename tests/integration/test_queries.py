@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from support.influx import Influx
-    from tallystream.aggregator.sinks.stores import StoreSettings
+    from tallystream_aggregator.sinks.stores import StoreSettings
 
 pytestmark = pytest.mark.integration
 

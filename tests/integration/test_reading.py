@@ -10,16 +10,16 @@ import pytest
 from confluent_kafka import Producer
 
 from support.kafka import read_topic as read_for_tests
-from tallystream.aggregator.epochs import Epochs
-from tallystream.aggregator.reading import read_topic
-from tallystream.aggregator.repair import Watch
-from tallystream.compose.demo.topic import read as read_for_demo
+from tallystream_aggregator.jobs.aggregate.repair import Watch
+from tallystream_aggregator.kafka.epochs import Epochs
+from tallystream_aggregator.kafka.reader import read_topic
+from tallystream_cli.demo.topic import read as read_for_demo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tallystream.aggregator.topics import Topics
-    from tallystream.compose.servers.broker import KafkaBroker
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

@@ -11,17 +11,18 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from support.kafka import read_topic, run
-from tallystream.aggregator import ledger, sums
-from tallystream.aggregator.ship.points import point
-from tallystream.aggregator.sinks.stores import StoreSettings, open_reader
+from tallystream_aggregator import sums
+from tallystream_aggregator.kafka import ledger
+from tallystream_aggregator.shipping.points import point
+from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from confluent_kafka.admin import AdminClient
 
-    from tallystream.aggregator.topics import Topics
-    from tallystream.compose.servers.broker import KafkaBroker
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = pytest.mark.integration
 

@@ -13,10 +13,10 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from support.wait import wait_until
-from tallystream.aggregator.topics import Topics, create_topics
-from tallystream.compose.servers.broker import KafkaBroker
-from tallystream.reporter import ConfigError, KafkaReporter, MetricRegistry
-from tallystream.reporter.record import Counter, Snapshot, decode
+from tallystream import ConfigError, KafkaReporter, MetricRegistry
+from tallystream.record import Counter, Snapshot, decode
+from tallystream_aggregator.kafka.topics import Topics, create_topics
+from tallystream_cli.servers.broker import KafkaBroker
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -177,7 +177,7 @@ def test_many_threads_may_ask_for_a_report(broker: KafkaBroker, topic: str) -> N
 
 PROGRAM = """
     import multiprocessing, os, sys
-    from tallystream.reporter import KafkaReporter, MetricRegistry
+    from tallystream import KafkaReporter, MetricRegistry
     registry = MetricRegistry("orders")
     counter = registry.counter("c")
     servers, topic = sys.argv[1:]
@@ -210,7 +210,7 @@ def test_forks_and_exits_count_everything_once(broker: KafkaBroker, topic: str) 
 
 SPAWNING = """
     import multiprocessing, sys
-    from tallystream.reporter import KafkaReporter, MetricRegistry
+    from tallystream import KafkaReporter, MetricRegistry
     registry = MetricRegistry("orders")
     counter = registry.counter("c")
     servers, topic = sys.argv[1:]

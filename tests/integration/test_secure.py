@@ -16,11 +16,11 @@ from confluent_kafka.admin import (
 from support.application import Application, assert_exact
 from support.certificates import encrypted, self_signed
 from support.kafka import run
-from tallystream.aggregator.login import LoginError, log_in
-from tallystream.aggregator.topics import Topics, create_topics
-from tallystream.compose.servers._process import free_port
-from tallystream.compose.servers.broker import KafkaBroker
-from tallystream.reporter import KafkaReporter, MetricRegistry
+from tallystream import KafkaReporter, MetricRegistry
+from tallystream_aggregator.kafka.auth import LoginError, log_in
+from tallystream_aggregator.kafka.topics import Topics, create_topics
+from tallystream_cli.servers.broker import KafkaBroker
+from tallystream_cli.servers.process import free_port
 
 if TYPE_CHECKING:
     import subprocess

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from tallystream.aggregator.spark import archive
+from tallystream_aggregator.spark import cds_archive
 
 pytestmark = pytest.mark.integration
 
 SESSION = """
 import sys
 from pathlib import Path
-from tallystream.aggregator.spark import jvm
-from tallystream.aggregator.spark.session import build_session, end_session
-from tallystream.aggregator.spark.warming import warm
+from tallystream_aggregator.spark import jvm
+from tallystream_aggregator.spark.session import build_session, end_session
+from tallystream_aggregator.spark.query.warm_up import warm
 
 path = Path(sys.argv[1])
 jvm.archive_of = lambda java: path
@@ -38,8 +38,8 @@ print("mapped" if mapped else "not mapped", modules)
 
 KILLED = """
 import os, signal
-from tallystream.aggregator.spark.session import build_session, end_session
-from tallystream.reporter.errors import TallystreamError
+from tallystream_aggregator.spark.session import build_session, end_session
+from tallystream.errors import TallystreamError
 
 session = build_session("test", master="local[1]", driver_memory="512m")
 jvm = session.sparkContext._jvm
@@ -89,7 +89,7 @@ def _session(path: Path) -> tuple[str, str]:
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="what a process has mapped is read from Linux's /proc")
 def test_spark_maps_the_archive_of_its_classes() -> None:
     """The JVM of a session maps the archive that was made at set-up, and a warmed worker has imported what it needs."""
-    said, _ = _session(archive.make())
+    said, _ = _session(cds_archive.make())
     *_, folder, mapped, _ = said.split("\n")
     assert mapped == "mapped 2"
     # And its processes met at sockets that are gone with it.

@@ -14,14 +14,14 @@ from confluent_kafka.admin import NewPartitions
 from support.application import Application, assert_exact
 from support.kafka import aggregator, command, latest_sums, read_topic, run
 from support.wait import wait_until
-from tallystream.aggregator.topics import Topics, create_topics
+from tallystream_aggregator.kafka.topics import Topics, create_topics
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from confluent_kafka.admin import AdminClient
 
-    from tallystream.compose.servers.broker import KafkaBroker
+    from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 

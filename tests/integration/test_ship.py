@@ -17,15 +17,15 @@ from support.slow_proxy import SlowProxy
 from support.store_faults import slow_store
 from support.stores import content, influx_bucket
 from support.wait import wait_until
-from tallystream.aggregator.sinks.stores import StoreSettings
+from tallystream_aggregator.sinks.stores import StoreSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from support.influx import Influx
-    from tallystream.aggregator.topics import Topics
-    from tallystream.compose.servers.broker import KafkaBroker
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_cli.servers.broker import KafkaBroker
 
 LIMIT_S = 300.0
 """After this a test gives up waiting: a busy machine takes minutes to start Spark."""
@@ -113,7 +113,7 @@ def test_an_outage_of_influxdb_loses_no_point(
 
     Meanwhile the shipper is alive and not ready.
     """
-    from tallystream.compose.servers.influxd import InfluxServer, find_or_build
+    from tallystream_cli.servers.influxd import InfluxServer, find_or_build
 
     found = find_or_build()
     if found.path is None:

@@ -13,25 +13,26 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 
 from support.kafka import Read, read_topic
 from support.wait import wait_until
-from tallystream.aggregator import ledger, rebuild
-from tallystream.aggregator.repair_request import request_path
-from tallystream.aggregator.seed import read_seed, seed_path
-from tallystream.aggregator.spark import writing
-from tallystream.aggregator.spark.aggregate import AggregateSettings
-from tallystream.aggregator.spark.offsets import Planned
-from tallystream.aggregator.spark.packing import INPUT_COLUMNS
-from tallystream.aggregator.spark.processor import TableProcessor
-from tallystream.aggregator.table.limits import TableSettings
-from tallystream.aggregator.table.state import unpack
-from tallystream.aggregator.versions import HEADER
+from tallystream_aggregator.initial_state import read_seed, seed_path
+from tallystream_aggregator.jobs import rebuild
+from tallystream_aggregator.jobs.aggregate import writer as writing
+from tallystream_aggregator.jobs.aggregate.job import AggregateSettings
+from tallystream_aggregator.kafka import ledger
+from tallystream_aggregator.repair_request import request_path
+from tallystream_aggregator.spark.catch_up.encoding import INPUT_COLUMNS
+from tallystream_aggregator.spark.checkpoint import Planned
+from tallystream_aggregator.spark.query.processor import TableProcessor
+from tallystream_aggregator.table.limits import TableSettings
+from tallystream_aggregator.table.state import unpack
+from tallystream_aggregator.versions import HEADER
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from confluent_kafka.admin import AdminClient
 
-    from tallystream.aggregator.topics import Topics
-    from tallystream.compose.servers.broker import KafkaBroker
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

@@ -18,16 +18,16 @@ from support.application import Application, assert_exact
 from support.kafka import Read, aggregator, command, committed, read_topic, run
 from support.processes import send, tree
 from support.wait import wait_until
-from tallystream.reporter import record
-from tallystream.reporter.ulid import new_ulid
+from tallystream import record
+from tallystream.ulid import new_ulid
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from confluent_kafka.admin import AdminClient
 
-    from tallystream.aggregator.topics import Topics
-    from tallystream.compose.servers.broker import KafkaBroker
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1500)]
 

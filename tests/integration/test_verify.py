@@ -18,21 +18,21 @@ from msgspec.structs import replace
 from support.kafka import aggregator, committed, latest_sums, read_topic
 from support.kafka import run as run_command
 from support.wait import wait_until
-from tallystream.aggregator.ledger import LedgerRow, LedgerWriter
-from tallystream.aggregator.table import Record, State, Table
-from tallystream.aggregator.topics import Topics, create_topics
-from tallystream.aggregator.verify.job import VerifySettings, run
-from tallystream.aggregator.verify.topic import whole
-from tallystream.reporter import record
-from tallystream.reporter.errors import ConfigError
-from tallystream.reporter.sketch import Sketch
-from tallystream.reporter.ulid import new_ulid
+from tallystream import record
+from tallystream.errors import ConfigError
+from tallystream.metrics.sketch import Sketch
+from tallystream.ulid import new_ulid
+from tallystream_aggregator.kafka.ledger import LedgerRow, LedgerWriter
+from tallystream_aggregator.kafka.topics import Topics, create_topics
+from tallystream_aggregator.table import Record, State, Table
+from tallystream_aggregator.verify.job import VerifySettings, run
+from tallystream_aggregator.verify.topic import whole
 
 if TYPE_CHECKING:
     import subprocess
     from pathlib import Path
 
-    from tallystream.compose.servers.broker import KafkaBroker
+    from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = pytest.mark.integration
 

@@ -11,13 +11,13 @@ from confluent_kafka import Producer
 from support.kafka import Read, committed, latest_sums, read_topic
 from support.oracle import expected
 from support.wait import wait_until
-from tallystream.reporter import record
+from tallystream import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tallystream.aggregator.topics import Topics
-    from tallystream.compose.servers.broker import KafkaBroker
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_cli.servers.broker import KafkaBroker
 
 LIFE_CHARACTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Self
 
 from support.wait import wait_until
-from tallystream.aggregator.sinks._graphite_text import decode
-from tallystream.compose.servers._process import free_port, spawn, tail
-from tallystream.compose.servers._server import Server
+from tallystream_aggregator.sinks.graphite_text import decode
+from tallystream_cli.servers.process import free_port, spawn, tail
+from tallystream_cli.servers.server import Server
 
 CARBON = "/usr/bin/carbon-cache"
 PYTHON = "/usr/bin/python3"

@@ -23,8 +23,8 @@ from zlib import crc32
 from hypothesis import strategies as st
 
 from support.schedules import BEGIN_MS, DIGITS, Written, sketch
-from tallystream.aggregator.spark.wake import INSTANCE as FORGETS
-from tallystream.aggregator.spark.wake import instances
+from tallystream_aggregator.jobs.aggregate.wake_up import INSTANCE as FORGETS
+from tallystream_aggregator.jobs.aggregate.wake_up import instances
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

@@ -14,7 +14,7 @@ import pyspark
 
 from support.processes import send, tree
 from support.wait import wait_until
-from tallystream.compose.servers._process import spawn
+from tallystream_cli.servers.process import spawn
 
 if TYPE_CHECKING:
     import subprocess

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tallystream.aggregator.table.compaction import Compactor
-from tallystream.aggregator.table.decode import Record
+from tallystream_aggregator.table.compaction import Compactor
+from tallystream_aggregator.table.decode import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from support.schedules import Written
-    from tallystream.aggregator.table.compaction import Span
-    from tallystream.aggregator.table.limits import TableSettings
+    from tallystream_aggregator.table.compaction import Span
+    from tallystream_aggregator.table.limits import TableSettings
 
 
 def records_of(batch: Sequence[Written]) -> list[Record]:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from support import images
 from support.wait import wait_until
-from tallystream.aggregator import jars
-from tallystream.compose.servers._process import free_port, spawn, tail
+from tallystream_aggregator import jars
+from tallystream_cli.servers.process import free_port, spawn, tail
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from support.lag import Rounds, found, group
 from support.past import counted
-from tallystream.aggregator.sinks.base import Point
+from tallystream_aggregator.sinks.base import Point
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tallystream.aggregator.sinks.base import Sink
+    from tallystream_aggregator.sinks.base import Sink
 
 APPS = {"app-1": 1, "app-20": 20, "app-60": 60}
 """The apps by their number of instances."""

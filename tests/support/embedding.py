@@ -12,8 +12,8 @@ import sys
 import uuid
 from pathlib import Path
 
-from tallystream.reporter import KafkaReporter, MetricRegistry
-from tallystream.reporter.signals import SignalSafeEvent
+from tallystream import KafkaReporter, MetricRegistry
+from tallystream.signals import SignalSafeEvent
 
 
 def main() -> None:

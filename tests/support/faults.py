@@ -25,7 +25,7 @@ from support.oracle import expected
 from support.processes import send, tree
 from support.supervised import Aggregator, Victim, ends
 from support.wait import wait_until
-from tallystream.aggregator.topics import create_topics
+from tallystream_aggregator.kafka.topics import create_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from confluent_kafka.admin import AdminClient
 
-    from tallystream.aggregator.topics import Topics
-    from tallystream.compose.servers.broker import KafkaBroker
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_cli.servers.broker import KafkaBroker
 
 PATIENCE = float(os.environ.get("TALLYSTREAM_FAULTS_PATIENCE", "5"))
 """`make test` must not fail because a machine is busy: it gives up after five times the limits of `make faults`."""

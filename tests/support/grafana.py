@@ -10,7 +10,7 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from tallystream.dashboards.grafana.influxql import ALL
+from tallystream_dashboards.grafana.queries.influxql import ALL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

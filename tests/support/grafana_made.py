@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
-from tallystream.dashboards.grafana.resources import Resources, resources
+from tallystream_dashboards.grafana.resources import Resources, resources
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tallystream.dashboards.grafana.settings import Settings
+    from tallystream_dashboards.grafana.settings import Settings
 
 TOKEN = "glsa_the-token-of-grafana"
 SECRETS = {

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.grafana_made import SECRETS, made
-from tallystream.dashboards.grafana.push import PushSettings, run
-from tallystream.dashboards.grafana.push_model import PushFailedError, PushRefusedError
+from tallystream_dashboards.grafana.push.job import PushSettings, run
+from tallystream_dashboards.grafana.push.model import PushFailedError, PushRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from support.grafana_stub import GrafanaStub
-    from tallystream.dashboards.grafana.resources import Resources
-    from tallystream.dashboards.grafana.settings import Settings
+    from tallystream_dashboards.grafana.resources import Resources
+    from tallystream_dashboards.grafana.settings import Settings
 
 
 class Pusher:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tallystream.aggregator.sinks.stores import StoreSettings
+    from tallystream_aggregator.sinks.stores import StoreSettings
 
 Row = dict[str, Any]
 

@@ -11,23 +11,23 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from support.lag import Rounds, found, group
-from tallystream.aggregator.epochs import Epochs
-from tallystream.aggregator.health import Health, HealthSettings
-from tallystream.aggregator.ship.translating import Shipped, Translator, is_sum
-from tallystream.aggregator.table import Record, State, Table
-from tallystream.aggregator.topics import Topics
-from tallystream.dashboards.lag._serve import Served
-from tallystream.dashboards.lag._watch import Watched
-from tallystream.reporter import record
-from tallystream.reporter.registry import MetricRegistry
-from tallystream.reporter.testing import ManualClock
-from tallystream.reporter.ulid import new_ulid
+from tallystream import record
+from tallystream.registry import MetricRegistry
+from tallystream.testing import ManualClock
+from tallystream.ulid import new_ulid
+from tallystream_aggregator.health import Health, HealthSettings
+from tallystream_aggregator.kafka.epochs import Epochs
+from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.shipping.mapping import Shipped, Translator, is_sum
+from tallystream_aggregator.table import Record, State, Table
+from tallystream_dashboards.lag.collector.http_api import Served
+from tallystream_dashboards.lag.collector.tracker import Watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from tallystream.aggregator.sinks.base import Point
+    from tallystream_aggregator.sinks.base import Point
 
 STEP_MS = 15_000
 STEPS = 100

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from support.ending import end, with_stacks
 from support.wait import wait_until
-from tallystream.aggregator import sums
+from tallystream_aggregator import sums
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -95,7 +95,7 @@ def committed(bootstrap_servers: str, group: str, topic: str, partition: int = 0
 
 def command(*arguments: str) -> list[str]:
     """Return the command line of `tallystream` with this interpreter."""
-    return [sys.executable, "-m", "tallystream.compose.cli", *arguments]
+    return [sys.executable, "-m", "tallystream_cli.main", *arguments]
 
 
 def run(

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tallystream.dashboards.lag._recorder import Recorder
-from tallystream.dashboards.lag.live import Live
-from tallystream.dashboards.lag.model import GroupLag, Round, partition_lag
-from tallystream.dashboards.lag.verdict import Rules
+from tallystream_dashboards.lag.collector.recorder import Recorder
+from tallystream_dashboards.lag.live import Live
+from tallystream_dashboards.lag.model import GroupLag, Round, partition_lag
+from tallystream_dashboards.lag.status import Rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tallystream.aggregator.sinks.base import Point
-    from tallystream.dashboards.lag.state import GroupState
+    from tallystream_aggregator.sinks.base import Point
+    from tallystream_dashboards.lag.state import GroupState
 
 
 def found(*groups: GroupLag, unread: Iterable[str] = (), problems: tuple[str, ...] = ()) -> Round:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from tallystream.dashboards.lag import _ask
+from tallystream_dashboards.lag.collector import kafka_admin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from tallystream.dashboards.lag.model import Place
+    from tallystream_dashboards.lag.model import Place
 
 AWAY = KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE)
 
@@ -86,14 +86,14 @@ class Cluster:
     def list_offsets(self, wanted: Mapping[Any, Any], **_: Any) -> dict[Any, Future[Any]]:
         """Answer with starts, ends, or the newest timestamps."""
         found = {}
-        if _ask.LATEST in wanted.values():
+        if kafka_admin.LATEST in wanted.values():
             self.on_request("ends")
         for at, spec in wanted.items():
             place = (at.topic, at.partition)
             offset, timestamp = 0, -1
-            if spec is _ask.LATEST:
+            if spec is kafka_admin.LATEST:
                 offset = self.ends[place]
-            elif spec is _ask.NEWEST:
+            elif spec is kafka_admin.NEWEST:
                 offset, timestamp = self.newest.get(place, (-1, -1))
             found[at] = self._answer(("end", *place), SimpleNamespace(offset=offset, timestamp=timestamp))
         return found

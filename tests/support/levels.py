@@ -10,17 +10,17 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from support.stores import NOW_MS, content
 from support.wait import wait_until
-from tallystream.aggregator.ship.points import point
-from tallystream.aggregator.sinks import prometheus_names as names
-from tallystream.aggregator.sinks.prometheus import PrometheusSink
-from tallystream.aggregator.sinks.stores import StoreSettings, open_sink
-from tallystream.aggregator.sums import Sum
+from tallystream_aggregator.shipping.points import point
+from tallystream_aggregator.sinks.prometheus import names
+from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
+from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
+from tallystream_aggregator.sums import Sum
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from support.carbon import Carbon
-    from tallystream.aggregator.sinks.base import Field, Point, Sink
+    from tallystream_aggregator.sinks.base import Field, Point, Sink
 
 Level = Literal["every point", "every second", "latest"]
 Key = tuple[str, tuple[tuple[str, str], ...]]

@@ -6,10 +6,10 @@ import time
 from typing import TYPE_CHECKING
 
 from support.lag import Rounds, found, group
-from tallystream.aggregator.sinks.base import Point
+from tallystream_aggregator.sinks.base import Point
 
 if TYPE_CHECKING:
-    from tallystream.aggregator.sinks.base import Sink
+    from tallystream_aggregator.sinks.base import Sink
 
 
 def counted(

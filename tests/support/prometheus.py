@@ -10,8 +10,8 @@ import urllib.request
 from typing import TYPE_CHECKING, Any, Self
 
 from support.wait import wait_until
-from tallystream.compose.servers._process import free_port, spawn, tail
-from tallystream.compose.servers._server import Server
+from tallystream_cli.servers.process import free_port, spawn, tail
+from tallystream_cli.servers.server import Server
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ import warnings
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from tallystream.reporter import pyformance_compat as ours
+from tallystream import pyformance_compat as ours
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from support.lag import Rounds, found, group
-from tallystream.aggregator.ship.events import event_point
-from tallystream.aggregator.ship.points import point
-from tallystream.aggregator.sums import Sum
+from tallystream_aggregator.shipping.events import event_point
+from tallystream_aggregator.shipping.points import point
+from tallystream_aggregator.sums import Sum
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tallystream.aggregator.sinks.base import Point
-    from tallystream.aggregator.sinks.stores import StoreSettings
+    from tallystream_aggregator.sinks.base import Point
+    from tallystream_aggregator.sinks.stores import StoreSettings
 
 DOC = Path(__file__).parents[2] / "docs" / "queries.md"
 BEGIN, END = "2026-11-20T10:00:00Z", "2026-11-20T11:00:00Z"

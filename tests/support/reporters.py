@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
-from tallystream.reporter import (
+from tallystream import (
     ConsoleReporter,
     GraphiteReporter,
     InfluxReporter,
@@ -19,13 +19,13 @@ from tallystream.reporter import (
     LoggingReporter,
     MetricRegistry,
 )
-from tallystream.reporter.testing import InMemoryReporter
+from tallystream.testing import InMemoryReporter
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tallystream.reporter.record import Metric
-    from tallystream.reporter.scheduled import ScheduledReporter
+    from tallystream.record import Metric
+    from tallystream.reporters.scheduled import ScheduledReporter
 
 
 class Bench(ABC):

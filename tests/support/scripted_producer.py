@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from tallystream.reporter import KafkaReporter, MetricRegistry
-from tallystream.reporter.record import Counter, Snapshot, decode
-from tallystream.reporter.testing import ManualClock
+from tallystream import KafkaReporter, MetricRegistry
+from tallystream.record import Counter, Snapshot, decode
+from tallystream.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

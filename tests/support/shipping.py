@@ -16,16 +16,16 @@ from support.kafka import command
 from support.stores import NOW_MS, Content, content
 from support.undecodable import UNDECODABLE
 from support.wait import wait_until
-from tallystream.aggregator import sums
-from tallystream.aggregator.ledger import QUERY, LedgerRow, LedgerWriter
+from tallystream_aggregator import sums
+from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow, LedgerWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tallystream.aggregator.sinks.stores import StoreSettings
-    from tallystream.aggregator.topics import Topics
-    from tallystream.reporter.record import Identity
+    from tallystream.record import Identity
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_aggregator.sinks.stores import StoreSettings
 
 FIELDS = ["count", "sum", "min", "max", "mean", "number", "lives", "instances", "retired"]
 

@@ -15,13 +15,13 @@ from support.kafka import latest_sums
 from support.processes import send, tree
 from support.supervised import Aggregator
 from support.wait import wait_until
-from tallystream.reporter.ulid import new_ulid
+from tallystream.ulid import new_ulid
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tallystream.aggregator.topics import Topics
-    from tallystream.compose.servers.broker import KafkaBroker
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_cli.servers.broker import KafkaBroker
 
 TAKEOVER_S = 30.0 * PATIENCE
 COUNTERS = 50

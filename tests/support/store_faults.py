@@ -17,9 +17,9 @@ from support.processes import tree
 from support.shipping import Sums, shipper
 from support.supervised import Aggregator, ends
 from support.wait import wait_until
-from tallystream.aggregator import sums
-from tallystream.aggregator.ship.points import point
-from tallystream.aggregator.sinks.stores import StoreSettings, open_sink
+from tallystream_aggregator import sums
+from tallystream_aggregator.shipping.points import point
+from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
 
 if TYPE_CHECKING:
     import subprocess
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     from support.carbon import Carbon
     from support.slow_proxy import SlowProxy
-    from tallystream.aggregator.sinks.base import Point
-    from tallystream.aggregator.topics import Topics
-    from tallystream.compose.servers.broker import KafkaBroker
-    from tallystream.compose.servers.influxd import InfluxServer
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_aggregator.sinks.base import Point
+    from tallystream_cli.servers.broker import KafkaBroker
+    from tallystream_cli.servers.influxd import InfluxServer
 
 DRAINED_S = 120.0 * PATIENCE
 FLOWS_S = 30.0 * PATIENCE

@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tallystream.aggregator.sinks.base import Point
-from tallystream.aggregator.sinks.stores import StoreSettings, open_reader, open_sink
+from tallystream_aggregator.sinks.base import Point
+from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from support.influx import Influx
-    from tallystream.aggregator.sinks.base import Field
+    from tallystream_aggregator.sinks.base import Field
 
 NOW_MS = time.time_ns() // 10**6 - 3_600_000
 """The time of the tests' points: within every retention. Each run has another one: nothing may depend on it."""

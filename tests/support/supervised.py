@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from support.kafka import command, committed
 from support.processes import children, send, tree
 from support.wait import wait_until
-from tallystream.compose.servers._process import spawn
+from tallystream_cli.servers.process import spawn
 
 if TYPE_CHECKING:
     import subprocess

@@ -12,24 +12,24 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from support.kept import Kept
-from tallystream.aggregator.table import Record, State, TableSettings, combiners, storage
-from tallystream.aggregator.table.combiners import Combined, combine
-from tallystream.aggregator.table.latest_rows import RebuildError, Standing
-from tallystream.aggregator.table.outputs import Total
-from tallystream.aggregator.table.restore import included_by_all, restore
-from tallystream.aggregator.table.shards import ShardSum, group_of, shard_of
-from tallystream.aggregator.table.sketches import SHARES
-from tallystream.aggregator.table.table import Republish, run_batch
-from tallystream.aggregator.verify.silence import Batch as Finished
+from tallystream_aggregator.table import Record, State, TableSettings, combiners, storage
+from tallystream_aggregator.table.arithmetic.sketches import SHARES
+from tallystream_aggregator.table.combiners import Combined, combine
+from tallystream_aggregator.table.outputs import Total
+from tallystream_aggregator.table.restore.latest_rows import RebuildError, Standing
+from tallystream_aggregator.table.restore.restore import included_by_all, restore
+from tallystream_aggregator.table.shards import ShardSum, group_of, shard_of
+from tallystream_aggregator.table.table import Republish, run_batch
+from tallystream_aggregator.verify.silence import Batch as Finished
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from support.clocks import Batch
     from support.schedules import Written
-    from tallystream.aggregator.table import Changes
-    from tallystream.aggregator.table.storage import Stored
-    from tallystream.aggregator.versions import Version
+    from tallystream_aggregator.table import Changes
+    from tallystream_aggregator.table.storage import Stored
+    from tallystream_aggregator.versions import Version
 
 Sums = dict[Any, dict[str, Any]]
 EventId = tuple[str, str, str, str, int, str]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tallystream.aggregator import sums
-from tallystream.aggregator.table import Changes, Record, State, Table, TableSettings
-from tallystream.reporter.ulid import new_ulid
+from tallystream.ulid import new_ulid
+from tallystream_aggregator import sums
+from tallystream_aggregator.table import Changes, Record, State, Table, TableSettings
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 BEGIN_MS = 1_700_000_000_000

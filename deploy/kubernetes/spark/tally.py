@@ -1,5 +1,5 @@
 """What spark-submit is given: the command line of `tallystream`."""
 
-from tallystream.compose.cli import main
+from tallystream_cli.main import main
 
 main()

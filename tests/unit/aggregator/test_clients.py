@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from support.wait import wait_until
-from tallystream.aggregator import clients
-from tallystream.reporter.errors import ConfigError
+from tallystream.errors import ConfigError
+from tallystream_aggregator.kafka import clients
 
-SOURCES = [Path(__file__).parents[3] / name / "src" for name in ("aggregator", "dashboards", "compose")]
+SOURCES = [Path(__file__).parents[3] / name for name in ("aggregator", "dashboards", "compose")]
 
 
 def test_every_client_is_made_here() -> None:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from tallystream.aggregator import clients, ledger
-from tallystream.aggregator.ledger import LedgerRow, LedgerWriter
-from tallystream.aggregator.ship.refused import Refused
-from tallystream.aggregator.sinks.base import Point, SinkUnavailableError
-from tallystream.aggregator.spark import wake
-from tallystream.aggregator.table.shards import shard_of
+from tallystream_aggregator.jobs.aggregate import wake_up
+from tallystream_aggregator.kafka import clients, ledger
+from tallystream_aggregator.kafka.ledger import LedgerRow, LedgerWriter
+from tallystream_aggregator.shipping.dead_letters import Refused
+from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
+from tallystream_aggregator.table.shards import shard_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +53,7 @@ class Silent:
 
 WRITERS = {
     "ledger": lambda: LedgerWriter("t", {}, timeout=0.1).write([ROW]),
-    "wake": lambda: wake.wake("t", 3, [0], {}, timeout=0.1),
+    "wake": lambda: wake_up.wake("t", 3, [0], {}, timeout=0.1),
 }
 
 
@@ -100,7 +100,7 @@ def test_each_shard_that_is_woken_gets_a_tombstone_of_its_own(monkeypatch: pytes
     """In the one partition that is named, and none of the other shards gets one."""
     producer = Silent(left=0)
     monkeypatch.setattr(clients, "producer", lambda _options: producer)
-    wake.wake("t", 3, [0, 2], {}, of=4, timeout=0.1)
+    wake_up.wake("t", 3, [0, 2], {}, of=4, timeout=0.1)
     assert [(topic, partition, value) for topic, partition, _, value in producer.produced] == [("t", 3, None)] * 2
     assert [shard_of(key, 4) for _, _, key, _ in producer.produced] == [0, 2]
 

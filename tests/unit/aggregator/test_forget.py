@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tallystream.aggregator.forget import Plan, plan
-from tallystream.aggregator.table import Record, State, Table
-from tallystream.aggregator.table.decode import Forget
-from tallystream.aggregator.table.shards import shard_of
-from tallystream.reporter.errors import TallystreamError
-from tallystream.reporter.ulid import new_ulid
+from tallystream.errors import TallystreamError
+from tallystream.ulid import new_ulid
+from tallystream_aggregator.jobs.forget import Plan, plan
+from tallystream_aggregator.table import Record, State, Table
+from tallystream_aggregator.table.decode import Forget
+from tallystream_aggregator.table.shards import shard_of
 
 BEGIN_MS = 1_700_000_000_000
 LARGEST = 2**63 - 1

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tallystream.aggregator import jars
-from tallystream.aggregator.jars import _fetch
+from tallystream_aggregator import jars
+from tallystream_aggregator.jars import _fetch
 
 if TYPE_CHECKING:
     from pathlib import Path

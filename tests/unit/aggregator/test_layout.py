@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.undecodable import UNDECODABLE
-from tallystream.aggregator.layout import Layout, layout_of, layout_path, require_layout, write_layout
-from tallystream.aggregator.seed import Seed, seed_path, write_seed
-from tallystream.reporter.errors import ConfigError, TallystreamError
+from tallystream.errors import ConfigError, TallystreamError
+from tallystream_aggregator.initial_state import Seed, seed_path, write_seed
+from tallystream_aggregator.kafka.sharding import Layout, layout_of, layout_path, require_layout, write_layout
 
 if TYPE_CHECKING:
     from pathlib import Path

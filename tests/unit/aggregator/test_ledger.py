@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.undecodable import UNDECODABLE
-from tallystream.aggregator import epochs, ledger, rebuild, start
-from tallystream.aggregator.ledger import LedgerRow
-from tallystream.aggregator.reading import Read
-from tallystream.aggregator.spark import beginning, writing
-from tallystream.aggregator.topics import Topics
-from tallystream.aggregator.versions import UNKNOWN
+from tallystream_aggregator.jobs import rebuild
+from tallystream_aggregator.jobs.aggregate import writer
+from tallystream_aggregator.kafka import epochs, ledger, start_position
+from tallystream_aggregator.kafka.ledger import LedgerRow
+from tallystream_aggregator.kafka.reader import Read
+from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.spark.query import start as beginning
+from tallystream_aggregator.versions import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,7 +51,7 @@ def test_what_is_no_row_is_left_out_with_a_warning(value: bytes | None, caplog: 
     [
         (lambda: beginning._has_begun(Topics(), {}), True),
         (lambda: rebuild.finished_offsets(Topics(), {}), END),
-        (lambda: start._from_ledger(start.At(2, ledger=True), "metrics-ledger", {}), END),
+        (lambda: start_position._from_ledger(start_position.At(2, ledger=True), "metrics-ledger", {}), END),
     ],
     ids=["beginning", "rebuild", "start"],
 )
@@ -91,10 +93,10 @@ def test_the_next_epoch_is_after_the_ledgers_or_else_after_those_of_the_topics(
         return (Read(b"k", value, 0, 0, UNKNOWN if value else (8, 1)) for value in values[topic])
 
     monkeypatch.setattr(epochs, "read_topic", read)
-    assert writing._next_epoch(rows, topics, {}) == wanted
+    assert writer._next_epoch(rows, topics, {}) == wanted
 
 
 def test_a_new_table_has_the_first_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is on any topic."""
     monkeypatch.setattr(epochs, "read_topic", holding())
-    assert writing._next_epoch([], Topics(), {}) == 1
+    assert writer._next_epoch([], Topics(), {}) == 1

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from support.moments import OUTSIDE
-from tallystream.aggregator.moments import moment, moment_ms
-from tallystream.aggregator.start import At, parse_start
-from tallystream.aggregator.verify.job import VerifySettings
-from tallystream.reporter.errors import ConfigError
+from tallystream.errors import ConfigError
+from tallystream_aggregator.kafka.start_position import At, parse_start
+from tallystream_aggregator.times import moment, moment_ms
+from tallystream_aggregator.verify.job import VerifySettings
 
 
 def test_a_moment_is_in_utc_unless_it_says_otherwise() -> None:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tallystream.aggregator.seed import Seed, read_seed, seed_path, write_seed
-from tallystream.aggregator.sinks.base import Point
-from tallystream.aggregator.sinks.local import LocalStore
-from tallystream.compose.local.system import LocalSystem, SystemSettings
-from tallystream.reporter.errors import ConfigError
+from tallystream.errors import ConfigError
+from tallystream_aggregator.initial_state import Seed, read_seed, seed_path, write_seed
+from tallystream_aggregator.sinks.base import Point
+from tallystream_aggregator.sinks.sqlite.sink import LocalStore
+from tallystream_cli.local.system import LocalSystem, SystemSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 from confluent_kafka import KafkaException
 
-from tallystream.aggregator.epochs import Epochs
-from tallystream.aggregator.ledger import QUERY, LedgerRow
-from tallystream.aggregator.reading import Read
-from tallystream.aggregator.repair import Checked, Repair, Watch, last_checked
-from tallystream.aggregator.repair_request import Request, read_request, write_request
-from tallystream.aggregator.versions import UNKNOWN, Version, deletion_header, deletion_version, version_of
-from tallystream.reporter.errors import TallystreamError
+from tallystream.errors import TallystreamError
+from tallystream_aggregator.jobs.aggregate.repair import Checked, Repair, Watch, last_checked
+from tallystream_aggregator.kafka.epochs import Epochs
+from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow
+from tallystream_aggregator.kafka.reader import Read
+from tallystream_aggregator.repair_request import Request, read_request, write_request
+from tallystream_aggregator.versions import UNKNOWN, Version, deletion_header, deletion_version, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from tallystream.aggregator import ledger, rebuild
-from tallystream.aggregator.ledger import LedgerRow
-from tallystream.aggregator.reading import Read
-from tallystream.aggregator.seed import Seed, read_seed, write_seed
-from tallystream.aggregator.spark import beginning
-from tallystream.aggregator.spark.offsets import keep_first
-from tallystream.aggregator.spark.settings import AggregateSettings
-from tallystream.aggregator.topics import Topics
-from tallystream.reporter.errors import ConfigError, TallystreamError
+from tallystream.errors import ConfigError, TallystreamError
+from tallystream_aggregator.initial_state import Seed, read_seed, write_seed
+from tallystream_aggregator.jobs import rebuild
+from tallystream_aggregator.kafka import ledger
+from tallystream_aggregator.kafka.ledger import LedgerRow
+from tallystream_aggregator.kafka.reader import Read
+from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.spark.checkpoint import keep_first
+from tallystream_aggregator.spark.query import start
+from tallystream_aggregator.spark.query.settings import AggregateSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,15 +47,15 @@ def test_a_seed_from_before_the_tables_last_batches_is_refused(tmp_path: Path, m
     batch = LedgerRow(kind="batch", query=ledger.QUERY, epoch=4, batch=1, ts=2, end={"metrics": {"0": 7}})
     monkeypatch.setattr(ledger, "read_topic", lambda *_, **__: iter([Read(b"k", ledger.encode(batch), 0)]))
     settings = AggregateSettings("broker:9092", tmp_path / "checkpoint")
-    beginning._require_current(Seed([b""], {"metrics": {"0": 7}}, 4), settings, Topics(), {})
+    start._require_current(Seed([b""], {"metrics": {"0": 7}}, 4), settings, Topics(), {})
     for end, epoch in ((7, 3), (6, 4)):
         with pytest.raises(ConfigError, match=r"--checkpoint.*checkpoint\.seed.*older.*run tallystream rebuild"):
-            beginning._require_current(Seed([b""], {"metrics": {"0": end}}, epoch), settings, Topics(), {})
+            start._require_current(Seed([b""], {"metrics": {"0": end}}, epoch), settings, Topics(), {})
     (tmp_path / "checkpoint" / "commits").mkdir(parents=True)
     (tmp_path / "checkpoint" / "offsets").mkdir()
     (tmp_path / "checkpoint" / "commits" / "0").write_text("v1\n{}")
     (tmp_path / "checkpoint" / "offsets" / "0").write_text('v1\n{"batchTimestampMs":1}\n{"metrics":{"0":7}}')
-    beginning._require_current(Seed([b""], {}, 3), settings, Topics(), {})  # its first batch has just been finished
+    start._require_current(Seed([b""], {}, 3), settings, Topics(), {})  # its first batch has just been finished
 
 
 def test_a_rebuild_refuses_a_checkpoint_that_keeps_where_another_table_begins(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tallystream.aggregator.selection import Selection, parse_partitions
-from tallystream.aggregator.topics import Topics, policies
-from tallystream.reporter.errors import ConfigError
+from tallystream.errors import ConfigError
+from tallystream_aggregator.kafka.topic_selection import Selection, parse_partitions
+from tallystream_aggregator.kafka.topics import Topics, policies
 
 
 @pytest.mark.parametrize("pattern", [".*", "metrics.*", "metrics-.*", "metrics-agg", "metrics-agg|metrics", "(?i:M.*)"])

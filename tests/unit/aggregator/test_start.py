@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tallystream.aggregator.start import At, parse_start
-from tallystream.reporter.errors import ConfigError
+from tallystream.errors import ConfigError
+from tallystream_aggregator.kafka.start_position import At, parse_start
 
 TEN_O_CLOCK = 1_795_168_800_000
 """2026-11-20T10:00 UTC in epoch ms"""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tallystream.aggregator.stopping import SIGNALS, StopRequest, stop_on_signals
+from tallystream_aggregator.shutdown import SIGNALS, StopRequest, stop_on_signals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

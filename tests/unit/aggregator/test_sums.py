@@ -7,9 +7,9 @@ import json
 import msgspec
 import pytest
 
-from tallystream.aggregator import sums
-from tallystream.aggregator.table.outputs import Event, Total
-from tallystream.reporter.record import identity
+from tallystream.record import identity
+from tallystream_aggregator import sums
+from tallystream_aggregator.table.outputs import Event, Total
 
 
 def test_a_key_is_the_same_for_the_same_tags_in_any_order() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tallystream.aggregator.topics import DAY_MS, Topics, policies, require_partitions
-from tallystream.reporter.errors import ConfigError
+from tallystream.errors import ConfigError
+from tallystream_aggregator.kafka.topics import DAY_MS, Topics, policies, require_partitions
 
 PAGE = Path(__file__).parents[3] / "docs" / "topics.md"
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from tallystream.aggregator.watermarks import at_times, watermarks
-from tallystream.reporter.testing import ManualClock
+from tallystream.testing import ManualClock
+from tallystream_aggregator.kafka.partition_bounds import at_times, watermarks
 
 PLACE = TopicPartition("metrics", 0)
 

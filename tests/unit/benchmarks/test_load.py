@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from benchmarks.aggregator.load import Fleet, Snapshots, Updates, singles
-from tallystream.aggregator.table import Record, State, Table
-from tallystream.aggregator.table.decode import Good, read_value
-from tallystream.reporter.record import Histogram, decode
-from tallystream.reporter.sketch import Sketch
+from tallystream.metrics.sketch import Sketch
+from tallystream.record import Histogram, decode
+from tallystream_aggregator.table import Record, State, Table
+from tallystream_aggregator.table.decode import Good, read_value
 
 FLEET = Fleet(instances=7, metrics=5)
 

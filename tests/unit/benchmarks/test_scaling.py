@@ -13,10 +13,10 @@ from benchmarks.aggregator.goals import OURS
 from benchmarks.aggregator.load import Fleet
 from benchmarks.scaling.retiring import APART_MS, GROUP, RETIRE_AFTER_H, Group, groups
 from benchmarks.scaling.sizing import costs, sized, tables
-from tallystream.aggregator.table import Record, State, Table, TableSettings
-from tallystream.aggregator.table.rows import ShardRow
-from tallystream.aggregator.table.table import run_batch
-from tallystream.reporter.ulid import new_ulid
+from tallystream.ulid import new_ulid
+from tallystream_aggregator.table import Record, State, Table, TableSettings
+from tallystream_aggregator.table.rows import ShardRow
+from tallystream_aggregator.table.table import run_batch
 
 
 def stage(lives: int, *, exact: bool = True, **more: float) -> dict[str, Any]:

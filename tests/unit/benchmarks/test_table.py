@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks.table.loads import ALL
 from benchmarks.table.measuring import measure
-from tallystream.aggregator.table import State, Table
-from tallystream.aggregator.table.table import run_batch
+from tallystream_aggregator.table import State, Table
+from tallystream_aggregator.table.table import run_batch
 
 RECORDS, BATCHES = 50, 4
 

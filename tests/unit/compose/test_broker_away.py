@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tallystream.aggregator import login
-from tallystream.compose import cli
+from tallystream_aggregator.kafka import auth
+from tallystream_cli import main
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,11 +36,11 @@ def test_a_broker_that_does_not_answer_is_one_sentence(
         closed.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{closed.getsockname()[1]}"
         words = [*line.format(tmp=tmp_path).split(), "--bootstrap-servers", address]
-        monkeypatch.setattr(login, "PATIENCE_S", 0.5)
+        monkeypatch.setattr(auth, "PATIENCE_S", 0.5)
         monkeypatch.setattr("signal.signal", lambda *_: None)  # this process keeps its own
         monkeypatch.setattr(sys, "argv", ["tallystream", *words])
         with pytest.raises(SystemExit) as ended:
-            cli.main()
+            main.main()
     said = capfd.readouterr()
     assert said.out == ""
     assert ended.value.code == 2

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from tallystream.compose import _options, cli
-from tallystream.reporter.errors import ConfigError, TallystreamError
+from tallystream.errors import ConfigError, TallystreamError
+from tallystream_cli import main, options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +41,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     """Run the command line in this process and return its exit code."""
     monkeypatch.setattr(sys, "argv", ["tallystream", *arguments])
     with pytest.raises(SystemExit) as ended:
-        cli.main()
+        main.main()
     assert isinstance(ended.value.code, int)
     return ended.value.code
 
@@ -49,7 +49,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 @pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_every_command_has_help(command: str) -> None:
     """--help says what the command does and lists its options."""
-    shown = CliRunner().invoke(cli.app, [*command.split(), "--help"], prog_name="tallystream")
+    shown = CliRunner().invoke(main.app, [*command.split(), "--help"], prog_name="tallystream")
     assert shown.exit_code == 0
     assert f"tallystream {command}".strip() in shown.stdout
     assert "Options:" in shown.stdout
@@ -57,9 +57,9 @@ def test_every_command_has_help(command: str) -> None:
 
 def test_every_command_is_listed() -> None:
     """A command that is added is tested for its help here, too."""
-    top = [one.name or one.callback.__name__ for one in cli.app.registered_commands if one.callback is not None]
-    below = [f"lag {one.name}" for one in cli.lag_app.registered_commands]
-    made = cli.dashboards_app.registered_commands
+    top = [one.name or one.callback.__name__ for one in main.app.registered_commands if one.callback is not None]
+    below = [f"lag {one.name}" for one in main.lag_app.registered_commands]
+    made = main.dashboards_app.registered_commands
     below += [f"dashboards {one.name or one.callback.__name__}" for one in made if one.callback is not None]
     assert sorted([*top, "lag", "dashboards", *below]) == sorted(COMMANDS)
 
@@ -67,7 +67,7 @@ def test_every_command_is_listed() -> None:
 def test_help_needs_no_spark_and_no_streamlit() -> None:
     """Heavy imports wait until a command needs them."""
     script = (
-        "import sys; from typer.testing import CliRunner; from tallystream.compose import cli; "
+        "import sys; from typer.testing import CliRunner; from tallystream_cli import main as cli; "
         "assert CliRunner().invoke(cli.app, ['up', '--help']).exit_code == 0; "
         "print([name for name in ('pyspark', 'streamlit', 'pandas', 'confluent_kafka') if name in sys.modules])"
     )
@@ -80,7 +80,7 @@ def test_the_version_is_that_of_the_package(
 ) -> None:
     """--version says it and exits 0."""
     assert call(monkeypatch, "--version") == 0
-    assert capsys.readouterr().out == f"tallystream {version('tallystream-compose')}\n"
+    assert capsys.readouterr().out == f"tallystream {version('tallystream-cli')}\n"
 
 
 BAD = [
@@ -167,7 +167,7 @@ def test_the_exit_code_tells_what_happened(
     def fails(*_: object, **__: object) -> int:
         raise error
 
-    monkeypatch.setattr("tallystream.compose.local.running.status", fails)
+    monkeypatch.setattr("tallystream_cli.local.commands.status", fails)
     assert call(monkeypatch, "status") == code
     assert "Traceback" not in capsys.readouterr().err
 
@@ -185,7 +185,7 @@ def test_status_and_down_of_an_unused_folder(
 def test_kafka_options_come_from_the_environment_and_the_command_line() -> None:
     """The command line wins; other variables are none of its business; a value may hold an equals sign."""
     env = {"TALLYSTREAM_KAFKA_SASL_PASSWORD": "s=cret", "TALLYSTREAM_KAFKA_CLIENT_ID": "env", "PATH": "/bin"}
-    assert _options.kafka_options(["client.id=line", "sasl.username=a=b"], env) == {
+    assert options.kafka_options(["client.id=line", "sasl.username=a=b"], env) == {
         "sasl.password": "s=cret",
         "client.id": "line",
         "sasl.username": "a=b",
@@ -195,5 +195,5 @@ def test_kafka_options_come_from_the_environment_and_the_command_line() -> None:
 def test_a_kafka_option_without_a_key_does_not_show_its_value() -> None:
     """What stands after the equals sign may be a secret."""
     with pytest.raises(ConfigError) as error:
-        _options.kafka_options(["=hush"], {})
+        options.kafka_options(["=hush"], {})
     assert "hush" not in str(error.value)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tallystream.compose import reference
+from tallystream_cli import reference
 
 ROOT = Path(__file__).parents[3]
 DOC = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
-REMEDY = "run python -m tallystream.compose.reference docs/configuration.md, and write what a reader needs to know"
+REMEDY = "run python -m tallystream_cli.reference docs/configuration.md, and write what a reader needs to know"
 
 
 def test_the_tables_are_those_of_the_command_line() -> None:
@@ -33,7 +33,7 @@ def test_no_table_is_of_a_command_that_is_gone() -> None:
 
 def test_every_variable_that_the_code_reads_is_in_the_page() -> None:
     """And the page names none that is not read, but Spark's own."""
-    source = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("*/src/**/*.py"))
+    source = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("*/tallystream*/**/*.py"))
     read = set(re.findall(r'environ(?:\.get|\.setdefault)?[\[(]"([A-Z][A-Z_]+)"', source))
     read |= set(re.findall(r'\benv\.get\("([A-Z][A-Z_]+)"', source)) | set(re.findall(r'envvar="([A-Z_]+)"', source))
     read |= {f"TALLYSTREAM_{name}" for name in re.findall(r'PREFIX \+ "([A-Z_]+)"', source)} - {"TALLYSTREAM_KAFKA_"}

@@ -10,14 +10,14 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from tallystream.aggregator import forget
-from tallystream.aggregator.forget import Changed, Plan, Taken
-from tallystream.aggregator.stopping import stop_on_signals
-from tallystream.aggregator.table import Total
-from tallystream.aggregator.table.decode import Forget
-from tallystream.compose import cli
-from tallystream.compose._forget import LIVES, as_dict, show
-from tallystream.reporter.errors import ConfigError
+from tallystream.errors import ConfigError
+from tallystream_aggregator.jobs import forget
+from tallystream_aggregator.jobs.forget import Changed, Plan, Taken
+from tallystream_aggregator.shutdown import stop_on_signals
+from tallystream_aggregator.table import Total
+from tallystream_aggregator.table.decode import Forget
+from tallystream_cli import main
+from tallystream_cli.output.forget import LIVES, as_dict, show
 
 METRIC = ("shop", "[b]orders", "counter", (("site", "x"),))
 BEFORE = Total(METRIC, {"count": 2**63 - 1}, 2, 1, 0, {}, retired=1, overflow=True)
@@ -82,7 +82,7 @@ def test_json_has_everything() -> None:
 )
 def test_options_that_do_not_go_together_are_refused(arguments: list[str], said: str) -> None:
     """Before anything is asked of a broker."""
-    result = CliRunner().invoke(cli.app, ["forget", *arguments])
+    result = CliRunner().invoke(main.app, ["forget", *arguments])
     assert isinstance(result.exception, ConfigError)
     assert said in str(result.exception)
 
@@ -101,7 +101,7 @@ def test_a_signal_while_the_table_is_read_publishes_nothing(
     monkeypatch.setattr(forget, "look", look)
     before = signal.getsignal(signal.SIGTERM)
     try:
-        result = CliRunner().invoke(cli.app, ["forget", "--metric", "a", "--yes"])
+        result = CliRunner().invoke(main.app, ["forget", "--metric", "a", "--yes"])
     finally:
         signal.signal(signal.SIGTERM, before)
     assert result.exit_code == 130

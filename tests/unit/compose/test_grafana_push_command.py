@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 from support.grafana_made import SECRETS, TOKEN
 from support.grafana_stub import GrafanaStub
-from tallystream.compose import cli
-from tallystream.dashboards.grafana.push_model import PushRefusedError
-from tallystream.reporter.errors import ConfigError
+from tallystream.errors import ConfigError
+from tallystream_cli import main
+from tallystream_dashboards.grafana.push.model import PushRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ def grafana(monkeypatch: pytest.MonkeyPatch) -> Iterator[GrafanaStub]:
 
 def push(grafana: GrafanaStub, *options: str) -> Any:
     """Run the command."""
-    return CliRunner().invoke(cli.app, ["dashboards", "push", "--grafana-url", grafana.url, *options])
+    return CliRunner().invoke(main.app, ["dashboards", "push", "--grafana-url", grafana.url, *options])
 
 
 def test_it_pushes_what_is_generated_with_the_options(grafana: GrafanaStub) -> None:
@@ -86,6 +86,6 @@ def test_options_that_cannot_be_used(grafana: GrafanaStub, options: tuple[str, .
 
 def test_there_is_no_option_for_the_token(grafana: GrafanaStub) -> None:
     """What is on a command line is seen by every user of the machine."""
-    shown = CliRunner().invoke(cli.app, ["dashboards", "push", "--help"]).stdout
+    shown = CliRunner().invoke(main.app, ["dashboards", "push", "--help"]).stdout
     assert "--grafana-url" in shown
     assert "--token" not in shown

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tallystream.compose import cli, reference
+from tallystream_cli import main, reference
 
 
 def shown(*words: str) -> str:
     """Return a help page, each run of white space as one space."""
-    return " ".join(CliRunner().invoke(cli.app, [*words, "--help"], prog_name="tallystream").stdout.split())
+    return " ".join(CliRunner().invoke(main.app, [*words, "--help"], prog_name="tallystream").stdout.split())
 
 
-@pytest.mark.parametrize(("group", "app"), [("", cli.app), ("lag", cli.lag_app), ("dashboards", cli.dashboards_app)])
+@pytest.mark.parametrize(("group", "app"), [("", main.app), ("lag", main.lag_app), ("dashboards", main.dashboards_app)])
 def test_each_command_is_listed_with_a_whole_sentence(group: str, app: Any) -> None:
     """Nothing is cut: the first sentence of each command's text is there to its end."""
     text = shown(*group.split())

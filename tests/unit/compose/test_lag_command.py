@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 
 from support.lag import Rounds, found, group
 from support.moments import OUTSIDE
-from tallystream.aggregator.sinks.local import LocalStore
-from tallystream.compose import _options as o
-from tallystream.compose import cli
-from tallystream.reporter.errors import ConfigError
+from tallystream.errors import ConfigError
+from tallystream_aggregator.sinks.sqlite.sink import LocalStore
+from tallystream_cli import main
+from tallystream_cli import options as o
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +38,7 @@ def spec(tmp_path: Path) -> str:
 @pytest.mark.parametrize("words", [["lag"], ["lag", "billing"], ["lag", "show", "billing"]])
 def test_without_a_command_the_lag_is_shown(spec: str, words: list[str]) -> None:
     """`lag`, `lag GROUP` and `lag show GROUP` are the same command; a group that stopped is exit code 2."""
-    shown = CliRunner().invoke(cli.app, [*words, "--store", spec, "--at", "2026-11-20T10:00"])
+    shown = CliRunner().invoke(main.app, [*words, "--store", spec, "--at", "2026-11-20T10:00"])
     assert "billing" in shown.stdout
     assert "ERR" in shown.stdout
     assert shown.exit_code == 2
@@ -46,7 +46,7 @@ def test_without_a_command_the_lag_is_shown(spec: str, words: list[str]) -> None
 
 def test_a_group_that_nobody_knows_is_unknown(spec: str) -> None:
     """Exit code 3, and a sentence that says what to look at."""
-    shown = CliRunner().invoke(cli.app, ["lag", "nobody", "--store", spec, "--at", "2026-11-20T10:00"])
+    shown = CliRunner().invoke(main.app, ["lag", "nobody", "--store", spec, "--at", "2026-11-20T10:00"])
     assert "'nobody'" in shown.stdout
     assert shown.exit_code == 3
 

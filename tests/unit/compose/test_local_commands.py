@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tallystream.compose import cli
-from tallystream.compose.local import record
-from tallystream.reporter.errors import ConfigError
+from tallystream.errors import ConfigError
+from tallystream_cli import main
+from tallystream_cli.local import record
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tallystream.aggregator.replay.job import ReplaySettings
-    from tallystream.aggregator.verify.job import VerifySettings
-    from tallystream.dashboards.lag.show import ShowSettings
+    from tallystream_aggregator.jobs.replay import ReplaySettings
+    from tallystream_aggregator.verify.job import VerifySettings
+    from tallystream_dashboards.lag.cli import ShowSettings
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     """Run the command line in this process and return its exit code."""
     monkeypatch.setattr(sys, "argv", ["tallystream", *arguments])
     with pytest.raises(SystemExit) as ended:
-        cli.main()
+        main.main()
     assert isinstance(ended.value.code, int)
     return ended.value.code
 
@@ -60,7 +60,7 @@ def test_lag_finds_the_store_of_the_running_system(
 ) -> None:
     """Without --store the local system's is read, and standard error says which."""
     taken: list[ShowSettings] = []
-    monkeypatch.setattr("tallystream.dashboards.lag.show.run", lambda settings: taken.append(settings) or 0)
+    monkeypatch.setattr("tallystream_dashboards.lag.cli.run", lambda settings: taken.append(settings) or 0)
     assert call(monkeypatch, "lag") == 0
     assert [one.store.spec for one in taken] == [running.store]
     assert capsys.readouterr().err == f"store {running.store}, of the local system in {here / '.tallystream'}\n"
@@ -79,7 +79,7 @@ def test_verify_finds_the_broker_of_the_running_system(
     What is given wins; where nothing runs it is localhost:9092.
     """
     taken: list[VerifySettings] = []
-    monkeypatch.setattr("tallystream.compose._verify.verify", lambda settings, **_: taken.append(settings) or 0)
+    monkeypatch.setattr("tallystream_cli.output.verify.verify", lambda settings, **_: taken.append(settings) or 0)
     monkeypatch.setenv("TALLYSTREAM_KAFKA_SASL_PASSWORD", "of another broker")
     assert call(monkeypatch, "verify") == 0
     assert (taken[-1].bootstrap_servers, taken[-1].kafka) == ("127.0.0.1:45678", {})
@@ -97,7 +97,7 @@ def test_replay_finds_both(
 ) -> None:
     """Broker and store of the local system; another broker's sums never go into its store unasked."""
     taken: list[ReplaySettings] = []
-    monkeypatch.setattr("tallystream.compose._replay.replay", lambda settings: taken.append(settings) or 0)
+    monkeypatch.setattr("tallystream_cli.output.replay.replay", lambda settings: taken.append(settings) or 0)
     assert call(monkeypatch, "replay", "--from", "2026-11-20") == 0
     assert (taken[-1].bootstrap_servers, taken[-1].store.spec) == ("127.0.0.1:45678", running.store)
     assert f"broker 127.0.0.1:45678 and store {running.store}, of the local" in capsys.readouterr().err
@@ -110,7 +110,7 @@ def test_replay_writes_no_sums_of_the_local_system_to_the_environments_store(mon
     """A store in the environment is another system's: then the broker is not taken from the local one."""
     monkeypatch.setenv("TALLYSTREAM_STORE", "local:production.db")
     taken: list[ReplaySettings] = []
-    monkeypatch.setattr("tallystream.compose._replay.replay", lambda settings: taken.append(settings) or 0)
+    monkeypatch.setattr("tallystream_cli.output.replay.replay", lambda settings: taken.append(settings) or 0)
     assert call(monkeypatch, "replay", "--from", "2026-11-20") == 0
     assert (taken[-1].bootstrap_servers, taken[-1].store.spec) == ("localhost:9092", "local:production.db")
 
@@ -230,8 +230,8 @@ def test_the_environments_prefix_is_not_for_the_local_system(
 ) -> None:
     """The local system's topics have no prefix; one on the command line is for others on its broker."""
     taken: list[VerifySettings | ReplaySettings] = []
-    monkeypatch.setattr("tallystream.compose._verify.verify", lambda settings, **_: taken.append(settings) or 0)
-    monkeypatch.setattr("tallystream.compose._replay.replay", lambda settings: taken.append(settings) or 0)
+    monkeypatch.setattr("tallystream_cli.output.verify.verify", lambda settings, **_: taken.append(settings) or 0)
+    monkeypatch.setattr("tallystream_cli.output.replay.replay", lambda settings: taken.append(settings) or 0)
     monkeypatch.setenv("TALLYSTREAM_TOPIC_PREFIX", "prod-")
     assert call(monkeypatch, *command) == 0
     assert call(monkeypatch, *command, "--topic-prefix", "own-") == 0
@@ -245,4 +245,4 @@ def test_a_system_record_that_is_damaged_is_no_running_system(here: Path, monkey
     (here / ".tallystream").mkdir()
     (here / ".tallystream" / "system.json").write_text("{")
     with pytest.raises(ConfigError, match="--store"):
-        cli.app(["lag"], standalone_mode=False)
+        main.app(["lag"], standalone_mode=False)

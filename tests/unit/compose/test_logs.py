@@ -9,12 +9,12 @@ import subprocess
 import sys
 from datetime import datetime
 
-from tallystream.compose._logs import FORMAT_ENV, JsonLines
+from tallystream_cli.logs import FORMAT_ENV, JsonLines
 
 
 def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     """Run `tallystream` with these arguments and variables."""
-    command = [sys.executable, "-m", "tallystream.compose.cli", *arguments]
+    command = [sys.executable, "-m", "tallystream_cli.main", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env={**os.environ, **env})
 
 
@@ -53,7 +53,7 @@ def test_the_sentence_of_a_failure_is_a_line_of_the_log(tmp_path: object) -> Non
 
 def test_what_nobody_expected_is_a_line_of_the_log_too() -> None:
     """An exception that ends the process has its trace in one object."""
-    script = "from tallystream.compose import _logs; _logs.set_up('info', 'json'); 1 / 0"
+    script = "from tallystream_cli import logs as _logs; _logs.set_up('info', 'json'); 1 / 0"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
@@ -65,7 +65,7 @@ HOSTILE = "group evil\x1b[2J\n2026-01-01 INFO all is well\u202e"
 
 def test_names_in_the_log_are_text() -> None:
     """A name can't begin a line of its own, and no escape in it reaches the terminal, in neither form of the log."""
-    script = "from tallystream.compose import _logs; import logging; _logs.set_up('info', '{}'); {}"
+    script = "from tallystream_cli import logs as _logs; import logging; _logs.set_up('info', '{}'); {}"
     for form in ("text", "json"):
         for words in (f"logging.info({HOSTILE!r})", f"print(_logs.last_words({HOSTILE!r}))"):
             code = [sys.executable, "-c", script.format(form, words)]

@@ -7,9 +7,9 @@ import re
 from confluent_kafka.admin import AclOperation
 
 from support.acls import PAGE, acls
-from tallystream.aggregator.topics import Topics, policies
-from tallystream.compose import reference
-from tallystream.compose.influx_tokens import PARTS
+from tallystream_aggregator.kafka.topics import Topics, policies
+from tallystream_cli import reference
+from tallystream_cli.influx_tokens import PARTS
 
 NO_KAFKA = {"page", "lag show", "dashboards generate", "dashboards push", "status", "down"}
 OWN_BROKER = {"up", "demo"}

@@ -8,11 +8,11 @@ import json
 import pytest
 from rich.console import Console
 
-from tallystream.aggregator.verify.check import Difference, Outcome
-from tallystream.aggregator.verify.job import VerifySettings
-from tallystream.aggregator.verify.lives import Settings
-from tallystream.compose._verify import Progress, as_dict, notes, show, summary
-from tallystream.reporter.errors import ConfigError
+from tallystream.errors import ConfigError
+from tallystream_aggregator.verify.check import Difference, Outcome
+from tallystream_aggregator.verify.job import VerifySettings
+from tallystream_aggregator.verify.lives import Settings
+from tallystream_cli.output.verify import Progress, as_dict, notes, show, summary
 
 IDENTITY = ("orders", "counter", "[b]processed", (("topic", "orders"),))
 DIFFERENCES = [

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.schedules import BAD_METRICS, ODD, POISON
-from tallystream.aggregator.table import decode as reading
-from tallystream.reporter import record
-from tallystream.reporter.ulid import new_ulid, ulid_ms
+from tallystream import record
+from tallystream.ulid import new_ulid, ulid_ms
+from tallystream_aggregator.table import decode as reading
 
 LIFE = new_ulid(1_700_000_000_000)
 HEADER: dict[str, Any] = {

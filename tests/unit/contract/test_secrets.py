@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import tallystream.aggregator
-import tallystream.compose
-import tallystream.dashboards
-import tallystream.reporter
-from tallystream.reporter import ConfigError, InfluxReporter, MetricRegistry
+import tallystream
+import tallystream_aggregator
+import tallystream_cli
+import tallystream_dashboards
+from tallystream import ConfigError, InfluxReporter, MetricRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 SECRET = "hush-hush-4711"
 SECRET_FIELDS = {"kafka", "options", "password", "token"}
-PROGRAM = "tallystream.dashboards.page.app"  # Streamlit runs it
-NO_SECRETS = {"tallystream.aggregator.table.storage.Head"}  # its token names the last entry of a log
+PROGRAM = "tallystream_dashboards.page.app"  # Streamlit runs it
+NO_SECRETS = {"tallystream_aggregator.table.storage.Head"}  # its token names the last entry of a log
 
 
 def modules() -> Iterator[ModuleType]:
     """Yield every module of the four distributions that can be imported without its program."""
-    for top in (tallystream.reporter, tallystream.aggregator, tallystream.dashboards, tallystream.compose):
+    for top in (tallystream, tallystream_aggregator, tallystream_dashboards, tallystream_cli):
         yield top
         for found in pkgutil.walk_packages(top.__path__, f"{top.__name__}."):
             if found.name != PROGRAM and found.name.rpartition(".")[2] != "__main__":

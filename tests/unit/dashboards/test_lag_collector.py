@@ -11,23 +11,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.lag import found, group
-from tallystream.aggregator.lease import GROUP as LEASE
-from tallystream.aggregator.sinks.base import Point, SinkUnavailableError
-from tallystream.aggregator.sinks.stores import StoreSettings
-from tallystream.dashboards.lag import LAG
-from tallystream.dashboards.lag._ask import BrokerAwayError
-from tallystream.dashboards.lag._collector import Collector
-from tallystream.dashboards.lag._patterns import Patterns
-from tallystream.dashboards.lag._schedule import next_round
-from tallystream.dashboards.lag._unwritten import Unwritten
-from tallystream.dashboards.lag._watch import Watch, Watched
-from tallystream.dashboards.lag.collect import CollectSettings, watched
-from tallystream.dashboards.lag.verdict import Rules
+from tallystream_aggregator.kafka.lease import GROUP as LEASE
+from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
+from tallystream_aggregator.sinks.stores import StoreSettings
+from tallystream_dashboards.lag import LAG
+from tallystream_dashboards.lag.collector.collector import Collector
+from tallystream_dashboards.lag.collector.job import CollectSettings, watched
+from tallystream_dashboards.lag.collector.kafka_admin import BrokerAwayError
+from tallystream_dashboards.lag.collector.patterns import Patterns
+from tallystream_dashboards.lag.collector.schedule import next_round
+from tallystream_dashboards.lag.collector.tracker import Watch, Watched
+from tallystream_dashboards.lag.collector.write_buffer import Unwritten
+from tallystream_dashboards.lag.status import Rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tallystream.dashboards.lag.model import Round
+    from tallystream_dashboards.lag.model import Round
 
 
 class Store:

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream.aggregator.sinks.base import Series
-from tallystream.dashboards.lag.drain import Between, Drained, Never, NotKnown, Rates, Steady, drain, rates
-from tallystream.dashboards.lag.evaluate import evaluate
-from tallystream.dashboards.lag.seconds import Exact, Unknown, Zero
-from tallystream.dashboards.lag.verdict import Look, Rules, Verdict
+from tallystream_aggregator.sinks.base import Series
+from tallystream_dashboards.lag.catch_up import Between, Drained, Never, NotKnown, Rates, Steady, drain, rates
+from tallystream_dashboards.lag.evaluate import evaluate
+from tallystream_dashboards.lag.status import Look, Rules, Verdict
+from tallystream_dashboards.lag.time_lag import Exact, Unknown, Zero
 
 
 def test_rates_are_records_by_time() -> None:

@@ -9,20 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.lag import Rounds, found, group
-from tallystream.aggregator.sinks.base import Point, Series
-from tallystream.aggregator.sinks.local import LocalStore
-from tallystream.aggregator.sinks.local_reader import LocalReader
-from tallystream.dashboards.lag import LAG
-from tallystream.dashboards.lag._ends import Ends, limit
-from tallystream.dashboards.lag._looks import Looks
-from tallystream.dashboards.lag._thin import Thinner, spans
-from tallystream.dashboards.lag.evaluate import evaluate, halves
-from tallystream.dashboards.lag.live import GONE_MS, Live
-from tallystream.dashboards.lag.model import Probed
-from tallystream.dashboards.lag.reading import read_group, read_groups, read_judged
-from tallystream.dashboards.lag.seconds import AtLeast, Exact, Observation, Zero, seconds_lag
-from tallystream.dashboards.lag.stored import ENDS, GROUPS, ROUNDS
-from tallystream.dashboards.lag.verdict import Look, Rules, Verdict
+from tallystream_aggregator.sinks.base import Point, Series
+from tallystream_aggregator.sinks.sqlite.reader import LocalReader
+from tallystream_aggregator.sinks.sqlite.sink import LocalStore
+from tallystream_dashboards.lag import LAG
+from tallystream_dashboards.lag.collector.downsampling import Thinner, spans
+from tallystream_dashboards.lag.end_offset_history import Ends, limit
+from tallystream_dashboards.lag.evaluate import evaluate, halves
+from tallystream_dashboards.lag.live import GONE_MS, Live
+from tallystream_dashboards.lag.model import Probed
+from tallystream_dashboards.lag.offset_samples import Looks
+from tallystream_dashboards.lag.reader import read_group, read_groups, read_judged
+from tallystream_dashboards.lag.status import Look, Rules, Verdict
+from tallystream_dashboards.lag.storage import ENDS, GROUPS, ROUNDS
+from tallystream_dashboards.lag.time_lag import AtLeast, Exact, Observation, Zero, seconds_lag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

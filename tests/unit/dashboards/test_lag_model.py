@@ -5,14 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream.dashboards.lag import (
-    Behind,
-    BeyondEnd,
-    GroupLag,
-    NothingCommitted,
-    Total,
-    partition_lag,
-)
+from tallystream_dashboards.lag import Behind, BeyondEnd, GroupLag, NothingCommitted, Total, partition_lag
 
 OFFSETS = st.integers(0, 2**63 - 1)
 

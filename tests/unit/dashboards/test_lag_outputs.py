@@ -16,19 +16,19 @@ from hypothesis import strategies as st
 
 from support.lag import Rounds, found, group
 from support.moments import OUTSIDE
-from tallystream.aggregator.health.server import HealthServer
-from tallystream.aggregator.ledger import LedgerRow
-from tallystream.aggregator.sinks.base import SinkUnavailableError
-from tallystream.aggregator.sinks.local import LocalStore
-from tallystream.aggregator.sinks.local_reader import LocalReader
-from tallystream.dashboards.lag._ends import Ends
-from tallystream.dashboards.lag._ledgers import offsets
-from tallystream.dashboards.lag._serve import Served
-from tallystream.dashboards.lag._skew import TOLERANCE_MS, skew, skews
-from tallystream.dashboards.lag._watch import Watched
-from tallystream.dashboards.lag.exposition import exposition
-from tallystream.dashboards.lag.wording import skew as skew_words
-from tallystream.reporter.errors import ConfigError
+from tallystream.errors import ConfigError
+from tallystream_aggregator.health.server import HealthServer
+from tallystream_aggregator.kafka.ledger import LedgerRow
+from tallystream_aggregator.sinks.base import SinkUnavailableError
+from tallystream_aggregator.sinks.sqlite.reader import LocalReader
+from tallystream_aggregator.sinks.sqlite.sink import LocalStore
+from tallystream_dashboards.lag.clock_skew import TOLERANCE_MS, skew, skews
+from tallystream_dashboards.lag.collector.http_api import Served
+from tallystream_dashboards.lag.collector.spark_offsets import offsets
+from tallystream_dashboards.lag.collector.tracker import Watched
+from tallystream_dashboards.lag.end_offset_history import Ends
+from tallystream_dashboards.lag.exposition import exposition
+from tallystream_dashboards.lag.formatting import skew as skew_words
 
 PAGE = Path(__file__).parents[3] / "docs" / "lag.md"
 T0 = 1_700_000_100_000

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from support.lag_cluster import Cluster, Group
-from tallystream.aggregator.sinks.local import LocalStore
-from tallystream.aggregator.sinks.local_reader import LocalReader
-from tallystream.dashboards.lag._ask import Asker
-from tallystream.dashboards.lag._patterns import Patterns
-from tallystream.dashboards.lag._recorder import Recorder
-from tallystream.dashboards.lag._watch import Watch, Watched
-from tallystream.dashboards.lag.exposition import exposition
-from tallystream.dashboards.lag.reading import read_group, read_groups, read_judged
-from tallystream.dashboards.lag.verdict import Rules, Verdict
-from tallystream.dashboards.lag.wording import group_json, why
+from tallystream_aggregator.sinks.sqlite.reader import LocalReader
+from tallystream_aggregator.sinks.sqlite.sink import LocalStore
+from tallystream_dashboards.lag.collector.kafka_admin import Asker
+from tallystream_dashboards.lag.collector.patterns import Patterns
+from tallystream_dashboards.lag.collector.recorder import Recorder
+from tallystream_dashboards.lag.collector.tracker import Watch, Watched
+from tallystream_dashboards.lag.exposition import exposition
+from tallystream_dashboards.lag.formatting import group_json, why
+from tallystream_dashboards.lag.reader import read_group, read_groups, read_judged
+from tallystream_dashboards.lag.status import Rules, Verdict
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from confluent_kafka.admin import AdminClient
 
-    from tallystream.dashboards.lag.state import GroupState
+    from tallystream_dashboards.lag.state import GroupState
 
 T0 = 1_700_000_100_000
 RULES = Rules(window_s=100)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream.dashboards.lag.seconds import (
+from tallystream_dashboards.lag.time_lag import (
     AtLeast,
     Exact,
     Observation,

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.lag import Rounds, found, group
-from tallystream.aggregator.sinks.stores import StoreSettings, open_sink
-from tallystream.dashboards.lag.drain import Between, Drain, Drained, Never, NotKnown, Steady
-from tallystream.dashboards.lag.seconds import AtLeast, Exact, SecondsLag, Unknown, Zero
-from tallystream.dashboards.lag.show import ShowSettings, exit_code, run
-from tallystream.dashboards.lag.state import GroupState
-from tallystream.dashboards.lag.verdict import Judgement, Rules, Verdict
-from tallystream.dashboards.lag.wording import age, until_drained
-from tallystream.dashboards.units import NOTHING
-from tallystream.reporter.errors import ConfigError
+from tallystream.errors import ConfigError
+from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
+from tallystream_dashboards.formatting import NOTHING
+from tallystream_dashboards.lag.catch_up import Between, Drain, Drained, Never, NotKnown, Steady
+from tallystream_dashboards.lag.cli import ShowSettings, exit_code, run
+from tallystream_dashboards.lag.formatting import age, until_drained
+from tallystream_dashboards.lag.state import GroupState
+from tallystream_dashboards.lag.status import Judgement, Rules, Verdict
+from tallystream_dashboards.lag.time_lag import AtLeast, Exact, SecondsLag, Unknown, Zero
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from support.lag_cluster import Cluster, Group
-from tallystream.dashboards.lag._ask import Asker
-from tallystream.dashboards.lag._patterns import Patterns
-from tallystream.dashboards.lag._watch import Watch, Watched
-from tallystream.dashboards.lag.seconds import at_least
-from tallystream.dashboards.lag.verdict import Rules
+from tallystream_dashboards.lag.collector.kafka_admin import Asker
+from tallystream_dashboards.lag.collector.patterns import Patterns
+from tallystream_dashboards.lag.collector.tracker import Watch, Watched
+from tallystream_dashboards.lag.status import Rules
+from tallystream_dashboards.lag.time_lag import at_least
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient

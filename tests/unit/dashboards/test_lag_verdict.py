@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream.dashboards.lag.verdict import Judgement, Look, Rules, Verdict, judge, judge_group
+from tallystream_dashboards.lag.status import Judgement, Look, Rules, Verdict, judge, judge_group
 
 RULES = Rules(window_s=100)
 NOW = 1_000_000

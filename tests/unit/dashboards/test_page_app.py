@@ -9,9 +9,9 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from support.past import Past
-from tallystream.aggregator.sinks.stores import StoreSettings, open_sink
-from tallystream.dashboards import page
-from tallystream.dashboards.page import PageSettings, serving
+from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
+from tallystream_dashboards import page
+from tallystream_dashboards.page import PageSettings, serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from tallystream.dashboards.page import charts
-from tallystream.dashboards.page.lines import MAX_LINES, Line, draw
+from tallystream_dashboards.page import charts
+from tallystream_dashboards.page.data.lines import MAX_LINES, Line, draw
 
 BACKGROUNDS = {"light": "#ffffff", "dark": "#171614"}
 """Streamlit's, in both themes."""

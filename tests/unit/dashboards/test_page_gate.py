@@ -9,10 +9,10 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tallystream.dashboards.page.attempts import MAX_ADDRESSES, Attempts
-from tallystream.dashboards.page.gate import HEALTH, LASTS_S, MAX_BODY, Gate
-from tallystream.dashboards.page.password import ENV, from_environment
-from tallystream.reporter.errors import ConfigError
+from tallystream.errors import ConfigError
+from tallystream_dashboards.page.server.attempts import MAX_ADDRESSES, Attempts
+from tallystream_dashboards.page.server.gate import HEALTH, LASTS_S, MAX_BODY, Gate
+from tallystream_dashboards.page.server.password import ENV, from_environment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -185,7 +185,7 @@ def test_addresses_of_one_network_are_one_and_their_number_is_bounded() -> None:
 
 def test_a_form_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that sends no body is answered, and the request ends."""
-    monkeypatch.setattr("tallystream.dashboards.page.gate.BODY_S", 0.0)
+    monkeypatch.setattr("tallystream_dashboards.page.server.gate.BODY_S", 0.0)
     said: list[Message] = []
 
     async def receive() -> Message:

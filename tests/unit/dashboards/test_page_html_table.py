@@ -8,9 +8,9 @@ from urllib.parse import unquote
 
 import pandas as pd
 
-from tallystream.dashboards import units
-from tallystream.dashboards.page import tables
-from tallystream.dashboards.page.html_table import html_table
+from tallystream_dashboards import formatting
+from tallystream_dashboards.page import tables
+from tallystream_dashboards.page.html_table import html_table
 
 NAME = '<img src="http://foreign.example/x"> "quoted" & \'single\' [a](b)'
 
@@ -49,7 +49,7 @@ def test_names_are_text_and_numbers_exact() -> None:
     seen = Seen(html_table(content, {"ERR": "red"}))
     assert seen.elements == {"table", "thead", "tbody", "tr", "th", "td", "span", "img"}
     assert seen.texts[:5] == ["Group", "Verdict", "Lag", "Trend", "Partitions"]
-    assert seen.texts[5:] == [NAME, NAME, f"{2**53 + 1:,}", "1,234", "b", units.NOTHING, "1"]
+    assert seen.texts[5:] == [NAME, NAME, f"{2**53 + 1:,}", "1,234", "b", formatting.NOTHING, "1"]
     assert "points='0.0,23.0 50.0,12.0 100.0,1.0'" in unquote(seen.images[0])
     assert all(image.startswith("data:image/svg+xml,") for image in seen.images)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream.dashboards.page.lines import BAND_STEPS, MAX_LINES, Line, band, clip, draw, rate, thin
+from tallystream_dashboards.page.data.lines import BAND_STEPS, MAX_LINES, Line, band, clip, draw, rate, thin
 
 VALUES = st.one_of(st.none(), st.integers(-1000, 1000))
 

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.lag import Rounds, found, group
-from tallystream.aggregator.sinks.base import Point
-from tallystream.aggregator.sinks.stores import StoreSettings, open_reader, open_sink
-from tallystream.dashboards.page.lines import MAX_LINES, MAX_POINTS, rate
-from tallystream.dashboards.page.reading_lag import PARTITIONS, TRENDS, WORST, read_group_view, read_groups_view
-from tallystream.dashboards.page.reading_pipeline import read_pipeline
-from tallystream.dashboards.page.reading_sums import read_sums, read_twice
-from tallystream.dashboards.page.selection import Selection
+from tallystream_aggregator.sinks.base import Point
+from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
+from tallystream_dashboards.page.data.lines import MAX_LINES, MAX_POINTS, rate
+from tallystream_dashboards.page.data.read_lag import PARTITIONS, TRENDS, WORST, read_group_view, read_groups_view
+from tallystream_dashboards.page.data.read_pipeline import read_pipeline
+from tallystream_dashboards.page.data.read_sums import read_sums, read_twice
+from tallystream_dashboards.page.url_state import Selection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tallystream.aggregator.sinks.base import PointReader, Sink
+    from tallystream_aggregator.sinks.base import PointReader, Sink
 
 NOW = 1_700_000_000_000
 MINUTE = 60_000

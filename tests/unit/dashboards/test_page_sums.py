@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tallystream.aggregator.sinks.base import Field, Series
-from tallystream.dashboards.page import instances
-from tallystream.dashboards.page.sums import fields, metrics, rows
+from tallystream_aggregator.sinks.base import Field, Series
+from tallystream_dashboards.page.data import instances
+from tallystream_dashboards.page.data.sums import fields, metrics, rows
 
 
 def series(name: str, field: str, points: dict[int, Field], **tags: str) -> Series:

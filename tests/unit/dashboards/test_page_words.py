@@ -9,24 +9,24 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from support.moments import OUTSIDE
-from tallystream.dashboards import units
-from tallystream.dashboards.lag.drain import Between, Drain, Never, NotKnown, Steady
-from tallystream.dashboards.lag.seconds import Exact
-from tallystream.dashboards.lag.state import GroupState
-from tallystream.dashboards.lag.verdict import Judgement, Verdict
-from tallystream.dashboards.lag.wording import lag_range, why
-from tallystream.dashboards.page import tables
-from tallystream.dashboards.page.groups_view import worst_of
-from tallystream.dashboards.page.lines import Line
-from tallystream.dashboards.page.pipeline import hops
-from tallystream.dashboards.page.selection import Selection, chosen_moment, options, parse, refresh_every
-from tallystream.dashboards.page.sums import SumRow, counted
+from tallystream_dashboards import formatting
+from tallystream_dashboards.lag.catch_up import Between, Drain, Never, NotKnown, Steady
+from tallystream_dashboards.lag.formatting import lag_range, why
+from tallystream_dashboards.lag.state import GroupState
+from tallystream_dashboards.lag.status import Judgement, Verdict
+from tallystream_dashboards.lag.time_lag import Exact
+from tallystream_dashboards.page import tables
+from tallystream_dashboards.page.data.lines import Line
+from tallystream_dashboards.page.data.pipeline import hops
+from tallystream_dashboards.page.data.sums import SumRow, counted
+from tallystream_dashboards.page.url_state import Selection, chosen_moment, options, parse, refresh_every
+from tallystream_dashboards.page.views.groups import worst_of
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (None, units.NOTHING),
+        (None, formatting.NOTHING),
         (0, "0"),
         (1234567, "1,234,567"),
         (9_007_199_254_740_993, "9,007,199,254,740,993"),
@@ -39,7 +39,7 @@ from tallystream.dashboards.page.sums import SumRow, counted
 )
 def test_numbers(value: float | None, text: str) -> None:
     """Whole numbers are exact and grouped; others have the digits that matter."""
-    assert units.number(value) == text
+    assert formatting.number(value) == text
 
 
 @pytest.mark.parametrize(
@@ -56,21 +56,21 @@ def test_numbers(value: float | None, text: str) -> None:
 )
 def test_durations(seconds: float, text: str) -> None:
     """Two units at most, and never a negative duration."""
-    assert units.duration(seconds) == text
+    assert formatting.duration(seconds) == text
 
 
 def test_rates() -> None:
     """A rate has its unit; an unknown one is no number."""
-    assert (units.per_second(2000.04), units.per_second(None)) == ("2,000/s", units.NOTHING)
-    assert [units.rate(value) for value in (31.62, 0.04, 1234.56, 7)] == ["31.6", "0", "1,234.6", "7"]
+    assert (formatting.per_second(2000.04), formatting.per_second(None)) == ("2,000/s", formatting.NOTHING)
+    assert [formatting.rate(value) for value in (31.62, 0.04, 1234.56, 7)] == ["31.6", "0", "1,234.6", "7"]
 
 
 def test_the_clock_shows_the_date_when_it_is_not_today() -> None:
     """Times are in the reader's zone, and what is not of today says so."""
     noon = 1_700_000_000_000  # 2023-11-14 22:13:20 UTC
-    assert units.clock(noon, UTC, now_ms=noon) == "22:13:20"
-    assert units.clock(noon, UTC, now_ms=noon + 86_400_000) == "2023-11-14 22:13:20"
-    assert units.clock(noon, ZoneInfo("Asia/Tokyo"), now_ms=noon) == "07:13:20"
+    assert formatting.clock(noon, UTC, now_ms=noon) == "22:13:20"
+    assert formatting.clock(noon, UTC, now_ms=noon + 86_400_000) == "2023-11-14 22:13:20"
+    assert formatting.clock(noon, ZoneInfo("Asia/Tokyo"), now_ms=noon) == "07:13:20"
 
 
 def test_an_address_leads_back_to_what_it_was_made_from() -> None:
@@ -123,7 +123,7 @@ def test_a_lag_that_is_known_in_part_is_a_bound() -> None:
     assert (lag_range(state(4421)), lag_range(state(4421, unread=9)), lag_range(state(None))) == (
         "4,421",
         "≥ 4,421",
-        units.NOTHING,
+        formatting.NOTHING,
     )
 
 
@@ -200,7 +200,7 @@ def test_a_distribution_shows_what_it_counts_and_its_mean() -> None:
 )
 def test_a_mean_time_has_a_unit(seconds: float, text: str) -> None:
     """Three digits and the unit that suits them; from a minute on, a duration."""
-    assert units.mean_time(seconds) == text
+    assert formatting.mean_time(seconds) == text
 
 
 def test_a_trend_ends_with_the_last_value() -> None:

@@ -12,13 +12,13 @@ import yaml
 from typer.main import get_command
 
 from support import images
-from tallystream.compose import cli, influx_tokens
-from tallystream.compose.demo import app as demo_app
-from tallystream.compose.demo import feed as demo_feed
-from tallystream.compose.influx_tokens import PARTS
-from tallystream.compose.local.component import STOP_S
-from tallystream.dashboards.grafana import Settings
-from tallystream.dashboards.grafana.generate import files
+from tallystream_cli import influx_tokens, main
+from tallystream_cli.demo import app as demo_app
+from tallystream_cli.demo import generator as demo_feed
+from tallystream_cli.influx_tokens import PARTS
+from tallystream_cli.local.component import STOP_S
+from tallystream_dashboards.grafana import Settings
+from tallystream_dashboards.grafana.generate import files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -202,7 +202,7 @@ def test_the_command_line_knows_every_argument(name: str, services: dict[str, di
     entry, *arguments = images.command(services[name])
     assert entry == "tallystream"
     required = {key: services[name]["environment"].get(key) for key in ("TALLYSTREAM_STORE",)}
-    command: Any = get_command(cli.app)
+    command: Any = get_command(main.app)
     context = command.make_context("tallystream", [*arguments], resilient_parsing=True)
     while hasattr(command, "commands"):
         word, command, arguments = command.resolve_command(context, arguments)
@@ -226,7 +226,7 @@ def test_the_code_knows_every_variable(name: str, services: dict[str, dict[str, 
     source = "".join(
         path.read_text(encoding="utf-8")
         for part in ("reporter", "aggregator", "dashboards", "compose")
-        for path in (images.ROOT / part / "src").rglob("*.py")
+        for path in (images.ROOT / part).rglob("*.py")
     )
     known = set(re.findall(r'"((?:TALLYSTREAM|INFLUXDB)_\w+|JAVA_HOME)"', source))
     known |= {"PATH", "HOME", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"}

@@ -15,8 +15,8 @@ from typer.main import get_command
 
 from support import images
 from support.cluster import SECURE
-from tallystream.aggregator.jars import read_lock
-from tallystream.compose import cli
+from tallystream_aggregator.jars import read_lock
+from tallystream_cli import main
 
 FOLDER = images.ROOT / "deploy" / "kubernetes"
 BASE = yaml.safe_load((FOLDER / "base" / "kustomization.yaml").read_text())
@@ -220,7 +220,7 @@ def test_spark_on_kubernetes_gets_what_it_is_told() -> None:
         assert f"spark/{name}" in TEMPLATES
     arguments = script.partition("tally.py")[2].replace("\\\n", " ").replace('"$@"', "").split()
     assert arguments[0] == "aggregate"
-    command: Any = get_command(cli.app)
+    command: Any = get_command(main.app)
     command.commands["aggregate"].make_context("aggregate", arguments[1:])
     accounts = {one["metadata"]["name"] for one in SPARK if one["kind"] == "ServiceAccount"}
     claims = {one["metadata"]["name"] for one in SPARK if one["kind"] == "PersistentVolumeClaim"}

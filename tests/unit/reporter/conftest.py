@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tallystream.reporter import MetricRegistry, _forked
-from tallystream.reporter.testing import ManualClock
+from tallystream import MetricRegistry
+from tallystream.reporters import forked
+from tallystream.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,5 +28,5 @@ def registry(clock: ManualClock) -> MetricRegistry:
 def _no_reporter_is_left_open() -> Iterator[None]:
     """Stop what a test left open: at the end of the interpreter its last report would print after pytest's summary."""
     yield
-    for reporter in list(_forked._followers):
+    for reporter in list(forked._followers):
         reporter.stop(1)

@@ -16,19 +16,19 @@ from prometheus_client.core import CollectorRegistry, CounterMetricFamily, Gauge
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from support.topic import Topic
-from tallystream.reporter import ConfigError, MetricRegistry
-from tallystream.reporter.bridges.opentelemetry import OpenTelemetrySource
-from tallystream.reporter.bridges.prometheus import PrometheusSource
-from tallystream.reporter.lives import Lives
-from tallystream.reporter.record import Counter, Gauge, Histogram, UpDown
-from tallystream.reporter.testing import ManualClock, assert_count, find
+from tallystream import ConfigError, MetricRegistry
+from tallystream.bridges.opentelemetry import OpenTelemetrySource
+from tallystream.bridges.prometheus import PrometheusSource
+from tallystream.kafka.lives import Lives
+from tallystream.record import Counter, Gauge, Histogram, UpDown
+from tallystream.testing import ManualClock, assert_count, find
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from tallystream.reporter.record import Metric
-    from tallystream.reporter.source import Source
+    from tallystream.bridges.base import Source
+    from tallystream.record import Metric
 
 
 @pytest.fixture
@@ -169,8 +169,8 @@ def test_prometheus_multiprocess_sums_are_refused(tmp_path: Path, library: Colle
 MULTIPROCESS = """
     import os
     import prometheus_client
-    from tallystream.reporter import MetricRegistry
-    from tallystream.reporter.bridges.prometheus import PrometheusSource
+    from tallystream import MetricRegistry
+    from tallystream.bridges.prometheus import PrometheusSource
     library = prometheus_client.CollectorRegistry()
     jobs = prometheus_client.Counter("jobs", "", registry=library)
     registry = MetricRegistry("shop")
@@ -275,8 +275,8 @@ def test_opentelemetry_sums_over_instances_and_lives() -> None:
 OPENTELEMETRY_FORK = """
     import os
     from opentelemetry.sdk.metrics import MeterProvider
-    from tallystream.reporter import MetricRegistry
-    from tallystream.reporter.bridges.opentelemetry import OpenTelemetrySource
+    from tallystream import MetricRegistry
+    from tallystream.bridges.opentelemetry import OpenTelemetrySource
     source, registry = OpenTelemetrySource(), MetricRegistry("shop")
     jobs = MeterProvider(metric_readers=[source.reader]).get_meter("m").create_counter("jobs")
     registry.add_source(source)
@@ -327,9 +327,9 @@ def test_neither_library_is_needed() -> None:
     program = """
         import sys
         sys.modules["prometheus_client"] = sys.modules["opentelemetry"] = None
-        import tallystream.reporter
-        from tallystream.reporter.bridges.opentelemetry import OpenTelemetrySource
-        from tallystream.reporter.bridges.prometheus import PrometheusSource
+        import tallystream
+        from tallystream.bridges.opentelemetry import OpenTelemetrySource
+        from tallystream.bridges.prometheus import PrometheusSource
         for make in (OpenTelemetrySource, PrometheusSource):
             try:
                 make()

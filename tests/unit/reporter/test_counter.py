@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tallystream.reporter import Counter
-from tallystream.reporter.counter import BUFFER
+from tallystream import Counter
+from tallystream.metrics.counter import BUFFER
 
 if TYPE_CHECKING:
-    from tallystream.reporter import MetricRegistry
+    from tallystream import MetricRegistry
 
 
 def test_counter_grows_by_whole_numbers_only(registry: MetricRegistry) -> None:
@@ -105,8 +105,8 @@ def test_a_counter_waits_for_no_lock(registry: MetricRegistry) -> None:
 
 INTERRUPTED_EVERYWHERE = """
 import signal, sys
-from tallystream.reporter import Counter
-from tallystream.reporter.counter import BUFFER
+from tallystream import Counter
+from tallystream.metrics.counter import BUFFER
 
 def interrupted(step):
     # A counter whose increments are about to be added up is counted and read; the handler of a signal, which comes

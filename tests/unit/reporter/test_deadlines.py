@@ -11,13 +11,13 @@ import pytest
 from support.reporters import BENCHES
 from support.scripted_producer import KafkaBench
 from support.wait import wait_until
-from tallystream.reporter import GraphiteReporter, InfluxReporter, MetricRegistry
+from tallystream import GraphiteReporter, InfluxReporter, MetricRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tallystream.reporter.scheduled import ScheduledReporter
+    from tallystream.reporters.scheduled import ScheduledReporter
 
 CALLS: dict[str, Callable[[ScheduledReporter, float], bool]] = {
     "stop": lambda reporter, timeout: reporter.stop(timeout),

@@ -9,15 +9,15 @@ import msgspec
 import pytest
 
 from support.undecodable import UNDECODABLE
-from tallystream.reporter import record
-from tallystream.reporter.decoding import json_decoder, msgpack_decoder
+from tallystream import record
+from tallystream.decoding import json_decoder, msgpack_decoder
 
 ROOT = Path(__file__).parents[3]
 OTHERS = {
-    "reporter/src/tallystream/reporter/decoding.py": "the decoders themselves",
-    "aggregator/src/tallystream/aggregator/table/decode.py": "falls back to a careful reader on any error",
-    "aggregator/src/tallystream/aggregator/spark/packing.py": "reads what this process's Spark just wrote",
-    "aggregator/src/tallystream/aggregator/spark/backlog.py": "reads what this process's Spark just wrote",
+    "reporter/tallystream/decoding.py": "the decoders themselves",
+    "aggregator/tallystream_aggregator/table/decode.py": "falls back to a careful reader on any error",
+    "aggregator/tallystream_aggregator/spark/catch_up/encoding.py": "reads what this process's Spark just wrote",
+    "aggregator/tallystream_aggregator/spark/catch_up/source.py": "reads what this process's Spark just wrote",
 }
 """The modules that may call msgspec's decoders directly, with the reason."""
 
@@ -66,7 +66,7 @@ def test_a_record_that_cannot_be_decoded_is_the_documented_error(value: bytes) -
 def test_no_other_module_calls_msgspecs_decoders() -> None:
     """A decoder of its own would raise errors that its callers do not expect."""
     direct = re.compile(r"msgspec\.(?:json|msgpack)\.(?:Decoder|decode)\b")
-    packages = [ROOT / name / "src" for name in ("reporter", "aggregator", "dashboards", "compose")]
+    packages = [ROOT / name for name in ("reporter", "aggregator", "dashboards", "compose")]
     found = {
         str(path.relative_to(ROOT))
         for package in packages

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tallystream.reporter import ConsumerProgress, MetricRegistry
-from tallystream.reporter.testing import InMemoryReporter
+from tallystream import ConsumerProgress, MetricRegistry
+from tallystream.testing import InMemoryReporter
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tallystream.reporter import ConfigError, KafkaReporter, MetricRegistry, report
-from tallystream.reporter.environment import kafka_options
+from tallystream import ConfigError, KafkaReporter, MetricRegistry, report
+from tallystream.config import kafka_options
 
 
 def started(**arguments: object) -> KafkaReporter:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tallystream.reporter import ConfigError
+from tallystream import ConfigError
 
 
 @pytest.mark.parametrize("value", ["", None])

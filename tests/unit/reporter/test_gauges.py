@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tallystream.reporter import ConfigError, MetricRegistry, derived, ratio, record
-from tallystream.reporter.testing import ManualClock, assert_not_reported, find
+from tallystream import ConfigError, MetricRegistry, derived, ratio, record
+from tallystream.testing import ManualClock, assert_not_reported, find
 
 if TYPE_CHECKING:
     from collections.abc import Callable

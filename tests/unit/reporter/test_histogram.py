@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream.reporter import ExponentiallyDecaying, MetricRegistry
-from tallystream.reporter.decaying import DecayingReservoir
-from tallystream.reporter.reservoir import view
-from tallystream.reporter.sketch import Sketch
-from tallystream.reporter.testing import ManualClock
+from tallystream import ExponentiallyDecaying, MetricRegistry
+from tallystream.metrics.decaying import DecayingReservoir
+from tallystream.metrics.reservoir import view
+from tallystream.metrics.sketch import Sketch
+from tallystream.testing import ManualClock
 
 
 @given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=600))

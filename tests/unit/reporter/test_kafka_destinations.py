@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from support.scripted_producer import KafkaBench, counts
-from tallystream.reporter import ConfigError
-from tallystream.reporter.record import Position
+from tallystream import ConfigError
+from tallystream.record import Position
 
 
 def test_a_registry_has_one_reporter_and_one_instance_at_a_destination() -> None:

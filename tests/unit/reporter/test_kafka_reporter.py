@@ -10,15 +10,15 @@ import pytest
 from confluent_kafka import KafkaError
 
 from support.scripted_producer import KafkaBench, ScriptedProducer, counts
-from tallystream.reporter import ConfigError, KafkaReporter, MetricRegistry
-from tallystream.reporter._deadline import Deadline
-from tallystream.reporter.record import Counter, Gauge, Histogram, encode
-from tallystream.reporter.testing import ManualClock, assert_count, find
+from tallystream import ConfigError, KafkaReporter, MetricRegistry
+from tallystream.deadline import Deadline
+from tallystream.record import Counter, Gauge, Histogram, encode
+from tallystream.testing import ManualClock, assert_count, find
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tallystream.reporter.record import Snapshot
+    from tallystream.record import Snapshot
 
 
 def test_report_now_returns_when_it_was_acknowledged() -> None:

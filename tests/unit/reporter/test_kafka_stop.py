@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.scripted_producer import KafkaBench, ScriptedProducer, counts
-from tallystream.reporter import KafkaReporter, MetricRegistry
-from tallystream.reporter.testing import ManualClock
+from tallystream import KafkaReporter, MetricRegistry
+from tallystream.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,7 @@ DOWN = KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down")
 
 def test_a_broker_that_can_not_be_reached_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     """After ten seconds without an acknowledgement: a line with the address and the reason, a failure, `connected`."""
-    caplog.set_level(logging.INFO, "tallystream.reporter")
+    caplog.set_level(logging.INFO, "tallystream")
     bench = KafkaBench(interval=1.0)
     reporter = bench.reporter
     reporter._ready()
@@ -26,7 +26,7 @@ def test_a_broker_that_can_not_be_reached_is_one_warning(caplog: pytest.LogCaptu
         for _ in range(number):
             bench.clock.advance(1)
             reporter._report()
-        return [record.getMessage() for record in caplog.records if record.name == "tallystream.reporter"]
+        return [record.getMessage() for record in caplog.records if record.name == "tallystream"]
 
     reporter._report()
     for error in (REFUSED, DOWN):

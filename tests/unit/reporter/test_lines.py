@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream.reporter import ConfigError, ConsoleReporter, GraphiteReporter, InfluxReporter, MetricRegistry
-from tallystream.reporter.lines import graphite, influx, readable
-from tallystream.reporter.record import Counter, Gauge, Meter, Sketch, Timer
-from tallystream.reporter.selection import Selection, Shape
+from tallystream import ConfigError, ConsoleReporter, GraphiteReporter, InfluxReporter, MetricRegistry
+from tallystream.record import Counter, Gauge, Meter, Sketch, Timer
+from tallystream.reporters.filters import Selection, Shape
+from tallystream.reporters.lines import graphite, influx, readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

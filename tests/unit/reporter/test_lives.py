@@ -9,13 +9,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tallystream.reporter.lives import Lives
-from tallystream.reporter.record import Counter, Histogram, Position, Snapshot
-from tallystream.reporter.testing import ManualClock
-from tallystream.reporter.ulid import ulid_ms
+from tallystream.kafka.lives import Lives
+from tallystream.record import Counter, Histogram, Position, Snapshot
+from tallystream.testing import ManualClock
+from tallystream.ulid import ulid_ms
 
 if TYPE_CHECKING:
-    from tallystream.reporter._life import Outgoing
+    from tallystream.kafka.life import Outgoing
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 

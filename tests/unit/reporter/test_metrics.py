@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream.reporter import (
-    MetricRegistry,
-)
-from tallystream.reporter.testing import ManualClock
+from tallystream import MetricRegistry
+from tallystream.testing import ManualClock
 
 
 def test_gauge_is_set_or_computed(registry: MetricRegistry) -> None:

@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from tallystream.reporter import MetricRegistry, record
-from tallystream.reporter.source import Reading
+from tallystream import MetricRegistry, record
+from tallystream.bridges.base import Reading
 
 
 class Given:

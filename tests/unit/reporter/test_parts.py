@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallystream.reporter import ConsumerProgress, MetricRegistry
-from tallystream.reporter._parts import Parts, parts_for
-from tallystream.reporter._since import identity_of
-from tallystream.reporter.lives import Lives
-from tallystream.reporter.record import Counter, Histogram, Identity, Metric, Position, Snapshot
-from tallystream.reporter.sketch import Sketch
-from tallystream.reporter.testing import ManualClock
+from tallystream import ConsumerProgress, MetricRegistry
+from tallystream.baselines import identity_of
+from tallystream.kafka.lives import Lives
+from tallystream.kafka.parts import Parts, parts_for
+from tallystream.metrics.sketch import Sketch
+from tallystream.record import Counter, Histogram, Identity, Metric, Position, Snapshot
+from tallystream.testing import ManualClock
 
 if TYPE_CHECKING:
     import random
 
-    from tallystream.reporter.metric import Metric as RegistryMetric
+    from tallystream.metrics.base import Metric as RegistryMetric
 
 LIMIT = 20_000
 

@@ -27,7 +27,7 @@ def test_the_import_brings_no_kafka_client() -> None:
         import sys
         import msgspec
         before = set(sys.modules)
-        from tallystream.reporter import KafkaReporter, MetricRegistry
+        from tallystream import KafkaReporter, MetricRegistry
         registry = MetricRegistry("orders")
         registry.counter("c").inc()
         brought = set(sys.modules) - before
@@ -42,7 +42,7 @@ def test_a_reporter_that_could_not_be_made_is_in_no_fork_s_way() -> None:
     """Its option is refused, the object may still be there, and a fork takes no notice: nothing is said of it."""
     assert run("""
         import os, sys
-        from tallystream.reporter import ConfigError, KafkaReporter, MetricRegistry
+        from tallystream import ConfigError, KafkaReporter, MetricRegistry
         said = []
         sys.unraisablehook = lambda what: said.append(str(what.exc_value))
         try:
@@ -63,7 +63,7 @@ def test_a_forked_child_counts_from_zero_and_leaves_the_producer_alone() -> None
     """The child has none of its parent's counts, a life of its own, and ends without touching the parent's producer."""
     out = run("""
         import os, threading
-        from tallystream.reporter import KafkaReporter, MetricRegistry
+        from tallystream import KafkaReporter, MetricRegistry
         registry = MetricRegistry("orders")
         counter, gauge = registry.counter("c"), registry.gauge("g")
         counter.inc(5); gauge.set(1); registry.position("t", 0).cover(0, 3)
@@ -95,7 +95,7 @@ def test_a_fork_while_a_metric_is_made_leaves_none_that_is_not_reported() -> Non
     """Forked before any line of the making, by another thread as it were: the child's metric is reported."""
     out = run("""
         import os, sys
-        from tallystream.reporter import MetricRegistry
+        from tallystream import MetricRegistry
         codes = []
         def trace(frame, event, _):
             if event == "call":
@@ -120,8 +120,8 @@ def test_the_last_report_comes_at_exit() -> None:
     """A process that ends without stop(), and a forked multiprocessing child that does, make their last report."""
     out = run("""
         import multiprocessing, sys
-        from tallystream.reporter import MetricRegistry
-        from tallystream.reporter._simple import SimpleReporter
+        from tallystream import MetricRegistry
+        from tallystream.reporters.local import SimpleReporter
         class Printer(SimpleReporter):
             kind = "printer"
             def _write(self, metrics, ts_ms):
@@ -143,7 +143,7 @@ def test_a_fork_finds_no_producer_that_looks_for_its_broker() -> None:
     """
     out = run("""
         import os, signal
-        from tallystream.reporter import KafkaReporter, MetricRegistry
+        from tallystream import KafkaReporter, MetricRegistry
         codes, open_before, open_after = set(), set(), set()
         for number in range(10):
             registry = MetricRegistry("orders")
@@ -168,7 +168,7 @@ def test_a_fork_waits_for_all_that_is_busy_no_longer_than_0_2_s_together() -> No
     """Two reports that do not end, a producer and a source: one deadline for all, however many they are."""
     out = run("""
         import os
-        from tallystream.reporter import KafkaReporter, MetricRegistry, _forks
+        from tallystream import fork as _forks; from tallystream import KafkaReporter, MetricRegistry
         now = [0.0]
         _forks.monotonic = lambda: now[0]
         class Busy:
@@ -213,7 +213,7 @@ def test_a_fork_leaves_a_connection_alone() -> None:
     """A producer that has delivered stays the parent's over a fork; the child's own one delivers too."""
     out = run("""
         import os, time
-        from tallystream.reporter import KafkaReporter, MetricRegistry
+        from tallystream import KafkaReporter, MetricRegistry
         time.time_ns = lambda: 1_234_000_000  # the append times of the mock broker
         registry = MetricRegistry("orders")
         options = {"test.mock.num.brokers": 1}
@@ -234,8 +234,8 @@ def test_a_signal_may_end_a_reporter_whatever_it_interrupts() -> None:
     """Called by a handler while a metric's lock is held, stop() gives up in time; at exit the last report is made."""
     out = run("""
         import os, signal
-        from tallystream.reporter import MetricRegistry
-        from tallystream.reporter._simple import SimpleReporter
+        from tallystream import MetricRegistry
+        from tallystream.reporters.local import SimpleReporter
         class Printer(SimpleReporter):
             kind = "printer"
             def _write(self, metrics, ts_ms):
@@ -258,8 +258,8 @@ def test_a_signal_may_end_a_reporter_whatever_it_interrupts() -> None:
 POOL = """
     import multiprocessing, os, sys
     from concurrent.futures import ProcessPoolExecutor
-    from tallystream.reporter import MetricRegistry
-    from tallystream.reporter._simple import SimpleReporter
+    from tallystream import MetricRegistry
+    from tallystream.reporters.local import SimpleReporter
     class Appending(SimpleReporter):
         kind = "appending"
         def _write(self, metrics, ts_ms):

@@ -9,11 +9,8 @@ import pytest
 from aiokafka import ConsumerRecord
 from confluent_kafka import KafkaError
 
-from tallystream.reporter import ConsumerProgress, MetricRegistry, record
-from tallystream.reporter.testing import (
-    assert_count,
-    find,
-)
+from tallystream import ConsumerProgress, MetricRegistry, record
+from tallystream.testing import assert_count, find
 
 
 @dataclass

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from tallystream.reporter._quiet import OncePerKind
-from tallystream.reporter.testing import ManualClock
+from tallystream.log_throttle import OncePerKind
+from tallystream.testing import ManualClock
 
 
 def test_each_kind_is_logged_once_a_minute() -> None:

@@ -11,20 +11,15 @@ from typing import TYPE_CHECKING, Any
 import confluent_kafka
 import pytest
 
-import tallystream.reporter
-from tallystream.reporter import ConfigError, ConsumerProgress, MetricRegistry, MetricTypeError, record
-from tallystream.reporter.testing import (
-    InMemoryReporter,
-    assert_count,
-    assert_not_reported,
-    find,
-)
+import tallystream
+from tallystream import ConfigError, ConsumerProgress, MetricRegistry, MetricTypeError, record
+from tallystream.testing import InMemoryReporter, assert_count, assert_not_reported, find
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from tallystream.reporter.testing import ManualClock
+    from tallystream.testing import ManualClock
 
 
 def test_one_object_for_a_name_and_its_tags(registry: MetricRegistry) -> None:
@@ -275,9 +270,9 @@ def test_dir_has_what_applications_use(registry: MetricRegistry) -> None:
 
 def test_the_version_is_the_distribution_s() -> None:
     """`__version__` is what the package's metadata say."""
-    assert tallystream.reporter.__version__ == version("tallystream-reporter")
+    assert tallystream.__version__ == version("tallystream")
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = tallystream.reporter.nothing  # type: ignore[attr-defined]
+        _ = tallystream.nothing  # type: ignore[attr-defined]
 
 
 def test_a_registry_without_a_reporter_says_how_to_get_one(registry: MetricRegistry) -> None:

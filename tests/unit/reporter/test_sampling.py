@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tallystream.reporter import (
+from tallystream import (
     ConfigError,
     ExponentiallyDecaying,
     KafkaReporter,
@@ -22,11 +22,11 @@ from tallystream.reporter import (
     SlidingWindow,
     Uniform,
 )
-from tallystream.reporter.decaying import DecayingReservoir
-from tallystream.reporter.histogram import BUFFER
-from tallystream.reporter.reservoir import QUANTILES, plain_view, view
-from tallystream.reporter.testing import InMemoryReporter, ManualClock
-from tallystream.reporter.windows import SlidingTimeWindowReservoir, SlidingWindowReservoir, UniformReservoir
+from tallystream.metrics.decaying import DecayingReservoir
+from tallystream.metrics.histogram import BUFFER
+from tallystream.metrics.reservoir import QUANTILES, plain_view, view
+from tallystream.metrics.windows import SlidingTimeWindowReservoir, SlidingWindowReservoir, UniformReservoir
+from tallystream.testing import InMemoryReporter, ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable

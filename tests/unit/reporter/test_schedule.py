@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream.reporter import MetricRegistry, _reporting
-from tallystream.reporter.schedule import Schedule
-from tallystream.reporter.testing import InMemoryReporter, ManualClock
+from tallystream import MetricRegistry
+from tallystream.reporters import thread
+from tallystream.reporters.schedule import Schedule
+from tallystream.testing import InMemoryReporter, ManualClock
 
 if TYPE_CHECKING:
     import pytest
@@ -56,7 +57,7 @@ def test_reporters_that_start_together_do_not_report_together(monkeypatch: pytes
             made.append((first, interval))
             super().__init__(first, interval)
 
-    monkeypatch.setattr(_reporting, "Schedule", Noted)
+    monkeypatch.setattr(thread, "Schedule", Noted)
     clock.advance(1000)
     for _ in range(20):
         with InMemoryReporter(MetricRegistry("orders", clock=clock), interval=60):

@@ -6,11 +6,11 @@ import subprocess
 import sys
 from threading import Thread
 
-from tallystream.reporter.signals import SignalSafeEvent
+from tallystream.signals import SignalSafeEvent
 
 INTERRUPTED_EVERYWHERE = """
 import signal, sys
-from tallystream.reporter.signals import SignalSafeEvent
+from tallystream.signals import SignalSafeEvent
 
 def interrupted(step):
     # Waits, is interrupted before the given step of it, and tells whether there is such a step.

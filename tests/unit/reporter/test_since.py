@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream.reporter import MetricRegistry, record
-from tallystream.reporter._since import by_identity, since, until
-from tallystream.reporter.sketch import Sketch
-from tallystream.reporter.testing import ManualClock
+from tallystream import MetricRegistry, record
+from tallystream.baselines import by_identity, since, until
+from tallystream.metrics.sketch import Sketch
+from tallystream.testing import ManualClock
 
 VALUES = st.lists(st.integers(-1000, 1000), max_size=50)
 

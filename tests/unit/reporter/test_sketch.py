@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tallystream.reporter import record
-from tallystream.reporter.sketch import MAX_BUCKETS, Sketch
+from tallystream import record
+from tallystream.metrics.sketch import MAX_BUCKETS, Sketch
 
 SHARES = [0.0, 0.01, 0.5, 0.75, 0.95, 0.98, 0.99, 0.999, 1.0]
 ERROR = (2 ** (1 / 64) - 1) / (2 ** (1 / 64) + 1)

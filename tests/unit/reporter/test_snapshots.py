@@ -6,18 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tallystream.reporter import (
-    ExponentiallyDecaying,
-    MetricRegistry,
-    Sampling,
-    SlidingTimeWindow,
-    record,
-)
-from tallystream.reporter.reservoir import View
-from tallystream.reporter.sketch import Sketch
+from tallystream import ExponentiallyDecaying, MetricRegistry, Sampling, SlidingTimeWindow, record
+from tallystream.metrics.reservoir import View
+from tallystream.metrics.sketch import Sketch
 
 if TYPE_CHECKING:
-    from tallystream.reporter.testing import ManualClock
+    from tallystream.testing import ManualClock
 
 
 def test_a_snapshot_has_what_each_metric_says(registry: MetricRegistry, clock: ManualClock) -> None:

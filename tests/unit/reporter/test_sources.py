@@ -15,18 +15,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.topic import Topic
-from tallystream.reporter import ConfigError, MetricRegistry, record
-from tallystream.reporter._growing import Growing
-from tallystream.reporter._sources import FAILED
-from tallystream.reporter.lives import Lives
-from tallystream.reporter.record import Counter, Gauge, Histogram
-from tallystream.reporter.source import Reading, whole
-from tallystream.reporter.testing import InMemoryReporter, ManualClock, assert_count, assert_not_reported, find
+from tallystream import ConfigError, MetricRegistry, record
+from tallystream.bridges.base import Reading, whole
+from tallystream.bridges.resets import Growing
+from tallystream.bridges.sources import FAILED
+from tallystream.kafka.lives import Lives
+from tallystream.record import Counter, Gauge, Histogram
+from tallystream.testing import InMemoryReporter, ManualClock, assert_count, assert_not_reported, find
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from tallystream.reporter.record import Metric
+    from tallystream.record import Metric
 
 
 class Fixed:
@@ -233,9 +233,9 @@ def test_snapshots_of_many_threads_take_no_count_for_a_reset(registry: MetricReg
 
 FORKS = """
     import os, threading
-    from tallystream.reporter import MetricRegistry, _sources
-    from tallystream.reporter.record import Counter, Gauge
-    from tallystream.reporter.source import Reading
+    from tallystream.bridges import sources as _sources; from tallystream import MetricRegistry
+    from tallystream.record import Counter, Gauge
+    from tallystream.bridges.base import Reading
     _sources.WAIT_IN_CHILD = 0.2
     class Library:
         kind = "library"

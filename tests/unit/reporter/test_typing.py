@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 RIGHT = """
 import asyncio
-import tallystream.reporter
+import tallystream
 from typing_extensions import reveal_type
-from tallystream.reporter import (
+from tallystream import (
     ConsumerProgress, KafkaReporter, MetricRegistry, SlidingTimeWindow, Uniform, derived, ratio, report,
 )
-from tallystream.reporter.testing import InMemoryReporter, ManualClock
+from tallystream.testing import InMemoryReporter, ManualClock
 
 registry = MetricRegistry("orders", clock=ManualClock(), sampling=Uniform(100))
 counter = registry.counter("c", tags={"topic": "orders"})
@@ -61,11 +61,11 @@ reveal_type(reporting)  # MetricRegistry
 reveal_type(reporting.reporter.report_now())  # bool
 reveal_type(reporting.reporter.connected)  # bool
 reveal_type(registry.counter("c", {"topic": "orders"}))  # Counter
-reveal_type(tallystream.reporter.__version__)  # str
+reveal_type(tallystream.__version__)  # str
 """
 
 WRONG = """
-from tallystream.reporter import KafkaReporter, MetricRegistry
+from tallystream import KafkaReporter, MetricRegistry
 registry = MetricRegistry("orders")
 registry.counter("c").inc(1.5)  # arg-type
 registry.counter("c").dec()  # attr-defined
@@ -73,7 +73,7 @@ registry.gauge("g", lambda: "text")  # arg-type, return-value
 registry.histogram("h", sampling=60)  # arg-type
 registry.counter("c", "orders")  # arg-type
 registry.gauge("g", {"topic": "orders"})  # arg-type
-tallystream.reporter.nothing  # attr-defined
+tallystream.nothing  # attr-defined
 KafkaReporter(registry)  # call-arg
 
 @registry.timer("t")

@@ -10,16 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream.reporter import (
-    ExponentiallyDecaying,
-    MetricRegistry,
-    Sampling,
-    SlidingTimeWindow,
-    SlidingWindow,
-    Uniform,
-)
-from tallystream.reporter.histogram import BUFFER, MOST_WAITING
-from tallystream.reporter.testing import ManualClock
+from tallystream import ExponentiallyDecaying, MetricRegistry, Sampling, SlidingTimeWindow, SlidingWindow, Uniform
+from tallystream.metrics.histogram import BUFFER, MOST_WAITING
+from tallystream.testing import ManualClock
 
 
 @pytest.mark.parametrize("kind", ["histogram", "timer"])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from tallystream.aggregator.health.exposition import Family, Sample, render
+from tallystream_aggregator.health.exposition import Family, Sample, render
 
 _texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"), max_size=20)
 

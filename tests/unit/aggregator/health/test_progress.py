@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tallystream.aggregator.health.figures import BY_NAME, FIGURES, Figures
-from tallystream.aggregator.health.progress import Progress
-from tallystream.reporter.testing import InMemoryReporter, ManualClock
+from tallystream.testing import InMemoryReporter, ManualClock
+from tallystream_aggregator.health.internal_metrics import BY_NAME, FIGURES, Figures
+from tallystream_aggregator.health.progress import Progress
 
 SHARD = {
     "v": 1,

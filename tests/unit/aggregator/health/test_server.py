@@ -11,10 +11,10 @@ import pytest
 
 from support.health import slow_client
 from support.wait import wait_until
-from tallystream.aggregator.health import Health, HealthSettings
-from tallystream.aggregator.health.server import Answer, HealthServer
-from tallystream.reporter.errors import ConfigError
-from tallystream.reporter.testing import ManualClock
+from tallystream.errors import ConfigError
+from tallystream.testing import ManualClock
+from tallystream_aggregator.health import Health, HealthSettings
+from tallystream_aggregator.health.server import Answer, HealthServer
 
 SLOW = 100
 """Clients that never finish their requests."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tallystream.aggregator.health.status import QUIET_S, Status
-from tallystream.reporter.testing import ManualClock
+from tallystream.testing import ManualClock
+from tallystream_aggregator.health.status import QUIET_S, Status
 
 
 @pytest.fixture

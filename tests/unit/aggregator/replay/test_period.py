@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tallystream.aggregator.ledger import QUERY, LedgerRow
-from tallystream.aggregator.replay.period import Period, chosen, period
-from tallystream.aggregator.sums import Sum
-from tallystream.reporter.errors import ConfigError
+from tallystream.errors import ConfigError
+from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow
+from tallystream_aggregator.shipping.period import Period, chosen, period
+from tallystream_aggregator.sums import Sum
 
 
 def batch(number: int, ts: int, epoch: int = 1, query: str = QUERY) -> LedgerRow:

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.undecodable import UNDECODABLE
-from tallystream.aggregator.epochs import Epochs
-from tallystream.aggregator.ship.fence import Fence
-from tallystream.aggregator.sums import Sum
-from tallystream.reporter.errors import TallystreamError
+from tallystream.errors import TallystreamError
+from tallystream_aggregator.kafka.epochs import Epochs
+from tallystream_aggregator.shipping.fence import Fence
+from tallystream_aggregator.sums import Sum
 
 if TYPE_CHECKING:
     from pathlib import Path

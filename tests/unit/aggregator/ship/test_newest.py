@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from support.undecodable import UNDECODABLE
-from tallystream.aggregator import sums
-from tallystream.aggregator.epochs import Epochs
-from tallystream.aggregator.reading import Read
-from tallystream.aggregator.ship.newest import Freshness, Newest
-from tallystream.reporter.errors import TallystreamError
+from tallystream.errors import TallystreamError
+from tallystream_aggregator import sums
+from tallystream_aggregator.kafka.epochs import Epochs
+from tallystream_aggregator.kafka.reader import Read
+from tallystream_aggregator.shipping.latest import Freshness, Newest
 
 
 def record(offset: int, name: str, count: int, *, epoch: int = 1) -> Read:

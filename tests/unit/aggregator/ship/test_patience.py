@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tallystream.aggregator.ship.patience import FIRST_S, LONGEST_S, StoppedError, pause_s, persist
-from tallystream.aggregator.sinks.base import SinkUnavailableError
-from tallystream.reporter.errors import ConfigError
-from tallystream.reporter.signals import SignalSafeEvent
+from tallystream.errors import ConfigError
+from tallystream.signals import SignalSafeEvent
+from tallystream_aggregator.shipping.retry import FIRST_S, LONGEST_S, StoppedError, pause_s, persist
+from tallystream_aggregator.sinks.base import SinkUnavailableError
 
 
 class _Clock(SignalSafeEvent):

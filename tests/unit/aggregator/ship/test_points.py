@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream.aggregator.ship.points import ALWAYS, FLOATS, INTEGERS, point
-from tallystream.aggregator.sums import Sum
+from tallystream_aggregator.shipping.points import ALWAYS, FLOATS, INTEGERS, point
+from tallystream_aggregator.sums import Sum
 
 KINDS: dict[str, dict[str, typing.Any]] = {
     "counter": {"count": 2**63 - 1},

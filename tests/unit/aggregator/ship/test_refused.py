@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 
-from tallystream.aggregator.ship.refused import MAX_QUOTED, letter
-from tallystream.aggregator.sinks.base import Point
-from tallystream.aggregator.verify.published import letter_of
+from tallystream_aggregator.shipping.dead_letters import MAX_QUOTED, letter
+from tallystream_aggregator.sinks.base import Point
+from tallystream_aggregator.verify.published import letter_of
 
 
 def test_a_letter_says_what_and_why() -> None:

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from support.topic import BEGIN_MS, FIRST, SECOND, Topic, counter, gauge
-from tallystream.aggregator.ship.points import point
-from tallystream.aggregator.ship.rows import FLOATS, INTEGERS, PREFIX, row_points
-from tallystream.aggregator.sums import Sum
-from tallystream.aggregator.table.metric_types import STORED
-from tallystream.aggregator.table.rows import LifeRow, MetricRow
+from tallystream_aggregator.shipping.points import point
+from tallystream_aggregator.shipping.rows import FLOATS, INTEGERS, PREFIX, row_points
+from tallystream_aggregator.sums import Sum
+from tallystream_aggregator.table.arithmetic.metric_types import STORED
+from tallystream_aggregator.table.rows import LifeRow, MetricRow
 
 
 def rows(topic: Topic) -> list[LifeRow]:

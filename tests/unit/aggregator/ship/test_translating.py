@@ -9,17 +9,17 @@ import pytest
 
 from support.topic import BEGIN_MS, FIRST, Topic, counter
 from support.undecodable import UNDECODABLE
-from tallystream.aggregator import sums
-from tallystream.aggregator.epochs import Epochs
-from tallystream.aggregator.ship.events import MEASUREMENT, event_point
-from tallystream.aggregator.ship.translating import Shipped, Translator, is_sum
-from tallystream.aggregator.table.outputs import Event
-from tallystream.aggregator.topics import Topics
+from tallystream_aggregator import sums
+from tallystream_aggregator.kafka.epochs import Epochs
+from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.shipping.events import MEASUREMENT, event_point
+from tallystream_aggregator.shipping.mapping import Shipped, Translator, is_sum
+from tallystream_aggregator.table.outputs import Event
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tallystream.aggregator.sinks.base import Point
+    from tallystream_aggregator.sinks.base import Point
 
 TOPICS = Topics("t-")
 

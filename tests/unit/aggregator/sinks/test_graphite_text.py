@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.hostile_text import HOSTILE
-from tallystream.aggregator.sinks._graphite_text import decode, encode_path, encode_value
-from tallystream.aggregator.sinks.base import Point
-from tallystream.aggregator.sinks.graphite import LONGEST_LINE, GraphiteSink, lines_of
+from tallystream_aggregator.sinks.base import Point
+from tallystream_aggregator.sinks.graphite import LONGEST_LINE, GraphiteSink, lines_of
+from tallystream_aggregator.sinks.graphite_text import decode, encode_path, encode_value
 
 _texts = st.text(st.sampled_from(".;=~!^%/ a\n"), max_size=6) | st.sampled_from(HOSTILE) | st.text(max_size=8)
 _keys = _texts | st.sampled_from(["name", "tag_name", "app"])

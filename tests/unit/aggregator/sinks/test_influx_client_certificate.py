@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.certificates import encrypted, self_signed
-from tallystream.aggregator.sinks.stores import StoreSettings, open_sink
-from tallystream.compose import influx_tokens
-from tallystream.reporter.errors import ConfigError
+from tallystream.errors import ConfigError
+from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
+from tallystream_cli import influx_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tallystream.aggregator.sinks.base import Point
-from tallystream.aggregator.sinks.local import SWEEP_EVERY_MS, LocalStore
-from tallystream.aggregator.sinks.local_reader import LocalReader
-from tallystream.reporter.errors import ConfigError
+from tallystream.errors import ConfigError
+from tallystream_aggregator.sinks.base import Point
+from tallystream_aggregator.sinks.sqlite.reader import LocalReader
+from tallystream_aggregator.sinks.sqlite.sink import SWEEP_EVERY_MS, LocalStore
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallystream.aggregator.ship.points import FLOATS, INTEGERS, point
-from tallystream.aggregator.sinks.prometheus_names import (
+from tallystream_aggregator.shipping.points import FLOATS, INTEGERS, point
+from tallystream_aggregator.sinks.prometheus.names import (
     Place,
     family_name,
     is_plain,
@@ -19,7 +19,7 @@ from tallystream.aggregator.sinks.prometheus_names import (
     labels,
     place,
 )
-from tallystream.aggregator.sums import Sum
+from tallystream_aggregator.sums import Sum
 
 TYPES = ("counter", "updown", "gauge", "meter", "histogram", "timer", "position")
 

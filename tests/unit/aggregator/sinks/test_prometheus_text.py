@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.levels import VALUES, promised, samples, sum_point
-from tallystream.aggregator.health.exposition import render
-from tallystream.aggregator.health.server import Answer
-from tallystream.aggregator.ship.points import point
-from tallystream.aggregator.sinks import prometheus_names as names
-from tallystream.aggregator.sinks.prometheus import PrometheusSink
-from tallystream.aggregator.sinks.prometheus_text import Held, exposition
-from tallystream.aggregator.sums import Sum
+from tallystream_aggregator.health.exposition import render
+from tallystream_aggregator.health.server import Answer
+from tallystream_aggregator.shipping.points import point
+from tallystream_aggregator.sinks.prometheus import names
+from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
+from tallystream_aggregator.sinks.prometheus.text import Held, exposition
+from tallystream_aggregator.sums import Sum
 
 # Few words, many of them endings of families, so that kinds and names meet often.
 _names = st.lists(

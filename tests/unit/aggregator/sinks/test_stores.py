@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import certifi
 import pytest
 
-from tallystream.aggregator.sinks.influx import InfluxStore
-from tallystream.aggregator.sinks.local import LocalStore
-from tallystream.aggregator.sinks.local_reader import LocalReader
-from tallystream.aggregator.sinks.stores import StoreSettings, open_reader, open_sink
-from tallystream.reporter.errors import ConfigError
+from tallystream.errors import ConfigError
+from tallystream_aggregator.sinks.influxdb.sink import InfluxStore
+from tallystream_aggregator.sinks.sqlite.reader import LocalReader
+from tallystream_aggregator.sinks.sqlite.sink import LocalStore
+from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
 
 if TYPE_CHECKING:
     from pathlib import Path

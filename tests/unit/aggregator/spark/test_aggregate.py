@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tallystream.aggregator.layout import Layout, layout_of, layout_path, write_layout
-from tallystream.aggregator.ledger import LedgerRow, decode, encode, key
-from tallystream.aggregator.spark.aggregate import AggregateSettings, settle
-from tallystream.aggregator.spark.streams import Streams
-from tallystream.aggregator.table import TableSettings
-from tallystream.aggregator.topics import Topics
-from tallystream.reporter.errors import ConfigError
+from tallystream.errors import ConfigError
+from tallystream_aggregator.jobs.aggregate.job import AggregateSettings, settle
+from tallystream_aggregator.kafka.ledger import LedgerRow, decode, encode, key
+from tallystream_aggregator.kafka.sharding import Layout, layout_of, layout_path, write_layout
+from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.spark.query.streams import Streams
+from tallystream_aggregator.table import TableSettings
 
 
 @pytest.mark.parametrize(

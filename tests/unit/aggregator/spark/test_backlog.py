@@ -5,10 +5,10 @@ from __future__ import annotations
 import pandas as pd
 
 from support.compacting import compacted as pure
-from tallystream.aggregator.spark.backlog import compacted
-from tallystream.aggregator.spark.cutting import Range
-from tallystream.aggregator.spark.packing import INPUT_COLUMNS, SCHEMA, records_of
-from tallystream.aggregator.table import Record, TableSettings
+from tallystream_aggregator.spark.catch_up.encoding import INPUT_COLUMNS, SCHEMA, records_of
+from tallystream_aggregator.spark.catch_up.source import compacted
+from tallystream_aggregator.spark.catch_up.splits import Range
+from tallystream_aggregator.table import Record, TableSettings
 
 SETTINGS = TableSettings()
 AT = 1_700_000_000_000

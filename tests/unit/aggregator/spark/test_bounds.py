@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tallystream.aggregator.spark.bounds import Bounds, require_all
-from tallystream.aggregator.spark.ranges import LostRecordsError
+from tallystream_aggregator.spark.catch_up.bounds import Bounds, require_all
+from tallystream_aggregator.spark.catch_up.reader import LostRecordsError
 
 
 @pytest.mark.parametrize(

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from pyspark.sql.streaming.tws_tester import TwsTester
 
-from tallystream.aggregator import sums
-from tallystream.aggregator.repair_request import Request, write_request
-from tallystream.aggregator.seed import Seed, write_seed
-from tallystream.aggregator.spark.combining import CombineProcessor
-from tallystream.aggregator.spark.offsets import Planned
-from tallystream.aggregator.spark.packing import INPUT_COLUMNS
-from tallystream.aggregator.spark.processor import COLUMNS, TableProcessor
-from tallystream.aggregator.spark.wake import instances as wake_instances
-from tallystream.aggregator.table import Record, State, Table, pack
-from tallystream.aggregator.table.combiners import combine
-from tallystream.aggregator.table.combiners import pack as pack_combined
-from tallystream.aggregator.table.limits import TableSettings
-from tallystream.aggregator.table.shards import shard_of
-from tallystream.aggregator.topics import Topics
+from tallystream_aggregator import sums
+from tallystream_aggregator.initial_state import Seed, write_seed
+from tallystream_aggregator.jobs.aggregate.wake_up import instances as wake_instances
+from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.repair_request import Request, write_request
+from tallystream_aggregator.spark.catch_up.encoding import INPUT_COLUMNS
+from tallystream_aggregator.spark.checkpoint import Planned
+from tallystream_aggregator.spark.query.combiner import CombineProcessor
+from tallystream_aggregator.spark.query.processor import COLUMNS, TableProcessor
+from tallystream_aggregator.table import Record, State, Table, pack
+from tallystream_aggregator.table.combiners import combine
+from tallystream_aggregator.table.combiners import pack as pack_combined
+from tallystream_aggregator.table.limits import TableSettings
+from tallystream_aggregator.table.shards import shard_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream.aggregator.spark.cutting import BATCH_S, MOST_TIMES, Range, cut, fit, share, size
+from tallystream_aggregator.spark.catch_up.splits import BATCH_S, MOST_TIMES, Range, cut, fit, share, size
 
 if TYPE_CHECKING:
-    from tallystream.aggregator.selection import Offsets
+    from tallystream_aggregator.kafka.topic_selection import Offsets
 
 PLACES = st.tuples(st.sampled_from(["metrics", "more"]), st.integers(0, 5).map(str))
 

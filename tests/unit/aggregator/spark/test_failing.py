@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tallystream.aggregator.spark.failing import sentence
+from tallystream_aggregator.spark.errors import sentence
 
 CHECKPOINT = Path("/data/aggregate")
 SAID = "[CANNOT_WRITE_STATE_STORE.CANNOT_COMMIT] Error writing state store files.\n\nJVM stacktrace:\norg.apache.x"
@@ -72,7 +72,8 @@ def test_records_lost_to_a_backlog_are_named_with_the_same_remedy() -> None:
     said = (
         "[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed: latestOffset Traceback (most recent call last):\n"
         '  File "backlog.py", line 3, in latestOffset\n'
-        "tallystream.aggregator.spark.ranges.LostRecordsError: topic m, partition 0: it is gone.\n SQLSTATE: 38000"
+        "tallystream_aggregator.spark.catch_up.reader.LostRecordsError: topic m, partition 0: it is gone.\n"
+        " SQLSTATE: 38000"
     )
     assert sentence(said, "", CHECKPOINT) == (
         "records that were not read are gone: topic m, partition 0: it is gone. "
@@ -86,9 +87,9 @@ def test_of_a_python_trace_the_last_line_is_said() -> None:
         "[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when latestOffset: Traceback (most recent call last):\n"
         '  File "a.py", line 3, in ask\n    return self._ask()\ncimpl.KafkaException: KafkaError{code=_TRANSPORT}\n\n'
         "During handling of the above exception, another exception occurred:\n\nTraceback (most recent call last):\n"
-        '  File "b.py", line 4, in f\ntallystream.reporter.errors.TallystreamError: nothing was read.\n SQLSTATE: 38000'
+        '  File "b.py", line 4, in f\ntallystream.errors.TallystreamError: nothing was read.\n SQLSTATE: 38000'
     )
     assert sentence(said, "", CHECKPOINT) == (
         "[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when latestOffset: "
-        "tallystream.reporter.errors.TallystreamError: nothing was read."
+        "tallystream.errors.TallystreamError: nothing was read."
     )

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tallystream.aggregator.spark import gc_pause as module
-from tallystream.aggregator.spark.gc_pause import MANY, OFTEN, gc_paused
+from tallystream_aggregator.spark import gc_pause as module
+from tallystream_aggregator.spark.gc_pause import MANY, OFTEN, gc_paused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tallystream.aggregator import jars
-from tallystream.aggregator.spark import archive, jvm
-from tallystream.reporter.errors import ConfigError
+from tallystream.errors import ConfigError
+from tallystream_aggregator import jars
+from tallystream_aggregator.spark import cds_archive, jvm
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,7 +68,7 @@ def test_an_archive_that_exists_is_not_made_again(environment: Path, monkeypatch
     """Making the archive where there is one returns it, untouched, without starting Spark."""
     _java(environment, monkeypatch, 'openjdk version "17.0.9" 2023-10-17')
     path = _archive("17.0.9")
-    assert archive.make() == path
+    assert cds_archive.make() == path
     assert path.read_bytes() == b"classes"
 
 
@@ -77,7 +77,7 @@ def test_a_folder_that_cant_be_written_is_named(environment: Path, monkeypatch: 
     _java(environment, monkeypatch, 'openjdk version "17.0.9" 2023-10-17')
     (environment / "share").write_text("a file where the folder would be", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"share/tallystream.*let this user write there"):
-        archive.make()
+        cds_archive.make()
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.certificates import encrypted, self_signed, traditional
-from tallystream.aggregator.spark.kafka import Fetch, java_options, source_options
-from tallystream.reporter.errors import ConfigError
+from tallystream.errors import ConfigError
+from tallystream_aggregator.spark.kafka_options import Fetch, java_options, source_options
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tallystream.aggregator.spark.offsets import (
+from tallystream_aggregator.spark.checkpoint import (
     CheckpointError,
     Finished,
     Planned,

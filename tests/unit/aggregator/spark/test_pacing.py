@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tallystream.aggregator.spark.pacing import Pacing, parse_latency
-from tallystream.reporter.errors import ConfigError
+from tallystream.errors import ConfigError
+from tallystream_aggregator.spark.query.pacing import Pacing, parse_latency
 
 
 @pytest.mark.parametrize(

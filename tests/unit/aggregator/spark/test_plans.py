@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tallystream.aggregator.spark.plans import FAR_BEHIND, PATIENCE, Choice, Plan
-from tallystream.aggregator.spark.switching import left
+from tallystream_aggregator.spark.query.modes import FAR_BEHIND, PATIENCE, Choice, Plan
+from tallystream_aggregator.spark.query.runner import left
 
 MOST = 100
 FAR = FAR_BEHIND * MOST + 1

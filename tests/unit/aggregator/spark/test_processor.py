@@ -9,18 +9,18 @@ import pandas as pd
 import pytest
 from pyspark.sql.streaming.tws_tester import TwsTester
 
-from tallystream.aggregator import sums
-from tallystream.aggregator.repair_request import Request, write_request
-from tallystream.aggregator.spark.offsets import Planned
-from tallystream.aggregator.spark.packing import INPUT_COLUMNS
-from tallystream.aggregator.spark.processor import FRAME_BYTES, TableProcessor, batch_id, frames
-from tallystream.aggregator.spark.store import SparkStore
-from tallystream.aggregator.table.rows import ShardRow
-from tallystream.aggregator.table.state import State, StateVersionError, pack
-from tallystream.aggregator.table.storage import load
-from tallystream.aggregator.table.table import TableSettings
-from tallystream.aggregator.topics import Topics
-from tallystream.reporter import record
+from tallystream import record
+from tallystream_aggregator import sums
+from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.repair_request import Request, write_request
+from tallystream_aggregator.spark.catch_up.encoding import INPUT_COLUMNS
+from tallystream_aggregator.spark.checkpoint import Planned
+from tallystream_aggregator.spark.query.processor import FRAME_BYTES, TableProcessor, batch_id, frames
+from tallystream_aggregator.spark.query.store import SparkStore
+from tallystream_aggregator.table.rows import ShardRow
+from tallystream_aggregator.table.state import State, StateVersionError, pack
+from tallystream_aggregator.table.storage import load
+from tallystream_aggregator.table.table import TableSettings
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tallystream.aggregator.spark.running import run_until_stopped
-from tallystream.aggregator.stopping import StopRequest
+from tallystream_aggregator.shutdown import StopRequest
+from tallystream_aggregator.spark.runner import run_until_stopped
 
 
 class Query:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from tallystream.aggregator import ledger
-from tallystream.aggregator.health.figures import Figures
-from tallystream.aggregator.ledger import LedgerRow
-from tallystream.aggregator.ship.patience import StoppedError
-from tallystream.aggregator.spark.ship import Shipper, _highest_epoch
-from tallystream.aggregator.topics import Topics
-from tallystream.reporter.errors import TallystreamError
+from tallystream.errors import TallystreamError
+from tallystream_aggregator.health.internal_metrics import Figures
+from tallystream_aggregator.jobs.ship import Shipper, _highest_epoch
+from tallystream_aggregator.kafka import ledger
+from tallystream_aggregator.kafka.ledger import LedgerRow
+from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.shipping.retry import StoppedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

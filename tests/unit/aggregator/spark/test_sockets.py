@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tallystream.aggregator.spark import sockets
+from tallystream_aggregator.spark import sockets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.topic import FIRST, counter
-from tallystream.aggregator.spark.spilling import Spill
-from tallystream.aggregator.table import Record, State, Table
-from tallystream.aggregator.table.table import run_batch
+from tallystream_aggregator.spark.catch_up.spilling import Spill
+from tallystream_aggregator.table import Record, State, Table
+from tallystream_aggregator.table.table import run_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

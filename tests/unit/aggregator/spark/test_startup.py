@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from tallystream.aggregator.spark.session import _STARTUP, _python_path
+from tallystream_aggregator.spark.session import _STARTUP, _python_path
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from tallystream.aggregator.spark.wake import AGAIN_MS, GRACE_MS, INSTANCE, Alarm, instances
-from tallystream.aggregator.table.shards import shard_of
+from tallystream_aggregator.jobs.aggregate.wake_up import AGAIN_MS, GRACE_MS, INSTANCE, Alarm, instances
+from tallystream_aggregator.table.shards import shard_of
 
 
 class Query:

@@ -6,16 +6,16 @@ import json
 from typing import TYPE_CHECKING
 
 from support.topic import BEGIN_MS, FIRST, SECOND, counter, gauge
-from tallystream.aggregator import sums
-from tallystream.aggregator.table import Record, State, Table
-from tallystream.aggregator.table.lives import Census
-from tallystream.aggregator.table.state import pack, unpack
-from tallystream.aggregator.table.table import run_batch
+from tallystream_aggregator import sums
+from tallystream_aggregator.table import Record, State, Table
+from tallystream_aggregator.table.lives import Census
+from tallystream_aggregator.table.state import pack, unpack
+from tallystream_aggregator.table.table import run_batch
 
 if TYPE_CHECKING:
     import pytest
 
-    from tallystream.aggregator.table.table import Changes
+    from tallystream_aggregator.table.table import Changes
 
 
 def _record(partition: int, offset: int, at: int, *, final: bool = False) -> Record:

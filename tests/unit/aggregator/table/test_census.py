@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from support.schedules import BEGIN_MS, RETIRE_AFTER_MS, Written, cut, cuts, play, schedules
 from support.topic import counter
-from tallystream.aggregator.table import Record, State, Table, TableSettings, lives, pack, unpack
-from tallystream.aggregator.table.disk import MemoryChunks
-from tallystream.aggregator.table.layouts import size
-from tallystream.aggregator.table.lives import Census
-from tallystream.aggregator.table.table import run_batch
-from tallystream.reporter.ulid import new_ulid
+from tallystream.ulid import new_ulid
+from tallystream_aggregator.table import Record, State, Table, TableSettings, lives, pack, unpack
+from tallystream_aggregator.table.disk import MemoryChunks
+from tallystream_aggregator.table.layouts import size
+from tallystream_aggregator.table.lives import Census
+from tallystream_aggregator.table.table import run_batch
 
 SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000, max_metrics=8)
 

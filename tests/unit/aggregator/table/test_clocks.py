@@ -15,12 +15,12 @@ from support import oracle
 from support.clocks import DAY_MS, HOUR_MS, PLANS, Batch, Played, clock_schedules, plan, play
 from support.schedules import BEGIN_MS, Written, takes_out
 from support.tables import Tables, settings
-from tallystream.aggregator.table import Record, State, Table
-from tallystream.aggregator.table.latest_rows import Standing
-from tallystream.aggregator.table.restore import restore
-from tallystream.aggregator.table.shards import shard_of
-from tallystream.aggregator.table.table import run_batch
-from tallystream.reporter.ulid import new_ulid
+from tallystream.ulid import new_ulid
+from tallystream_aggregator.table import Record, State, Table
+from tallystream_aggregator.table.restore.latest_rows import Standing
+from tallystream_aggregator.table.restore.restore import restore
+from tallystream_aggregator.table.shards import shard_of
+from tallystream_aggregator.table.table import run_batch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,11 +9,11 @@ import pytest
 
 from support.compacting import compacted, records_of, spans_of
 from support.schedules import BEGIN_MS, Written
-from tallystream.aggregator.table import Changes, State, Table, TableSettings
-from tallystream.aggregator.table import compaction as module
-from tallystream.aggregator.table.compaction import ExpansionNeededError, expand
-from tallystream.aggregator.table.decode import Record, Superseded
-from tallystream.aggregator.table.shards import shard_of
+from tallystream_aggregator.table import Changes, State, Table, TableSettings
+from tallystream_aggregator.table import compaction as module
+from tallystream_aggregator.table.compaction import ExpansionNeededError, expand
+from tallystream_aggregator.table.decode import Record, Superseded
+from tallystream_aggregator.table.shards import shard_of
 
 HOUR_MS = 3_600_000
 SETTINGS = TableSettings(retire_after_ms=10_000 * HOUR_MS)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from support.compacting import compacted, records_of, spans_of
 from support.schedules import RETIRE_AFTER_MS, Written, cut, cuts, play, play_steadily, schedules, short_schedules
-from tallystream.aggregator.table import Changes, Record, State, Table, TableSettings, pack, unpack
-from tallystream.aggregator.table.compaction import ExpansionNeededError, expand
-from tallystream.aggregator.table.disk import MemoryChunks
+from tallystream_aggregator.table import Changes, Record, State, Table, TableSettings, pack, unpack
+from tallystream_aggregator.table.compaction import ExpansionNeededError, expand
+from tallystream_aggregator.table.disk import MemoryChunks
 
 if TYPE_CHECKING:
     from collections.abc import Callable

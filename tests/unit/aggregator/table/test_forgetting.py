@@ -11,10 +11,10 @@ import pytest
 from support.clocks import DAY_MS, HOUR_MS, Batch
 from support.schedules import BEGIN_MS, Written
 from support.tables import Tables, settings
-from tallystream.aggregator.table import Record, State, Table, TableSettings
-from tallystream.aggregator.table.decode import Forget, Unreadable, read_value
-from tallystream.aggregator.table.shards import shard_of
-from tallystream.reporter.ulid import new_ulid
+from tallystream.ulid import new_ulid
+from tallystream_aggregator.table import Record, State, Table, TableSettings
+from tallystream_aggregator.table.decode import Forget, Unreadable, read_value
+from tallystream_aggregator.table.shards import shard_of
 
 LARGEST = 2**63 - 1
 COUNTER = ("shop", "orders", "counter", ())

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.schedules import ODD, POISON
-from tallystream.aggregator.table.decode import MAX_DEPTH, Good, read_short_form, read_value
-from tallystream.reporter.record import ShortForm
+from tallystream.record import ShortForm
+from tallystream_aggregator.table.decode import MAX_DEPTH, Good, read_short_form, read_value
 
 USUAL = [
     b'{"name":"a","value":17}',

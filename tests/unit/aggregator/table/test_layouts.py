@@ -1,4 +1,4 @@
-"""Counters as blocks and as rows: the same to everything that asks (tallystream.aggregator.table.layouts)."""
+"""Counters as blocks and as rows: the same to everything that asks (table.layouts)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from support.schedules import RETIRE_AFTER_MS, cut, cuts, play_steadily, schedules
 from support.topic import BEGIN_MS, Topic, counter, gauge
-from tallystream.aggregator.table import Changes, Record, State, Table, TableSettings
-from tallystream.aggregator.table.layouts import Layouts, counts_of
-from tallystream.aggregator.table.state import Block, Life, MetricId, Row
+from tallystream_aggregator.table import Changes, Record, State, Table, TableSettings
+from tallystream_aggregator.table.layouts import Layouts, counts_of
+from tallystream_aggregator.table.state import Block, Life, MetricId, Row
 
 NAMES = st.text(min_size=1, max_size=8) | st.sampled_from(["%", "%d", "%s", "%%"])
 METRICS: st.SearchStrategy[list[MetricId]] = st.lists(

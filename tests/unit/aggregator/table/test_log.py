@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from support.kept import Kept
 from support.schedules import RETIRE_AFTER_MS, Written, cut, cuts, play, schedules
-from tallystream.aggregator.table import (
+from tallystream_aggregator.table import (
     Changes,
     Record,
     State,
@@ -22,7 +22,7 @@ from tallystream.aggregator.table import (
     storage,
     unpack,
 )
-from tallystream.aggregator.table.storage import ENTRY_BYTES, load
+from tallystream_aggregator.table.storage import ENTRY_BYTES, load
 
 SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000, max_metrics=8)
 MET = TableSettings()

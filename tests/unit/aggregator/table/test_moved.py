@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from support import oracle
 from support.schedules import RETIRE_AFTER_MS, Written, cut, cuts, play, schedules, short_schedules
-from tallystream.aggregator.table import Record, State, Table, TableSettings
-from tallystream.aggregator.verify.compare import unequal
-from tallystream.aggregator.verify.lives import Settings
-from tallystream.aggregator.verify.replay import Replay
+from tallystream_aggregator.table import Record, State, Table, TableSettings
+from tallystream_aggregator.verify.compare import unequal
+from tallystream_aggregator.verify.lives import Settings
+from tallystream_aggregator.verify.replay import Replay
 
 if TYPE_CHECKING:
     import random

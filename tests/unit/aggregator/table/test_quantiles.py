@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from support.schedules import BAD_SKETCHES, RETIRE_AFTER_MS, cut, cuts
 from support.topic import BEGIN_MS, DAY_MS, SECOND, Topic, counter
-from tallystream.aggregator.table import Record, State, Table, TableSettings, Total
-from tallystream.aggregator.table.table import run_batch
-from tallystream.reporter import record
-from tallystream.reporter.sketch import MAX_BUCKETS, Sketch
-from tallystream.reporter.ulid import new_ulid
+from tallystream import record
+from tallystream.metrics.sketch import MAX_BUCKETS, Sketch
+from tallystream.ulid import new_ulid
+from tallystream_aggregator.table import Record, State, Table, TableSettings, Total
+from tallystream_aggregator.table.table import run_batch
 
 if TYPE_CHECKING:
-    from tallystream.aggregator import sums
+    from tallystream_aggregator import sums
 
 SHARES = {"p50": 0.5, "p75": 0.75, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999}
 EMPTY = {"scale": 6}

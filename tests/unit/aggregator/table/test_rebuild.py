@@ -19,25 +19,26 @@ from support.tables import Tables
 from support.tables import settings as table_settings
 from support.topic import BEGIN_MS, DAY_MS, Topic, counter, gauge
 from support.undecodable import UNDECODABLE
-from tallystream.aggregator import ledger, rebuild
-from tallystream.aggregator.ledger import LedgerRow
-from tallystream.aggregator.reading import Read
-from tallystream.aggregator.table import Record, State, TableSettings, storage
-from tallystream.aggregator.table.latest_rows import RebuildError, Standing
-from tallystream.aggregator.table.layouts import Layouts
-from tallystream.aggregator.table.restore import behind, restore
-from tallystream.aggregator.table.rows import ShardRow
-from tallystream.aggregator.table.sketches import SHARES
-from tallystream.aggregator.table.state import Life, Row
-from tallystream.aggregator.table.table import run_batch
-from tallystream.aggregator.topics import Topics
-from tallystream.aggregator.versions import UNKNOWN
-from tallystream.reporter.ulid import new_ulid
+from tallystream.ulid import new_ulid
+from tallystream_aggregator.jobs import rebuild
+from tallystream_aggregator.kafka import ledger
+from tallystream_aggregator.kafka.ledger import LedgerRow
+from tallystream_aggregator.kafka.reader import Read
+from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.table import Record, State, TableSettings, storage
+from tallystream_aggregator.table.arithmetic.sketches import SHARES
+from tallystream_aggregator.table.layouts import Layouts
+from tallystream_aggregator.table.restore.latest_rows import RebuildError, Standing
+from tallystream_aggregator.table.restore.restore import behind, restore
+from tallystream_aggregator.table.rows import ShardRow
+from tallystream_aggregator.table.state import Life, Row
+from tallystream_aggregator.table.table import run_batch
+from tallystream_aggregator.versions import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tallystream.aggregator.versions import Version
+    from tallystream_aggregator.versions import Version
 
 SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000)
 
@@ -328,7 +329,7 @@ def test_a_life_is_forgotten_in_three_steps_a_batch_each() -> None:
 
 def test_a_row_too_large_for_the_topic_says_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its metrics are counted instead of written, and a rebuild names the life."""
-    monkeypatch.setattr("tallystream.aggregator.table.rows.MAX_ROW_BYTES", 300)
+    monkeypatch.setattr("tallystream_aggregator.table.rows.MAX_ROW_BYTES", 300)
     topic = Topic().snapshot(*(counter(1, f"metric-{number}") for number in range(20)))
     found = restore(standing(topic))
     assert [key[1] for key in found.omitted] == ["app-1"]
@@ -336,7 +337,7 @@ def test_a_row_too_large_for_the_topic_says_what_it_leaves_out(monkeypatch: pyte
 
 def test_the_size_of_a_row_is_that_of_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker limits bytes: a row whose names take several bytes a character is left out as any other one."""
-    monkeypatch.setattr("tallystream.aggregator.table.rows.MAX_ROW_BYTES", 300)
+    monkeypatch.setattr("tallystream_aggregator.table.rows.MAX_ROW_BYTES", 300)
     topic = Topic().snapshot(counter(1, "\N{EURO SIGN}" * 100))
     assert [key[1] for key in restore(standing(topic)).omitted] == ["app-1"]
 

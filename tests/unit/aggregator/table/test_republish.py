@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.topic import BEGIN_MS, DAY_MS, FIRST, Topic, counter, gauge
-from tallystream.aggregator.table import Record, State, Table, TableSettings
-from tallystream.aggregator.table.shards import shard_of
-from tallystream.aggregator.table.table import Republish, run_batch
+from tallystream_aggregator.table import Record, State, Table, TableSettings
+from tallystream_aggregator.table.shards import shard_of
+from tallystream_aggregator.table.table import Republish, run_batch
 
 if TYPE_CHECKING:
-    from tallystream.aggregator.table.table import Changes
+    from tallystream_aggregator.table.table import Changes
 
 TICK = b'{"name":"tick","value":1}'
 LIFE = json.dumps(["life", "shop", "app-1", FIRST, 0], separators=(",", ":")).encode()

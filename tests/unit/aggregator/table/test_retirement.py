@@ -8,11 +8,11 @@ import pytest
 
 from support.kept import Kept
 from support.topic import BEGIN_MS, DAY_MS, FIRST, Topic, counter, gauge
-from tallystream.aggregator.table import Record, State, Table, TableSettings, lives
-from tallystream.aggregator.table.state import StateVersionError
-from tallystream.aggregator.table.storage import load
-from tallystream.aggregator.table.table import run_batch
-from tallystream.reporter.ulid import new_ulid
+from tallystream.ulid import new_ulid
+from tallystream_aggregator.table import Record, State, Table, TableSettings, lives
+from tallystream_aggregator.table.state import StateVersionError
+from tallystream_aggregator.table.storage import load
+from tallystream_aggregator.table.table import run_batch
 
 TICK = b'{"name":"tick","value":1}'
 

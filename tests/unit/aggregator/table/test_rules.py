@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from support.topic import BEGIN_MS, DAY_MS, HOUR_MS, SECOND, Topic, counter, gauge
-from tallystream.aggregator.table import Changes, State, StateVersionError, Table, TableSettings, pack, unpack
-from tallystream.reporter.ulid import new_ulid
+from tallystream.ulid import new_ulid
+from tallystream_aggregator.table import Changes, State, StateVersionError, Table, TableSettings, pack, unpack
 
 THIRD = new_ulid(BEGIN_MS)
 

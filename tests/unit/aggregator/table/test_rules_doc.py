@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tallystream.aggregator import table
+from tallystream_aggregator import table
 
 PACKAGE = Path(table.__file__).parents[1]
 TESTS = Path(__file__).parent
@@ -35,7 +35,7 @@ def test_every_rule_names_its_function_and_its_test() -> None:
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in RULES]
     assert [row[0] for row in cells] == [str(number) for number in range(1, 12)]
     for _, _, functions, tests in cells:
-        assert re.fullmatch(r"`table/\w+\.py::[\w.]+`(, `table/\w+\.py::[\w.]+`)*", functions)
+        assert re.fullmatch(r"`table/[\w/]+\.py::[\w.]+`(, `table/[\w/]+\.py::[\w.]+`)*", functions)
         assert re.fullmatch(r"`test_\w+\.py::test_\w+`(, `test_\w+\.py::test_\w+`)*", tests)
 
 

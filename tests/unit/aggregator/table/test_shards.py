@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from support import oracle
 from support.kept import Kept
 from support.schedules import RETIRE_AFTER_MS, Written, cut, cuts, play, schedules, short_schedules
-from tallystream.aggregator.table import Record, State, TableSettings, combiners, storage
-from tallystream.aggregator.table.combiners import Combined, combine
-from tallystream.aggregator.table.latest_rows import RebuildError, Standing
-from tallystream.aggregator.table.restore import included_by_all, restore
-from tallystream.aggregator.table.shards import decode, encode, group_of, shard_of
-from tallystream.aggregator.table.sketches import SHARES
-from tallystream.aggregator.versions import UNKNOWN
+from tallystream_aggregator.table import Record, State, TableSettings, combiners, storage
+from tallystream_aggregator.table.arithmetic.sketches import SHARES
+from tallystream_aggregator.table.combiners import Combined, combine
+from tallystream_aggregator.table.restore.latest_rows import RebuildError, Standing
+from tallystream_aggregator.table.restore.restore import included_by_all, restore
+from tallystream_aggregator.table.shards import decode, encode, group_of, shard_of
+from tallystream_aggregator.versions import UNKNOWN
 
 if TYPE_CHECKING:
-    from tallystream.aggregator.table.outputs import Total
-    from tallystream.aggregator.versions import Version
+    from tallystream_aggregator.table.outputs import Total
+    from tallystream_aggregator.versions import Version
 
 SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000)
 # The limit of metrics per life is judged otherwise after some rebuilds, as docs/table.md says: there it is not reached.

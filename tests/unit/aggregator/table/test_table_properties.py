@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from support import oracle
 from support.kept import Kept
 from support.schedules import RETIRE_AFTER_MS, Written, cut, cuts, play, schedules, short_schedules, takes_out
-from tallystream.aggregator.table import Changes, Record, State, TableSettings, storage
-from tallystream.aggregator.table.sketches import SHARES
+from tallystream_aggregator.table import Changes, Record, State, TableSettings, storage
+from tallystream_aggregator.table.arithmetic.sketches import SHARES
 
 SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000, max_metrics=8)
 slow = list(HealthCheck)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tallystream.aggregator.ledger import LedgerRow
-from tallystream.aggregator.verify.books import Books, Limit
+from tallystream_aggregator.kafka.ledger import LedgerRow
+from tallystream_aggregator.verify.ledger import Books, Limit
 
 
 def opened(epoch: int, *, partial: bool = False, start: int | None = None) -> LedgerRow:

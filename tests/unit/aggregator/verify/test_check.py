@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.undecodable import UNDECODABLE
-from tallystream.aggregator.verify.check import Check, Difference, Outcome
-from tallystream.aggregator.verify.compare import unequal, unequal_between
-from tallystream.aggregator.verify.published import Sums, letter_of, parse
-from tallystream.aggregator.verify.reading import Raw
-from tallystream.aggregator.verify.replay import Replay
+from tallystream_aggregator.verify.check import Check, Difference, Outcome
+from tallystream_aggregator.verify.compare import unequal, unequal_between
+from tallystream_aggregator.verify.decode import Raw
+from tallystream_aggregator.verify.published import Sums, letter_of, parse
+from tallystream_aggregator.verify.replay import Replay
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tallystream.aggregator.verify.published import Ends, Published
+    from tallystream_aggregator.verify.published import Ends, Published
 
 BEGIN_MS = 1_700_000_000_000
 LIFE = "01HF7YAT00" + "A" * 16

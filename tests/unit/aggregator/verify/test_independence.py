@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 OURS = "tallystream"
-PACKAGE = "tallystream.aggregator.verify"
-FORBIDDEN = ("tallystream.aggregator.table", "tallystream.aggregator.sums", "tallystream.aggregator.spark", "pyspark")
-CORE = ("reading", "sketches", "lives", "summing", "replay", "compare", "check", "published", "silence")
+PACKAGE = "tallystream_aggregator.verify"
+FORBIDDEN = ("tallystream_aggregator.table", "tallystream_aggregator.sums", "tallystream_aggregator.spark", "pyspark")
+CORE = ("decode", "sketches", "lives", "sums", "replay", "compare", "check", "published", "silence")
 
 
 def imported(module: str) -> set[str]:

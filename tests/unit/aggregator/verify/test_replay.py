@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tallystream.aggregator.table.decode import Unreadable, read_value
-from tallystream.aggregator.verify.lives import Settings
-from tallystream.aggregator.verify.reading import RefusedError, read
-from tallystream.aggregator.verify.replay import Replay
+from tallystream_aggregator.table.decode import Unreadable, read_value
+from tallystream_aggregator.verify.decode import RefusedError, read
+from tallystream_aggregator.verify.lives import Settings
+from tallystream_aggregator.verify.replay import Replay
 
 BEGIN_MS, DAY_MS, HOUR_MS = 1_700_000_000_000, 86_400_000, 3_600_000
 FIRST, SECOND = "01HF7YAT00" + "A" * 16, "01HF7YAT00" + "B" * 16

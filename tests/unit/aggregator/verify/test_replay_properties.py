@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 
 from support.schedules import RETIRE_AFTER_MS, Written, cut, cuts, play, schedules, short_schedules
-from tallystream.aggregator.table import Record, State, Table, TableSettings
-from tallystream.aggregator.verify.compare import unequal
-from tallystream.aggregator.verify.lives import Settings
-from tallystream.aggregator.verify.replay import Replay
+from tallystream_aggregator.table import Record, State, Table, TableSettings
+from tallystream_aggregator.verify.compare import unequal
+from tallystream_aggregator.verify.lives import Settings
+from tallystream_aggregator.verify.replay import Replay
 
 RULES = {"short_form_every_ms": 5_000, "max_metrics": 8, "max_app_metrics": 12}
 slow = list(HealthCheck)

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from support.clocks import DAY_MS, HOUR_MS, PLANS, Appended, clock_schedules, plan, play
 from support.schedules import BEGIN_MS, Written
 from support.tables import Tables, settings
-from tallystream.aggregator.verify.check import Check, Outcome
-from tallystream.aggregator.verify.published import parse
-from tallystream.aggregator.verify.reading import Raw
-from tallystream.aggregator.verify.replay import Replay
-from tallystream.aggregator.verify.silence import Batch, Highest
+from tallystream_aggregator.verify.check import Check, Outcome
+from tallystream_aggregator.verify.decode import Raw
+from tallystream_aggregator.verify.published import parse
+from tallystream_aggregator.verify.replay import Replay
+from tallystream_aggregator.verify.silence import Batch, Highest
 
 if TYPE_CHECKING:
     import random

@@ -10,10 +10,10 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallystream.aggregator.table.sketches import Merged, encode
-from tallystream.aggregator.verify import sketches
-from tallystream.reporter import record
-from tallystream.reporter.sketch import Sketch
+from tallystream import record
+from tallystream.metrics.sketch import Sketch
+from tallystream_aggregator.table.arithmetic.sketches import Merged, encode
+from tallystream_aggregator.verify import sketches
 
 floats = st.floats(allow_nan=False, allow_infinity=False)
 near = st.floats(0.001, 1000.0)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tallystream.aggregator import sums
-from tallystream.compose.demo.aggregate import Dip, Sums, positions_covered
+from tallystream_aggregator import sums
+from tallystream_cli.demo.sums import Dip, Sums, positions_covered
 
 
 def _row(count: int, *, epoch: int = 1, batch: int = 0, name: str = "flights.processed") -> bytes:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tallystream.compose.demo.compare import Findings, differences, exact, rows
+from tallystream_cli.demo.compare import Findings, differences, exact, rows
 
 if TYPE_CHECKING:
-    from tallystream.compose.demo.replay import Key, Values
+    from tallystream_cli.demo.replay import Key, Values
 
 PROCESSED: Key = ("flights", "flights.processed", "counter", ())
 DELAY: Key = ("flights", "flights.delay", "histogram", ())

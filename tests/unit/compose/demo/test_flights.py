@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tallystream.compose.demo.flights import ROWS, Event, Flight, read_events, repeat
+from tallystream_cli.demo.dataset import ROWS, Event, Flight, read_events, repeat
 
 
 def test_the_rows_are_those_of_the_package() -> None:

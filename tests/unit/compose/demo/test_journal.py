@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream.compose.demo import journal
-from tallystream.compose.demo.journal import JournalError, JournalWriter, Line, Span
+from tallystream_cli.demo import journal
+from tallystream_cli.demo.journal import JournalError, JournalWriter, Line, Span
 
 if TYPE_CHECKING:
     from pathlib import Path

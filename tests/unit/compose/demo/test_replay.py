@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tallystream.compose.demo.replay import replay
+from tallystream_cli.demo.replay import replay
 
 
 def _record(instance: str, life: str, seq: int, *metrics: dict[str, Any]) -> tuple[bytes, bytes]:

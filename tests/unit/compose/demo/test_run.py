@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from tallystream.compose.demo.compare import Row
-from tallystream.compose.demo.display import Display
-from tallystream.compose.demo.run import DemoSettings, as_dict
-from tallystream.reporter.errors import ConfigError
+from tallystream.errors import ConfigError
+from tallystream_cli.demo.compare import Row
+from tallystream_cli.demo.display import Display
+from tallystream_cli.demo.run import DemoSettings, as_dict
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from support.wait import wait_until
-from tallystream.compose.local.component import Command
+from tallystream_cli.local.component import Command
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ import sys
 import psutil
 import pytest
 
-from tallystream.compose.local.interrupts import Interrupts, no_orphans
+from tallystream_cli.local.interrupts import Interrupts, no_orphans
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

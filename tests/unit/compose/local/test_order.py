@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tallystream.compose.local.supervisor import Supervisor
+from tallystream_cli.local.supervisor import Supervisor
 
 
 class Fake:

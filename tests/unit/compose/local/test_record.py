@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from support.wait import wait_until
-from tallystream.compose.local import record
-from tallystream.compose.local.record import ComponentRecord, Process, SystemRecord
-from tallystream.reporter.errors import TallystreamError
+from tallystream.errors import TallystreamError
+from tallystream_cli.local import record
+from tallystream_cli.local.record import ComponentRecord, Process, SystemRecord
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,8 @@ import psutil
 import pytest
 
 from support.wait import wait_until
-from tallystream.compose.local.component import Command
-from tallystream.compose.local.supervisor import StartError, Supervisor
+from tallystream_cli.local.component import Command
+from tallystream_cli.local.supervisor import StartError, Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -155,7 +155,7 @@ def test_a_restarted_component_that_is_never_ready_is_ended_and_tried_again(worl
 
 def test_a_component_that_ignores_sigterm_is_killed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stop has a bound: then it is SIGKILL."""
-    monkeypatch.setattr("tallystream.compose.local.component.STOP_S", 0.2)
+    monkeypatch.setattr("tallystream_cli.local.component.STOP_S", 0.2)
     supervisor = world.supervise(world.command("sums", HARD))
     supervisor.start()
     command = supervisor.watched[0].component

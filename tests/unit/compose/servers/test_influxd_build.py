@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tallystream.compose.servers import _influxd_build
-from tallystream.compose.servers._influxd_build import BuildError, cached_path, find_or_build
+from tallystream_cli.servers import influxd_build
+from tallystream_cli.servers.influxd_build import BuildError, cached_path, find_or_build
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,9 +59,9 @@ def test_what_is_missing_is_one_sentence(tools: Path) -> None:
 def test_too_old_a_go_is_missing(tools: Path) -> None:
     """A Go below the version that InfluxDB needs is as good as none; versions are compared as numbers."""
     _all_tools(tools, "exit 1")
-    assert _influxd_build.missing_tools() == []
+    assert influxd_build.missing_tools() == []
     _tool(tools, "go", GO.format(version="go1.9.7", does="exit 1"))
-    assert _influxd_build.missing_tools() == ["Go >= 1.23"]
+    assert influxd_build.missing_tools() == ["Go >= 1.23"]
 
 
 def test_a_failed_build_says_what_the_compiler_said(tools: Path) -> None:
@@ -108,9 +108,9 @@ def test_two_runs_do_not_build_at_once(tools: Path, capsys: pytest.CaptureFixtur
         fcntl.flock(lock, fcntl.LOCK_EX)
         waiter = threading.Thread(target=lambda: found.append(find_or_build()))
         said = threading.Event()
-        original = _influxd_build._say
+        original = influxd_build._say
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(_influxd_build, "_say", lambda what: (original(what), said.set()))
+            patch.setattr(influxd_build, "_say", lambda what: (original(what), said.set()))
             waiter.start()
             assert said.wait(10)
             cached_path().touch()

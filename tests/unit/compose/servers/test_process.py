@@ -15,8 +15,8 @@ INTERRUPTED = """
 import os, signal, sys
 from pathlib import Path
 import psutil
-from tallystream.compose.local.interrupts import Interrupts
-from tallystream.compose.servers._process import spawn
+from tallystream_cli.local.interrupts import Interrupts
+from tallystream_cli.servers.process import spawn
 
 def signalled(): os.kill(os.getpid(), signal.{number})
 

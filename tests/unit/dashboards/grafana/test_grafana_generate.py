@@ -11,10 +11,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from tallystream.compose import cli
-from tallystream.dashboards.grafana import Settings, resources
-from tallystream.dashboards.grafana.generate import files
-from tallystream.dashboards.grafana.settings import FLAVOURS, Flavour
+from tallystream_cli import main
+from tallystream_dashboards.grafana import Settings, resources
+from tallystream_dashboards.grafana.generate import files
+from tallystream_dashboards.grafana.settings import FLAVOURS, Flavour
 
 GENERATED = Path(__file__).parents[4] / "dashboards" / "generated"
 
@@ -27,7 +27,7 @@ URLS = {"flux": "$INFLUXDB_URL", "influxql": "$INFLUXDB_URL", "prometheus": "$PR
 def test_the_committed_files_are_what_the_command_writes(flavour: Flavour, tmp_path: Path) -> None:
     """`dashboards generate --flavour F --datasource-url '$…' --out dashboards/generated/F` changes nothing there."""
     done = CliRunner().invoke(
-        cli.app,
+        main.app,
         ["dashboards", "generate", "--flavour", flavour, "--datasource-url", URLS[flavour], "--out", str(tmp_path)],
         env={"INFLUXDB_ORG": None, "INFLUXDB_BUCKET": None},
         catch_exceptions=False,
@@ -97,7 +97,7 @@ def test_no_file_has_a_secret_or_an_address_of_a_machine(flavour: Flavour) -> No
 def test_thresholds_reach_both_kinds_of_rules(tmp_path: Path) -> None:
     """An option of the command is the number that both rules compare with, and that their texts name."""
     options = ["--lag-seconds", "77", "--flavour", "prometheus", "--out", str(tmp_path)]
-    assert CliRunner().invoke(cli.app, ["dashboards", "generate", *options]).exit_code == 0
+    assert CliRunner().invoke(main.app, ["dashboards", "generate", *options]).exit_code == 0
     (rules,) = yaml.safe_load((tmp_path / "rules/tallystream.rules.yaml").read_text())["groups"]
     (rule,) = [one for one in rules["rules"] if one["alert"] == "TallystreamLagTooOld"]
     assert rule["expr"].endswith(" > 77")
@@ -110,5 +110,5 @@ def test_thresholds_reach_both_kinds_of_rules(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     """The error names the option; nothing else is said."""
     (tmp_path / "file").touch()
-    done = CliRunner().invoke(cli.app, ["dashboards", "generate", "--out", str(tmp_path / "file" / "x")])
+    done = CliRunner().invoke(main.app, ["dashboards", "generate", "--out", str(tmp_path / "file" / "x")])
     assert str(done.exception).startswith(f"--out: {tmp_path / 'file' / 'x'} can't be written")

@@ -14,10 +14,10 @@ from grafana_foundation_sdk.models import alerting
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from support.grafana import variables_of
-from tallystream.dashboards.grafana import Settings, resources
-from tallystream.dashboards.grafana.dashboards import BOARDS
-from tallystream.dashboards.grafana.rules import RULES
-from tallystream.dashboards.grafana.settings import FLAVOURS, Flavour
+from tallystream_dashboards.grafana import Settings, resources
+from tallystream_dashboards.grafana.alerts.rules import RULES
+from tallystream_dashboards.grafana.dashboards.all import BOARDS
+from tallystream_dashboards.grafana.settings import FLAVOURS, Flavour
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tallystream.dashboards.grafana.rules import RULES
-from tallystream.dashboards.grafana.settings import Thresholds
+from tallystream_dashboards.grafana.alerts.rules import RULES
+from tallystream_dashboards.grafana.settings import Thresholds
 
 if TYPE_CHECKING:
-    from tallystream.dashboards.grafana.rule import Rule
+    from tallystream_dashboards.grafana.alerts.rule import Rule
 
 
 def test_slugs_are_anchors_and_unique() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tallystream.dashboards.grafana import Contact, Settings, Thresholds, resources
-from tallystream.dashboards.grafana.settings import FLAVOURS
-from tallystream.reporter.errors import ConfigError
+from tallystream.errors import ConfigError
+from tallystream_dashboards.grafana import Contact, Settings, Thresholds, resources
+from tallystream_dashboards.grafana.settings import FLAVOURS
 
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"flavour": "sql"}, "--flavour: 'sql' can't be used; give flux, influxql or prometheus."),

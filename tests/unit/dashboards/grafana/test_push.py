@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.grafana_made import SECRETS, dashboard, made
-from tallystream.dashboards.grafana.push import PushSettings, run
-from tallystream.dashboards.grafana.settings import Settings
+from tallystream_dashboards.grafana.push.job import PushSettings, run
+from tallystream_dashboards.grafana.settings import Settings
 
 if TYPE_CHECKING:
     from support.grafana_pushing import Pusher
     from support.grafana_stub import GrafanaStub
-    from tallystream.dashboards.grafana.resources import Resources
+    from tallystream_dashboards.grafana.resources import Resources
 
 
 def test_the_first_push_creates_everything(grafana: GrafanaStub, push: Pusher) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from support.grafana_made import SECRETS, TOKEN, made
 from support.grafana_stub import GrafanaStub
-from tallystream.dashboards.grafana.push import PushSettings, run
-from tallystream.reporter.errors import ConfigError
+from tallystream.errors import ConfigError
+from tallystream_dashboards.grafana.push.job import PushSettings, run
 
 if TYPE_CHECKING:
     from pathlib import Path

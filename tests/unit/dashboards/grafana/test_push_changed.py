@@ -12,7 +12,7 @@ from support.grafana_pushing import by_hand, rule_by_hand
 if TYPE_CHECKING:
     from support.grafana_pushing import Pusher
     from support.grafana_stub import GrafanaStub
-    from tallystream.dashboards.grafana.resources import Resources
+    from tallystream_dashboards.grafana.resources import Resources
 
 
 def test_a_dashboard_that_a_person_changed_is_not_overwritten(grafana: GrafanaStub, push: Pusher) -> None:

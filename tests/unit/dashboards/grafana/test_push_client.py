@@ -10,9 +10,9 @@ import pytest
 from support.certificates import encrypted, self_signed
 from support.grafana_made import SECRETS, TOKEN, made
 from support.grafana_stub import GrafanaStub
-from tallystream.compose.servers._process import free_port
-from tallystream.dashboards.grafana.push import PushSettings, run
-from tallystream.reporter.errors import ConfigError
+from tallystream.errors import ConfigError
+from tallystream_cli.servers.process import free_port
+from tallystream_dashboards.grafana.push.job import PushSettings, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,4 +138,4 @@ def test_a_server_that_asks_for_a_client_certificate(tmp_path: Path) -> None:
 def test_the_client_is_not_installed(grafana: GrafanaStub, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is an extra: the sentence says which."""
     monkeypatch.setitem(sys.modules, "grafana_client", None)
-    assert "pip install 'tallystream-compose[grafana]'" in said(grafana.url)
+    assert "pip install 'tallystream-cli[grafana]'" in said(grafana.url)

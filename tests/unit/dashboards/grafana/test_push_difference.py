@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream.dashboards.grafana.push_difference import difference
-from tallystream.dashboards.grafana.push_marks import Mark, digest, message, parse, pushed
+from tallystream_dashboards.grafana.push.difference import difference
+from tallystream_dashboards.grafana.push.fingerprints import Mark, digest, message, parse, pushed
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text("ab5ms", max_size=3),

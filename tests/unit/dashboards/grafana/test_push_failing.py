@@ -8,7 +8,7 @@ import pytest
 
 from support.grafana_made import TOKEN
 from support.grafana_pushing import rule_by_hand
-from tallystream.dashboards.grafana.settings import Settings
+from tallystream_dashboards.grafana.settings import Settings
 
 if TYPE_CHECKING:
     from support.grafana_pushing import Pusher

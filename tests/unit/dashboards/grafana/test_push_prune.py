@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from support.grafana_made import dashboard, made, rule
 from support.grafana_pushing import by_hand
-from tallystream.dashboards.grafana.settings import Settings
+from tallystream_dashboards.grafana.settings import Settings
 
 if TYPE_CHECKING:
     from support.grafana_pushing import Pusher
     from support.grafana_stub import GrafanaStub
-    from tallystream.dashboards.grafana.resources import Resources
+    from tallystream_dashboards.grafana.resources import Resources
 
 
 OTHERS = {"uid": "theirs", "title": "Theirs", "panels": []}

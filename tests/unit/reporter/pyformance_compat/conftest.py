@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
     """Return what is logged, without the filter that drops a message repeated within a minute."""
-    loggers = [logging.getLogger(f"tallystream.reporter.{name}") for name in ("pyformance", "gauges")]
+    loggers = [logging.getLogger(f"tallystream.{name}") for name in ("pyformance_compat", "metrics.gauges")]
     kept = [logger.filters for logger in loggers]
     for logger in loggers:
         logger.filters = []

@@ -24,9 +24,9 @@ def test_the_import_loads_little() -> None:
     """Beside what the package loads anyway there is nothing but our own modules: no reporter, no network, no signal."""
     loaded = run("""
         import sys
-        import tallystream.reporter
+        import tallystream
         before = set(sys.modules)
-        from tallystream.reporter import pyformance_compat as pyformance
+        from tallystream import pyformance_compat as pyformance
         pyformance.counter("c").inc()
         pyformance.count_calls(lambda: 0)()
         with pyformance.timer("t").time():
@@ -41,11 +41,11 @@ def test_the_import_loads_little() -> None:
 def test_the_reporters_come_when_they_are_asked_for() -> None:
     """As attributes of the package, and by import; warnings of outdated calls would be errors here."""
     assert run("""
-        from tallystream.reporter import pyformance_compat as pyformance
+        from tallystream import pyformance_compat as pyformance
         print(pyformance.reporters.ConsoleReporter.__name__)
-        from tallystream.reporter.pyformance_compat.reporters import CsvReporter, UdpCarbonReporter
-        from tallystream.reporter.pyformance_compat.reporters.console_reporter import ConsoleReporter
-        from tallystream.reporter.pyformance_compat.registry import set_global_registry
+        from tallystream.pyformance_compat.reporters import CsvReporter, UdpCarbonReporter
+        from tallystream.pyformance_compat.reporters.console_reporter import ConsoleReporter
+        from tallystream.pyformance_compat.registry import set_global_registry
         print(ConsoleReporter is pyformance.reporters.ConsoleReporter)
         reporter = pyformance.reporters.ConsoleReporter(reporting_interval=60)
         print(reporter.start(), reporter.start(), reporter.stop())
@@ -58,7 +58,7 @@ def test_pyformances_own_tests_pass() -> None:
         """
         import importlib, importlib.metadata, random, sys, unittest, unittest.mock, warnings
         from pathlib import Path
-        from tallystream.reporter import pyformance_compat as ours
+        from tallystream import pyformance_compat as ours
         random.seed(1)  # a test asserts what a sample keeps, which is almost certain
         warnings.simplefilter("ignore")  # theirs, of six and of files left open
         folder = Path(ours.__file__).parent
@@ -84,12 +84,12 @@ def test_without_blinker_there_is_no_signal() -> None:
     assert run("""
         import sys
         sys.modules["blinker"] = None  # its import fails, as where it is not installed
-        from tallystream.reporter import pyformance_compat as pyformance
+        from tallystream import pyformance_compat as pyformance
         timer = pyformance.meters.Timer(threshold=1e-9)
         with timer.time(fn="f"):
             sum(range(1000))
         print(timer.get_count(), pyformance.call_too_long)
-        from tallystream.reporter.pyformance_compat.meters.timer import call_too_long, timer_signals
+        from tallystream.pyformance_compat.meters.timer import call_too_long, timer_signals
         print(call_too_long, timer_signals)
     """).split() == ["1.0", "None", "None", "None"]
 
@@ -98,7 +98,7 @@ def test_a_forked_child_counts_from_zero() -> None:
     """The child repeats none of its parent's counts, whatever locks are held; what fell is an updown there too."""
     assert run("""
         import os, threading, warnings
-        from tallystream.reporter import pyformance_compat as pyformance
+        from tallystream import pyformance_compat as pyformance
         registry = pyformance.global_registry()
         counter, meter, timer = registry.counter("c"), registry.meter("m"), registry.timer("t")
         histogram, jobs = registry.histogram("h"), registry.counter("jobs")

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from support.pyformances import Clock, ours
 from support.topic import FIRST, SECOND, Topic
-from tallystream.aggregator import sums
-from tallystream.reporter import ConfigError, ConsoleReporter, MetricRegistry, record, report
-from tallystream.reporter.pyformance_compat import CounterFellWarning, MetricsRegistry, RegexRegistry
-from tallystream.reporter.sketch import Sketch
-from tallystream.reporter.testing import InMemoryReporter, assert_count, assert_not_reported, find
+from tallystream import ConfigError, ConsoleReporter, MetricRegistry, record, report
+from tallystream.metrics.sketch import Sketch
+from tallystream.pyformance_compat import CounterFellWarning, MetricsRegistry, RegexRegistry
+from tallystream.testing import InMemoryReporter, assert_count, assert_not_reported, find
+from tallystream_aggregator import sums
 
 
 @pytest.fixture

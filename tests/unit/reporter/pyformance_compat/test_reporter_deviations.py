@@ -14,8 +14,8 @@ import pytest
 
 from support.pyformances import Clock, ours
 from support.wait import wait_until
-from tallystream.reporter import ConfigError
-from tallystream.reporter.pyformance_compat.reporters import (
+from tallystream import ConfigError
+from tallystream.pyformance_compat.reporters import (
     CarbonReporter,
     ConsoleReporter,
     CsvReporter,

@@ -265,7 +265,7 @@ def test_module_names(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(ABSENT))
 def test_absent_reporters_say_what_to_do(name: str) -> None:
     """One sentence with the remedy."""
-    message = f"^{name} is not offered by tallystream.reporter.pyformance_compat: .*subclass Reporter\\.$"
+    message = f"^{name} is not offered by tallystream.pyformance_compat: .*subclass Reporter\\.$"
     with pytest.raises(ImportError, match=message):
         getattr(ours.reporters, name)
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):

@@ -1,7 +1,0 @@
-"""A query's own health: figures for Prometheus and for our own reporter, `/healthz` and `/readyz`. docs/health.md."""
-
-from __future__ import annotations
-
-from tallystream.aggregator.health.health import Health, HealthSettings
-
-__all__ = ["Health", "HealthSettings"]

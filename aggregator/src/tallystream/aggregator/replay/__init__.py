@@ -1,1 +1,0 @@
-"""`tallystream replay`: the points of a past period, written to a store again."""

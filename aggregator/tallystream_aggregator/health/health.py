@@ -1,0 +1,116 @@
+"""Health as a command has it: opened when it starts, told what happens, closed at its end."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from tallystream.clock import SYSTEM_CLOCK, Clock
+from tallystream.errors import ConfigError
+from tallystream.kafka.reporter import KafkaReporter
+from tallystream_aggregator.health.exposition import CONTENT_TYPE, render
+from tallystream_aggregator.health.internal_metrics import Figures
+from tallystream_aggregator.health.progress import Progress
+from tallystream_aggregator.health.server import Answer, HealthServer, verdict
+from tallystream_aggregator.health.status import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+log = logging.getLogger(__name__)
+
+REPORT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class HealthSettings:
+    """What may be chosen: `port` None is no HTTP server, 0 a free port. `own_metrics`: report to `metrics` as well.
+
+    Raises:
+        ConfigError: the port is none.
+    """
+
+    port: int | None = None
+    address: str = "127.0.0.1"
+    own_metrics: bool = True
+
+    def __post_init__(self) -> None:
+        if self.port is not None and not 0 <= self.port <= 65_535:
+            raise ConfigError("--http-port", self.port, "give a port from 1 to 65535, or 0 for a free one")
+
+
+class Health:
+    """The health of one command, a context manager. `trigger_s` is the interval of its batches.
+
+    Raises:
+        ConfigError: on entering, the address can't be listened on.
+    """
+
+    def __init__(
+        self, command: str, settings: HealthSettings, *, trigger_s: float = 0.5, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self.figures = Figures(command, clock)
+        self.status = Status(clock, trigger_s=trigger_s)
+        self.port: int | None = None
+        self._command = command
+        self.figures.ask("tallystream.alive", lambda: int(self.status.sick() is None))
+        self.figures.ask("tallystream.ready", lambda: int(self.status.unready() is None))
+        self.figures.ask("tallystream.looked_age_seconds", self.status.quiet_s)
+        self._settings = settings
+        self._progress = Progress(self.figures)
+        self._server: HealthServer | None = None
+        self._reporter: KafkaReporter | None = None
+
+    def __enter__(self) -> Self:
+        if self._settings.port is not None:
+            paths = {"/metrics": self.metrics, "/healthz": self.healthz, "/readyz": self.readyz}
+            self._server = HealthServer(paths, address=self._settings.address, port=self._settings.port)
+            self.port = self._server.port
+            log.info("health is on http://%s:%d/metrics, /healthz and /readyz", self._server.address, self.port)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._reporter is not None:
+            self._reporter.stop()
+        if self._server is not None:
+            self._server.close()
+
+    def report(self, bootstrap_servers: str, topic: str, kafka: Mapping[str, str]) -> None:
+        """Report the figures to the topic `metrics` from now on, every ten seconds, unless it is not wanted.
+
+        The instance ID is the command's at this host, the same after a restart: `aggregate@host-1`.
+        """
+        if not self._settings.own_metrics:
+            return
+        instance = f"{self._command}@{socket.gethostname()}"
+        self._reporter = KafkaReporter(
+            self.figures.registry,
+            bootstrap_servers=bootstrap_servers,
+            instance=instance,
+            interval=REPORT_S,
+            topic=topic,
+            options=kafka,
+            own_metrics=False,
+        ).start()
+
+    def progress(self, progress: Mapping[str, Any]) -> None:
+        """Take what Spark tells of a batch."""
+        self.status.look(self._progress.take(progress))
+
+    def due_ms(self) -> Mapping[int, int]:
+        """Return, by shard, when it has to look for silent lives next, in epoch ms; not of one that has none living."""
+        return self._progress.due_ms()
+
+    def metrics(self) -> Answer:
+        """Return the figures as Prometheus reads them."""
+        return Answer(200, CONTENT_TYPE, render(self.figures.families()))
+
+    def healthz(self) -> Answer:
+        """Return whether the process and its query are alive."""
+        return verdict(self.status.sick(), command=self._command, stage=self.status.stage)
+
+    def readyz(self) -> Answer:
+        """Return whether the query does its work: not while it starts, stands by, or waits for a store."""
+        return verdict(self.status.unready(), command=self._command, stage=self.status.stage, batch=self.status.batch)

@@ -1,0 +1,147 @@
+"""The figures of a query's health: which there are, and their values, kept in a registry of our own reporter.
+
+One list serves `/metrics`, the reporter and docs/health.md. A figure's name there, `tallystream.table.records`, is
+`tallystream_table_records_total` for Prometheus: its points become underscores, a count gets `_total`, a timer
+`_seconds`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from tallystream import ExponentiallyDecaying, record
+from tallystream.clock import SYSTEM_CLOCK, Clock
+from tallystream.registry import MetricRegistry
+from tallystream_aggregator.health.exposition import Family, Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+APP = "tallystream"
+
+_SUFFIX = {"counter": "_total", "total": "_total", "timer": "_seconds", "gauge": ""}
+_KIND: dict[str, Literal["counter", "gauge", "summary"]] = {
+    "counter": "counter",
+    "total": "counter",
+    "timer": "summary",
+    "gauge": "gauge",
+}
+_QUANTILES = {"p50": "0.5", "p75": "0.75", "p95": "0.95", "p98": "0.98", "p99": "0.99", "p999": "0.999"}
+
+
+class Figure(NamedTuple):
+    """One figure. Every one has the label `command`, and those in `labels`.
+
+    A counter counts what this process did. A total counts what the table has seen since it began, restarts and all: it
+    is reported as a gauge, because the sum over lives of an aggregator would count it again.
+    """
+
+    name: str
+    kind: Literal["counter", "total", "gauge", "timer"]
+    help: str
+    labels: tuple[str, ...] = ()
+
+    @property
+    def exposed(self) -> str:
+        """The name in Prometheus."""
+        return self.name.replace(".", "_") + _SUFFIX[self.kind]
+
+
+_PLACE = ("topic", "partition")
+FIGURES = (
+    Figure("tallystream.alive", "gauge", "1 when /healthz says 200, 0 otherwise."),
+    Figure("tallystream.ready", "gauge", "1 when /readyz says 200, 0 otherwise."),
+    Figure("tallystream.epoch", "gauge", "The epoch under which the newest batch was written."),
+    Figure("tallystream.looked_age_seconds", "gauge", "Seconds since the query finished a batch or looked for one."),
+    Figure("tallystream.batches", "counter", "Batches that this process finished."),
+    Figure("tallystream.batch.number", "gauge", "The number of the newest batch, as the checkpoint counts."),
+    Figure("tallystream.batch.time_seconds", "gauge", "When the newest batch began, epoch seconds."),
+    Figure("tallystream.batch.records_per_second", "gauge", "Records of the newest batch by the time that it took."),
+    Figure(
+        "tallystream.batch.duration",
+        "timer",
+        "Time of the batches by Spark's phases; triggerExecution is the whole of one.",
+        ("phase",),
+    ),
+    Figure("tallystream.input.records", "counter", "Records that this process read."),
+    Figure("tallystream.offset", "gauge", "The next offset that the query will read.", _PLACE),
+    Figure("tallystream.end_offset", "gauge", "The end of the partition when the newest batch began.", _PLACE),
+    Figure("tallystream.state.rows", "gauge", "Values in Spark's state store."),
+    Figure("tallystream.state.memory_bytes", "gauge", "Memory that Spark's state store takes."),
+    Figure("tallystream.table.records", "total", "Records that the table took since it began, of any kind."),
+    Figure("tallystream.table.stale", "total", "Records among them that were duplicates or older than what was known."),
+    Figure("tallystream.table.dead_letters", "total", "Records and metrics that went to metrics-dead."),
+    Figure("tallystream.table.forgotten", "total", "Lives whose rows were dropped; their counts stay in the sums."),
+    Figure("tallystream.table.lives", "gauge", "Lives in memory, silent ones too."),
+    Figure("tallystream.table.disk", "gauge", "Silent lives on disk."),
+    Figure("tallystream.table.living", "gauge", "Lives that were heard from lately."),
+    Figure("tallystream.table.instances", "gauge", "Different instance IDs of the living lives."),
+    Figure("tallystream.table.rows", "gauge", "Rows of the table: metrics of lives."),
+    Figure("tallystream.table.metrics", "gauge", "Identities: metrics of apps that were ever seen."),
+    Figure("tallystream.table.state_bytes", "gauge", "The packed table, which every batch reads and writes."),
+    Figure(
+        "tallystream.table.clock_seconds", "gauge", "The newest append time of the partition, epoch seconds.", _PLACE
+    ),
+    Figure("tallystream.ship.points", "counter", "Points that this process wrote to the store."),
+    Figure("tallystream.ship.rejected", "counter", "Points that the store refused for good."),
+    Figure(
+        "tallystream.ship.unreadable", "counter", "Records that this process could not read as what they should be."
+    ),
+    Figure("tallystream.ship.stale", "counter", "Records that this process left out: of a replaced or unknown writer."),
+    Figure("tallystream.ship.store_away", "gauge", "1 while the store can't be reached and points wait, 0 otherwise."),
+)
+BY_NAME = {figure.name: figure for figure in FIGURES}
+
+
+class Figures:
+    """The values of one command's figures; for any thread. A name that is not in `FIGURES` is a KeyError."""
+
+    def __init__(self, command: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.registry = MetricRegistry(APP, clock=clock, sampling=ExponentiallyDecaying())
+        self.command = command
+
+    def set(self, name: str, value: float, **labels: str) -> None:
+        """Set a gauge, or a total."""
+        self.registry.gauge(BY_NAME[name].name, tags=self._tags(labels)).set(value)
+
+    def ask(self, name: str, function: Callable[[], float]) -> None:
+        """Let a gauge be what `function` says whenever it is read."""
+        self.registry.gauge(BY_NAME[name].name, function, tags=self._tags({}))
+
+    def add(self, name: str, n: int) -> None:
+        """Add to a counter."""
+        self.registry.counter(BY_NAME[name].name, tags=self._tags({})).inc(n)
+
+    def took(self, name: str, seconds: float, **labels: str) -> None:
+        """Note a duration."""
+        self.registry.timer(BY_NAME[name].name, tags=self._tags(labels)).update(seconds)
+
+    def families(self) -> list[Family]:
+        """Return what there is now, in the order of `FIGURES`."""
+        found: dict[str, list[record.Metric]] = {}
+        for metric in self.registry.snapshot():
+            found.setdefault(metric.name, []).append(metric)
+        return [
+            Family(
+                figure.exposed, _KIND[figure.kind], figure.help, [s for m in found[figure.name] for s in _samples(m)]
+            )
+            for figure in FIGURES
+            if figure.name in found
+        ]
+
+    def _tags(self, labels: dict[str, str]) -> dict[str, str]:
+        return {"command": self.command, **labels}
+
+
+def _samples(metric: record.Metric) -> Iterable[Sample]:
+    if isinstance(metric, record.Timer):
+        for field, quantile in _QUANTILES.items():
+            value = getattr(metric, field)
+            if value is not None:
+                yield Sample(value, {**metric.tags, "quantile": quantile})
+        yield Sample(metric.sum, metric.tags, "_sum")
+        yield Sample(metric.count, metric.tags, "_count")
+    elif isinstance(metric, record.Counter):
+        yield Sample(metric.count, metric.tags)
+    elif isinstance(metric, record.Gauge):
+        yield Sample(metric.value, metric.tags)

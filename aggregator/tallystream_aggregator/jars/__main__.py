@@ -1,0 +1,26 @@
+"""`python -m tallystream_aggregator.jars spark files broker`: fetch the named sets and say where they are."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from tallystream_aggregator.jars import JarsError, fetch
+
+
+def main(sets: list[str]) -> int:
+    """Fetch each set; the exit code is 2 when one could not be had."""
+    for name in sets:
+        started = time.monotonic()
+        try:
+            paths = fetch(name)
+        except JarsError as error:
+            sys.stderr.write(f"{error}\n")
+            return 2
+        if (took := time.monotonic() - started) > 1:
+            sys.stderr.write(f"jars: {len(paths)} jars of {name} fetched and verified in {took:.0f} s\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:] or ["spark", "files", "broker"]))

@@ -1,0 +1,95 @@
+"""Resolve a set of jars with the Ivy that PySpark ships, verify them, and keep them in the user's cache."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+from tallystream.errors import TallystreamError
+from tallystream_aggregator.jars._digest import sha256_of
+from tallystream_aggregator.jars._java import java
+from tallystream_aggregator.jars._lock import Jar, read_lock
+
+
+class JarsError(TallystreamError):
+    """A jar could not be had, or is not the one that the list names."""
+
+
+def cache_dir() -> Path:
+    """Where downloads are kept between runs: `TALLYSTREAM_CACHE`, else the user's cache folder."""
+    if named := os.environ.get("TALLYSTREAM_CACHE"):
+        return Path(named).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tallystream"
+
+
+def fetch(of: str, *, timeout: float = 600.0) -> list[Path]:
+    """Return the paths of the jars of the set `of`; download those that are not there yet, or were changed.
+
+    Safe when several processes ask at once: a file lock lets one of them download. `timeout` is in seconds.
+
+    Raises:
+        JarsError: a jar could not be resolved in time, or its SHA-256 is not the committed one.
+    """
+    jars = read_lock(of)
+    folder = cache_dir() / "jars" / of
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / jar.file_name for jar in jars]
+    if not _missing(jars, folder):
+        return paths
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if missing := _missing(jars, folder):
+            _retrieve(missing, folder, timeout)
+    return paths
+
+
+def _missing(jars: list[Jar], folder: Path) -> list[Jar]:
+    return [jar for jar in jars if sha256_of(folder / jar.file_name) != jar.sha256]
+
+
+def _retrieve(jars: list[Jar], folder: Path, timeout: float) -> None:
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".ivy-") as name:
+        work = Path(name)
+        (work / "ivy.xml").write_text(_ivy_xml(jars), encoding="utf-8")
+        command = [java(), "-jar", str(_ivy_jar()), "-cache", str(work / "cache"), "-ivy", str(work / "ivy.xml")]
+        command += ["-warn", "-retrieve", str(work / "out" / "[artifact]-[revision].[ext]")]
+        try:
+            done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=timeout, check=False)
+        except FileNotFoundError as error:
+            raise JarsError("java: no Java was found on the PATH; install Java 17 or 21 or set JAVA_HOME.") from error
+        except subprocess.TimeoutExpired as error:
+            raise JarsError(f"jars: the download took longer than {timeout:.0f} s; run the command again.") from error
+        for jar in jars:
+            got = work / "out" / jar.file_name
+            if not got.exists():
+                raise JarsError(f"jars: {jar.group}:{jar.artifact}:{jar.revision} was not served: {done.stdout[-800:]}")
+            digest = sha256_of(got)
+            if jar.sha256 != digest:
+                raise JarsError(f"jars: {jar.file_name} has SHA-256 {digest}, the list says {jar.sha256}; not used.")
+            got.replace(folder / jar.file_name)
+
+
+def _ivy_jar() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise JarsError("pyspark: it is not installed; install tallystream-aggregator[spark].")
+    return next((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
+
+
+def _ivy_xml(jars: list[Jar]) -> str:
+    # Every jar is named, none is found by following poms: what runs is what was tested, whatever else is served.
+    lines = [
+        f"<dependency org={quoteattr(jar.group)} name={quoteattr(jar.artifact)} rev={quoteattr(jar.revision)}"
+        ' transitive="false" conf="default->default"/>'
+        for jar in jars
+    ]
+    body = "\n".join(lines)
+    return (
+        '<ivy-module version="2.0"><info organisation="tallystream" module="jars"/>'
+        f'<configurations><conf name="default"/></configurations><dependencies>\n{body}\n</dependencies></ivy-module>'
+    )

@@ -1,0 +1,1 @@
+"""The commands that run on the topics: each module reads from top to bottom."""

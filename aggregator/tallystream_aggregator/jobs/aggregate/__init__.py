@@ -1,0 +1,1 @@
+"""`tallystream aggregate`: one writer, its start, its offset commits and its repair."""

@@ -1,0 +1,188 @@
+"""`tallystream aggregate`: the changelog table over `metrics`, its sums to `metrics-agg`, as one Spark query."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+
+from tallystream.errors import ConfigError, TallystreamError
+from tallystream_aggregator import files
+from tallystream_aggregator.health import Health
+from tallystream_aggregator.jobs.aggregate.wake_up import Alarm
+from tallystream_aggregator.jobs.aggregate.writer import Writing
+from tallystream_aggregator.kafka import clients
+from tallystream_aggregator.kafka.auth import log_in
+from tallystream_aggregator.kafka.lease import Lease
+from tallystream_aggregator.kafka.sharding import Layout, layout_of, layout_path, write_layout
+from tallystream_aggregator.kafka.start_position import resolve
+from tallystream_aggregator.kafka.topics import TABLE_RECORD_BYTES, Topics, create_topics, require_partitions
+from tallystream_aggregator.shutdown import StopRequest
+from tallystream_aggregator.spark.checkpoint import PARTITIONS, state_partitions
+from tallystream_aggregator.spark.errors import sentence, start
+from tallystream_aggregator.spark.kafka_options import source_options
+from tallystream_aggregator.spark.query.modes import Choice, Plan
+from tallystream_aggregator.spark.query.query import summed
+from tallystream_aggregator.spark.query.runner import behind, run_plans
+from tallystream_aggregator.spark.query.settings import GROUP, AggregateSettings
+from tallystream_aggregator.spark.query.start import beginning
+from tallystream_aggregator.spark.query.streams import Streams
+from tallystream_aggregator.spark.query.warm_up import warm
+from tallystream_aggregator.spark.query_listener import HealthListener
+from tallystream_aggregator.spark.session import build_session, end_session
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from tallystream_aggregator.kafka.topic_selection import Offsets
+
+__all__ = ["GROUP", "AggregateSettings", "run"]
+
+log = logging.getLogger(__name__)
+
+SENT_BYTES = 256 * 1024
+"""Records that the producer sends together, in bytes. With its own 16 KB, four rows of `metrics-table` are a request.
+
+`--kafka batch.size=` takes its place.
+"""
+
+
+def run(settings: AggregateSettings) -> int:
+    """Aggregate until SIGTERM or SIGINT; then finish the batch and return 0.
+
+    Delivery: every record of `metrics` is in the sums exactly once, through crashes and restarts on the same
+    checkpoint; sums are written at least once, absolute, so that a repeated one changes nothing.
+
+    Raises:
+        ConfigError: a setting can't be used, or the table would begin in the middle of the topic.
+        LeaseError: another aggregator writes, or has taken over.
+        LoginError: the broker refuses the user or the certificate.
+        TallystreamError: the query failed, or the broker can't be reached.
+    """
+    stop = StopRequest().install()
+    topics = Topics(settings.topic_prefix)
+    kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
+    source_options(settings.bootstrap_servers, settings.kafka)  # an option that only one client knows is said at once
+    with ExitStack() as stack:
+        health = stack.enter_context(Health("aggregate", settings.health))
+        try:
+            log_in(kafka)
+            layout = _layout(settings)
+            _prepare_topics(topics, kafka, layout)
+            files.make_folder(settings.checkpoint)
+            health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
+            begin = beginning(settings, topics, kafka).offsets  # what can't be is said before anything is waited for
+            lease = Lease(topics.ledger, kafka, prefix=settings.topic_prefix)
+            stack.callback(lease.close)
+            lease.join()
+            session = build_session(
+                "tallystream aggregate",
+                master=settings.master,
+                driver_memory=settings.driver_memory,
+                # A partition more than there are shards would only be one more state store to commit.
+                conf={PARTITIONS: str(layout.partitions)},
+            )
+            stack.callback(end_session, session)
+            warm(session, layout.partitions)
+            streams = Streams(session, settings, topics, shards=layout.shards)
+            if _choice(settings, topics, kafka, begin).now is Plan.BACKLOG:
+                streams.prepare()
+            listener = HealthListener(health)
+            session.streams.addListener(listener)
+            health.status.stand_by()
+            if not lease.wait(standby=settings.standby, stopped=stop.is_set):
+                return 0
+            layout, streams = settle(session, settings, topics, layout, streams)
+            _prepare_topics(topics, kafka, layout)
+            writing = Writing(settings, topics, kafka, lease, shards=layout.shards)
+            choice = _choice(settings, topics, kafka, writing.begin)
+        except KafkaException as error:
+            raise clients.failed(settings.bootstrap_servers, error) from error
+        except OSError as error:
+            said = sentence(str(error), "", settings.checkpoint)
+            raise TallystreamError(f"checkpoint {settings.checkpoint}: {said}") from error
+        stack.callback(writing.close)
+        log.info("aggregating into %s, epoch %d, %d records behind", topics.agg, writing.epoch, choice.behind)
+
+        alarm = Alarm(health.due_ms, writing.wake)
+
+        def after_batch() -> None:
+            if not settings.catch_up:  # which leaves no record of its own behind
+                alarm.look()
+            if writing.after_batch():
+                stop.set()
+
+        return run_plans(
+            choice,
+            lambda plan: _start(streams.of(plan, writing.begin), settings, topics, writing, shards=layout.shards),
+            settings.checkpoint,
+            stop=stop,
+            after_batch=after_batch,
+            last=lambda: listener.last,
+            changing=lambda query: listener.changing.add(str(query.runId)),
+            ready=settings.ready_file,
+        )
+
+
+def settle(
+    session: SparkSession, settings: AggregateSettings, topics: Topics, layout: Layout, streams: Streams
+) -> tuple[Layout, Streams]:
+    """Return the layout that the checkpoint has now that we have the lease, and the streams for it; keep the layout.
+
+    `layout` is the one of before: another aggregator may have begun the table with another one since.
+
+    Raises:
+        ConfigError: another layout than it has is asked for, or its layout is not that of its state.
+    """
+    found = _layout(settings)
+    write_layout(settings.checkpoint, found)
+    if found == layout:
+        return layout, streams
+    session.conf.set(PARTITIONS, str(found.partitions))
+    return found, Streams(session, settings, topics, shards=found.shards)
+
+
+def _layout(settings: AggregateSettings) -> Layout:
+    found = layout_of(settings.checkpoint, settings.shards, settings.state_partitions)
+    stored = state_partitions(settings.checkpoint)
+    if stored not in (None, found.partitions):
+        raise ConfigError(
+            "--checkpoint",
+            str(settings.checkpoint),
+            f"its state has {stored} partitions, and {layout_path(settings.checkpoint)} says {found.partitions}: "
+            "restore that file, or move the checkpoint away and run tallystream rebuild",
+        )
+    return found
+
+
+def _prepare_topics(topics: Topics, kafka: Mapping[str, str], layout: Layout) -> None:
+    create_topics(clients.admin(kafka), topics, shards=layout.shards)
+    require_partitions(clients.admin(kafka), topics, shards=layout.shards)
+
+
+def _choice(settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str], begin: Offsets) -> Choice:
+    ends = resolve("latest", settings.selection(topics).find(kafka), GROUP, topics.ledger, kafka)
+    return Choice(settings.plan, settings.max_records_per_trigger, behind(settings.checkpoint, begin, ends))
+
+
+def _start(
+    records: DataFrame, settings: AggregateSettings, topics: Topics, writing: Writing, *, shards: int
+) -> StreamingQuery:
+    writer = (
+        summed(records, settings, topics, epoch=writing.epoch, shards=shards)
+        .writeStream.format("kafka")
+        .option("kafka.batch.size", str(SENT_BYTES))
+        .options(**source_options(settings.bootstrap_servers, settings.kafka))
+        .option("kafka.max.request.size", str(TABLE_RECORD_BYTES))
+        .option("kafka.buffer.memory", str(2 * TABLE_RECORD_BYTES))
+        .outputMode("update")
+        .option("checkpointLocation", str(settings.checkpoint))
+        .queryName("aggregate")
+        .trigger(processingTime=f"{settings.pacing.interval_ms} milliseconds")
+    )
+    return start(writer, settings.checkpoint)

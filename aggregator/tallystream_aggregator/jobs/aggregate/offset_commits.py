@@ -1,0 +1,99 @@
+"""After each finished batch: its offsets to the consumer group, its row to the ledger; after a crash, both caught up.
+
+What is finished is read from the checkpoint's own logs, so that catching up after a crash and following a live query
+are one and the same code.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+
+from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow, LedgerWriter
+from tallystream_aggregator.spark.checkpoint import Finished, finished_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from tallystream_aggregator.kafka.groups import GroupCommitter, Offsets
+
+log = logging.getLogger(__name__)
+
+
+class Bookkeeper:
+    """Follows a checkpoint. `last` is the last batch that the ledger already has, -1 for none.
+
+    `checked` returns what rows of the ledger say under that name.
+
+    Delivery: each finished batch is committed and written at least once, in order; a broker that does not answer delays
+    it and is tried again at the next call.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Path,
+        committer: GroupCommitter,
+        ledger: LedgerWriter,
+        *,
+        epoch: int,
+        last: int,
+        checked: Callable[[], Offsets] = dict,
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._committer = committer
+        self._ledger = ledger
+        self._epoch = epoch
+        self._last = last
+        self._failing = False
+        self._end: Offsets = {}
+        self._checked = checked
+        self._told: Offsets = {}
+
+    def reached(self, ends: Mapping[str, Mapping[str, int]]) -> bool:
+        """Tell whether the books have got to `ends`: topic → partition → the next offset to read."""
+        return all(
+            self._end.get(topic, {}).get(partition, 0) >= end
+            for topic, partitions in ends.items()
+            for partition, end in partitions.items()
+        )
+
+    def catch_up(self) -> None:
+        """Do the books of every batch that has finished since the last call.
+
+        Raises:
+            CheckpointError: a log of the checkpoint is damaged.
+        """
+        batches = finished_batches(self._checkpoint, after=self._last)
+        if not batches:
+            return
+        moved = [batch for batch in batches if batch.end != batch.start]
+        try:
+            if moved:
+                self._committer.commit(moved[-1].end)
+                rows = [self._row(batch) for batch in moved]
+                checked = self._checked()
+                if checked != self._told:
+                    rows[-1].checked = checked
+                self._ledger.write(rows)
+                self._told = checked
+        except KafkaException as error:
+            if not self._failing:
+                log.warning("offsets of batch %d: not committed yet (%s); trying again", batches[-1].batch, error)
+            self._failing = True
+            return
+        self._failing = False
+        self._last, self._end = batches[-1].batch, batches[-1].end
+
+    def _row(self, batch: Finished) -> LedgerRow:
+        return LedgerRow(
+            kind="batch",
+            query=QUERY,
+            epoch=self._epoch,
+            batch=batch.batch,
+            ts=batch.ts_ms,
+            start=batch.start or {},
+            end=batch.end,
+        )

@@ -1,0 +1,239 @@
+"""Repair what a replaced writer wrote last: on a compacted topic the last record of a key stays.
+
+Readers take the highest (epoch, batch) of a key. Compaction keeps the last record, which may be a replaced writer's, or
+one of an epoch that no writer has taken. So the active writer reads what is appended to `metrics-table` and
+`metrics-agg`, and has the table publish the keys of such records again, from its state: a file beside the checkpoint
+names them, and each shard's record says when it has published its own.
+
+The start covers what was appended since the writers before last had nothing left to repair; the ledger has these
+offsets (`checked`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from tallystream.decoding import json_decoder
+from tallystream.errors import TallystreamError
+from tallystream_aggregator.kafka import clients
+from tallystream_aggregator.kafka.ledger import QUERY, highest_epoch
+from tallystream_aggregator.kafka.partition_bounds import partitions_of, watermarks
+from tallystream_aggregator.kafka.reader import read_from
+from tallystream_aggregator.repair_request import Request, write_request
+from tallystream_aggregator.versions import Version, version_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from tallystream_aggregator.kafka.epochs import Epochs
+    from tallystream_aggregator.kafka.ledger import LedgerRow, Offsets
+    from tallystream_aggregator.kafka.reader import Read
+
+log = logging.getLogger(__name__)
+
+_NONE: Version = (-1, 0)
+"""The version of a record that names no writer."""
+
+_SHARD = b'["shard",'
+
+Key = tuple[int, bytes]
+"""(partition, key)"""
+
+
+class _Repaired(msgspec.Struct):
+    repaired: int = 0
+
+
+_decode_repaired = json_decoder(_Repaired)
+
+
+class Checked(NamedTuple):
+    """The offsets before which nothing is left to repair: topic → partition → offset. No epoch is above `epoch`."""
+
+    offsets: Mapping[str, Mapping[str, int]]
+    epoch: int
+
+
+def last_checked(rows: Sequence[LedgerRow]) -> Checked:
+    """Return what the ledger's rows say, no offsets where none of them has some.
+
+    `epoch` is that of the writer before: what a lower one appended since is to be repaired.
+    """
+    found = [row.checked for row in rows if row.query == QUERY and row.checked]
+    return Checked(found[-1], highest_epoch(rows) or 0) if found else Checked({}, 0)
+
+
+class Watch:
+    """Reads the partitions of a topic, from where `checked` says or the beginning; for one thread.
+
+    A record is stale where its epoch is lower than that of a record before it, or than `epoch`, ours, after our start.
+    `timeout` is in seconds.
+
+    `repaired` maps shard → the number of the last request that it has carried out, where the topic has shards' records.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        kafka: Mapping[str, str],
+        epochs: Epochs,
+        *,
+        epoch: int,
+        checked: Checked = Checked({}, 0),  # noqa: B008 (a tuple that nobody changes)
+        timeout: float = 10.0,
+    ) -> None:
+        self._topic = topic
+        self._timeout = timeout
+        self._consumer = clients.consumer(
+            {
+                **kafka,
+                "group.id": "tallystream-reading",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+            }
+        )
+        self._begin(epochs, epoch, checked)
+
+    def _begin(self, epochs: Epochs, epoch: int, checked: Checked) -> None:
+        self._epochs, self._epoch, self._before = epochs, epoch, checked.epoch
+        self._at = {int(partition): offset for partition, offset in checked.offsets.get(self._topic, {}).items()}
+        self._highest: dict[int, int] = {}
+        self._opened = self._ends()
+        self.repaired: dict[int, int] = {}
+
+    @property
+    def at(self) -> dict[str, int]:
+        """Partition → the offset before which all has been read."""
+        return {str(partition): offset for partition, offset in self._at.items()}
+
+    def look(self) -> set[Key]:
+        """Read what has come since the last look, and return the keys of stale records, and of unknown epochs.
+
+        Raises:
+            KafkaException: the broker did not answer in time; the next look begins at the same records.
+        """
+        highest = dict(self._highest)
+        try:
+            ends = self._ends()
+            found = self._look(highest, ends)
+        except TallystreamError as error:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, str(error))) from error  # noqa: SLF001 (librdkafka's name for it)
+        self._at, self._highest = ends, highest
+        return found
+
+    def close(self) -> None:
+        """Release the connections."""
+        self._consumer.close()
+
+    def _look(self, highest: dict[int, int], ends: Mapping[int, int]) -> set[Key]:
+        found: set[Key] = set()
+        above: dict[Key, int] = {}
+        known = max(self._epoch, self._epochs.bound(()))
+        for read in self._read({p: start for p in ends if (start := self._at.get(p, 0)) < ends[p]}, ends):
+            key = (read.partition, read.key or b"")
+            epoch = (read.deleted_by if read.value is None else version_of(read.value) or _NONE)[0]
+            if epoch > known:
+                above[key] = max(epoch, above.get(key, 0))
+                continue
+            before = highest.get(read.partition, self._before)
+            if epoch < max(before, self._epoch if read.offset >= self._opened.get(read.partition, 0) else 0):
+                found.add(key)
+            highest[read.partition] = max(before, epoch)
+            if epoch == self._epoch and read.value is not None and key[1].startswith(_SHARD):
+                with contextlib.suppress(msgspec.DecodeError):
+                    self.repaired[read.partition] = _decode_repaired(read.value).repaired
+        # Asked after the records were read: what is above it then has an epoch that no writer has taken.
+        bound = max(known, self._epochs.bound(above.values()))
+        for key, epoch in above.items():
+            if epoch > bound:
+                found.add(key)
+            else:
+                highest[key[0]] = max(epoch, highest.get(key[0], self._before))
+        return found
+
+    def _ends(self) -> dict[int, int]:
+        partitions = partitions_of(self._consumer, self._topic, timeout=self._timeout)
+        return {
+            partition: watermarks(self._consumer, TopicPartition(self._topic, partition), timeout=self._timeout)[1]
+            for partition in partitions
+        }
+
+    def _read(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> Iterator[Read]:
+        return read_from(self._consumer, self._topic, starts, ends, timeout=self._timeout)
+
+
+class Repair:
+    """Has the shards publish what the watches of `metrics-table` and `metrics-agg` find, through the file `path`.
+
+    `wake` has a batch run in every shard. A request stays until all of the `shards` have carried it out.
+    """
+
+    def __init__(
+        self, table: Watch, agg: Watch, path: Path, *, epoch: int, shards: int, wake: Callable[[], None]
+    ) -> None:
+        self._table, self._agg, self._path = table, agg, path
+        self._shards, self._wake = shards, wake
+        self._epoch, self._number = epoch, 0
+        self._rows: set[Key] = set()
+        self._sums: set[Key] = set()
+        self._unasked = False
+        self._checked: tuple[dict[str, int], dict[str, int]] = ({}, {})
+        path.unlink(missing_ok=True)
+
+    def checked(self, table: str, agg: str) -> Offsets:
+        """Return the offsets before which nothing is left to repair; `table` and `agg` are the names of the topics."""
+        return {topic: at for topic, at in zip((table, agg), self._checked, strict=True) if at}
+
+    def look(self) -> None:
+        """Read what has come since the last look, and ask the shards for what is to be repaired.
+
+        Raises:
+            KafkaException: the broker did not answer in time; the next look goes on.
+            OSError: the file can't be written.
+        """
+        for watch, keys in ((self._table, self._rows), (self._agg, self._sums)):
+            found = watch.look()
+            keys.update(found)
+            self._unasked |= bool(found)  # Keys that are asked for already, too: they may be overwritten once more.
+        if self._unasked:
+            self._unasked, self._number = False, self._number + 1
+            log.warning(
+                "a writer that was replaced, or that has taken no epoch, has written %d rows and %d sums; the table "
+                "publishes these again",
+                len(self._rows),
+                len(self._sums),
+            )
+        elif self._outstanding and all(
+            self._table.repaired.get(shard) == self._number for shard in range(self._shards)
+        ):
+            self._rows.clear()
+            self._sums.clear()
+            self._path.unlink(missing_ok=True)
+        if not self._outstanding:
+            self._checked = (self._table.at, self._agg.at)
+            return
+        self._write()  # Each time: a writer that is being replaced may just have written its own.
+        self._wake()
+
+    def close(self) -> None:
+        """Release the connections."""
+        self._table.close()
+        self._agg.close()
+
+    @property
+    def _outstanding(self) -> bool:
+        return bool(self._rows or self._sums)
+
+    def _write(self) -> None:
+        table: dict[int, list[bytes]] = {}
+        for partition, key in sorted(self._rows):
+            table.setdefault(partition, []).append(key)
+        sums = sorted(key for _, key in self._sums)
+        write_request(self._path, Request(self._epoch, self._number, table, sums))

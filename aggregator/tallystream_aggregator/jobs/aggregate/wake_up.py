@@ -1,0 +1,91 @@
+"""Wake a query: a shard looks for silent lives in the batches that have records of it, and Spark runs no others.
+
+Without it, lives that fall silent while nobody publishes, or that fell silent while no aggregator ran, would count as
+living until somebody's next record.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from itertools import count
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+
+from tallystream_aggregator.kafka.producer import Outgoing, deliver, producer_for
+from tallystream_aggregator.table.shards import shard_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+log = logging.getLogger(__name__)
+
+INSTANCE = "tallystream-aggregator"
+"""An instance ID that publishes nothing else: a tombstone of it takes nothing out of any sum. IDs with a number too."""
+
+
+GRACE_MS, AGAIN_MS = 500, 5_000
+"""How long a record is waited for after a shard is due, before one is appended; and the time until the next one."""
+
+
+class Alarm:
+    """Wakes the shards that are due while no records of them come. `due` returns these times by shard, in epoch ms.
+
+    Delivery: a shard that stays due is woken every `AGAIN_MS`, as the broker may have been unreachable.
+    """
+
+    def __init__(
+        self,
+        due: Callable[[], Mapping[int, int]],
+        wake: Callable[[list[int]], None],
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._due, self._wake, self._now = due, wake, now
+        self._woken_ms: dict[int, float] = {}
+
+    def look(self) -> None:
+        """Wake the shards whose time has come; to be called several times a second."""
+        now_ms = self._now() * 1000
+        late = [shard for shard, due_ms in self._due().items() if self._is_late(shard, due_ms, now_ms)]
+        if not late:
+            return
+        self._woken_ms |= dict.fromkeys(late, now_ms)
+        try:
+            self._wake(late)
+        except KafkaException as error:
+            log.warning("cannot wake the query; silent lives are found with the next record: %s", error)
+
+    def _is_late(self, shard: int, due_ms: int, now_ms: float) -> bool:
+        woken_ms = self._woken_ms.get(shard, 0.0)
+        if woken_ms > now_ms:  # the clock was set back
+            woken_ms = 0.0
+        return now_ms >= due_ms + GRACE_MS and (due_ms > woken_ms or now_ms >= woken_ms + AGAIN_MS)
+
+
+def instances(shards: int) -> dict[int, str]:
+    """Return an instance ID for each of so many shards; one of them is `INSTANCE`."""
+    found: dict[int, str] = {}
+    for number in count():
+        instance = f"{INSTANCE}-{number}" if number else INSTANCE
+        found.setdefault(shard_of(instance.encode(), shards), instance)
+        if len(found) == shards:
+            return found
+    raise AssertionError
+
+
+def wake(
+    topic: str, partition: int, shards: Iterable[int], kafka: Mapping[str, str], *, of: int = 1, timeout: float = 10.0
+) -> None:
+    """Append a tombstone for each of `shards`, out of so many, to a partition. Returns when the broker has them.
+
+    One partition is enough: the shard looks at its lives of all partitions. `timeout` is in seconds.
+
+    Raises:
+        KafkaException: the broker did not take it in time.
+    """
+    # Not idempotent: a tombstone sent twice changes nothing, and such a producer first waits half a second for its ID.
+    producer = producer_for(kafka, timeout=timeout, idempotent=False)
+    ids = instances(of)
+    records = (Outgoing(topic, ids[shard].encode(), None, partition) for shard in shards)
+    deliver(producer, records, timeout=timeout)

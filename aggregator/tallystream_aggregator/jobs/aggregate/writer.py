@@ -1,0 +1,182 @@
+"""One writer's time: from the moment it has the lease, its epoch, its books, and what it repairs on the topics."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+
+from tallystream_aggregator.jobs.aggregate.offset_commits import Bookkeeper
+from tallystream_aggregator.jobs.aggregate.repair import Repair, Watch, last_checked
+from tallystream_aggregator.jobs.aggregate.wake_up import wake
+from tallystream_aggregator.kafka import clients, ledger
+from tallystream_aggregator.kafka.epochs import epochs_of, highest_on
+from tallystream_aggregator.kafka.groups import GroupCommitter
+from tallystream_aggregator.kafka.start_position import resolve
+from tallystream_aggregator.kafka.topics import require_append_time
+from tallystream_aggregator.repair_request import request_path
+from tallystream_aggregator.spark.checkpoint import keep_first, last_committed
+from tallystream_aggregator.spark.query.settings import GROUP
+from tallystream_aggregator.spark.query.start import beginning, seed_of
+from tallystream_aggregator.spark.topic_ids import TopicIdentity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from tallystream_aggregator.kafka.lease import Lease
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_aggregator.spark.query.settings import AggregateSettings
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 5.0
+"""Seconds from one look at the topics to the next: are they still the same, what did a replaced writer write."""
+
+
+class Writing:
+    """Opens the books under a new epoch; `begin` are the offsets of a new table, empty for one that goes on.
+
+    Raises:
+        ConfigError: the table can't begin so.
+        TallystreamError: a topic that is read was deleted and created anew.
+        KafkaException: the broker did not answer.
+    """
+
+    def __init__(
+        self,
+        settings: AggregateSettings,
+        topics: Topics,
+        kafka: Mapping[str, str],
+        lease: Lease,
+        *,
+        shards: int = 1,
+    ) -> None:
+        self._lease, self._kafka, self._shards = lease, kafka, shards
+        begin, partial = beginning(settings, topics, kafka)
+        self.begin = keep_first(settings.checkpoint, begin)
+        self._selection = settings.selection(topics)
+        read = self._selection.find(kafka)
+        require_append_time(clients.admin(kafka), read)
+        log.info("reading %s", ", ".join(read))
+        self._identity = TopicIdentity(settings.checkpoint, kafka)
+        if self.begin:
+            self._identity.note(read)
+        else:
+            self._identity.check(read)
+        rows = ledger.read_rows(topics.ledger, kafka)
+        self.epoch = _next_epoch(rows, topics, kafka)
+        lease.take(self.epoch)
+        self._ends = resolve("latest", read, GROUP, topics.ledger, kafka) if settings.catch_up else None
+        epochs = epochs_of(topics.ledger, kafka)
+        checked = last_checked(rows)
+        table, agg = (
+            Watch(topic, kafka, epochs, epoch=self.epoch, checked=checked) for topic in (topics.table, topics.agg)
+        )
+        self._repair = Repair(
+            table,
+            agg,
+            request_path(settings.checkpoint),
+            epoch=self.epoch,
+            shards=shards,
+            wake=self.wake_all_while_it_goes_on,
+        )
+        self._looked: float | None = None
+        writer = ledger.LedgerWriter(topics.ledger, kafka)
+        self._read = read
+        if not self.begin or seed_of(settings):
+            self.wake(range(shards))  # who fell silent meanwhile, and what a seed has
+        now_ms = int(time.time() * 1000)
+        opened = ledger.LedgerRow(
+            kind="opened",
+            query=ledger.QUERY,
+            epoch=self.epoch,
+            ts=now_ms,
+            start=self.begin,
+            partial=partial,
+            shards=shards,
+            max_records=settings.max_records_per_trigger,
+        )
+        writer.write([opened])
+        self._committer = GroupCommitter(settings.bootstrap_servers, settings.topic_prefix + GROUP, settings.kafka)
+        if self.begin:
+            self._committer.keep(self._selection.reads, topic=next(iter(read)))
+        self._books = Bookkeeper(
+            settings.checkpoint,
+            self._committer,
+            writer,
+            epoch=self.epoch,
+            last=_last(rows, settings.checkpoint),
+            checked=lambda: self._repair.checked(topics.table, topics.agg),
+        )
+        self._books.catch_up()
+
+    def after_batch(self) -> bool:
+        """Do what follows a batch, several times a second; return True when everything asked for is summed.
+
+        Raises:
+            LeaseError: another aggregator has taken over.
+            ConfigError: a topic has appeared that the pattern matches, without append times.
+            TallystreamError: a topic that is read was deleted and created anew.
+        """
+        self._lease.check()
+        self._books.catch_up()
+        if self._looked is None or time.monotonic() - self._looked > LOOK_S:
+            try:
+                self._look_at_topics()
+                self._repair.look()
+            except (KafkaException, OSError) as error:
+                log.warning("the topics are looked at later: %s", error)
+            self._looked = time.monotonic()
+        return self._ends is not None and self._books.reached(self._ends)
+
+    def _look_at_topics(self) -> None:
+        read = self._selection.look(self._kafka)
+        self._read = read or self._read
+        new = self._identity.check(read) if read else []  # of topics that are gone Spark speaks
+        if new:
+            require_append_time(clients.admin(self._kafka), new)
+            log.info("reading %s, too", ", ".join(new))
+
+    def wake(self, shards: Iterable[int]) -> None:
+        """Append a record for each of these shards, so that they run in a batch.
+
+        Raises:
+            KafkaException: the broker did not answer.
+        """
+        topic, partitions = next(iter(self._read.items()))
+        wake(topic, next(iter(partitions)), shards, self._kafka, of=self._shards)
+
+    def wake_all_while_it_goes_on(self) -> None:
+        """Wake every shard, unless the query ends with what is there and leaves no record of its own behind.
+
+        Raises:
+            KafkaException: the broker did not answer.
+        """
+        if self._ends is None:
+            self.wake(range(self._shards))
+
+    def close(self) -> None:
+        """Release the connections."""
+        self._committer.close()
+        self._repair.close()
+
+
+def _next_epoch(rows: Sequence[ledger.LedgerRow], topics: Topics, kafka: Mapping[str, str]) -> int:
+    taken = ledger.highest_epoch(rows)
+    if taken is None:  # Retention has emptied it, or it was deleted: a lower epoch than theirs would change nothing.
+        taken = highest_on((topics.agg, topics.table), kafka)
+    return taken + 1
+
+
+def _last(rows: Sequence[ledger.LedgerRow], checkpoint: Path) -> int:
+    """Return the last batch of this checkpoint that the ledger has, -1 for none."""
+    done = last_committed(checkpoint)
+    if done is None:
+        return -1
+    mine = [row for row in rows if row.query == ledger.QUERY]
+    begun = max((number for number, row in enumerate(mine) if row.kind == "opened" and row.start), default=0)
+    # A higher number in the ledger is of another checkpoint: rows are written only after a batch is finished.
+    return min(done[0], max((row.batch for row in mine[begun:]), default=-1))

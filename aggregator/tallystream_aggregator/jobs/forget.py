@@ -1,0 +1,260 @@
+"""`tallystream forget`: take lives of an instance, or a metric, out of the sums, by records on the topic `metrics`.
+
+The records are applied first to a copy of the table, which is read from `metrics-table`: so a dry run tells what the
+aggregator will do with them.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AclOperation
+
+from tallystream.errors import ConfigError, TallystreamError
+from tallystream_aggregator.jobs.aggregate.wake_up import instances
+from tallystream_aggregator.jobs.rebuild import finished_offsets, read_table
+from tallystream_aggregator.kafka import clients
+from tallystream_aggregator.kafka.auth import log_in
+from tallystream_aggregator.kafka.partition_bounds import watermarks
+from tallystream_aggregator.kafka.producer import Outgoing, deliver, producer_for
+from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.table import Record, Table
+from tallystream_aggregator.table.combiners import Combined
+from tallystream_aggregator.table.layouts import Layouts, size
+from tallystream_aggregator.table.restore.restore import restore
+from tallystream_aggregator.table.shards import shard_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from tallystream_aggregator.shutdown import StopRequest
+    from tallystream_aggregator.table.decode import Forget
+    from tallystream_aggregator.table.outputs import Total
+    from tallystream_aggregator.table.state import Life, MetricId, State
+
+EVERY_S = 0.5
+"""Seconds between two looks at the ledger."""
+
+LAST = 2**63 - 1
+"""An offset after those of all records: rows of a batch that is being written may include more than `offsets` say."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetSettings:
+    """What `tallystream forget` may be told; `instance` is None where a metric is taken out.
+
+    `timeout` is how many seconds the aggregator may take to apply the records.
+    """
+
+    bootstrap_servers: str
+    forget: Forget
+    instance: str | None = None
+    topic_prefix: str = ""
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    timeout: float = 60.0
+
+
+class Taken(NamedTuple):
+    """A life that is taken out, with so many metrics; `living` where it was heard of lately, and may publish again."""
+
+    app: str
+    instance: str
+    life: str
+    living: bool
+    metrics: int
+
+
+class Changed(NamedTuple):
+    """A sum as it is, and as it is without what is taken out."""
+
+    before: Total
+    after: Total
+
+
+class Plan(NamedTuple):
+    """The records that take something out, and what they do. Of a metric, `lives` are those that have it."""
+
+    records: list[Outgoing]
+    lives: list[Taken]
+    sums: list[Changed]
+
+
+def look(settings: ForgetSettings, say: Callable[[str], object]) -> Plan:
+    """Read the table, and return what would be taken out. Publishes nothing; needs the memory of a rebuild.
+
+    Raises:
+        TallystreamError: nothing in the table matches, there is no table, or the broker can't be reached.
+    """
+    topics, kafka = _connection(settings)
+    try:
+        states = restore(read_table(topics, kafka, say)).states
+    except KafkaException as error:
+        raise clients.failed(settings.bootstrap_servers, error) from error
+    return plan(states, settings.forget, settings.instance)
+
+
+def plan(states: Sequence[State], forget: Forget, instance: str | None) -> Plan:
+    """Return what a forget record takes out of the table with these states, one of each shard, which are changed.
+
+    Raises:
+        TallystreamError: nothing matches.
+    """
+    lives = [life for state in states for known in state.lives.values() for life in known]
+    if instance is not None:
+        chosen = [one for one in lives if one.instance == instance and forget.has_life(one.app, one.life) and size(one)]
+        if not chosen:
+            raise TallystreamError(f"instance {instance}: no life in the table matches; forgotten lives have no ID.")
+        newest = max(chosen, key=lambda life: life.heard_ms)
+        records = [_record(newest.partition, instance, forget)]
+        metrics = _metrics_of(states, chosen)
+    else:
+        metrics = {metric for state in states for metric in state.metrics if forget.has_metric(metric)}
+        chosen = _having(states, metrics)
+        records = _of_each_shard(states, lives, forget)
+    tables = [Table(state) for state in states]
+    before = _sums(tables, metrics)
+    taken = sorted(Taken(one.app, one.instance, one.life, one.living, size(one)) for one in chosen)
+    for record in records:
+        table = tables[shard_of(record.key, len(tables))]
+        table.apply([Record(record.topic, record.partition, LAST, 0, record.key, record.value)])
+    for table in tables:
+        table.state.published = True  # nothing of the copy is written
+        table.changes()
+    after = _sums(tables, metrics)
+    sums = [Changed(total, after[metric]) for metric, total in sorted(before.items())]
+    if instance is None:
+        sums = [one for one in sums if one.before.totals != one.after.totals or one.before.retired]
+        if not sums and not taken:
+            raise TallystreamError(
+                f"metric {forget.metric}: nothing in the table matches; check name, app, type, tags."
+            )
+    return Plan(records, taken, sums)
+
+
+def publish(settings: ForgetSettings, plan: Plan, say: Callable[[str], object], stop: StopRequest) -> bool:
+    """Append the records, and return True when the aggregator has applied them and published the sums.
+
+    Return False when `stop` was set before: the records are all published, or none where it was set at once.
+
+    Delivery: at least once; a record that is appended twice takes out the same.
+
+    Raises:
+        ConfigError: the user may not write a topic, and nothing is published.
+        TallystreamError: the broker can't be reached, or no aggregator applied the records in time: one that starts
+            later does.
+    """
+    if stop.is_set():
+        say("stopped: nothing is published")
+        return False
+    topics, kafka = _connection(settings)
+    try:
+        _require_writable(kafka, {record.topic for record in plan.records})
+        deliver(producer_for(kafka, timeout=10), plan.records, timeout=10)
+        ends = _ends(kafka, {(record.topic, record.partition) for record in plan.records})
+    except KafkaException as error:
+        raise clients.failed(settings.bootstrap_servers, error) from error
+    one = len(plan.records) == 1
+    published = f"{len(plan.records)} record{' is' if one else 's are'} published"
+    say(f"{published}; waiting for the aggregator, for {settings.timeout:g} s at most")
+    try:
+        reached = _wait(topics, kafka, ends, settings.timeout, stop)
+    except KafkaException as error:
+        raise clients.failed(settings.bootstrap_servers, error) from error
+    if reached:
+        say("applied: the sums are published")
+    elif stop.is_set():
+        say(f"stopped: {published}, and an aggregator that runs or starts applies {'it' if one else 'them'}")
+    else:
+        raise TallystreamError(
+            f"forget: {published}, and no aggregator has applied it within {settings.timeout:g} s; one that runs or "
+            "starts does, so it need not be published again."
+        )
+    return reached
+
+
+def _require_writable(kafka: Mapping[str, str], topics: Iterable[str]) -> None:
+    """Ask the broker for the user's permissions before anything is published: a part of the records is no use."""
+    admin = clients.admin(kafka)  # it has to outlive the futures
+    asked = admin.describe_topics(
+        TopicCollection(sorted(topics)), include_authorized_operations=True, request_timeout=30
+    )
+    for topic, answer in asked.items():
+        try:
+            may = answer.result().authorized_operations
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise
+            may = []
+        if may is not None and AclOperation.WRITE not in may:  # None: the broker does not tell
+            remedy = "the broker does not let this user write it, so nothing is published; give the user the permission"
+            raise ConfigError("topic", topic, f"{remedy} Write on this topic")
+
+
+def _wait(
+    topics: Topics, kafka: Mapping[str, str], ends: Mapping[tuple[str, int], int], timeout: float, stop: StopRequest
+) -> bool:
+    """Wait for a finished batch that ends at these offsets or later: its sums are published. Tell whether one did."""
+    deadline = time.monotonic() + timeout
+    while True:
+        finished = finished_offsets(topics, kafka)
+        if all(finished.get(topic, {}).get(str(partition), 0) >= end for (topic, partition), end in ends.items()):
+            return True
+        if time.monotonic() > deadline or stop.wait(EVERY_S):
+            return False
+
+
+def _connection(settings: ForgetSettings) -> tuple[Topics, dict[str, str]]:
+    kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
+    log_in(kafka)
+    return Topics(settings.topic_prefix), kafka
+
+
+def _of_each_shard(states: Sequence[State], lives: Iterable[Life], forget: Forget) -> list[Outgoing]:
+    """Return a record for each shard in each partition: it is ordered against the records there alone."""
+    partitions = {name for state in states for name in state.offsets} | {life.partition for life in lives}
+    whole = msgspec.structs.replace(forget, shards=len(states))
+    return [_record(name, key, whole) for name in sorted(partitions) for key in instances(len(states)).values()]
+
+
+def _record(partition: str, key: str, forget: Forget) -> Outgoing:
+    topic, _, number = partition.rpartition(":")
+    return Outgoing(topic, key.encode(), forget.value(), int(number))
+
+
+def _metrics_of(states: Iterable[State], lives: Iterable[Life]) -> set[MetricId]:
+    chosen = {id(life) for life in lives}
+    found: set[MetricId] = set()
+    for state in states:
+        layouts = Layouts(state.metrics)
+        mine = (life for known in state.lives.values() for life in known if id(life) in chosen)
+        found.update(state.metrics[number] for life in mine for number in layouts.numbers(life))
+    return found
+
+
+def _having(states: Iterable[State], metrics: set[MetricId]) -> list[Life]:
+    found: list[Life] = []
+    for state in states:
+        layouts = Layouts(state.metrics)
+        numbers = {number for number, metric in enumerate(state.metrics) if metric in metrics}
+        lives = (life for known in state.lives.values() for life in known)
+        found += [life for life in lives if not numbers.isdisjoint(layouts.numbers(life))]
+    return found
+
+
+def _sums(tables: Iterable[Table], metrics: set[MetricId]) -> dict[MetricId, Total]:
+    group = Combined()
+    for table in tables:
+        group.take(table.said(number for number, metric in enumerate(table.state.metrics) if metric in metrics))
+    return {total.metric: total for total in group.changes()[0]}
+
+
+def _ends(kafka: Mapping[str, str], places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+    consumer = clients.consumer({**kafka, "group.id": "tallystream-reading", "enable.auto.commit": False}, polled=False)
+    try:
+        return {place: watermarks(consumer, TopicPartition(*place), timeout=30)[1] for place in places}
+    finally:
+        consumer.close()

@@ -1,0 +1,191 @@
+"""`tallystream rebuild`: the table again from `metrics-table`, as the seed of a new checkpoint.
+
+It changes nothing but the seed's file: the aggregator that is started with the checkpoint begins with it, reads
+`metrics` on from where the table was, and publishes every sum anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from typing import TYPE_CHECKING
+
+import msgspec
+from confluent_kafka import KafkaException, TopicPartition
+
+from tallystream.errors import ConfigError
+from tallystream_aggregator import sums
+from tallystream_aggregator.initial_state import Seed, seed_path, write_seed
+from tallystream_aggregator.kafka import clients, ledger
+from tallystream_aggregator.kafka.auth import log_in
+from tallystream_aggregator.kafka.epochs import MAX_EPOCH
+from tallystream_aggregator.kafka.partition_bounds import watermarks
+from tallystream_aggregator.kafka.reader import read_topic
+from tallystream_aggregator.kafka.sharding import Layout, require_layout, write_layout
+from tallystream_aggregator.kafka.topic_selection import Offsets, Selection
+from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.table.combiners import combine
+from tallystream_aggregator.table.combiners import pack as pack_combined
+from tallystream_aggregator.table.restore.latest_rows import Standing
+from tallystream_aggregator.table.restore.restore import Rebuilt, behind, included_by_all, restore
+from tallystream_aggregator.table.state import pack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from tallystream_aggregator.table.state import MetricId
+
+TOLD_EVERY = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildSettings:
+    """What `tallystream rebuild` may be told. `checkpoint` is a new one; `accept_partial` takes what can be had.
+
+    `shards` cuts the table into more of them, `partitions` spreads them over so many of Spark's; None leaves them.
+    """
+
+    bootstrap_servers: str
+    checkpoint: Path
+    topic_prefix: str = ""
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    accept_partial: bool = False
+    shards: int | None = None
+    partitions: int | None = None
+
+    def __post_init__(self) -> None:
+        require_layout(self.shards, self.partitions, option="--partitions")
+
+
+def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
+    """Write the seed, say what it has and what it can't have, and return 0.
+
+    Raises:
+        ConfigError: the checkpoint is in use, or the rebuilt table would lack something and that was not accepted.
+        TallystreamError: there is nothing to rebuild from, or the broker can't be reached.
+    """
+    if any((settings.checkpoint / log).exists() for log in ("sources", "offsets", "commits")):
+        raise ConfigError("--checkpoint", str(settings.checkpoint), "it is in use: name a new one, or move it away")
+    topics = Topics(settings.topic_prefix)
+    kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
+    log_in(kafka)
+    try:
+        standing, finished = read_finished(topics, kafka, say)
+        epoch = ledger.highest_epoch(ledger.read_rows(topics.ledger, kafka)) or standing.epoch
+        names = {f"{topic}:{p}": end for topic, ends in finished.items() for p, end in ends.items()}
+        rebuilt = restore(standing, _summed(topics, kafka), shards=settings.shards, finished=names)
+        # What the table's last batch knew is read on, or all of `metrics`.
+        read = {topic: [int(p) for p in ends] for topic, ends in finished.items()}
+        offsets = _next_offsets(
+            rebuilt, read or Selection(topics.metrics).find(kafka), kafka, accept_partial=settings.accept_partial
+        )
+    except KafkaException as error:
+        raise clients.failed(settings.bootstrap_servers, error) from error
+    if rebuilt.omitted and not settings.accept_partial:
+        raise ConfigError(
+            "--accept-partial",
+            "no",
+            f"the rows of {len(rebuilt.omitted)} lives were too large to be published, the first is "
+            f"{list(rebuilt.omitted[0])}: their counts are lost; give the option to go on without them",
+        )
+    states = rebuilt.states
+    lives = sum(len(known) for state in states for known in state.lives.values())
+    leaving = sum(len(state.leaving) for state in states)
+    metrics = len({metric for state in states for metric in state.metrics})
+    retired = sum(base.lives for state in states for base in state.base.values())
+    path = seed_path(settings.checkpoint)
+    combined = [list(pack_combined(group)) for group in combine(states)] if len(states) > 1 else []
+    layout = Layout(len(states), settings.partitions or len(states))
+    write_seed(path, Seed([pack(state) for state in states], offsets, epoch, combined))
+    write_layout(settings.checkpoint, layout)
+    say(f"{lives + leaving} lives, {metrics} metrics, {retired} rows of forgotten lives in the sums; seed {path}")
+    say(f"{layout.shards} shards on {layout.partitions} partitions of Spark's state")
+    say(f"{topics.table} needs {layout.shards} partitions, one for each shard")
+    for topic, partitions in offsets.items():
+        say(f"{topic} is read on from {partitions}")
+    say("sums are published anew by the first batch")
+    say(f"keep {path} as long as the checkpoint")
+    say("not given back: events and dead letters that the last, unfinished batch had not written yet")
+    say(f"start it with: tallystream aggregate --checkpoint {settings.checkpoint}")
+    return 0
+
+
+def read_finished(topics: Topics, kafka: Mapping[str, str], say: Callable[[str], object]) -> tuple[Standing, Offsets]:
+    """Return what `metrics-table` holds, and where the last batch ended all of whose rows are in it."""
+    finished = finished_offsets(topics, kafka)  # First: an aggregator that still runs may finish batches meanwhile.
+    return read_table(topics, kafka, say), finished
+
+
+def read_table(topics: Topics, kafka: Mapping[str, str], say: Callable[[str], object]) -> Standing:
+    """Return what `metrics-table` holds, less what no aggregator can have written; `say` is told of the progress."""
+    records = read_topic(topics.table, kafka)
+    first = list(islice(records, 1))  # where the topic ends is known now: the ledger has the epoch of every record
+    taken = ledger.highest_epoch(ledger.read_rows(topics.ledger, kafka))
+    standing = Standing(MAX_EPOCH if taken is None else taken)
+    for number, record in enumerate(chain(first, records), 1):
+        if record.key is not None:
+            standing.take(record.key, record.value, record.deleted_by, record.partition)
+        if number % TOLD_EVERY == 0:
+            say(f"{number:,} records of {topics.table} read")
+    if standing.refused:
+        say(f"{standing.refused:,} records of {topics.table} are left out: no aggregator has taken their epoch")
+    return standing
+
+
+def _summed(topics: Topics, kafka: Mapping[str, str]) -> Iterator[MetricId]:
+    """Yield the metrics that have a sum on `metrics-agg`."""
+    for record in read_topic(topics.agg, kafka):
+        if record.value is None:
+            continue
+        try:
+            row = sums.decode(record.value)
+        except msgspec.DecodeError:
+            continue  # not a sum of ours: nothing that a table published
+        yield row.app, row.name, row.type, tuple(sorted(row.tags.items()))
+
+
+def finished_offsets(topics: Topics, kafka: Mapping[str, str]) -> Offsets:
+    """Return what the ledger says now (kafka.ledger.finished)."""
+    return ledger.finished(ledger.read_rows(topics.ledger, kafka))
+
+
+def _next_offsets(
+    rebuilt: Rebuilt, read: Mapping[str, Iterable[int]], kafka: Mapping[str, str], *, accept_partial: bool
+) -> Offsets:
+    """Return where each partition that is to be `read` goes on: after what the table includes, or at the first record.
+
+    Raises:
+        ConfigError: records were deleted that the table does not include, or a topic is another one.
+    """
+    consumer = clients.consumer({**kafka, "group.id": "tallystream-reading", "enable.auto.commit": False}, polled=False)
+    try:
+        bounds = {
+            (topic, p): watermarks(consumer, TopicPartition(topic, p), timeout=30)
+            for topic, partitions in read.items()
+            for p in sorted(partitions)
+        }
+    finally:
+        consumer.close()
+    by_all = included_by_all(rebuilt.states)
+    included = {(topic, p): by_all.get(f"{topic}:{p}", -1) for topic, p in bounds}
+    for (topic, p), (_, high) in bounds.items():
+        if included[topic, p] >= high:
+            raise ConfigError(
+                "topic",
+                topic,
+                f"partition {p} ends before what the table includes (offset {included[topic, p]}), so the topic was "
+                "created anew: begin a new table with tallystream aggregate --from earliest",
+            )
+    gaps = behind(by_all, {f"{topic}:{p}": low for (topic, p), (low, _) in bounds.items()})
+    if gaps and not accept_partial:
+        raise ConfigError(
+            "--accept-partial",
+            "no",
+            f"records that the table does not include were deleted (partition → how many: {gaps}); the counters that "
+            "they carried come with the next record of their life, ended lives may lack some: give the option to go on",
+        )
+    offsets: Offsets = {}
+    for (topic, p), (low, _) in bounds.items():
+        offsets.setdefault(topic, {})[str(p)] = max(included[topic, p] + 1, low)
+    return offsets

@@ -1,0 +1,132 @@
+"""Write a past period's points to a store again, from the rows of `metrics-agg`: the very points that were shipped.
+
+Nothing is written to Kafka. docs/decisions/0007-replay-ships-again.md says why nothing is computed again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import ConfigResource
+
+from tallystream.errors import ConfigError
+from tallystream_aggregator import sums
+from tallystream_aggregator.kafka import clients, ledger
+from tallystream_aggregator.kafka.auth import log_in
+from tallystream_aggregator.kafka.reader import read_topic
+from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.shipping.period import Period, chosen, period
+from tallystream_aggregator.shipping.points import point
+from tallystream_aggregator.shipping.retry import StoppedError, persist
+from tallystream_aggregator.sinks.stores import open_sink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from tallystream.signals import SignalSafeEvent
+    from tallystream_aggregator.sinks.base import Point, Sink
+    from tallystream_aggregator.sinks.stores import StoreSettings
+
+log = logging.getLogger(__name__)
+
+CHUNK = 5_000
+"""Points in one write."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaySettings:
+    """What `tallystream replay` may be told: the period from `from_ms` to `to_ms` (exclusive), in epoch ms."""
+
+    bootstrap_servers: str
+    store: StoreSettings
+    from_ms: int
+    to_ms: int
+    topic_prefix: str = ""
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.store.kind == "prometheus":
+            raise ConfigError("--store", self.store.spec, "it shows the newest sums alone: replay to another store")
+        if self.from_ms >= self.to_ms:
+            raise ConfigError("--to", self.to_ms, "give a time after --from")
+
+
+class Replayed(NamedTuple):
+    """What was written: `points`, and of which batches."""
+
+    period: Period
+    points: int
+
+
+def run(settings: ReplaySettings, stop: SignalSafeEvent, say: Callable[[str], object]) -> Replayed:
+    """Write the period's points in order and return how many they were.
+
+    Delivery: at least once; a point that is there already is overwritten by itself. A store that is away is waited for.
+
+    Raises:
+        ConfigError: the ledger has no batch in the period, the sums of that time have been compacted away, or the store
+            refuses its settings.
+        StoppedError: `stop` was set; what was written stays.
+        TallystreamError: the broker can't be reached.
+    """
+    topics = Topics(settings.topic_prefix)
+    kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
+    log_in(kafka)
+    sink = open_sink(settings.store)
+    try:
+        rows = ledger.read_rows(topics.ledger, kafka, last=2**62)
+        wanted = period(rows, settings.from_ms, settings.to_ms)
+        highest = ledger.highest_epoch(rows) or 0
+        _require_uncompacted(topics, kafka, settings.from_ms)
+        say(f"{wanted.batches} batches, from {wanted.first} to {wanted.last} (epoch, batch)")
+        return Replayed(wanted, _write(chosen(_sums(topics, kafka), wanted, highest), sink, stop, say))
+    except KafkaException as error:
+        raise clients.failed(settings.bootstrap_servers, error) from error
+    finally:
+        sink.close()
+
+
+def _write(rows: Iterator[sums.Sum], sink: Sink, stop: SignalSafeEvent, say: Callable[[str], object]) -> int:
+    written = 0
+    persist(sink.setup, stop)
+    while points := [point(row) for row in islice(rows, CHUNK)]:
+        if stop.is_set():
+            raise StoppedError
+        persist(partial(_write_once, sink, points), stop)
+        written += len(points)
+        say(f"{written:,} points")
+    return written
+
+
+def _write_once(sink: Sink, points: Sequence[Point]) -> None:
+    sink.write(points)
+    sink.flush()
+
+
+def _sums(topics: Topics, kafka: Mapping[str, str]) -> Iterator[sums.Sum]:
+    for record in read_topic(topics.agg, kafka):
+        try:
+            yield sums.decode(record.value or b"")
+        except msgspec.DecodeError:
+            log.warning("offset %d of %s is not a sum: it was not shipped either", record.offset, topics.agg)
+
+
+def _require_uncompacted(topics: Topics, kafka: Mapping[str, str], from_ms: int) -> None:
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topics.agg)
+    admin = clients.admin(kafka)  # held: the answer is lost with it
+    config = admin.describe_configs([resource], request_timeout=30)[resource].result()
+    kept_ms = int(config["min.compaction.lag.ms"].value)
+    if from_ms < time.time() * 1000 - kept_ms:
+        raise ConfigError(
+            "--from",
+            from_ms,
+            f"{topics.agg} keeps every sum for {kept_ms / 86_400_000:g} days (min.compaction.lag.ms), then the "
+            "newest of each metric alone: give a later time",
+        )

@@ -1,0 +1,292 @@
+"""`tallystream ship`: sums, events and rows to a store, in order, as one Spark query with its own checkpoint."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+from pyspark.sql import functions as f
+
+from tallystream.errors import ConfigError, TallystreamError
+from tallystream_aggregator.health import Health, HealthSettings
+from tallystream_aggregator.kafka import clients, ledger
+from tallystream_aggregator.kafka.auth import log_in
+from tallystream_aggregator.kafka.epochs import Epochs
+from tallystream_aggregator.kafka.groups import GroupCommitter
+from tallystream_aggregator.kafka.topics import Topics, create_topics
+from tallystream_aggregator.shipping.dead_letters import Refused
+from tallystream_aggregator.shipping.mapping import LIFE, SHARD, Shipped, Translator
+from tallystream_aggregator.shipping.retry import StoppedError, persist
+from tallystream_aggregator.shutdown import StopRequest
+from tallystream_aggregator.sinks.base import SinkUnavailableError
+from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
+from tallystream_aggregator.spark.checkpoint import last_committed
+from tallystream_aggregator.spark.errors import start
+from tallystream_aggregator.spark.kafka_options import Fetch, source_options
+from tallystream_aggregator.spark.query_listener import HealthListener
+from tallystream_aggregator.spark.runner import run_until_stopped
+from tallystream_aggregator.spark.session import build_session, end_session
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from tallystream_aggregator.sinks.base import Point, Sink
+
+log = logging.getLogger(__name__)
+
+GROUP = "tallystream-shipper"
+"""The consumer group under which the query's offsets are committed, unless another is named; prefixed as topics are."""
+STORE = "the store"
+"""What the shipper waits for while points wait on Kafka, as health says it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShipSettings:
+    """What `tallystream ship` may be told. `checkpoint` is Spark's own directory; the fences lie beside it.
+
+    `events` and `rows` tell whether `metrics-events` and the lives' rows of `metrics-table` are shipped, too; a store
+    of numbers alone takes no events. Where several shippers run, each has a `group` of its own.
+
+    `max_records_per_trigger` caps a batch, `trigger_ms` is the interval between two; `ready_file` is created when the
+    first batch has run. `kafka` are librdkafka options.
+    """
+
+    bootstrap_servers: str
+    checkpoint: Path
+    store: StoreSettings
+    topic_prefix: str = ""
+    group: str = GROUP
+    events: bool = True
+    rows: bool = False
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    fetch: Fetch = field(default_factory=Fetch)
+    max_records_per_trigger: int = 20_000
+    trigger_ms: int = 500
+    health: HealthSettings = field(default_factory=HealthSettings)
+    ready_file: Path | None = None
+    master: str = "local[1]"
+    driver_memory: str = "512m"
+
+    def __post_init__(self) -> None:
+        if self.max_records_per_trigger < 1:
+            raise ConfigError("--max-records", self.max_records_per_trigger, "give a whole number above zero")
+        if self.trigger_ms < 0:
+            raise ConfigError("--trigger-ms", self.trigger_ms, "give milliseconds, 0 for as fast as possible")
+        if not self.bootstrap_servers:
+            raise ConfigError("--bootstrap-servers", self.bootstrap_servers, "name a broker, as in localhost:9092")
+
+
+class Shipper:
+    """Writes batches of records to a sink, and what the sink refuses for good to `refused`.
+
+    Delivery: at least once and in offset order; a batch returns when the sink has all of it, however long the sink is
+    away, so that no later one begins before.
+    """
+
+    def __init__(
+        self, sink: Sink, translator: Translator, refused: Refused, *, stop: StopRequest, health: Health
+    ) -> None:
+        self._sink = sink
+        self._refused = refused
+        self._translator = translator
+        self.stop = stop
+        self._health = health
+        self._set_up = False
+        self._counted: dict[str, int] = {}
+        health.figures.ask("tallystream.ship.store_away", lambda: int(health.status.waiting_for == STORE))
+
+    def look(self) -> None:
+        """Set the sink up if it is there now, so that wrong settings are known before Spark has started.
+
+        Raises:
+            ConfigError: the sink refuses the settings, whatever one waits.
+        """
+        try:
+            self._set_up_once()
+        except SinkUnavailableError as error:
+            self._health.status.waiting_for = STORE
+            log.warning("%s Points wait on Kafka and are written when it is back.", error)
+
+    def batch(self, frame: DataFrame, number: int) -> None:
+        """Ship one batch.
+
+        Raises:
+            StoppedError: the sink was away when a stop was asked for; the batch is not done.
+            ConfigError: the sink refuses the settings, whatever one waits.
+        """
+        rows = frame.select("topic", "offset", "key", "value", "partition").collect()
+        points = self._translator.points(
+            Shipped(topic, offset, _bytes(key), _bytes(value), partition)
+            for topic, offset, key, value, partition in rows
+        )
+
+        def write() -> None:
+            bad: list[tuple[Point, str]] = []  # of this attempt: the next one finds them again
+            self._sink.refusals.listen = lambda point, reason: bad.append((point, reason))
+            try:
+                self._set_up_once()
+                self._sink.write(points)
+                self._sink.flush()
+                self._refused.send(bad)
+            except SinkUnavailableError:
+                self._health.status.waiting_for = STORE
+                raise
+            self._health.status.waiting_for = None
+
+        persist(write, self.stop)
+        log.debug("batch %d: %d points", number, len(points))
+        self._health.figures.add("tallystream.ship.points", len(points))
+        self._count("rejected", self._sink.rejected)
+        self._count("unreadable", self._translator.unreadable)
+        self._count("stale", self._translator.dropped)
+
+    def _count(self, name: str, total: int) -> None:
+        self._health.figures.add(f"tallystream.ship.{name}", total - self._counted.get(name, 0))
+        self._counted[name] = total
+
+    def _set_up_once(self) -> None:
+        if not self._set_up:
+            self._sink.setup()
+            self._set_up = True
+
+
+def run(settings: ShipSettings) -> int:
+    """Ship until SIGTERM or SIGINT; then finish the batch and return 0.
+
+    Delivery: every row of `metrics-agg` that a current aggregator wrote becomes its point, at least once and in order
+    within a series, and so do events and rows where they are asked for; a store that is away delays points and loses
+    none.
+
+    Raises:
+        ConfigError: a setting can't be used, or the store refuses it.
+        TallystreamError: the query failed, or the broker can't be reached.
+    """
+    stop = StopRequest().install()
+    topics = Topics(settings.topic_prefix)
+    source_options(settings.bootstrap_servers, settings.kafka)  # an option that only one client knows is said at once
+    with ExitStack() as stack:
+        health = stack.enter_context(Health("ship", settings.health, trigger_s=settings.trigger_ms / 1000))
+        kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
+        try:
+            log_in(kafka)
+            create_topics(clients.admin(kafka), topics)
+        except KafkaException as error:
+            raise clients.failed(settings.bootstrap_servers, error) from error
+        sink = open_sink(settings.store)
+        stack.callback(sink.close)
+        refused = Refused(topics.dead, kafka, settings.store.spec)
+        epochs = Epochs(lambda: _highest_epoch(topics, kafka, stop, health))
+        translator = Translator(topics, settings.checkpoint, epochs)
+        shipper = Shipper(sink, translator, refused, stop=stop, health=health)
+        shipper.look()
+        health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
+        committer = GroupCommitter(settings.bootstrap_servers, settings.topic_prefix + settings.group, settings.kafka)
+        stack.callback(committer.close)
+        read = _subscribed(settings, topics)
+        for topic in committer.keep(lambda topic, _partition: topic in read, topic=topics.agg):
+            log.info("%s is not shipped any more: its offsets leave the group", topic)
+        session = build_session("tallystream ship", master=settings.master, driver_memory=settings.driver_memory)
+        stack.callback(end_session, session)
+        session.streams.addListener(HealthListener(health))
+        log.info("shipping %s to %s", ", ".join(read), settings.store.spec)
+        return _run(session, settings, topics, shipper, committer)
+
+
+def _highest_epoch(topics: Topics, kafka: Mapping[str, str], stop: StopRequest, health: Health) -> int | None:
+    """Return the highest epoch of the ledger, however long the broker is away.
+
+    Raises:
+        StoppedError: a stop was asked for before.
+    """
+    found: list[ledger.LedgerRow] = []
+
+    def read() -> None:
+        try:
+            found[:] = ledger.read_rows(topics.ledger, kafka, timeout=10)
+        except (KafkaException, TallystreamError) as error:
+            health.status.waiting_for = "the ledger"
+            said = str(error.args[0]).rstrip(".")
+            raise SinkUnavailableError(f"{topics.ledger} can't be read: {said}.") from error
+        health.status.waiting_for = None
+
+    persist(read, stop)
+    return ledger.highest_epoch(found)
+
+
+def _run(
+    session: SparkSession, settings: ShipSettings, topics: Topics, shipper: Shipper, committer: GroupCommitter
+) -> int:
+    failures: list[Exception] = []
+
+    def batch(frame: DataFrame, number: int) -> None:
+        try:
+            shipper.batch(frame, number)
+        except Exception as error:
+            failures.append(error)  # Spark would report it as text of a Java exception
+            raise
+
+    def begins(key: bytes) -> Column:
+        return f.col("key").cast("string").startswith(key.decode())
+
+    books = _Commits(settings.checkpoint, committer)
+    writer = (
+        session.readStream.format("kafka")
+        .options(**settings.fetch.options())
+        .options(**source_options(settings.bootstrap_servers, settings.kafka))
+        # A checkpoint that knew fewer topics goes on with them, and begins with the new ones at the earliest.
+        .option("subscribe", ",".join(_subscribed(settings, topics)))
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", str(settings.max_records_per_trigger))
+        # Compaction deletes old sums of a key: what is missing was replaced by a later row of the same topic.
+        .option("failOnDataLoss", "false")
+        .load()
+        .where(f.col("topic").isin(topics.agg, topics.events) | begins(LIFE) | begins(SHARD))
+        .writeStream.foreachBatch(batch)
+        .option("checkpointLocation", str(settings.checkpoint))
+        .queryName("ship")
+        .trigger(processingTime=f"{settings.trigger_ms} milliseconds")
+    )
+    query, ready = start(writer, settings.checkpoint), settings.ready_file
+    try:
+        return run_until_stopped(query, settings.checkpoint, ready=ready, stop=shipper.stop, after_batch=books.catch_up)
+    except TallystreamError:
+        if failures and isinstance(failures[-1], StoppedError):
+            return 0
+        if failures and isinstance(failures[-1], TallystreamError):
+            raise failures[-1] from None
+        raise
+
+
+def _subscribed(settings: ShipSettings, topics: Topics) -> list[str]:
+    events = settings.events and not settings.store.numbers_only
+    return [topics.agg, *([topics.events] if events else []), *([topics.table] if settings.rows else [])]
+
+
+def _bytes(value: bytearray | None) -> bytes | None:
+    return None if value is None else bytes(value)
+
+
+class _Commits:
+    """Commits the end of the last finished batch, from the checkpoint's own log: after a crash too."""
+
+    def __init__(self, checkpoint: Path, committer: GroupCommitter) -> None:
+        self._checkpoint = checkpoint
+        self._committer = committer
+        self._last = -1
+
+    def catch_up(self) -> None:
+        done = last_committed(self._checkpoint)
+        if done is None or done[0] == self._last:
+            return
+        try:
+            self._committer.commit(done[1])
+        except KafkaException as error:
+            log.warning("offsets of batch %d: not committed yet (%s); trying again", done[0], error)
+            return
+        self._last = done[0]

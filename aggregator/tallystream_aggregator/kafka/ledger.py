@@ -1,0 +1,136 @@
+"""The ledger: which offsets each finished batch covered, and when. Rows of the topic `metrics-ledger`."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from tallystream.decoding import json_decoder
+from tallystream_aggregator.kafka.producer import Outgoing, deliver, producer_for
+from tallystream_aggregator.kafka.reader import read_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+log = logging.getLogger(__name__)
+
+QUERY = "aggregate"
+"""The name of the aggregator's query in the ledger."""
+
+TAIL = 1000
+"""How many rows at the end are read for the highest epoch: a writer that was replaced may still add a few late ones."""
+
+Offsets = dict[str, dict[str, int]]
+
+
+class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """One row. `kind` "opened": a writer took this epoch; "batch": it finished a batch.
+
+    `start` and `end` map topic → partition → the next offset to read, so a batch covers start <= offset < end. The
+    first batch has no `start`: it began where the row "opened" before it says, which has one where a table began. `ts`
+    is the batch's processing time in epoch ms. `partial` is true where the query began after earlier records had
+    already been deleted. `checked` maps output topic → partition → the offset before which nothing of a replaced writer
+    is left to repair, in the first row after it has changed (jobs.aggregate.repair). A row "opened" has the
+    table's number of `shards`, and `max_records`, how many records fill a batch; 0 where it does not say.
+    """
+
+    v: int = 1
+    kind: Literal["opened", "batch"]
+    query: str
+    epoch: int
+    batch: int = -1
+    ts: int
+    start: Offsets = {}
+    end: Offsets = {}
+    partial: bool = False
+    checked: Offsets = {}
+    shards: int = 0
+    max_records: int = 0
+
+
+_encoder = msgspec.json.Encoder()
+_decode = json_decoder(LedgerRow)
+
+
+def key(row: LedgerRow) -> bytes:
+    """Return the row's key: a JSON array of query and batch."""
+    return _encoder.encode([row.query, row.batch])
+
+
+def encode(row: LedgerRow) -> bytes:
+    """Return the row's value; `v` is always written."""
+    return b'{"v":1,' + _encoder.encode(row)[1:]
+
+
+def decode(value: bytes) -> LedgerRow:
+    """Return the row in `value`.
+
+    Raises:
+        msgspec.DecodeError: it is not a row of the ledger.
+    """
+    return _decode(value)
+
+
+def rows(values: Iterable[bytes | None]) -> Iterator[LedgerRow]:
+    """Yield the rows in `values`; what is not a row of the ledger is left out with a warning."""
+    for value in values:
+        try:
+            row = decode(value or b"")
+        except msgspec.DecodeError as error:
+            log.warning("a record of the ledger is not a row and is left out: %s", error)
+        else:
+            yield row
+
+
+def read_rows(topic: str, kafka: Mapping[str, str], *, last: int = TAIL, timeout: float = 30.0) -> list[LedgerRow]:
+    """Return the rows among the last `last` offsets of the ledger, a topic of one partition, oldest first.
+
+    `kafka` is a librdkafka configuration with bootstrap.servers; `timeout` is in seconds.
+
+    Raises:
+        KafkaException: the broker did not answer, or has no such topic.
+        TallystreamError: the topic's end was not reached in time.
+    """
+    read = read_topic(topic, kafka, last=last, timeout=timeout)
+    return list(rows(record.value for record in read if record.value is not None))
+
+
+def highest_epoch(found: Iterable[LedgerRow]) -> int | None:
+    """Return the highest epoch that a writer has taken, None where there is no row.
+
+    A writer's first row is in the ledger before its first sum is in `metrics-agg`: a record with a higher epoch is no
+    writer's.
+    """
+    return max((row.epoch for row in found if row.query == QUERY), default=None)
+
+
+def finished(found: Iterable[LedgerRow]) -> Offsets:
+    """Return the next offset of each partition after the table's last finished batch.
+
+    Before there is one: where the table began, which includes all that lies before, or nothing of it permanently.
+    """
+    mine = [row for row in found if row.query == QUERY]
+    begun = max((number for number, row in enumerate(mine) if row.kind == "opened" and row.start), default=0)
+    batches = [row for row in mine[begun:] if row.kind == "batch"]
+    start = mine[begun].start if mine and mine[begun].kind == "opened" else {}
+    return max(batches, key=lambda row: (row.epoch, row.batch)).end if batches else start
+
+
+class LedgerWriter:
+    """Appends rows to the ledger. Delivery: at least once; a row that is written twice says the same."""
+
+    def __init__(self, topic: str, kafka: Mapping[str, str], *, timeout: float = 10.0) -> None:
+        self._topic = topic
+        self._timeout = timeout
+        self._producer = producer_for(kafka, timeout=timeout)
+
+    def write(self, rows: Iterable[LedgerRow]) -> None:
+        """Append rows and return when the broker has them all.
+
+        Raises:
+            KafkaException: the broker did not take one of them in time.
+        """
+        records = (Outgoing(self._topic, key(row), encode(row)) for row in rows)
+        deliver(self._producer, records, timeout=self._timeout)

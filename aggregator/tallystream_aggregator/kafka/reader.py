@@ -1,0 +1,91 @@
+"""Read a topic to its end, as it is now: no group, nothing committed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from confluent_kafka import KafkaException, TopicPartition
+
+from tallystream.errors import TallystreamError
+from tallystream_aggregator.kafka import clients
+from tallystream_aggregator.kafka.partition_bounds import partitions_of, watermarks
+from tallystream_aggregator.versions import UNKNOWN, Version, deletion_version
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from confluent_kafka import Consumer
+
+
+class Read(NamedTuple):
+    """A record as it was read; a null value deletes its key. `deleted_by` is the writer that a deletion names."""
+
+    key: bytes | None
+    value: bytes | None
+    offset: int
+    partition: int = 0
+    deleted_by: Version = UNKNOWN
+
+
+def read_topic(
+    topic: str, kafka: Mapping[str, str], *, last: int | None = None, timeout: float = 30.0
+) -> Iterator[Read]:
+    """Yield the records of a topic's partitions up to their ends; of the `last` offsets of each alone if given.
+
+    The records of a partition come oldest first. `kafka` is a librdkafka configuration with bootstrap.servers;
+    `timeout` is how many seconds nothing may come.
+
+    Raises:
+        KafkaException: the broker did not answer, or has no such topic.
+        TallystreamError: the topic's end was not reached in time.
+    """
+    consumer = clients.consumer(
+        {**kafka, "group.id": "tallystream-reading", "enable.auto.commit": False, "enable.partition.eof": True}
+    )
+    try:
+        bounds = {
+            partition: watermarks(consumer, TopicPartition(topic, partition), timeout=timeout)
+            for partition in partitions_of(consumer, topic, timeout=timeout)
+        }
+        starts = {
+            partition: low if last is None else max(low, high - last)
+            for partition, (low, high) in bounds.items()
+            if low < high
+        }
+        yield from read_from(consumer, topic, starts, {p: bounds[p][1] for p in starts}, timeout=timeout)
+    finally:
+        consumer.close()
+
+
+def read_from(
+    consumer: Consumer, topic: str, starts: Mapping[int, int], ends: Mapping[int, int], *, timeout: float
+) -> Iterator[Read]:
+    """Yield the records of each partition from `starts` to before `ends`; the consumer needs `enable.partition.eof`.
+
+    Raises:
+        KafkaException: the broker refuses.
+        TallystreamError: nothing came for `timeout` seconds.
+    """
+    left = set(starts)
+    if not left:
+        return
+    consumer.assign([TopicPartition(topic, partition, start) for partition, start in starts.items()])
+    while left:
+        # Not consume(): that waits for as many as were asked for, or for the whole time.
+        message = consumer.poll(timeout)
+        if message is None:
+            raise TallystreamError(f"topic {topic}: its end was not reached in {timeout:g} s.")
+        error, partition, offset = message.error(), message.partition() or 0, message.offset() or 0
+        if error is None:
+            if partition in left and offset < ends[partition]:
+                value = message.value()
+                deleted_by = UNKNOWN if value is not None else deletion_version(dict(message.headers() or ()).items())
+                yield Read(message.key(), value, offset, partition, deleted_by)
+            # Where records keep coming, the event below may never do: it tells of a fetch that found none.
+            if offset + 1 >= ends[partition]:
+                left.discard(partition)
+        elif error.code() == error._PARTITION_EOF:  # noqa: SLF001 (librdkafka's name for it)
+            left.discard(partition)
+        else:
+            raise KafkaException(error)
+    consumer.unassign()

@@ -1,0 +1,137 @@
+"""Where a new table begins to read: earliest, latest, a group's offsets, a time, the ledger at a time, or offsets."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+from confluent_kafka import TopicPartition
+
+from tallystream.decoding import json_decoder
+from tallystream.errors import ConfigError
+from tallystream_aggregator.kafka import clients, ledger
+from tallystream_aggregator.kafka.partition_bounds import at_times, watermarks
+from tallystream_aggregator.kafka.topic_selection import Offsets
+from tallystream_aggregator.times import moment_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+OPTION = "--from"
+REMEDY = (
+    "give earliest, latest, group, a time in UTC as in 2026-11-20T10:00, ledger:2026-11-20T10:00, or offsets as in "
+    '{"metrics":{"0":123}}'
+)
+_decode_offsets = json_decoder(Offsets)
+
+Place = tuple[str, int]
+"""(topic, partition)"""
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """The first record appended at or after `ts_ms`; with `ledger`, the end of the last batch finished by then."""
+
+    ts_ms: int
+    ledger: bool = False
+
+
+Start = Literal["earliest", "latest", "group"] | At | Offsets
+
+
+def parse_start(text: str) -> Start:
+    """Return what `text` asks for; a time without an offset from UTC is in UTC.
+
+    Raises:
+        ConfigError: it is none of the forms.
+    """
+    if text in ("earliest", "latest", "group"):
+        return text  # type: ignore[return-value]  # the three literals
+    if text.startswith("{"):
+        try:
+            return _decode_offsets(text)
+        except msgspec.DecodeError as error:
+            raise ConfigError(OPTION, text, REMEDY) from error
+    kind, _, when = text.rpartition("ledger:")
+    try:
+        at_ms = moment_ms(when)
+    except ValueError as error:
+        raise ConfigError(OPTION, text, REMEDY) from error
+    if kind:
+        raise ConfigError(OPTION, text, REMEDY)
+    return At(at_ms, ledger=text.startswith("ledger:"))
+
+
+def resolve(
+    start: Start,
+    read: Mapping[str, list[int]],
+    group: str,
+    ledger_topic: str,
+    kafka: Mapping[str, str],
+    *,
+    timeout: float = 30.0,
+) -> Offsets:
+    """Return the offsets at which `start` begins, for each partition in `read`; none below the first one that is there.
+
+    `read` and the result are by topic and partition.
+
+    Raises:
+        ConfigError: there is nothing to begin at: the group has no offsets, the ledger is younger, or a partition
+            is not named.
+        KafkaException: the broker did not answer within `timeout` seconds.
+    """
+    consumer = clients.consumer({**kafka, "group.id": group, "enable.auto.commit": False}, polled=False)
+    places = [TopicPartition(topic, p) for topic, partitions in read.items() for p in partitions]
+    wanted: dict[Place, int] = {}
+    try:
+        bounds = {_place(tp): watermarks(consumer, tp, timeout=timeout) for tp in places}
+        if start == "latest":
+            wanted = {place: high for place, (_, high) in bounds.items()}
+        elif start == "earliest":
+            wanted = {place: low for place, (low, _) in bounds.items()}
+        elif start == "group":
+            wanted = {_place(tp): tp.offset for tp in consumer.committed(places, timeout=timeout)}
+        elif isinstance(start, At) and start.ledger:
+            wanted = _flat(_from_ledger(start, ledger_topic, kafka))
+        elif isinstance(start, At):
+            asked = [TopicPartition(tp.topic, tp.partition, start.ts_ms) for tp in places]
+            found = at_times(consumer, asked, timeout=timeout)
+            wanted = {_place(tp): tp.offset if tp.offset >= 0 else bounds[_place(tp)][1] for tp in found}
+        else:
+            wanted = _flat(start)
+    finally:
+        consumer.close()
+    missing: dict[str, list[int]] = {}
+    offsets: Offsets = {}
+    for (topic, partition), (low, _) in bounds.items():
+        if wanted.get((topic, partition), -1) < 0:
+            missing.setdefault(topic, []).append(partition)
+        else:
+            offsets.setdefault(topic, {})[str(partition)] = max(low, wanted[topic, partition])
+    if missing:
+        said = "; ".join(f"{topic}, partitions {partitions}" for topic, partitions in missing.items())
+        raise ConfigError(OPTION, _text(start), f"it says nothing about {said}; {REMEDY}")
+    return offsets
+
+
+def _place(tp: TopicPartition) -> Place:
+    return tp.topic, tp.partition
+
+
+def _flat(offsets: Offsets) -> dict[Place, int]:
+    return {(topic, int(p)): offset for topic, partitions in offsets.items() for p, offset in partitions.items()}
+
+
+def _from_ledger(start: At, ledger_topic: str, kafka: Mapping[str, str]) -> Offsets:
+    rows = ledger.read_rows(ledger_topic, kafka, last=2**62)
+    ends = [row.end for row in rows if row.kind == "batch" and row.query == ledger.QUERY and row.ts <= start.ts_ms]
+    return ends[-1] if ends else {}
+
+
+def _text(start: Start) -> str:
+    if isinstance(start, At):
+        return ("ledger:" if start.ledger else "") + datetime.fromtimestamp(start.ts_ms / 1000, UTC).isoformat()
+    return start if isinstance(start, str) else json.dumps(start)

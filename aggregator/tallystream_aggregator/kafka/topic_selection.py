@@ -1,0 +1,124 @@
+"""What a table reads: the topic `metrics`, every topic that a pattern matches, or some partitions of `metrics`."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tallystream.errors import ConfigError, TallystreamError
+from tallystream_aggregator.kafka import clients
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from confluent_kafka import Consumer
+
+Offsets = dict[str, dict[str, int]]
+"""topic → partition → the next offset to read, as Spark writes them."""
+
+NEVER = r"(?!__)(?!.*metrics-(?:agg|table|events|ledger|dead)$)"
+"""Before every pattern: Kafka's own topics, and what an aggregator writes, whatever its prefix, are no input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """`topic` is that of the records; `pattern` matches whole names of topics instead; `partitions` are of `topic`.
+
+    A pattern takes in topics that appear while it runs, `topic` alone partitions that are added; `partitions` nothing.
+
+    Raises:
+        ConfigError: the pattern is none, a partition is none, or both are given.
+    """
+
+    topic: str
+    pattern: str | None = None
+    partitions: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.pattern is not None and self.partitions is not None:
+            raise ConfigError("--partitions", self.partitions, "leave it out with --topic-pattern, or leave that out")
+        if self.pattern is not None:
+            try:
+                re.compile(self.regex)
+            except re.error as error:
+                remedy = f"give a regular expression of whole names, as in metrics-.* ({error})"
+                raise ConfigError("--topic-pattern", self.pattern, remedy) from error
+        if self.partitions is not None and (not self.partitions or min(self.partitions) < 0):
+            raise ConfigError("--partitions", self.partitions, "give the numbers of partitions, as in 0,2")
+
+    @property
+    def regex(self) -> str:
+        """The pattern as a regular expression that matches no output: the same in Python and in Java."""
+        return f"{NEVER}(?:{self.pattern})"
+
+    def reads(self, topic: str, partition: int) -> bool:
+        """Tell whether a partition is read."""
+        if self.pattern is not None:
+            return re.fullmatch(self.regex, topic) is not None
+        return topic == self.topic and (self.partitions is None or partition in self.partitions)
+
+    def source(self) -> dict[str, str]:
+        """Return it as an option of Spark's Kafka source."""
+        if self.pattern is not None:
+            return {"subscribePattern": self.regex}
+        if self.partitions is not None:
+            return {"assign": json.dumps({self.topic: sorted(self.partitions)})}
+        return {"subscribe": self.topic}
+
+    def look(self, kafka: Mapping[str, str], *, timeout: float = 30.0) -> dict[str, list[int]]:
+        """Return what is there of it now: topic → partitions.
+
+        Raises:
+            KafkaException: the broker did not answer in `timeout` seconds.
+        """
+        consumer = clients.consumer(
+            {**kafka, "group.id": "tallystream-reading", "enable.auto.commit": False}, polled=False
+        )
+        try:
+            return self.seen_by(consumer, timeout=timeout)
+        finally:
+            consumer.close()
+
+    def seen_by(self, consumer: Consumer, *, timeout: float = 30.0) -> dict[str, list[int]]:
+        """Return what a consumer is told to be there of it now: topic → partitions.
+
+        Raises:
+            KafkaException: the broker did not answer in `timeout` seconds.
+        """
+        topics = consumer.list_topics(timeout=timeout).topics
+        read = {t: [p for p in sorted(found.partitions) if self.reads(t, p)] for t, found in sorted(topics.items())}
+        return {topic: partitions for topic, partitions in read.items() if partitions}
+
+    def find(self, kafka: Mapping[str, str]) -> dict[str, list[int]]:
+        """Return what is there of it now, and all that was asked for: topic → partitions.
+
+        Raises:
+            ConfigError: no topic matches, or a partition that was named is not there.
+            TallystreamError: the topic is not there.
+            KafkaException: the broker did not answer.
+        """
+        read = self.look(kafka)
+        if not read and self.pattern is not None:
+            raise ConfigError("--topic-pattern", self.pattern, "no topic matches: create one, or correct the pattern")
+        missing = sorted(set(self.partitions or ()) - set(read.get(self.topic, ())))
+        if missing:
+            raise ConfigError("--partitions", missing, f"{self.topic} does not have them: name some that are there")
+        if not read:
+            raise TallystreamError(f"topic {self.topic}: it is not there, or has no partition yet.")
+        return read
+
+
+def parse_partitions(text: str | None) -> tuple[int, ...] | None:
+    """Return the partitions in a text as in 0,2; None where there is none.
+
+    Raises:
+        ConfigError: it is no list of whole numbers.
+    """
+    if text is None:
+        return None
+    try:
+        return tuple(sorted({int(number) for number in text.split(",")}))
+    except ValueError as error:
+        raise ConfigError("--partitions", text, "give the numbers of partitions, as in 0,2") from error

@@ -1,0 +1,181 @@
+"""The topics: their names, their policies, and how they are made."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource, NewTopic
+
+from tallystream.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from confluent_kafka.admin import AdminClient
+
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+TABLE_RECORD_BYTES = 32 * 1024 * 1024
+"""The largest record of `metrics-table`: one has all metrics of a part of a life, ten thousand at most."""
+_ALLOWED = re.compile(r"[A-Za-z0-9._-]{0,200}")
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The names of the six topics; a prefix keeps several systems apart on one broker."""
+
+    prefix: str = ""
+    metrics: str = field(init=False, default="metrics")
+    agg: str = field(init=False, default="metrics-agg")
+    table: str = field(init=False, default="metrics-table")
+    events: str = field(init=False, default="metrics-events")
+    ledger: str = field(init=False, default="metrics-ledger")
+    dead: str = field(init=False, default="metrics-dead")
+
+    def __post_init__(self) -> None:
+        if not _ALLOWED.fullmatch(self.prefix):
+            raise ConfigError(
+                "--topic-prefix", self.prefix, "use up to 200 letters, digits, dots, hyphens, underscores"
+            )
+        for name in ("metrics", "agg", "table", "events", "ledger", "dead"):
+            object.__setattr__(self, name, self.prefix + str(getattr(self, name)))
+
+
+def policies(topics: Topics) -> dict[str, dict[str, str]]:
+    """Return the configuration of each topic by name. The reasons stand in docs/topics.md."""
+    week, year = str(7 * DAY_MS), str(365 * DAY_MS)
+    return {
+        topics.metrics: {"cleanup.policy": "delete", "retention.ms": week, "message.timestamp.type": "LogAppendTime"},
+        topics.agg: {"cleanup.policy": "compact", "min.compaction.lag.ms": week},
+        topics.table: {
+            "cleanup.policy": "compact",
+            "min.compaction.lag.ms": str(HOUR_MS),
+            "max.message.bytes": str(TABLE_RECORD_BYTES),
+        },
+        topics.events: {"cleanup.policy": "delete", "retention.ms": year},
+        topics.ledger: {"cleanup.policy": "delete", "retention.ms": year},
+        topics.dead: {"cleanup.policy": "delete", "retention.ms": week},
+    }
+
+
+def create_topics(
+    admin: AdminClient,
+    topics: Topics,
+    *,
+    partitions: int = 1,
+    shards: int = 1,
+    replication: int = 1,
+    correct: bool = False,
+    timeout: float = 30.0,
+) -> list[str]:
+    """Create the topics that are not there yet and return their names; an existing topic is left as it is.
+
+    With `correct`, an existing topic is given the policies that nobody has set for it: a broker that creates topics on
+    first use may have been faster, and gives them its own. What is set for the topic itself stays.
+
+    `partitions` is that of `metrics`; `metrics-table` has one for each of the table's `shards`, the others have one.
+    `timeout` is in seconds. Safe when several commands do
+    it at once: it returns when the brokers know every topic's partitions, whoever created it.
+
+    Raises:
+        ConfigError: the topic `metrics` exists without LogAppendTime: the table's clock would be the producers'.
+        KafkaException: the broker refused, or did not answer in time.
+    """
+    # Who may not create topics finds those that are there: a broker refuses before it looks.
+    known = admin.list_topics(timeout=timeout).topics
+    numbers = {topics.metrics: partitions, topics.table: shards}
+    missing = [
+        NewTopic(name, numbers.get(name, 1), replication, config=dict(config))
+        for name, config in policies(topics).items()
+        if name not in known
+    ]
+    created: list[str] = []
+    answers = admin.create_topics(missing, operation_timeout=timeout, request_timeout=timeout) if missing else {}
+    for name, future in answers.items():
+        try:
+            future.result()
+            created.append(name)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+    _wait_until_known(admin, policies(topics), timeout)
+    if correct:
+        _correct(admin, topics, set(policies(topics)) - set(created), timeout)
+    if topics.metrics not in created:
+        require_append_time(admin, [topics.metrics], timeout=timeout)
+    return created
+
+
+def require_partitions(admin: AdminClient, topics: Topics, *, shards: int, timeout: float = 30.0) -> None:
+    """Return when the topics that an aggregator writes have the partitions that a table of `shards` needs.
+
+    Raises:
+        ConfigError: one has another number; the sentence has the remedy.
+        KafkaException: the broker did not answer within `timeout` seconds.
+    """
+    known = admin.list_topics(timeout=timeout).topics
+    for name in (topics.agg, topics.table, topics.events, topics.ledger, topics.dead):
+        found = len(known[name].partitions) if name in known else 0
+        if name == topics.table and 0 < found < shards:
+            remedy = (
+                f"the table has {shards} shards, and each needs one: add partitions, as with kafka-topics.sh --alter "
+                f"--topic {name} --partitions {shards}"
+            )
+            raise ConfigError(f"partitions of the topic {name}", found, remedy)
+        if name != topics.table and found > 1:
+            remedy = (
+                "it must have one, and Kafka takes none away: end all commands, delete the topic, and start the "
+                "aggregator, which creates it"
+            )
+            raise ConfigError(f"partitions of the topic {name}", found, remedy)
+
+
+def _correct(admin: AdminClient, topics: Topics, names: Iterable[str], timeout: float) -> None:
+    resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
+    asked = admin.describe_configs(resources, request_timeout=timeout) if resources else {}
+    changes = []
+    for resource, found in asked.items():
+        config = found.result()
+        own = {key for key, entry in config.items() if entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value}
+        entries = [
+            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+            for key, value in policies(topics)[resource.name].items()
+            if key not in own
+        ]
+        if entries:
+            changes.append(ConfigResource(ConfigResource.Type.TOPIC, resource.name, incremental_configs=entries))
+    for done in (admin.incremental_alter_configs(changes, request_timeout=timeout) if changes else {}).values():
+        done.result()
+
+
+def _wait_until_known(admin: AdminClient, names: Iterable[str], timeout: float) -> None:
+    # A topic that another command has just created exists for the controller before a broker tells of it. What is not
+    # known after `timeout` is said by whoever reads it.
+    missing, deadline = set(names), time.monotonic() + timeout
+    while missing and time.monotonic() < deadline:
+        known = admin.list_topics(timeout=timeout).topics
+        missing = {name for name in missing if name not in known or not known[name].partitions}
+        if missing:
+            time.sleep(0.05)
+
+
+def require_append_time(admin: AdminClient, topics: Iterable[str], *, timeout: float = 30.0) -> None:
+    """Return when every topic has the broker's append times; `timeout` is in seconds.
+
+    Raises:
+        ConfigError: one has LogAppendTime not set: the table's clock would be the producers'.
+        KafkaException: the broker did not answer in time.
+    """
+    for topic in topics:
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        config: Mapping[str, object] = admin.describe_configs([resource], request_timeout=timeout)[resource].result()
+        kind = getattr(config["message.timestamp.type"], "value", None)
+        if kind != "LogAppendTime":
+            raise ConfigError(
+                f"message.timestamp.type of the topic {topic}",
+                kind,
+                "set it to LogAppendTime: the table's clock is the broker's",
+            )

@@ -1,0 +1,59 @@
+"""Points that a store refuses for good, as dead letters on `metrics-dead`. docs/topics.md shows the record."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+
+from tallystream_aggregator.kafka.producer import Outgoing, deliver, producer_for
+from tallystream_aggregator.sinks.base import SinkUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from confluent_kafka import Producer
+
+    from tallystream_aggregator.sinks.base import Point
+
+MAX_QUOTED = 65_536
+
+
+def letter(point: Point, reason: str, store: str) -> tuple[bytes, bytes]:
+    """Return key and value of a point's dead letter. Numbers that JSON lacks are there as Python writes them, in text.
+
+    It has no offset: the record that the point was made of is good, and is no dead letter of the table's.
+    """
+    said = {"measurement": point.measurement, "tags": dict(point.tags), "fields": dict(point.fields)}
+    quoted = json.dumps(said, ensure_ascii=False)[:MAX_QUOTED]
+    body = {"v": 1, "reason": reason[:1000], "ts": point.ts_ms, "store": store, "point": quoted}
+    return point.measurement.encode()[:1024], json.dumps(body, ensure_ascii=False).encode()
+
+
+class Refused:
+    """Sends dead letters of one store. Delivery: at least once; the batch that they are of is not done before.
+
+    `kafka` is a librdkafka configuration with bootstrap.servers.
+    """
+
+    def __init__(self, topic: str, kafka: Mapping[str, str], store: str, *, timeout: float = 10.0) -> None:
+        self._topic, self._store, self._timeout = topic, store, timeout
+        self._kafka = kafka
+        self._producer: Producer | None = None
+
+    def send(self, refused: Iterable[tuple[Point, str]]) -> None:
+        """Return when the broker has them all.
+
+        Raises:
+            SinkUnavailableError: it did not take one in time; send all of them again later.
+        """
+        letters = [Outgoing(self._topic, *letter(point, reason, self._store)) for point, reason in refused]
+        if not letters:
+            return
+        if self._producer is None:
+            self._producer = producer_for(self._kafka, timeout=self._timeout)
+        try:
+            deliver(self._producer, letters, timeout=self._timeout)
+        except KafkaException as error:
+            raise SinkUnavailableError(f"{self._topic}: {error.args[0]}.") from error

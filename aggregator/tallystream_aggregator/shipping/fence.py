@@ -1,0 +1,120 @@
+"""The fence against a stale writer: a row of a lower epoch than one that came before it in the topic is not shipped.
+
+Nor is a row whose epoch no writer has taken (kafka.epochs). Whether a row passes depends on the rows
+before it, and on what the ledger said when it was first read, so that a batch that runs again after a crash ships the
+same rows. Both are kept in a file beside the shipper's checkpoint: where the highest epoch rose, and to what, and which
+rows were refused. It is written before the first point of the batch is.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from tallystream.decoding import json_decoder
+from tallystream.errors import TallystreamError
+from tallystream_aggregator import files
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tallystream_aggregator.kafka.epochs import Epochs
+
+log = logging.getLogger(__name__)
+
+
+class Written(Protocol):
+    """Anything that says under which epoch it was written."""
+
+    @property
+    def epoch(self) -> int:
+        """The writer's epoch."""
+
+
+R = TypeVar("R", bound=Written)
+
+
+class Rise(NamedTuple):
+    """The row at `offset` was the first of `epoch`, the highest until then; `refused`: no writer had taken it."""
+
+    offset: int
+    epoch: int
+    refused: bool = False
+
+
+_decode = json_decoder(list[Rise])
+
+
+class Fence(Generic[R]):
+    """Lets rows pass whose epoch is not below the highest before them, and is a writer's. For one thread.
+
+    `dropped` counts the others.
+
+    Raises:
+        TallystreamError: the file is damaged.
+    """
+
+    def __init__(self, path: Path, epochs: Epochs) -> None:
+        self._path = path
+        self._epochs = epochs
+        self._rises = self._read()
+        self.dropped = 0
+
+    def admit(self, rows: Sequence[tuple[int, R]]) -> list[R]:
+        """Return those of the rows (offset, row) of one topic, ascending by offset, that may be shipped.
+
+        It raises what `epochs` does where the ledger can't be read; nothing has changed then.
+        """
+        if not rows:
+            return []
+        first = rows[0][0]
+        # Of what lies before this batch only the last rise can matter again.
+        kept = [rise for rise in self._rises if rise.offset < first and not rise.refused][-1:]
+        highest = max((rise.epoch for rise in kept), default=0)
+        again = [rise for rise in self._rises if rise.offset >= first]  # it runs again: compaction may hide some rows
+        refused = {rise.offset for rise in again if rise.refused}
+        risen = [rise for rise in again if not rise.refused]
+        bound = max(
+            self._epochs.bound(row.epoch for offset, row in rows if offset not in refused),
+            max((rise.epoch for rise in risen), default=highest),
+        )
+        admitted: list[R] = []
+        beyond: list[Rise] = []
+        for offset, row in rows:
+            while risen and risen[0].offset < offset:
+                kept.append(risen.pop(0))
+                highest = max(highest, kept[-1].epoch)
+            if offset in refused or row.epoch > bound:
+                beyond.append(Rise(offset, row.epoch, refused=True))
+            elif row.epoch >= highest:
+                admitted.append(row)
+                if row.epoch > highest:
+                    highest = row.epoch
+                    kept.append(Rise(offset, row.epoch))
+        if beyond:
+            log.warning(
+                "%d rows, the first at offset %d, are not shipped: no aggregator has taken their epoch, %d or another",
+                len(beyond),
+                *beyond[0][:2],
+            )
+        self.dropped += len(rows) - len(admitted)
+        self._keep(sorted({*kept, *risen, *beyond}))
+        return admitted
+
+    def _keep(self, rises: list[Rise]) -> None:
+        if rises != self._rises:
+            files.write_file(self._path, msgspec.json.encode(rises))
+            self._rises = rises
+
+    def _read(self) -> list[Rise]:
+        if not self._path.exists():
+            return []
+        try:
+            return _decode(self._path.read_bytes())
+        except msgspec.DecodeError as error:
+            raise TallystreamError(
+                f"fence: {self._path} is damaged ({error}); delete it if no old aggregator can be running."
+            ) from error

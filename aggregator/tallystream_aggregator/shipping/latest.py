@@ -1,0 +1,89 @@
+"""The newest sums from the beginning of `metrics-agg`, and whether they are the newest still. Pure."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tallystream_aggregator import sums
+from tallystream_aggregator.shipping.points import point
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tallystream_aggregator.kafka.epochs import Epochs
+    from tallystream_aggregator.kafka.reader import Read
+    from tallystream_aggregator.sinks.base import Point
+
+log = logging.getLogger(__name__)
+
+
+class Newest:
+    """Makes points of the topic's records, read from its beginning in order: of each chunk the last row of every key.
+
+    A row of a lower epoch than one before it is of a writer that was replaced, and a row of an epoch that the ledger
+    does not have is no aggregator's: `dropped` counts both, which are left out, and `unreadable` what is no sum.
+    """
+
+    def __init__(self, epochs: Epochs) -> None:
+        self._epochs = epochs
+        self._epoch = 0
+        self.dropped = 0
+        self.unreadable = 0
+
+    def points(self, records: Iterable[Read]) -> list[Point]:
+        """Return the points of the next records.
+
+        It raises what `epochs` does where the ledger can't be read; the same records are to be given again then.
+        """
+        rows: list[tuple[bytes | None, sums.Sum]] = []
+        unreadable: list[tuple[int, str]] = []
+        for record in records:
+            try:
+                rows.append((record.key, sums.decode(record.value or b"")))
+            except msgspec.DecodeError as error:
+                unreadable.append((record.offset, str(error)))
+        bound = self._epochs.bound(row.epoch for _, row in rows)
+        last: dict[bytes | None, sums.Sum] = {}
+        for key, row in rows:
+            if not self._epoch <= row.epoch <= max(bound, self._epoch):
+                self.dropped += 1
+                continue
+            self._epoch = row.epoch
+            last[key] = row
+        for offset, reason in unreadable:
+            log.warning("offset %d of the topic is not a sum and is not shown: %s", offset, reason)
+        self.unreadable += len(unreadable)
+        return [point(row) for row in last.values()]
+
+
+class Freshness:
+    """Tells whether what was read is the newest: as of a moment when the topic ended at or before the position.
+
+    `patience_s` is how long that stays true without being looked at again. Times are of a monotonic clock, seconds.
+    """
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._asked: list[tuple[float, int]] = []
+        self._fresh_s: float | None = None
+
+    def ended(self, now_s: float, end: int) -> None:
+        """Note where the topic ended at a moment."""
+        self._asked.append((now_s, end))
+
+    def reached(self, position: int) -> None:
+        """Note how far was read: the next offset to come."""
+        done = [at for at, end in self._asked if end <= position]
+        if done:
+            self._fresh_s = max(done)
+            self._asked = [(at, end) for at, end in self._asked if at > self._fresh_s]
+
+    def stale(self, now_s: float) -> str | None:
+        """Return why what was read can't be taken for the newest, None where it can."""
+        if self._fresh_s is None:
+            return "the newest sums are not known yet"
+        age_s = now_s - self._fresh_s
+        return None if age_s <= self._patience_s else f"the newest sums were last known {age_s:.0f} s ago"

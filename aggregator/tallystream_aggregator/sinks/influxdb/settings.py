@@ -1,0 +1,60 @@
+"""What InfluxDB is reached by: a URL, a token's file, certificates; each checked before anything is connected."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from tallystream.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def require_url(url: str, spec: str, remedy: str) -> None:
+    """Return where `url` is one; `spec` is what --store was set to, `remedy` what to do where it is none.
+
+    Raises:
+        ConfigError: it is none, or has a password in it.
+    """
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, half an IPv6 address
+        good, parts = False, urlsplit("")
+    if parts.username or parts.password:
+        raise ConfigError("--store", "influxdb:***", "leave user and password out: INFLUXDB_TOKEN is the secret")
+    if not good:
+        raise ConfigError("--store", spec, remedy)
+
+
+def certificates(path: str) -> str:
+    """Return the path of a file of certificates, empty where there is none.
+
+    Raises:
+        ConfigError: it can't be read, or holds none.
+    """
+    try:
+        if path:
+            ssl.create_default_context(cafile=path)
+    except OSError as error:  # what holds no certificate is one, too
+        raise ConfigError("INFLUXDB_CA_FILE", path, f"name a file of certificates in PEM ({error})") from error
+    return path
+
+
+def token_file(env: Mapping[str, str]) -> str:
+    """Return the token in the file that INFLUXDB_TOKEN_FILE names, empty where it names none.
+
+    Raises:
+        ConfigError: it can't be read.
+    """
+    path = env.get("INFLUXDB_TOKEN_FILE", "")
+    if not path:
+        return ""
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise ConfigError("INFLUXDB_TOKEN_FILE", path, f"it can't be read: {reason}") from error

@@ -1,0 +1,262 @@
+"""InfluxDB 2.x, through influxdb-client: a sink that writes synchronously, and a reader in Flux."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from influxdb_client import InfluxDBClient, WriteService
+from influxdb_client import Point as InfluxPoint
+from influxdb_client.domain.write_precision import WritePrecision
+from influxdb_client.rest import ApiException
+from urllib3.exceptions import HTTPError
+from urllib3.util import Retry
+
+from tallystream.errors import ConfigError, TallystreamError
+from tallystream_aggregator.sinks.base import Point, Refusals, Series, SinkUnavailableError
+from tallystream_aggregator.sinks.client_certificate import NO_CERTIFICATE, ClientCertificate
+from tallystream_aggregator.sinks.influxdb.text import decode, encode_name, encode_value
+from tallystream_aggregator.sinks.numbers import refused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+BATCH = 5_000
+"""Points in one request: what InfluxDB's documentation recommends."""
+
+TIMEOUT_MS = 30_000
+
+
+def open_client(
+    url: str, *, token: str, org: str, ca_file: str = "", client: ClientCertificate = NO_CERTIFICATE
+) -> InfluxDBClient:
+    """Return InfluxDB's client; it does not repeat a request, since the caller decides how long to try."""
+    return InfluxDBClient(
+        url=url,
+        token=token,
+        org=org,
+        timeout=TIMEOUT_MS,
+        enable_gzip=True,
+        retries=Retry(0),
+        ssl_ca_cert=ca_file or None,
+        cert_file=client.cert_file or None,
+        cert_key_file=client.key_file or None,
+        cert_key_password=client.key_password or None,
+    )
+
+
+class InfluxStore:
+    """Writes points to one bucket, and reads them.
+
+    Level: every point. Delivery: as the protocol says; `write` is synchronous.
+
+    InfluxDB never takes a field of another type than it has, nor a time beyond the bucket's retention.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str,
+        org: str,
+        bucket: str,
+        ca_file: str = "",
+        client: ClientCertificate = NO_CERTIFICATE,
+    ) -> None:
+        self._url = url
+        self._org = org
+        self._bucket = bucket
+        self._ca_file = ca_file
+        self._client_certificate = client
+        self._client = open_client(url, token=token, org=org, ca_file=ca_file, client=client)
+        self._writes = WriteService(self._client.api_client)
+        self.refusals = Refusals("InfluxDB")
+
+    @property
+    def rejected(self) -> int:
+        """How many points were refused for good."""
+        return self.refusals.number
+
+    def setup(self) -> None:
+        """Look whether the bucket is there and the token may write it.
+
+        Raises:
+            ConfigError: the token, the organization or the bucket is wrong.
+            SinkUnavailableError: the server does not answer.
+        """
+        # A write of no points is checked like any other, and needs no more rights than writing does.
+        self._write(())
+
+    def write(self, points: Sequence[Point]) -> None:
+        """Write the points in order, some thousands a request.
+
+        Raises:
+            ConfigError: the token, the organization or the bucket is wrong.
+            SinkUnavailableError: the server does not answer or is overloaded; write the same points again later.
+        """
+        good = [point for point in points if not refused(point)]
+        for at in range(0, len(good), BATCH):
+            self._write(good[at : at + BATCH])
+        for point in points:
+            if bad := refused(point):
+                self.refusals.add(point, bad)
+
+    def delete(self, measurement: str, *, start_ms: int, end_ms: int) -> None:
+        """Delete a span of a measurement.
+
+        Raises:
+            ConfigError: the token, the organization or the bucket is wrong.
+            SinkUnavailableError: the server does not answer or is overloaded.
+        """
+        # InfluxDB's end is inclusive.
+        start, stop = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (start_ms, end_ms - 1))
+        predicate = f"_measurement={_text(encode_name(measurement))}"
+        try:
+            self._client.delete_api().delete(start, stop, predicate, bucket=self._bucket, org=self._org)
+        except ApiException as error:
+            raise self._error(error) or TallystreamError(f"InfluxDB {self._url}: {_reason(error)}") from error
+        except (HTTPError, OSError) as error:
+            raise self._unreached(error) from error
+
+    def flush(self) -> None:
+        """Return at once: `write` is synchronous."""
+
+    def close(self) -> None:
+        """Release the connections; safe to call again."""
+        self._client.close()
+
+    def measurements(self) -> list[str]:
+        """Return the names of all measurements, sorted."""
+        tables = self._ask(
+            f'import "influxdata/influxdb/schema"\n'
+            f"schema.measurements(bucket: {_text(self._bucket)}, start: time(v: 0))"
+        )
+        return sorted(decode(str(row.get_value())) for table in tables for row in table.records)
+
+    def read(
+        self,
+        measurement: str,
+        fields: Sequence[str],
+        *,
+        start_ms: int,
+        end_ms: int,
+        tags: Mapping[str, str] | None = None,
+        last_before: bool = False,
+    ) -> list[Series]:
+        """Return series as the protocol says."""
+        if start_ms >= end_ms or not fields:
+            return []
+        wanted = [f"r._measurement == {_text(encode_name(measurement))}"]
+        wanted += ["(" + " or ".join(f"r._field == {_text(encode_name(name))}" for name in fields) + ")"]
+        wanted += [f"r[{_text(encode_name(k))}] == {_text(encode_value(v))}" for k, v in (tags or {}).items()]
+        chosen = f"|> filter(fn: (r) => {' and '.join(wanted)})"
+        found: dict[tuple[str, tuple[tuple[str, str], ...]], Series] = {}
+        if last_before and start_ms > 0:
+            self._gather(f"{self._range(0, start_ms)} {chosen} |> last()", measurement, found)
+        self._gather(f"{self._range(start_ms, end_ms)} {chosen}", measurement, found)
+        return [found[key] for key in sorted(found, key=lambda key: (key[1], key[0]))]
+
+    def _gather(self, flux: str, measurement: str, found: dict[Any, Series]) -> None:
+        for table in self._ask(flux):
+            for row in table.records:
+                name = decode(row.get_field())
+                tags = {decode(k): decode(v) for k, v in row.values.items() if _is_tag(k) and v is not None}
+                key = (name, tuple(sorted(tags.items())))
+                series = found.setdefault(key, Series(measurement, tags, name))
+                series.times_ms.append(round(row.get_time().timestamp() * 1000))
+                value = row.get_value()
+                series.values.append(decode(value) if isinstance(value, str) else value)
+
+    def _range(self, start_ms: int, end_ms: int) -> str:
+        times = (datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds") for ms in (start_ms, end_ms))
+        start, stop = (text.replace("+00:00", "Z") for text in times)
+        return f"from(bucket: {_text(self._bucket)}) |> range(start: {start}, stop: {stop})"
+
+    def _ask(self, flux: str) -> list[Any]:
+        try:
+            return list(self._client.query_api().query(flux))
+        except ApiException as error:
+            reason = _reason(error)
+            if "organization name" in reason:  # to a query, unlike to a write, this is a bad request
+                raise self._no_bucket() from error
+            raise self._error(error) or TallystreamError(f"InfluxDB {self._url}: {reason}") from error
+        except (HTTPError, OSError) as error:
+            raise self._unreached(error) from error
+
+    def _write(self, points: Sequence[Point]) -> None:
+        lines = "\n".join(_line(point) for point in points) or "\n"  # a compressed nothing is a server error
+        try:
+            self._writes.post_write(org=self._org, bucket=self._bucket, body=lines, precision=WritePrecision.MS)
+        except ApiException as error:
+            known = self._error(error)
+            if known is not None:
+                raise known from error
+            if len(points) > 1:  # one bad point fails a request: find it by halves; what was written stays written
+                middle = len(points) // 2
+                self._write(points[:middle])
+                self._write(points[middle:])
+            else:
+                self.refusals.add(points[0], _reason(error))
+        except (HTTPError, OSError) as error:
+            raise self._unreached(error) from error
+
+    def _error(self, error: ApiException) -> TallystreamError | None:
+        """Return what an answer of the server means, None when it is about the points themselves."""
+        if error.status in {401, 403}:
+            return ConfigError("INFLUXDB_TOKEN", "***", f"InfluxDB at {self._url} refuses it: {_reason(error)}")
+        if error.status == 404:
+            return self._no_bucket()
+        if error.status in {400, 413, 422}:
+            return None
+        return self._unavailable(_reason(error))
+
+    def _unreached(self, error: Exception) -> TallystreamError:
+        """Return what it means that there was no answer: the server may come back, a certificate does not change."""
+        cause: BaseException | None = getattr(error, "reason", None) or error
+        while cause is not None:
+            if isinstance(cause, ssl.SSLCertVerificationError):
+                why = f"the certificate of {self._url} is not trusted ({cause.verify_message}): name its authority's"
+                return ConfigError("INFLUXDB_CA_FILE", self._ca_file, why)
+            if isinstance(cause, ssl.SSLError) and "ALERT" in (cause.reason or ""):
+                why = f"{self._url} refuses it ({cause.reason}): name a certificate, and its key in INFLUXDB_KEY_FILE"
+                return ConfigError("INFLUXDB_CERT_FILE", self._client_certificate.cert_file, why)
+            cause = cause.__cause__ or next((part for part in cause.args if isinstance(part, Exception)), None)
+        return self._unavailable(error)
+
+    def _unavailable(self, why: object) -> SinkUnavailableError:
+        return SinkUnavailableError(f"InfluxDB {self._url}: {why}.")
+
+    def _no_bucket(self) -> ConfigError:
+        where = f"organization {self._org!r} at {self._url}"
+        return ConfigError(
+            "--bucket", self._bucket, f"there is no such bucket in the {where}: make it, or name another"
+        )
+
+
+def _line(point: Point) -> str:
+    made = InfluxPoint(encode_name(point.measurement)).time(point.ts_ms, WritePrecision.MS)
+    for name, value in point.tags.items():
+        made.tag(encode_name(name), encode_value(value))
+    for field, content in point.fields.items():
+        # A text too is encoded: an answer in CSV would turn its newlines into others.
+        made.field(encode_name(field), encode_value(content) if isinstance(content, str) else content)
+    return str(made.to_line_protocol())
+
+
+def _is_tag(column: str) -> bool:
+    return not column.startswith("_") and column not in {"result", "table"}
+
+
+def _text(text: str) -> str:
+    """Return a Flux string literal: its escapes are not JSON's, and `${` would begin an interpolation."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("${", "\\${")
+    return '"' + "".join(f"\\x{ord(char):02x}" if char < " " else char for char in escaped) + '"'
+
+
+def _reason(error: ApiException) -> str:
+    try:
+        return str(json.loads(error.body)["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"{error.status} {error.reason}"

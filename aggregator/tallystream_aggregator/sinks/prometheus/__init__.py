@@ -1,0 +1,1 @@
+"""Prometheus: the latest sums at `/metrics`."""

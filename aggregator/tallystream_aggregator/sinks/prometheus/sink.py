@@ -1,0 +1,132 @@
+"""Prometheus: the newest sums, served at `/metrics` to whoever scrapes."""
+
+from __future__ import annotations
+
+import logging
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from tallystream_aggregator.health.cached import CachedText
+from tallystream_aggregator.health.exposition import CONTENT_TYPE, render
+from tallystream_aggregator.health.server import Answer, HealthServer
+from tallystream_aggregator.sinks.base import Refusals
+from tallystream_aggregator.sinks.numbers import refused
+from tallystream_aggregator.sinks.prometheus import names
+from tallystream_aggregator.sinks.prometheus.text import Held, exposition
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tallystream_aggregator.sinks.base import Point
+
+log = logging.getLogger(__name__)
+
+EMPTY = "the newest sums are not known yet"
+
+
+class PrometheusSink:
+    """Serves the newest point of every sum on `address`:`port`; a port of 0 takes a free one.
+
+    Level: latest only. Delivery: what is written is shown from the next `flush` on, all of it at once, so that no
+    scrape sees a part of a batch. It is held in memory: whoever writes has to write the newest point of every sum
+    again to a new sink, and to flush only then; until then, and from `withdraw` to the next flush, `/metrics` answers
+    503. A point that is older than the one held changes nothing; of two with the same time the fields are merged. The
+    text is made when it is asked for, once for all who ask; one that takes long may be a few flushes old.
+
+    Only sums can be shown: a point without a `metric_type` that is one, or with a text, is refused.
+    """
+
+    def __init__(self, address: str, port: int) -> None:
+        self._address, self._wanted_port = address, port
+        self._server: HealthServer | None = None
+        self._lock = Lock()
+        self._written: dict[tuple[str, tuple[tuple[str, str], ...]], Held] = {}
+        self._shown: dict[tuple[str, tuple[tuple[str, str], ...]], Held] = {}
+        self._silent: str | None = EMPTY
+        self._flushes = 0
+        self._text = CachedText()
+        self._noted: set[str] = set()
+        self.refusals = Refusals("Prometheus")
+
+    @property
+    def rejected(self) -> int:
+        """How many points were refused for good."""
+        return self.refusals.number
+
+    @property
+    def port(self) -> int | None:
+        """The port that is listened on, None before `setup`."""
+        return None if self._server is None else self._server.port
+
+    def setup(self) -> None:
+        """Begin to listen; safe to call again.
+
+        Raises:
+            ConfigError: the address can't be listened on.
+        """
+        if self._server is None:
+            paths = {"/metrics": self.metrics}
+            self._server = HealthServer(paths, address=self._address, port=self._wanted_port, option="--store")
+            log.info("sums are served at http://%s:%d/metrics", self._address, self._server.port)
+
+    def write(self, points: Sequence[Point]) -> None:
+        """Take the points, to be shown from the next flush on."""
+        for point in points:
+            bad = _unfit(point)
+            if bad is not None:
+                self.refusals.add(point, bad)
+                continue
+            key = (point.measurement, tuple(sorted(point.tags.items())))
+            fields = {name: value for name, value in point.fields.items() if not isinstance(value, str)}
+            before = self._written.get(key) or self._shown.get(key)
+            if before is None:
+                labels = names.labels(point.measurement, point.tags)
+                self._written[key] = Held(point.measurement, point.tags, labels, fields, point.ts_ms)
+            elif point.ts_ms >= before.ts_ms:
+                merged = {**before.fields, **fields} if point.ts_ms == before.ts_ms else fields
+                self._written[key] = before._replace(fields=merged, ts_ms=point.ts_ms)
+
+    def flush(self) -> None:
+        """Show everything that was written so far."""
+        with self._lock:
+            self._shown.update(self._written)
+            self._silent = None
+            self._flushes += 1
+        self._written.clear()
+
+    def withdraw(self, reason: str) -> None:
+        """Show nothing, and say why, until the next flush."""
+        with self._lock:
+            self._silent = reason
+        self._text.clear()
+
+    def close(self) -> None:
+        """Stop listening; safe to call again."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    def metrics(self) -> Answer:
+        """Answer with all sums in the text format; 503 with the reason while they are not known."""
+        with self._lock:
+            silent, version = self._silent, self._flushes
+        if silent is not None:
+            return Answer(503, "text/plain; charset=utf-8", f"{silent}\n")
+        return Answer(200, CONTENT_TYPE, self._text.body(version, self._exposition))
+
+    def _exposition(self) -> str:
+        with self._lock:
+            held = list(self._shown.values())
+        families, notes = exposition(held)
+        for family in notes.keys() - self._noted:
+            self._noted.add(family)
+            log.warning("%s", notes[family])
+        return render(families)
+
+
+def _unfit(point: Point) -> object:
+    """Return what keeps a point from being shown, None where nothing does."""
+    if not names.known(point.tags.get("metric_type", "")):
+        return "it is no sum"
+    text = [value for value in point.fields.values() if isinstance(value, str)]
+    return text or refused(point) or None

@@ -1,0 +1,1 @@
+"""The local store: a file of SQLite."""

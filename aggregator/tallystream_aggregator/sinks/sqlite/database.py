@@ -1,0 +1,115 @@
+"""The file of a local store: how it is opened, its tables, and SQLite's errors in our words."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tallystream.errors import ConfigError
+from tallystream_aggregator import files
+from tallystream_aggregator.sinks.base import SinkUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SCHEMA_VERSION = 1
+BUSY_S = 30.0
+"""How long a writer waits for another process's transaction before it says that the store is unavailable."""
+
+_SERIES = """
+CREATE TABLE IF NOT EXISTS series (
+    id INTEGER PRIMARY KEY, measurement TEXT NOT NULL, tags TEXT NOT NULL, UNIQUE (measurement, tags))
+"""
+_POINTS = """
+CREATE TABLE IF NOT EXISTS points (
+    series INTEGER NOT NULL, ts INTEGER NOT NULL, fields TEXT NOT NULL, PRIMARY KEY (series, ts)) WITHOUT ROWID
+"""
+
+
+@contextmanager
+def said(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into ours: what may pass is unavailable, what never will is a wrong setting."""
+    try:
+        yield
+    except (FileExistsError, NotADirectoryError, PermissionError) as error:
+        raise ConfigError("--store", f"local:{path}", f"{error.strerror}: name a file in a folder of yours") from error
+    except (sqlite3.OperationalError, OSError) as error:
+        raise SinkUnavailableError(f"local store {path}: {error}.") from error
+    except sqlite3.DatabaseError as error:
+        raise ConfigError("--store", f"local:{path}", f"it is not a store ({error}): name another file") from error
+
+
+def connect(path: Path, *, make: bool, busy_s: float = BUSY_S) -> sqlite3.Connection:
+    """Open the file; with `make`, make what is missing (folder, file, tables) and take it from all but its owner.
+
+    Raises:
+        ConfigError: the file is something else, or a store of another version.
+    """
+    if path.is_dir():
+        raise ConfigError("--store", f"local:{path}", "it is a folder: name a file in it")
+    if make:
+        files.make_folder(path.parent)
+        files.make_file(path)  # SQLite gives its log and its shared memory the permissions of the file
+    connection = sqlite3.connect(
+        # Not mode=ro for a reader: it may have to make the shared-memory file of the write-ahead log.
+        f"{path.resolve().as_uri()}?mode={'rwc' if make else 'rw'}",
+        uri=True,
+        timeout=busy_s,
+        isolation_level=None,
+        check_same_thread=False,  # Spark calls from threads of its own, one at a time
+    )
+    try:
+        _require_store(connection, path)
+        if make:
+            _make(connection, busy_s)
+            for name in ("", "-wal", "-shm"):
+                files.restrict(path.with_name(path.name + name), files.FILE)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def has_tables(connection: sqlite3.Connection) -> bool:
+    """Tell whether the store was set up: its tables and its version are made in one transaction."""
+    return bool(connection.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION)
+
+
+def _require_store(connection: sqlite3.Connection, path: Path) -> None:
+    connection.execute("BEGIN")  # one look: another process may be making the tables
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    connection.execute("COMMIT")
+    if version == 0 and tables:
+        raise ConfigError("--store", f"local:{path}", "it is a database of something else: name another file")
+    if version not in (0, SCHEMA_VERSION):
+        raise ConfigError(
+            "--store",
+            f"local:{path}",
+            f"its schema is version {version} and this release knows {SCHEMA_VERSION}: take the release that wrote it",
+        )
+
+
+def _keep_a_log(connection: sqlite3.Connection, busy_s: float) -> None:
+    # SQLite's own time-out does not hold here: of two that change the mode of a new file at once, one is refused.
+    until = time.monotonic() + busy_s
+    while connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(0.02)
+
+
+def _make(connection: sqlite3.Connection, busy_s: float) -> None:
+    _keep_a_log(connection, busy_s)
+    connection.execute("PRAGMA synchronous = FULL")  # NORMAL would lose the last writes with the power
+    if not has_tables(connection):
+        connection.execute("BEGIN IMMEDIATE")
+        for statement in (_SERIES, _POINTS, f"PRAGMA user_version = {SCHEMA_VERSION}"):
+            connection.execute(statement)
+        connection.execute("COMMIT")

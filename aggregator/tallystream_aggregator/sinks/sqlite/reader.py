@@ -1,0 +1,138 @@
+"""Reads a local store, while other processes write it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tallystream.decoding import json_decoder
+from tallystream_aggregator.sinks.base import Field, Series
+from tallystream_aggregator.sinks.sqlite.database import connect, has_tables, said
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+DAMAGED = (msgspec.DecodeError, TypeError)
+"""What decoding raises: TypeError for a value of SQLite's that is no text."""
+
+_decode_fields = json_decoder(dict[str, Field])
+_decode_tags = json_decoder(dict[str, str])
+
+_SERIES = "SELECT id, tags FROM series WHERE measurement = ?"
+_WINDOW = "SELECT ts, fields FROM points WHERE series = ? AND ts >= ? AND ts < ? ORDER BY ts"
+# Not a JSON path: SQLite before 3.45 finds no key by its path that has an escape in it.
+# As bytes: SQLite would stop at a text that is not UTF-8.
+_BEFORE = """
+SELECT ts, fields FROM points WHERE series = ? AND ts < ? AND has_field(CAST(fields AS BLOB), ?)
+ORDER BY ts DESC LIMIT 1
+"""
+
+
+class LocalReader:
+    """Reads one file; a store that is not there yet has nothing in it.
+
+    A point or a series that is damaged is left out; the first one is told of, in a warning.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection: sqlite3.Connection | None = None
+        self._told = False
+
+    def measurements(self) -> list[str]:
+        """Return the names of all measurements, sorted.
+
+        Raises:
+            ConfigError: the file is something else, or of another version.
+            SinkUnavailableError: the file can't be read now.
+        """
+        rows = self._rows("SELECT DISTINCT measurement FROM series", ())
+        return sorted(bytes(name).decode(errors="replace") for (name,) in rows)
+
+    def read(
+        self,
+        measurement: str,
+        fields: Sequence[str],
+        *,
+        start_ms: int,
+        end_ms: int,
+        tags: Mapping[str, str] | None = None,
+        last_before: bool = False,
+    ) -> list[Series]:
+        """Return series as the protocol says.
+
+        Raises:
+            ConfigError: the file is something else, or of another version.
+            SinkUnavailableError: the file can't be read now.
+        """
+        if start_ms >= end_ms:
+            return []
+        found: list[Series] = []
+        # A first sieve in SQL: of thousands of series only those are decoded that may be meant.
+        sieve = [msgspec.json.encode({key: value}).decode()[1:-1] for key, value in (tags or {}).items()]
+        query = _SERIES + " AND instr(tags, ?)" * len(sieve)
+        for number, text in self._rows(query, (measurement, *sieve)):
+            try:
+                own = _decode_tags(text)
+            except DAMAGED:
+                self._tell(f"the tags of a series of {measurement!r} are damaged: it is left out, as others may be")
+                continue
+            if tags and not tags.items() <= own.items():
+                continue
+            series = {name: Series(measurement, own, name) for name in sorted(set(fields))}
+            if last_before:
+                for name, one in series.items():
+                    for ts, values in self._rows(_BEFORE, (number, start_ms, name)):
+                        self._add(measurement, {name: one}, ts, values)
+            for ts, values in self._rows(_WINDOW, (number, start_ms, end_ms)):
+                self._add(measurement, series, ts, values)
+            found += [one for one in series.values() if one.times_ms]
+        return sorted(found, key=lambda one: (sorted(one.tags.items()), one.field))
+
+    def close(self) -> None:
+        """Close the file; safe to call again."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _add(self, measurement: str, series: Mapping[str, Series], ts_ms: int, values: bytes) -> None:
+        try:
+            decoded = _decode_fields(values)
+        except DAMAGED:
+            self._tell(f"a point of {measurement!r} at {ts_ms} is damaged and is left out, as others may be")
+            return
+        for name, one in series.items():
+            if name in decoded:
+                one.times_ms.append(ts_ms)
+                one.values.append(decoded[name])
+
+    def _tell(self, what: str) -> None:
+        if not self._told:
+            self._told = True
+            log.warning("local store %s: %s", self._path, what)
+
+    def _rows(self, query: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
+        with said(self._path):
+            if self._connection is None:
+                if not self._path.exists():
+                    return []
+                self._connection = connect(self._path, make=False)
+                self._connection.execute("PRAGMA query_only = 1")
+                self._connection.text_factory = bytes  # a text may not be UTF-8: the decoder tells
+                self._connection.create_function("has_field", 2, _has_field, deterministic=True)
+            if not has_tables(self._connection):
+                return []
+            return self._connection.execute(query, values).fetchall()
+
+
+def _has_field(values: bytes, name: str) -> bool:
+    try:
+        return name in _decode_fields(values)
+    except DAMAGED:
+        return False

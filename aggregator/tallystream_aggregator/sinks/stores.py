@@ -1,0 +1,191 @@
+"""Which store: `local:PATH`, `influxdb:URL`, `graphite:HOST:PORT` or `prometheus:HOST:PORT`, and what opens it."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol, Self
+
+from tallystream.errors import ConfigError
+from tallystream_aggregator.sinks.address import LOOPBACK, Address
+from tallystream_aggregator.sinks.base import Sink, Thinnable
+from tallystream_aggregator.sinks.client_certificate import NO_CERTIFICATE, ClientCertificate
+from tallystream_aggregator.sinks.graphite_text import require_prefix
+from tallystream_aggregator.sinks.influxdb.settings import certificates, require_url, token_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tallystream_aggregator.sinks.base import PointReader
+    from tallystream_aggregator.sinks.influxdb.sink import InfluxStore
+    from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
+
+DAY_MS = 86_400_000
+REMEDY = (
+    "give local:PATH, as in local:./metrics.db, influxdb:URL, as in influxdb:http://localhost:8086, "
+    "graphite:HOST:PORT, as in graphite:localhost:2003, or prometheus:PORT, as in prometheus:9464"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """A store, as `parse` reads it. `where` is a path, a URL, or an address. The token is in no representation of it.
+
+    `ca_file` is the certificate of the authority that InfluxDB's server is trusted by, the system's where it is empty;
+    `client` is the certificate that InfluxDB's server is shown; `prefix` goes before every path in Graphite.
+    """
+
+    kind: Literal["local", "influxdb", "graphite", "prometheus"]
+    where: str
+    org: str = ""
+    bucket: str = ""
+    token: str = field(default="", repr=False)
+    retention_days: float = 30.0
+    ca_file: str = ""
+    client: ClientCertificate = NO_CERTIFICATE
+    prefix: str = ""
+
+    @classmethod
+    def parse(
+        cls,
+        spec: str,
+        *,
+        token: str | None = None,
+        org: str | None = None,
+        bucket: str | None = None,
+        retention_days: float = 30.0,
+        ca_file: str | None = None,
+        prefix: str = "",
+        env: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Return what `spec` names: `local:PATH`, `influxdb:URL`, or `influxdb` with the URL in INFLUXDB_URL.
+
+        Or `graphite:HOST:PORT`, or `prometheus:HOST:PORT`, where the host is 127.0.0.1 if there is none.
+
+        What InfluxDB needs and is not given is taken from `env`, by default the process's environment: INFLUXDB_TOKEN
+        (or the file that INFLUXDB_TOKEN_FILE names), INFLUXDB_ORG, INFLUXDB_BUCKET (default "tallystream"),
+        INFLUXDB_CA_FILE. The client certificate is in INFLUXDB_CERT_FILE and INFLUXDB_KEY_FILE, the key's password in
+        INFLUXDB_KEY_PASSWORD. `retention_days` is for the local store; 0 keeps all.
+
+        Raises:
+            ConfigError: the form is unknown, or something that InfluxDB needs is missing.
+        """
+        env = os.environ if env is None else env
+        kind, _, where = spec.partition(":")
+        if not 0 <= retention_days < math.inf:
+            raise ConfigError("--retention-days", retention_days, "give a number of days, 0 to keep everything")
+        if kind == "local" and where:
+            return cls("local", where, retention_days=retention_days)
+        if kind == "graphite":
+            require_prefix(prefix)
+            return cls("graphite", str(Address.parse(where, spec, REMEDY)), prefix=prefix)
+        if kind == "prometheus":
+            return cls("prometheus", str(Address.parse(where, spec, REMEDY, host=LOOPBACK, lowest=0)))
+        if kind != "influxdb":
+            raise ConfigError("--store", spec, REMEDY)
+        url = where or env.get("INFLUXDB_URL", "")
+        require_url(url, spec, REMEDY)
+        settings = cls(
+            "influxdb",
+            url,
+            org=org or env.get("INFLUXDB_ORG", ""),
+            bucket=bucket or env.get("INFLUXDB_BUCKET", "tallystream"),
+            token=token or env.get("INFLUXDB_TOKEN", "") or token_file(env),
+            ca_file=certificates(ca_file or env.get("INFLUXDB_CA_FILE", "")),
+            client=ClientCertificate.parse(
+                "INFLUXDB",
+                env.get("INFLUXDB_CERT_FILE", ""),
+                env.get("INFLUXDB_KEY_FILE", ""),
+                env.get("INFLUXDB_KEY_PASSWORD", ""),
+            ),
+        )
+        if not settings.token:
+            raise ConfigError("INFLUXDB_TOKEN", "", "set it, or name the token's file in INFLUXDB_TOKEN_FILE")
+        if not settings.org:
+            raise ConfigError("INFLUXDB_ORG", "", "set it, or give --org")
+        return settings
+
+    @property
+    def spec(self) -> str:
+        """The form that `parse` takes."""
+        return f"{self.kind}:{self.where}"
+
+    @property
+    def numbers_only(self) -> bool:
+        """Whether it has no place for text, and so none for events."""
+        return self.kind in ("graphite", "prometheus")
+
+    def require_readable(self) -> Self:
+        """Return the settings.
+
+        Raises:
+            ConfigError: the store can be written, but not read by us.
+        """
+        if self.numbers_only:
+            raise ConfigError("--store", self.spec, "ship alone writes there: give local:PATH or influxdb:URL here")
+        return self
+
+
+class Store(Sink, Thinnable, Protocol):
+    """A sink of which spans can be deleted: what every store is that can be read."""
+
+
+def open_sink(settings: StoreSettings) -> Sink:
+    """Return the sink of a store; nothing is connected until its first use."""
+    if settings.kind == "graphite":
+        from tallystream_aggregator.sinks.graphite import GraphiteSink
+
+        host, port = Address.parse(settings.where, settings.spec, REMEDY)
+        return GraphiteSink(host, port, prefix=settings.prefix)
+    if settings.kind == "prometheus":
+        return open_latest(settings)
+    return open_store(settings)
+
+
+def open_latest(settings: StoreSettings) -> PrometheusSink:
+    """Return the sink of a store of the latest only."""
+    from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
+
+    return PrometheusSink(*Address.parse(settings.where, settings.spec, REMEDY, lowest=0))
+
+
+def open_store(settings: StoreSettings) -> Store:
+    """Return the sink of a store that can be read, too; nothing is connected until its first use.
+
+    Raises:
+        ConfigError: it can't be read.
+    """
+    if settings.kind == "local":
+        from tallystream_aggregator.sinks.sqlite.sink import LocalStore
+
+        return LocalStore(Path(settings.where), retention_ms=int(settings.retention_days * DAY_MS))
+    return _influx(settings)
+
+
+def open_reader(settings: StoreSettings) -> PointReader:
+    """Return the reader of a store; nothing is connected until its first use.
+
+    Raises:
+        ConfigError: it can't be read.
+    """
+    if settings.kind == "local":
+        from tallystream_aggregator.sinks.sqlite.reader import LocalReader
+
+        return LocalReader(Path(settings.where))
+    return _influx(settings)
+
+
+def _influx(settings: StoreSettings) -> InfluxStore:
+    settings.require_readable()
+    from tallystream_aggregator.sinks.influxdb.sink import InfluxStore
+
+    return InfluxStore(
+        settings.where,
+        token=settings.token,
+        org=settings.org,
+        bucket=settings.bucket,
+        ca_file=settings.ca_file,
+        client=settings.client,
+    )

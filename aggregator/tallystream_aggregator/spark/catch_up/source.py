@@ -1,0 +1,174 @@
+"""The backlog's source for Spark: it cuts what is there into ranges, which tasks read by librdkafka, and compact.
+
+Spark's own Kafka source passes each record from the JVM to Python, which costs twice as much as all the rest
+(docs/performance.md). The offsets are those of that source, which the live plan has: so each plan goes on from the
+other's checkpoint.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
+
+from tallystream.clock import SYSTEM_CLOCK, Clock
+from tallystream_aggregator.kafka.topic_selection import Offsets, Selection
+from tallystream_aggregator.spark.catch_up.bounds import Ends, require_all
+from tallystream_aggregator.spark.catch_up.encoding import SCHEMA, packed
+from tallystream_aggregator.spark.catch_up.reader import Reading, read_range
+from tallystream_aggregator.spark.catch_up.splits import Range, cut, fit, share, size
+from tallystream_aggregator.spark.checkpoint import first_offsets
+from tallystream_aggregator.spark.gc_pause import gc_paused
+from tallystream_aggregator.spark.kafka_options import Fetch
+from tallystream_aggregator.table.compaction import Compactor
+from tallystream_aggregator.table.limits import TableSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
+
+    from tallystream_aggregator.table.compaction import RawRecord
+
+OPTION = "secret"
+"""The one option: `BacklogOptions` as JSON, a password among them, maybe. Spark shows no value of such a name."""
+
+
+AT_ONCE = 20_000
+"""Records that are packed at a time at the end of a range, which bounds the memory of the copies."""
+
+
+class BacklogOptions(msgspec.Struct, frozen=True):
+    """What the source is told; `kafka` are librdkafka's options.
+
+    `most` is how many records a batch takes, `tasks` how many run at once. Fewer than `full` records wait for `delay_s`
+    seconds after the start of the last batch. `checkpoint` is the query's, on the driver's
+    machine. With `go_on`, records that are gone are passed over.
+    """
+
+    kafka: dict[str, str]
+    group: str
+    selection: Selection
+    fetch: Fetch
+    table: TableSettings
+    checkpoint: str
+    most: int
+    full: int
+    delay_s: float
+    tasks: int
+    shards: int
+    go_on: bool
+
+    def __repr__(self) -> str:
+        return f"<BacklogOptions of {self.checkpoint!r}>"  # Kafka's options may hold a password
+
+
+class BacklogSource(DataSource):
+    """A stream with the columns of `tallystream_aggregator.spark.catch_up.encoding.SCHEMA`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name."""
+        return "tallystream-backlog"
+
+    def schema(self) -> str:
+        """Return the columns, as Spark's DDL has them."""
+        return SCHEMA
+
+    def streamReader(self, schema: object) -> DataSourceStreamReader:
+        """Return the reader: one plans, in a process beside the driver; each task has another."""
+        return BacklogReader(msgspec.json.decode(self.options[OPTION], type=BacklogOptions))
+
+
+class BacklogReader(DataSourceStreamReader):
+    """Plans batches, or reads a range: then it knows no more than its options."""
+
+    def __init__(self, options: BacklogOptions, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._options, self._clock = options, clock
+        self._asking: Ends | None = None
+        self._ends: Offsets | None = None
+        self._planned: tuple[float, int] | None = None  # when the last batch was planned, and how many records it has
+
+    def initialOffset(self) -> Offsets:
+        """Return where a new table begins.
+
+        Raises:
+            CheckpointError: the file that says so is damaged.
+        """
+        return first_offsets(Path(self._options.checkpoint))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return how many records a batch takes."""
+        return ReadMaxRows(self._options.most)
+
+    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
+        """Return where the next batch ends, which takes as many records as the last one's pace lets it.
+
+        That is `start` while few records wait and the last batch started a short time ago.
+
+        Raises:
+            LostRecordsError: records at or after `start` are gone, and may not be passed over.
+            KafkaException: the broker did not answer.
+        """
+        options = self._options
+        if self._asking is None:
+            self._asking = Ends(options.selection, options.kafka, options.group, options.fetch)
+        found = self._asking.ask()
+        if not options.go_on:
+            require_all(start, found)
+        self._ends = {topic: {p: end for p, (_, end) in partitions.items()} for topic, partitions in found.items()}
+        if self._planned is not None and size(start, self._ends) < options.full:
+            since_s = self._clock.monotonic() - self._planned[0]
+            if since_s < options.delay_s:
+                return start
+        end = share(start, self._ends, self._most(limit.max_rows) if isinstance(limit, ReadMaxRows) else None)
+        self._planned = (self._clock.monotonic(), taken) if (taken := size(start, end)) else None
+        return end
+
+    def _most(self, most: int) -> int:
+        if self._planned is None:
+            return most
+        planned_s, taken = self._planned
+        return fit(most, taken, self._clock.monotonic() - planned_s)
+
+    def reportLatestOffset(self) -> Offsets | None:
+        """Return where the partitions ended when the last batch was planned."""
+        return self._ends
+
+    def stop(self) -> None:
+        """Release the connection."""
+        if self._asking is not None:
+            self._asking.close()
+
+    def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
+        """Return the ranges of a batch, one for each task."""
+        return [InputPartition(one) for one in cut(start, end, self._options.tasks)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Return what compaction keeps of a range.
+
+        Raises:
+            LostRecordsError: some records are gone, and may not be passed over.
+            TallystreamError: the broker sent none for too long.
+            KafkaException: the broker refused.
+        """
+        options, wanted = self._options, partition.value
+        reading = Reading(options.kafka, options.group, options.fetch.timeout_ms / 1000, options.go_on)
+        return compacted(read_range(reading, wanted), wanted, options.table, options.shards)
+
+
+def compacted(
+    read: Iterable[Iterable[RawRecord]], of: Range, settings: TableSettings, shards: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield what compaction keeps of a range's records, which are read in offset order; no batch is empty."""
+    compactor = Compactor(of.topic, of.partition, settings, shards)
+    with gc_paused():
+        for rows in read:
+            if kept := compactor.add(rows):
+                yield packed(kept, shards)
+        kept = compactor.end()
+        for begin in range(0, len(kept), AT_ONCE):
+            yield packed(kept[begin : begin + AT_ONCE], shards)

@@ -1,0 +1,138 @@
+"""What the archive of Spark's classes is taken from: a JVM that has loaded them."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from tallystream.errors import TallystreamError
+from tallystream_aggregator import jars
+from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.spark import jvm
+from tallystream_aggregator.spark.catch_up.source import BacklogSource, compacted
+from tallystream_aggregator.spark.catch_up.splits import Range, cut
+from tallystream_aggregator.spark.checkpoint import Planned
+from tallystream_aggregator.spark.query.query import summed
+from tallystream_aggregator.spark.query.settings import AggregateSettings
+from tallystream_aggregator.spark.session import build_session, end_session
+from tallystream_aggregator.table.limits import TableSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.datasource import ReadLimit
+
+    from tallystream_aggregator.kafka.topic_selection import Offsets
+
+log = logging.getLogger(__name__)
+
+WRITING_S = 300.0
+"""How long the JVM may take to end: on a busy machine it writes the archive for a minute."""
+_CONF = {
+    "spark.sql.shuffle.partitions": "1",
+    # What a query does once a minute, and would load its classes for in the middle of a batch.
+    "spark.sql.streaming.stateStore.maintenanceInterval": "500ms",
+    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "1",
+}
+_BATCHES = 6
+_PACKAGES = ("org/apache/kafka/clients/", "org/apache/kafka/common/", "org/apache/spark/sql/kafka010/")
+
+
+def practise(written: Path) -> None:
+    """Write the archive `written`; its folder is worked in.
+
+    Raises:
+        JarsError: the connector's jars can't be had.
+        TallystreamError: the query failed.
+    """
+    session = build_session("tallystream archive", conf=_CONF, java_options=jvm.archiving(written))
+    try:
+        _load(session)
+        _run(session, written.parent)
+    finally:
+        end_session(session, timeout=WRITING_S)
+
+
+def _load(session: SparkSession) -> None:
+    """Load what a query without a broker would not: Kafka's clients, and Spark's use of them."""
+    loader: Any = session.sparkContext._jvm.java.lang.Thread.currentThread().getContextClassLoader()  # type: ignore[union-attr] # noqa: SLF001
+    for jar in jars.fetch("spark"):
+        with zipfile.ZipFile(jar) as archive:
+            names = [name[:-6] for name in archive.namelist() if name.startswith(_PACKAGES) and name.endswith(".class")]
+        for name in names:
+            try:
+                loader.loadClass(name.replace("/", "."))
+            except Py4JJavaError as error:  # a class for a library that is not here
+                log.debug("%s: %s", name, error.java_exception)
+
+
+class PracticeSource(BacklogSource):
+    """The backlog's source without a broker."""
+
+    def streamReader(self, schema: object) -> DataSourceStreamReader:
+        """Return a reader that has always more."""
+        return PracticeReader()
+
+
+class PracticeReader(DataSourceStreamReader):
+    """Has ten more records for each batch."""
+
+    def initialOffset(self) -> Offsets:
+        """Begin at 0."""
+        return {"metrics": {"0": 0}}
+
+    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
+        """Return ten more."""
+        return {"metrics": {"0": start["metrics"]["0"] + 10}}
+
+    def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
+        """Return them as one range."""
+        return [InputPartition(one) for one in cut(start, end, 1)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Return what compaction keeps of them."""
+        of: Range = partition.value
+        now = int(time.time() * 1000)
+        rows = [(n, now, b"practice", b"") for n in range(of.first, of.end)]
+        return compacted([rows], of, TableSettings(), 1)
+
+
+def _planned(_batch: int) -> Planned:
+    """Return a batch's time, which the offsets of this source do not go with."""
+    return Planned(int(time.time() * 1000), frozenset())
+
+
+def _run(session: SparkSession, folder: Path) -> None:
+    """Run a few batches of both plans' queries, as far as that goes without Kafka."""
+    columns = (
+        "'metrics' AS topic, 0 AS partition, value AS offset, unix_millis(timestamp) AS timestamp_ms, "
+        "CAST('practice' AS binary) AS key, CAST('' AS binary) AS value"
+    )
+    live = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+    session.dataSource.register(PracticeSource)
+    backlog = session.readStream.format(PracticeSource.name()).load()
+    for name, records in (("live", live.selectExpr(*columns.split(", "))), ("backlog", backlog)):
+        settings = AggregateSettings(bootstrap_servers="localhost:9092", checkpoint=folder)
+        out = summed(records, settings, Topics(""), epoch=1, shards=1, planned=_planned)
+        writer = out.writeStream.format("noop").outputMode("update").option("checkpointLocation", str(folder / name))
+        query = writer.start()
+        try:
+            while query.lastProgress is None or query.lastProgress["batchId"] < _BATCHES:
+                if not query.isActive:
+                    raise TallystreamError(f"the query that Spark's classes are taken from ended: {query.exception()}")
+                time.sleep(0.1)
+        finally:
+            query.stop()
+
+
+if __name__ == "__main__":
+    practise(Path(sys.argv[1]))

@@ -1,0 +1,175 @@
+"""What a query has done, from Spark's own checkpoint: the offset log and the commit log beside it.
+
+A checkpoint directory holds `offsets/N` (where batch N ends, written before it runs) and `commits/N` (written when it
+is done). Each is a version line, then JSON lines; the offset log has one metadata line, then one line a source.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, NamedTuple
+
+from tallystream.errors import TallystreamError
+from tallystream_aggregator import files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tallystream_aggregator.kafka.groups import Offsets
+
+PARTITIONS = "spark.sql.shuffle.partitions"
+LOG_VERSION = "v1"
+FIRST_VERSION = "\0v1"
+
+
+class Finished(NamedTuple):
+    """A finished batch: its number, the offsets at which it began (None for the first) and ended, its time in epoch ms.
+
+    Offsets are the next ones to read, exclusive ends.
+    """
+
+    batch: int
+    start: Offsets | None
+    end: Offsets
+    ts_ms: int
+
+
+class Planned(NamedTuple):
+    """A batch's time in epoch ms, and the partitions, as in "metrics:0", of which it may have left records unread.
+
+    Those are partitions that a full batch read from: both plans take a record at least of each one that has any. A
+    batch that runs again has the same.
+    """
+
+    ts_ms: int
+    waiting: frozenset[str]
+
+
+class CheckpointError(TallystreamError):
+    """A file of the checkpoint is not as Spark writes it."""
+
+
+def finished_batches(checkpoint: Path, after: int = -1) -> list[Finished]:
+    """Return the finished batches with a number above `after`, oldest first; Spark keeps about the last hundred.
+
+    Raises:
+        CheckpointError: a file is damaged or of a version that is not known here.
+    """
+    done = sorted(number for number in _numbers(checkpoint / "commits") if number > after)
+    written = set(_numbers(checkpoint / "offsets"))
+    batches = []
+    for number in done:
+        if number not in written:
+            continue
+        end, ts_ms = _offsets(checkpoint / "offsets" / str(number))
+        start = _offsets(checkpoint / "offsets" / str(number - 1))[0] if number - 1 in written else None
+        batches.append(Finished(number, start, end, ts_ms))
+    return batches
+
+
+def plan_of(checkpoint: Path, batch: int, most: int) -> Planned:
+    """Return what the checkpoint says of a batch that runs; live batches take `most` records, a backlog's more.
+
+    Raises:
+        CheckpointError: a file is damaged or of a version that is not known here.
+    """
+    end, ts_ms = _offsets(checkpoint / "offsets" / str(batch))
+    before = checkpoint / "offsets" / str(batch - 1)
+    start = _offsets(before)[0] if before.exists() else {}
+    moved = [
+        (f"{topic}:{partition}", count)
+        for topic, ends in end.items()
+        for partition, last in ends.items()
+        if (count := last - start.get(topic, {}).get(partition, 0)) > 0
+    ]
+    # A full batch may have a record less for each of its partitions: their shares of it are rounded down.
+    full = sum(count for _, count in moved) > most - len(moved)
+    return Planned(ts_ms, frozenset(name for name, _ in moved) if full else frozenset())
+
+
+def last_committed(checkpoint: Path) -> tuple[int, Offsets] | None:
+    """Return the last finished batch and the offsets at which it ended, or None when no batch has finished."""
+    done = max(_numbers(checkpoint / "commits"), default=None)
+    if done is None:
+        return None
+    return done, _offsets(checkpoint / "offsets" / str(done))[0]
+
+
+def state_partitions(checkpoint: Path) -> int | None:
+    """Return the number of partitions of Spark's state, None where no batch has begun or Spark does not say it.
+
+    Raises:
+        CheckpointError: the newest file is damaged.
+    """
+    newest = max(_numbers(checkpoint / "offsets"), default=None)
+    if newest is None:
+        return None
+    path = checkpoint / "offsets" / str(newest)
+    try:
+        _, metadata, *_ = path.read_text(encoding="utf-8").splitlines()
+        told = json.loads(metadata).get("conf", {}).get(PARTITIONS)
+        return None if told is None else int(told)
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise _damaged(path, error) from error
+
+
+def keep_first(checkpoint: Path, begin: Offsets) -> Offsets:
+    """Keep where a new table begins: at `begin`, or where it began before, if its first batch was not finished.
+
+    Returns it; empty, as `begin` is then, for a table that goes on. Spark's Kafka source keeps it in the same file, in
+    the same form, so each of the plans begins where the other would.
+
+    Raises:
+        CheckpointError: the file is damaged.
+        OSError: it can't be written.
+    """
+    path = _first(checkpoint)
+    if not begin:
+        return begin
+    if path.exists():
+        return first_offsets(checkpoint)
+    files.write_file(path, f"{FIRST_VERSION}\n{json.dumps(begin, separators=(',', ':'))}".encode())
+    return begin
+
+
+def first_offsets(checkpoint: Path) -> Offsets:
+    """Return where a table began that has finished no batch.
+
+    Raises:
+        CheckpointError: the file is not there, or damaged.
+    """
+    path = _first(checkpoint)
+    try:
+        version, told = path.read_text(encoding="utf-8").split("\n")
+        first: Offsets = json.loads(told)
+    except (OSError, ValueError) as error:
+        raise _damaged(path, error) from error
+    if version != FIRST_VERSION:
+        raise CheckpointError(f"checkpoint: {path} is of version {version!r}, {FIRST_VERSION!r} is known here.")
+    return first
+
+
+def _first(checkpoint: Path) -> Path:
+    return checkpoint / "sources" / "0" / "0"
+
+
+def _numbers(log: Path) -> list[int]:
+    return [int(path.name) for path in log.iterdir() if path.name.isdigit()] if log.is_dir() else []
+
+
+def _offsets(path: Path) -> tuple[Offsets, int]:
+    try:
+        version, metadata, source = path.read_text(encoding="utf-8").splitlines()
+        ts_ms, end = int(json.loads(metadata)["batchTimestampMs"]), json.loads(source)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _damaged(path, error) from error
+    if version != LOG_VERSION:
+        raise CheckpointError(f"checkpoint: {path} is of version {version!r}, {LOG_VERSION!r} is known here.")
+    return end, ts_ms
+
+
+def _damaged(path: Path, error: Exception) -> CheckpointError:
+    return CheckpointError(
+        f"checkpoint: {path} can't be read ({error}); if it is damaged, move the checkpoint away: "
+        "tallystream rebuild makes the aggregator's again."
+    )

@@ -1,0 +1,103 @@
+"""What a query failed of, as one sentence: Spark's own words, or better ones where the cause is known."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+
+from tallystream.errors import TallystreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+FULL = "No space left on device"
+"""What every Unix says, and Java repeats."""
+
+UNREADABLE = re.compile(
+    "CANNOT_LOAD_STATE_STORE|Unexpected end-of-input|Unrecognized token|Incomplete log|Malformed|StateVersionError"
+    "|Checksum (error|file)"
+)
+"""What Spark, or the table, says of a file of the checkpoint that it can't read, without naming the file."""
+
+READING = "HDFSMetadataLog.get("
+"""Whatever Spark says, in this call it was reading one of the checkpoint's logs."""
+
+LOST = re.compile(r"^tallystream\S*\.LostRecordsError: (.+)$", re.MULTILINE)
+"""What the backlog's source says, as the last line of a Python trace in Spark's message."""
+
+REMEDY = "if a file of it is damaged, move it away: tallystream rebuild makes the aggregator's again"
+
+LONGEST = 2000
+
+
+def start(writer: DataStreamWriter, checkpoint: Path) -> StreamingQuery:
+    """Start a query on its checkpoint.
+
+    Raises:
+        TallystreamError: Spark refuses; most likely a file of the checkpoint is damaged.
+    """
+    try:
+        return writer.start()
+    except (Py4JError, PySparkException) as error:
+        said = str(error.java_exception.toString()) if isinstance(error, Py4JJavaError) else str(error)
+        raise TallystreamError(f"the query can't be started: {sentence(said, said, checkpoint)}") from error
+
+
+def sentence(said: str, trace: str, checkpoint: Path, free: Callable[[str], int] | None = None) -> str:
+    """Return why a query failed: `said` is Spark's message, `trace` everything that led to it.
+
+    `free` returns how many bytes are left on the disk of a folder.
+    """
+    if FULL in said or FULL in trace:
+        return _no_space(checkpoint, free or _free)
+    text = said.split("JVM stacktrace", maxsplit=1)[0].split("=== Streaming Query ===", maxsplit=1)[0]
+    lost = LOST.search(text) or (re.search(r"^Reason: (.+)$", text, re.MULTILINE) if "failOnDataLoss" in text else None)
+    if lost:
+        return f"records that were not read are gone: {lost[1]} To go on without them: --on-data-loss continue."
+    text = " ".join(_without_trace(text).split())[:LONGEST]
+    if UNREADABLE.search(text) or READING in trace:
+        return f"the checkpoint {checkpoint} can't be read ({text}); {REMEDY}."
+    return text
+
+
+def _without_trace(text: str) -> str:
+    """Leave Python's trace out of a message of Spark's: what was raised is its last line, at the left margin."""
+    before, trace, after = text.partition("Traceback (most recent call last):\n")
+    raised = [line for line in after.splitlines() if line[:1].isalpha()]
+    return f"{before} {raised[-1]}" if trace and raised else text
+
+
+def trace_of(failure: Any) -> str:
+    """Return the stack traces of an exception of Spark's and of all its causes, as text."""
+    texts = []
+    while failure is not None:
+        texts.append(str(getattr(failure, "_stackTrace", "")))
+        failure = getattr(failure, "_cause", None)
+    return "\n".join(texts)
+
+
+def _free(folder: str) -> int:
+    there = next(path for path in (Path(folder).absolute(), *Path(folder).absolute().parents) if path.exists())
+    return shutil.disk_usage(there).free
+
+
+def _no_space(checkpoint: Path, free: Callable[[str], int]) -> str:
+    scratch = tempfile.gettempdir()
+    if free(scratch) < free(str(checkpoint)):
+        return (
+            f"the disk of {scratch} is full, where Spark keeps what it is at: make room there, or name another folder "
+            "with SPARK_LOCAL_DIRS, and start it again: it goes on where it was."
+        )
+    return (
+        f"the disk of the checkpoint {checkpoint} is full: make room there, or move the checkpoint to a larger disk, "
+        "and start it again: it goes on where it was."
+    )

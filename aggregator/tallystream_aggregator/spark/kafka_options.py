@@ -1,0 +1,135 @@
+"""Kafka settings for both clients: users write librdkafka's names, Spark's connector wants the Java client's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tallystream.errors import ConfigError
+from tallystream_aggregator.spark import client_certificate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_SAME = {
+    "security.protocol",
+    "client.id",
+    "client.rack",
+    "request.timeout.ms",
+    "retry.backoff.ms",
+    "reconnect.backoff.ms",
+    "reconnect.backoff.max.ms",
+    "metadata.max.age.ms",
+    "socket.connection.setup.timeout.ms",
+    "fetch.min.bytes",
+    "fetch.max.bytes",
+    "max.partition.fetch.bytes",
+    "fetch.max.wait.ms",
+    "compression.type",
+    "linger.ms",
+    "batch.size",
+}
+_RENAMED = {
+    "sasl.mechanisms": "sasl.mechanism",
+    "sasl.mechanism": "sasl.mechanism",
+    "fetch.wait.max.ms": "fetch.max.wait.ms",
+    "socket.timeout.ms": "request.timeout.ms",
+    "ssl.ca.location": "ssl.truststore.location",
+    "ssl.ca.pem": "ssl.truststore.certificates",
+    "ssl.key.password": "ssl.key.password",
+    "ssl.endpoint.identification.algorithm": "ssl.endpoint.identification.algorithm",
+    "ssl.keystore.password": "ssl.keystore.password",
+}
+_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+_LOGIN_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": _SCRAM,
+    "SCRAM-SHA-512": _SCRAM,
+}
+_JAVA = {**{name: name for name in _SAME}, **_RENAMED}
+_KNOWN = {*_JAVA, *client_certificate.NAMES, "sasl.username", "sasl.password"}
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """How patiently Spark's source asks the broker.
+
+    `tries` is how often it asks where the topics end, `pause_ms` how long it waits in between: after that the query
+    fails. `timeout_ms` is how long a task waits for records that must be there: after that the task fails.
+
+    Raises:
+        ConfigError: one of them can't be used.
+    """
+
+    tries: int = 5
+    pause_ms: int = 1000
+    timeout_ms: int = 120_000
+
+    def __post_init__(self) -> None:
+        if self.tries < 1:
+            raise ConfigError("--fetch-tries", self.tries, "give a whole number above zero")
+        if self.pause_ms < 0:
+            raise ConfigError("--fetch-pause-ms", self.pause_ms, "give milliseconds, 0 for no pause")
+        if self.timeout_ms < 1:
+            raise ConfigError("--fetch-timeout-ms", self.timeout_ms, "give milliseconds above zero")
+
+    def options(self) -> dict[str, str]:
+        """Return them as Spark's Kafka source has them; options for Kafka itself, given after them, win."""
+        return {
+            # A task that has its records asks where the partition ends, on the connection on which the consumer has
+            # asked for more records by then. A broker answers in order, and the second only when there are any: with
+            # Kafka's own 500 ms a batch of a quiet topic takes that long more.
+            "kafka.fetch.max.wait.ms": "1",
+            "fetchOffset.numRetries": str(self.tries),
+            "fetchOffset.retryIntervalMs": str(self.pause_ms),
+            "kafkaConsumer.pollTimeoutMs": str(self.timeout_ms),
+        }
+
+
+def java_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Return librdkafka's `options` as the Java client's, with the prefix `kafka.` that Spark's connector wants.
+
+    Raises:
+        ConfigError: an option has no counterpart known here, or the login or the client certificate is incomplete.
+    """
+    java: dict[str, str] = {}
+    for name, value in options.items():
+        if name not in _KNOWN:
+            remedy = f"use one of these, which both Kafka clients have: {', '.join(sorted(_KNOWN))}"
+            raise ConfigError("--kafka", name, remedy)
+        if name in _JAVA:
+            java[_JAVA[name]] = value
+    # librdkafka's word for no check of the host name; Java's is an empty text.
+    if java.get("ssl.endpoint.identification.algorithm") == "none":
+        java["ssl.endpoint.identification.algorithm"] = ""
+    if options.keys() & {"ssl.ca.location", "ssl.ca.pem"}:
+        java["ssl.truststore.type"] = "PEM"
+    java |= client_certificate.java_client_certificate(options) | _login(options)
+    return {f"kafka.{name}": value for name, value in java.items()}
+
+
+def source_options(bootstrap_servers: str, options: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the options with which Spark's Kafka source, and its sink, reach the broker."""
+    return {"kafka.bootstrap.servers": bootstrap_servers, **java_options(options or {})}
+
+
+def _login(options: Mapping[str, str]) -> dict[str, str]:
+    if ("sasl.username" in options) != ("sasl.password" in options):
+        given = "sasl.username" if "sasl.username" in options else "sasl.password"
+        raise ConfigError("--kafka", given, "give sasl.username and sasl.password together")
+    mechanism = options.get("sasl.mechanisms", options.get("sasl.mechanism", ""))
+    if "sasl.username" not in options and mechanism not in {"OAUTHBEARER", *_LOGIN_MODULES}:
+        return {}
+    if mechanism not in _LOGIN_MODULES:
+        names = ", ".join(_LOGIN_MODULES)
+        remedy = f"with the aggregator and the shipper use {names}, or a client certificate (ssl.certificate.location)"
+        raise ConfigError("sasl.mechanism", mechanism, remedy)
+    if "sasl.username" not in options:
+        raise ConfigError("sasl.mechanism", mechanism, "it needs sasl.username and sasl.password")
+    user, password = (_quoted(options[name]) for name in ("sasl.username", "sasl.password"))
+    return {"sasl.jaas.config": f"{_LOGIN_MODULES[mechanism]} required username={user} password={password};"}
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -1,0 +1,100 @@
+"""The second stage of a table with several shards, as a Spark stateful processor: a shell around `table.combiners`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+from tallystream_aggregator.initial_state import read_seed
+from tallystream_aggregator.spark.gc_pause import gc_paused
+from tallystream_aggregator.spark.query.processor import COLUMNS, SAID, Row, batch_id, frames
+from tallystream_aggregator.spark.query.store import SparkStore
+from tallystream_aggregator.table.combiners import Combined, StoredCombined, load, unpack
+from tallystream_aggregator.table.shards import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    import pandas as pd
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
+
+    from tallystream_aggregator.kafka.topics import Topics
+
+_SHARD = b'["shard",'
+
+_in_memory: dict[tuple[str, int], StoredCombined] = {}
+"""(name of `metrics-agg`, combiner) → the group as this process last stored it."""
+
+
+class CombineProcessor(StatefulProcessor):
+    """Emits the rows of `metrics-agg` from what the shards say of its group of metrics, and hands other rows on.
+
+    A shard's own record on `metrics-table` is the last of its rows: what it says is included has been written. A
+    group that has no state yet begins with what `seed` has for it, if there is one.
+
+    Delivery: as `tallystream_aggregator.spark.query.processor.TableProcessor`.
+    """
+
+    def __init__(
+        self,
+        topics: Topics,
+        *,
+        epoch: int,
+        shards: int,
+        seed: Path | None = None,
+        batch_id: Callable[[], int] = batch_id,
+    ) -> None:
+        self._topics = topics
+        self._epoch = epoch
+        self._shards = shards
+        self._seed = seed
+        self._batch_id = batch_id
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Open the group's log."""
+        self._store = SparkStore(handle)
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: TimerValues) -> Iterator[pd.DataFrame]:
+        """Combine what is said in a batch."""
+        with gc_paused():
+            out = self._take(int(key[0]), rows)
+        yield from frames(out, *COLUMNS)
+
+    def close(self) -> None:
+        """Nothing is held open between batches."""
+
+    def _take(self, combiner: int, rows: Iterator[Any]) -> list[Row]:
+        said, out, last = [], list[Row](), list[Row]()
+        for chunk in rows:
+            for topic, key_, value, partition, writer in zip(*(chunk[name] for name in COLUMNS), strict=True):
+                if topic != SAID:
+                    of_shard = topic == self._topics.table and key_.startswith(_SHARD)
+                    (last if of_shard else out).append((topic, key_, value, partition, writer))
+                elif value is not None:
+                    said.append(decode(value))
+        out += self._combine(combiner, said)
+        return [*out, *last]
+
+    def _combine(self, combiner: int, said: list[Any]) -> list[Row]:
+        place = (self._topics.agg, combiner)
+        stored = _in_memory.pop(place, None)
+        if stored is None or not stored.log.is_still(self._store):
+            stored = load(self._store, lambda: self._begin(combiner))
+        if not said and stored.combined.published:
+            _in_memory[place] = stored
+            return []
+        stored.combined.take(said)
+        totals, events = stored.combined.changes()
+        stored.save(self._store)
+        _in_memory[place] = stored
+        epoch, number = self._epoch, self._batch_id()
+        rows: list[Row] = [(self._topics.events, event.key(), event.value(), 0, None) for event in events]
+        rows += [(self._topics.agg, total.key(), total.value(epoch=epoch, batch=number), 0, None) for total in totals]
+        return rows
+
+    def _begin(self, combiner: int) -> Combined:
+        if self._seed is not None:
+            return unpack(read_seed(self._seed, shards=self._shards).combined[combiner])
+        return Combined()

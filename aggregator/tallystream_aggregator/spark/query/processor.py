@@ -1,0 +1,229 @@
+"""The changelog table as a Spark stateful processor: a thin shell around `table.table` and `table.storage`.
+
+A Python worker keeps the tables of the shards that it has worked on. Spark hands the next batch to any worker, or runs
+a batch again: the head of the log tells whether the table in memory is still what is stored, else it is read.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+from tallystream_aggregator.initial_state import read_seed
+from tallystream_aggregator.repair_request import read_request
+from tallystream_aggregator.spark.catch_up.encoding import records_of
+from tallystream_aggregator.spark.catch_up.spilling import Spill
+from tallystream_aggregator.spark.gc_pause import gc_paused
+from tallystream_aggregator.spark.query.store import SparkStore
+from tallystream_aggregator.table.compaction import ExpansionNeededError, expand
+from tallystream_aggregator.table.rows import ShardRow
+from tallystream_aggregator.table.shards import encode, group_of, shard_of
+from tallystream_aggregator.table.state import State, StateVersionError, unpack
+from tallystream_aggregator.table.storage import Stored, load
+from tallystream_aggregator.table.table import Republish, run_batch
+from tallystream_aggregator.versions import deletion_header
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    import pandas as pd
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
+
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_aggregator.spark.checkpoint import Planned
+    from tallystream_aggregator.table.compaction import Span
+    from tallystream_aggregator.table.decode import Record
+    from tallystream_aggregator.table.table import Changes, TableSettings
+
+log = logging.getLogger(__name__)
+
+OUTPUT = "topic string, key binary, value binary, partition int, writer binary"
+SHARD_OUTPUT = f"combiner int, {OUTPUT}"
+SAID = ""
+"""In the column `topic`: what a shard says, for its combiner alone."""
+COLUMNS = ("topic", "key", "value", "partition", "writer")
+"""Those of `OUTPUT`. A row of `metrics-table` is in the partition of its shard, all else in the only one.
+
+`writer` is that of a deletion, as its header has it (tallystream_aggregator.versions).
+"""
+Row = tuple[str, bytes | None, bytes | None, int, bytes | None]
+_in_memory: dict[tuple[str, int], Stored] = {}
+"""(name of `metrics-table`, shard) → the table as this process last stored it."""
+_repaired: dict[tuple[str, int], tuple[int, int, int]] = {}
+"""(name of `metrics-table`, shard) → (epoch, number) of the request that was last carried out here, and the batch."""
+
+
+def batch_id() -> int:
+    """Return the number of the batch that this task belongs to, as Spark's checkpoint counts."""
+    context = TaskContext.get()
+    if context is None:
+        raise RuntimeError("batch_id() is asked outside a Spark task")
+    return int(context.getLocalProperty("streaming.sql.batchId") or 0)
+
+
+FRAME_BYTES = 8 << 20
+"""Keys and values of the rows that go to Spark's JVM together, in bytes: it has them in its memory as a whole."""
+
+
+def frames(rows: Iterable[tuple[Any, ...]], *columns: str) -> Iterator[pd.DataFrame]:
+    """Yield rows as Spark takes them from a stateful processor, in one frame at least."""
+    # Here, as a query's start looks at the processor in a Python of its own, which needs no pandas: 0.3 s.
+    import pandas as pd
+
+    frame, size = list[tuple[Any, ...]](), 0
+    for row in rows:
+        if size >= FRAME_BYTES:
+            yield pd.DataFrame(frame, columns=list(columns), dtype=object)
+            frame, size = [], 0
+        frame.append(row)
+        size += sum(len(cell) for cell in row if isinstance(cell, bytes))
+    yield pd.DataFrame(frame, columns=list(columns), dtype=object)
+
+
+class TableProcessor(StatefulProcessor):
+    """Keeps one shard's table and emits rows of `metrics-agg`, `metrics-table`, `metrics-events` and `metrics-dead`.
+
+    With several `shards` it emits no sums but what the shard says of them; each row has the number of a combiner then,
+    which takes what is said and hands all else on (spark.query.combiner).
+
+    A shard that has no state yet begins with the one in `seed`, a file that a rebuild made, if there is one. `reread`
+    reads the records of a span again, where their compaction has to be undone. `repair` is the file that names what is
+    to be published again (jobs.aggregate.repair), None for never. `planned` tells a batch's time by its number,
+    as Spark has written it down, and of which partitions records may be left.
+
+    Delivery: at least once, with absolute values: a batch that runs again writes the same sums under the same
+    (epoch, batch), or under a higher epoch.
+    """
+
+    def __init__(
+        self,
+        topics: Topics,
+        settings: TableSettings,
+        *,
+        epoch: int,
+        shards: int = 1,
+        seed: Path | None = None,
+        repair: Path | None = None,
+        reread: Callable[[Span], Iterable[Record]] | None = None,
+        planned: Callable[[int], Planned],
+        batch_id: Callable[[], int] = batch_id,
+    ) -> None:
+        self._topics = topics
+        self._settings = settings
+        self._planned = planned
+        self._epoch = epoch
+        self._shards = shards
+        self._seed = seed
+        self._repair = repair
+        self._reread = reread
+        self._batch_id = batch_id
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Open the shard's log."""
+        self._store = SparkStore(handle)
+
+    def handleInputRows(
+        self,
+        key: Any,
+        rows: Iterator[Any],
+        timerValues: TimerValues,
+    ) -> Iterator[pd.DataFrame]:
+        """Apply the records of a batch, which may come in any order of chunks."""
+        with gc_paused(), Spill() as spill:
+            records = [spill.put(record) for chunk in rows for record in records_of(chunk)]
+            rows_out, columns = self._run(int(key[0]), records, spill.load)
+        yield from frames(rows_out, *columns)
+
+    def close(self) -> None:
+        """Nothing is held open between batches."""
+
+    def _run(
+        self, shard: int, records: list[Record], with_value: Callable[[Record], Record]
+    ) -> tuple[Iterable[tuple[Any, ...]], Sequence[str]]:
+        """Run a batch of a shard, and return the rows for Spark with the names of their columns."""
+        place = (self._topics.table, shard)
+        stored = _in_memory.pop(place, None)  # while it is worked on, it is no table that could be gone on with
+        if stored is None or not stored.log.is_still(self._store):
+            stored = self._load(shard)
+        stored.table.disk.open(self._store)
+        if stored.table.state.shards != self._shards:
+            raise StateVersionError(
+                f"state: shard {shard} is one of {stored.table.state.shards}, and the file CHECKPOINT.layout says "
+                f"{self._shards}; restore that file, or run tallystream rebuild for a new checkpoint."
+            )
+        anew = not stored.table.state.published
+        number = self._batch_id()
+        now_ms, waiting = self._planned(number)
+        republish, repaired = self._requested(shard, number)
+        run = partial(run_batch, now_ms=now_ms, waiting=waiting, load=with_value, republish=republish)
+        try:
+            changes = run(stored.table, records)
+        except ExpansionNeededError as needed:
+            log.warning("%s: %s", self._topics.metrics, needed)
+            stored = self._load(shard)
+            whole = expand(records, needed.instances, lambda span: self._reread_span(span, shard))
+            changes = run(stored.table, whole)
+        stored.save(self._store)
+        rows = self._rows(changes, shard, number, state_bytes=stored.log.size, repaired=repaired)
+        _in_memory[place] = stored
+        if self._shards == 1:
+            return rows, COLUMNS
+        return chain(self._said(changes, anew=anew), ((shard, *row) for row in rows)), ("combiner", *COLUMNS)
+
+    def _reread_span(self, span: Span, shard: int) -> Iterator[Record]:
+        """Yield a shard's records of a span: others' do not move its clock."""
+        if self._reread is None:
+            raise RuntimeError("records were compacted, and can't be read again")
+        return (record for record in self._reread(span) if shard_of(record.key, self._shards) == shard)
+
+    def _load(self, shard: int) -> Stored:
+        return load(self._store, self._settings, lambda: self._begin(shard))
+
+    def _begin(self, shard: int) -> State:
+        if self._seed is not None:
+            return unpack(read_seed(self._seed, shards=self._shards).shards[shard])
+        return State(shard=shard, shards=self._shards)
+
+    def _said(self, changes: Changes, *, anew: bool) -> list[tuple[int, *Row]]:
+        # A table that begins with a seed publishes all its sums anew: every group of combiners has to run for that.
+        every = range(self._shards) if anew else ()
+        said = [(group_of(one.metric, self._shards), SAID, None, encode(one), 0, None) for one in changes.said]
+        return [*((combiner, SAID, None, None, 0, None) for combiner in every), *said]
+
+    def _requested(self, shard: int, batch: int) -> tuple[Republish | None, int]:
+        """Return what is to be published again in this batch, and the number of the request that is carried out by it.
+
+        A batch that runs again publishes it again; a later one does not.
+        """
+        request = None if self._repair is None else read_request(self._repair)
+        if request is None or request.epoch != self._epoch:
+            return None, 0
+        place = self._topics.table, shard
+        epoch, number, done = _repaired.get(place, (0, 0, 0))
+        if (epoch, number) == (request.epoch, request.number) and done != batch:
+            return None, number
+        _repaired[place] = (request.epoch, request.number, batch)
+        return Republish(request.table.get(shard, []), request.sums), request.number
+
+    def _rows(self, changes: Changes, shard: int, number: int, *, state_bytes: int, repaired: int) -> Iterator[Row]:
+        """Yield the rows one by one: the values of all of them together may take much memory."""
+        epoch, topics = self._epoch, self._topics
+        for published in changes.rows:
+            if isinstance(published.row, ShardRow):
+                published.row.state_bytes, published.row.repaired = state_bytes, repaired
+        writer = deletion_header((epoch, number))
+        for letter in changes.dead:
+            yield topics.dead, letter.key(), letter.value(), 0, None
+        for event in changes.events:
+            yield topics.events, event.key(), event.value(), 0, None
+        for total in changes.totals:
+            yield topics.agg, total.key(), total.value(epoch=epoch, batch=number), 0, None
+        for row in changes.rows:
+            value = row.value(epoch=epoch, batch=number)
+            yield topics.table, row.key, value, shard, writer if row.row is None else None

@@ -1,0 +1,94 @@
+"""What `tallystream aggregate` may be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from tallystream.errors import ConfigError
+from tallystream_aggregator.health import HealthSettings
+from tallystream_aggregator.kafka.sharding import require_layout
+from tallystream_aggregator.kafka.start_position import parse_start
+from tallystream_aggregator.kafka.topic_selection import Selection
+from tallystream_aggregator.spark.kafka_options import Fetch
+from tallystream_aggregator.spark.query.pacing import Pacing, parse_latency
+from tallystream_aggregator.table.limits import HOUR_MS, TableSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_aggregator.spark.query.modes import Plan
+
+GROUP = "tallystream-aggregator"
+"""The consumer group under which the query's offsets are committed; prefixed like the topics."""
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateSettings:
+    """What `tallystream aggregate` may be told.
+
+    `checkpoint` is Spark's own directory: offsets, commits and the table. `kafka` are librdkafka options.
+    `max_records_per_trigger` caps a live batch, and the first of a backlog at 40 times as much; `latency` is
+    the aim for the time until a record is in a sum (spark.query.pacing). `plan` is the one to keep to,
+    None to go by lag (spark.query.modes).
+    `accept_partial` lets a new table begin in the middle of the topic. `standby` waits while another aggregator has
+    the lease. `ready_file` is created when the first batch has run. `start` says where a new table begins
+    (kafka.start_position); None is earliest, where there never was one. `catch_up` ends when everything
+    that is there is summed. `on_data_loss`: whether the query fails, or goes on, when records that it has not read
+    were deleted. `topic_pattern` and `partitions` say what is read, where that is not all of `metrics`
+    (kafka.topic_selection). `shards` and `state_partitions` cut a new table
+    (kafka.sharding); None takes what the checkpoint has, 1 for a new one.
+    """
+
+    bootstrap_servers: str
+    checkpoint: Path
+    topic_prefix: str = ""
+    topic_pattern: str | None = None
+    partitions: tuple[int, ...] | None = None
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    fetch: Fetch = field(default_factory=Fetch)
+    max_records_per_trigger: int = 50_000
+    latency: str = "1s"
+    plan: Plan | None = None
+    start: str | None = None
+    accept_partial: bool = False
+    standby: bool = False
+    catch_up: bool = False
+    on_data_loss: Literal["fail", "continue"] = "fail"
+    table: TableSettings = field(default_factory=TableSettings)
+    health: HealthSettings = field(default_factory=HealthSettings)
+    ready_file: Path | None = None
+    master: str = "local[2,4]"
+    shards: int | None = None
+    state_partitions: int | None = None
+    driver_memory: str = "1g"
+
+    def __post_init__(self) -> None:
+        if self.max_records_per_trigger < 1:
+            raise ConfigError("--max-records", self.max_records_per_trigger, "give a whole number above zero")
+        if self.table.max_app_metrics < 1:
+            raise ConfigError("--max-app-metrics", self.table.max_app_metrics, "give a whole number above zero")
+        parse_latency(self.latency)
+        if self.table.retire_after_ms < 1:
+            raise ConfigError("--retire-after-h", self.table.retire_after_ms / HOUR_MS, "give hours above zero")
+        if self.table.forget_after_ms < 7 * 24 * HOUR_MS:
+            days = self.table.forget_after_ms / (24 * HOUR_MS)
+            raise ConfigError("--forget-after-days", days, "give 7 or more: a broker's clock may jump by days")
+        require_layout(self.shards, self.state_partitions, option="--state-partitions")
+        if self.on_data_loss not in ("fail", "continue"):
+            raise ConfigError("--on-data-loss", self.on_data_loss, "give fail or continue")
+        parse_start(self.start or "earliest")
+        Selection("metrics", self.topic_pattern, self.partitions)
+        if not self.bootstrap_servers:
+            raise ConfigError("--bootstrap-servers", self.bootstrap_servers, "name a broker, as in localhost:9092")
+
+    @property
+    def pacing(self) -> Pacing:
+        """When a batch starts."""
+        return parse_latency(self.latency)
+
+    def selection(self, topics: Topics) -> Selection:
+        """Return what the table reads."""
+        return Selection(topics.metrics, self.topic_pattern, self.partitions)

@@ -1,0 +1,128 @@
+"""Where the aggregator begins: at its checkpoint, at a seed, or with a new table; and what it refuses."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from tallystream.errors import ConfigError
+from tallystream_aggregator.initial_state import Seed, read_seed, seed_path
+from tallystream_aggregator.kafka import ledger
+from tallystream_aggregator.kafka.start_position import parse_start, resolve
+from tallystream_aggregator.spark.checkpoint import last_committed
+from tallystream_aggregator.spark.query.settings import GROUP
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tallystream_aggregator.kafka.topic_selection import Offsets, Selection
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_aggregator.spark.query.settings import AggregateSettings
+
+log = logging.getLogger(__name__)
+
+
+class Beginning(NamedTuple):
+    """The next offset of each partition for a new table, by topic and partition, empty for one that goes on.
+
+    `partial` tells whether a new table misses earlier records, which it may if told so.
+    """
+
+    offsets: Offsets
+    partial: bool = False
+
+
+def beginning(settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str]) -> Beginning:
+    """Find out where to begin. A checkpoint that has begun wins over `start`; a seed allows of none.
+
+    Raises:
+        ConfigError: the table would begin from nothing, or in the middle of a topic, and nobody asked for that; or the
+            checkpoint is of a table that reads something else.
+        KafkaException: the broker did not answer.
+    """
+    start = parse_start(settings.start or "earliest")
+    selection = settings.selection(topics)
+    read = selection.find(kafka)
+    done = last_committed(settings.checkpoint)
+    if done is not None:
+        if settings.start is not None:
+            log.info("%s goes on where it was: --from %s is for a new one", settings.checkpoint, settings.start)
+        _require_read(done[1], selection, str(settings.checkpoint))
+        return Beginning({})
+    seed = seed_of(settings)
+    if seed is None and settings.start is None and _has_begun(topics, kafka):
+        raise ConfigError(
+            "--checkpoint",
+            str(settings.checkpoint),
+            f"it has no table, and {topics.ledger} says that there was one: name its checkpoint; or, if that is lost, "
+            f"run tallystream rebuild --checkpoint {settings.checkpoint}; or begin from nothing with --from earliest",
+        )
+    if seed is not None and settings.start is not None:
+        raise ConfigError("--from", settings.start, f"there is a seed for the checkpoint: move {seed} away")
+    offsets = resolve(start, read, settings.topic_prefix + GROUP, topics.ledger, kafka)
+    seeded: Offsets = {}
+    if seed is not None:
+        log.info("beginning with the table in %s", seed)
+        found = read_seed(seed)
+        _require_current(found, settings, topics, kafka)
+        seeded = found.offsets
+        _require_read(seeded, selection, str(seed))
+    missing = {
+        topic: late
+        for topic, firsts in offsets.items()
+        if (late := {p: first for p, first in firsts.items() if first > 0 and p not in seeded.get(topic, {})})
+    }
+    if missing and not settings.accept_partial:
+        raise ConfigError(
+            "--checkpoint",
+            str(settings.checkpoint),
+            f"it is new, and would begin in the middle (topic → partition → offset: {missing}), so the sums would lack "
+            "what came before: name the checkpoint that has it, or accept that with --accept-partial",
+        )
+    offsets = {topic: firsts | seeded.get(topic, {}) for topic, firsts in offsets.items()}
+    return Beginning(offsets, partial=bool(missing))
+
+
+def _require_read(ends: Offsets, selection: Selection, place: str) -> None:
+    """Refuse a table that has read what is not to be read any more: its sums would hold that for ever."""
+    left = {t: gone for t, ps in ends.items() if (gone := [int(p) for p in ps if not selection.reads(t, int(p))])}
+    if left:
+        option = "--topic-pattern" if selection.partitions is None else "--partitions"
+        given = selection.pattern or selection.partitions or selection.topic
+        raise ConfigError(
+            option,
+            given,
+            f"the table in {place} has read more (topic → partitions: {left}): take these in, too, or begin a new "
+            "table with a new --checkpoint and --from earliest",
+        )
+
+
+def _require_current(seed: Seed, settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str]) -> None:
+    """Refuse a seed after which the table has finished batches: another rebuild finds what these have done.
+
+    A table has begun with it whose checkpoint is lost, or the aggregator of before went on while the seed was made.
+    """
+    rows = ledger.read_rows(topics.ledger, kafka)
+    later = any(row.epoch > seed.epoch for row in rows if row.query == ledger.QUERY and row.kind == "batch")
+    ends = ledger.finished(rows)
+    later |= any(end > seed.offsets.get(topic, {}).get(p, end) for topic, ps in ends.items() for p, end in ps.items())
+    # The second condition: the aggregator that has the lease may just have finished the table's first batch.
+    if later and last_committed(settings.checkpoint) is None:
+        raise ConfigError(
+            "--checkpoint",
+            str(settings.checkpoint),
+            f"it has no table, and {seed_path(settings.checkpoint)} is older than the table's last batches: run "
+            f"tallystream rebuild --checkpoint {settings.checkpoint}",
+        )
+
+
+def seed_of(settings: AggregateSettings) -> Path | None:
+    """Return the seed that a rebuild left for the checkpoint, None where there is none."""
+    path = seed_path(settings.checkpoint)
+    return path if path.exists() else None
+
+
+def _has_begun(topics: Topics, kafka: Mapping[str, str]) -> bool:
+    rows = ledger.read_rows(topics.ledger, kafka)
+    return any(row.kind == "batch" and row.query == ledger.QUERY for row in rows)

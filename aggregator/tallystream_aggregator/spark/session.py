@@ -1,0 +1,141 @@
+"""The Spark session that the jobs share: Kafka's connector, RocksDB state, this interpreter for the Python workers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from tallystream.errors import TallystreamError
+from tallystream_aggregator import jars
+from tallystream_aggregator.spark import jvm, sockets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+_STARTUP = Path(__file__).with_name("startup")
+
+_STATE = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}
+_LOCAL_FILES = {
+    # Hadoop's own local file system starts a process, chmod, for every file; a batch makes dozens.
+    "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+_HABITS = {
+    # Batches run for records only, whatever an operator asks for.
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # A worker per task is kept for the next batch: starting one costs more than a small batch does.
+    "spark.python.worker.reuse": "true",
+    sockets.ENABLED: "true",
+    "spark.sql.streaming.metricsEnabled": "false",
+    # Rows on their way to Python: without it 10,000 at a time, however large they are.
+    "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
+}
+
+
+def build_session(
+    name: str,
+    *,
+    master: str = "local[2]",
+    driver_memory: str = "1g",
+    conf: Mapping[str, str] | None = None,
+    java_options: Sequence[str] = (),
+) -> SparkSession:
+    """Start Spark, or take the session that spark-submit began, and return it.
+
+    Under spark-submit the master and the jars are those of its command line. `conf` comes last and so wins.
+    `java_options` take the place of those that the JVM is started with otherwise.
+
+    Raises:
+        ConfigError: Java is missing or of a version on which Spark does not run.
+        JarsError: the connector's jars can't be had.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name)
+    settings = {**_STATE, **_HABITS}
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # set by spark-submit, whose own settings stand
+        java = jars.java_version()
+        settings |= {"spark.master": master, "spark.driver.memory": driver_memory}
+        local = master.startswith("local")
+        if local:
+            # Not spark.jars, which are copied and served to executors, and whose classes no archive has.
+            settings |= {**_LOCAL_FILES, **sockets.settings(), "spark.driver.extraClassPath": jvm.class_path()}
+            settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        else:
+            settings["spark.jars"] = ",".join(str(path) for path in jars.fetch("spark"))
+        options = java_options or (jvm.options(java) if local else jvm.OPTIONS)
+        settings["spark.driver.extraJavaOptions"] = shlex.join(options)
+    for key, value in (settings | dict(conf or {})).items():
+        builder = builder.config(key, value)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    with _python_path(_STARTUP):
+        session: SparkSession = builder.getOrCreate()
+    return session
+
+
+def why_ended(code: int) -> str:
+    """Return why Spark's JVM ended by itself, given its exit code (negative: the number of a signal)."""
+    if code == jvm.OUT_OF_MEMORY:
+        return "Spark's JVM ran out of memory; give it more by --driver-memory."
+    ended = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    return f"Spark's JVM {ended}; start the command again: it goes on where it was."
+
+
+@contextmanager
+def _python_path(folder: Path) -> Iterator[None]:
+    """Have the JVM that is started meanwhile give its Python processes a folder to import from."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *([before] if before else [])])
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+def end_session(session: SparkSession, *, timeout: float = 30.0) -> None:
+    """Stop Spark and return when its JVM has ended too, `timeout` seconds at most; then it is killed.
+
+    Without the wait the JVM outlives this process by some tenths of a second, which a supervisor would take for a leak.
+
+    Raises:
+        TallystreamError: the JVM had ended before; the message says of what.
+    """
+    gateway: Any = session.sparkContext._gateway  # noqa: SLF001 (PySpark has no public way to end its JVM)
+    process = getattr(gateway, "proc", None)
+    try:
+        session.stop()
+    except (OSError, Py4JError) as error:
+        if process is None:
+            raise
+        raise TallystreamError(why_ended(process.wait(timeout))) from error
+    if process is None:  # spark-submit owns the JVM
+        return
+    gateway.shutdown()
+    process.stdin.close()  # the JVM ends when its standard input does
+    try:
+        process.wait(timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

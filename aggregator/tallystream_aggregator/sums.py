@@ -1,0 +1,83 @@
+"""The row of `metrics-agg`: one sum, absolute, with what it includes. Key and value are JSON in UTF-8."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tallystream.decoding import json_decoder
+
+if TYPE_CHECKING:
+    from tallystream.record import Identity
+
+
+class Sum(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """The sum of one metric over all instances of an app, as of the input offsets that it names.
+
+    Which fields are set follows from `type`: counter: count; updown and gauge: sum, min, max, mean, number;
+    meter: count and rates; histogram: count, sum, min, max (and quantiles where sketches were merged); timer: both;
+    position: start, position. A gauge that nobody reports any more has number 0 and no sum.
+
+    `lives` and `instances` count the living lives that have the metric and their distinct instance IDs; `retired`
+    the lives that were forgotten. `overflow` is true where a number is beyond 64 bits or the range of floats: the
+    largest or smallest one stands for it, and a gauge has no mean. `ts` is the table's clock in epoch ms: the point's
+    time. `offsets` maps topic → partition → the last offset included. A reader keeps, of several rows of one key, the
+    one with the highest (epoch, batch).
+    """
+
+    v: int = 1
+    app: str
+    name: str
+    type: str
+    tags: dict[str, str] = {}
+    count: int | None = None
+    sum: float | int | None = None
+    min: float | int | None = None
+    max: float | int | None = None
+    mean: float | None = None
+    number: int | None = None
+    mean_rate: float | None = None
+    m1_rate: float | None = None
+    m5_rate: float | None = None
+    m15_rate: float | None = None
+    p50: float | None = None
+    p75: float | None = None
+    p95: float | None = None
+    p98: float | None = None
+    p99: float | None = None
+    p999: float | None = None
+    start: int | None = None
+    position: int | None = None
+    lives: int = 0
+    instances: int = 0
+    retired: int = 0
+    overflow: bool = False
+    ts: int
+    offsets: dict[str, dict[str, int]] = {}
+    epoch: int = 0
+    batch: int = 0
+
+
+_encoder = msgspec.json.Encoder()
+_decode = json_decoder(Sum)
+
+
+def key(app: str, identity: Identity) -> bytes:
+    """Return the key of a sum: a JSON array, the same bytes for the same app and identity."""
+    name, type_, tags = identity
+    return _encoder.encode([app, type_, name, tags])
+
+
+def encode(row: Sum) -> bytes:
+    """Return the value of a row of `metrics-agg`; `v` is always written."""
+    return b'{"v":1,' + _encoder.encode(row)[1:]
+
+
+def decode(value: bytes) -> Sum:
+    """Return the row in `value`.
+
+    Raises:
+        msgspec.DecodeError: it is not a row of `metrics-agg` (msgspec.ValidationError, a subclass, names the field).
+    """
+    return _decode(value)

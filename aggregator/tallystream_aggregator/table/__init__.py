@@ -1,0 +1,27 @@
+"""The changelog table's rules, as plain Python: no Spark, no Kafka, no clock but the records' own.
+
+`Table` takes records in offset order and gives, at the end of a batch, the sums that changed, the dead letters and the
+events. Its state packs to bytes (`pack`, `unpack`).
+"""
+
+from __future__ import annotations
+
+from tallystream_aggregator.table.decode import Record
+from tallystream_aggregator.table.limits import TableSettings
+from tallystream_aggregator.table.outputs import DeadLetter, Event, Total
+from tallystream_aggregator.table.state import State, StateVersionError, pack, unpack
+from tallystream_aggregator.table.table import Changes, Table
+
+__all__ = [
+    "Changes",
+    "DeadLetter",
+    "Event",
+    "Record",
+    "State",
+    "StateVersionError",
+    "Table",
+    "TableSettings",
+    "Total",
+    "pack",
+    "unpack",
+]

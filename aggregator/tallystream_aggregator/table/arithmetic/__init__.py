@@ -1,0 +1,1 @@
+"""Sums from which a value can be taken out again, for each metric type."""

@@ -1,0 +1,104 @@
+"""Running sums and extremes that take a value out again: exact, so that what is left never depends on what was there.
+
+Floats are added as whole numbers of 2**-1074, the unit of the smallest one: Python's integers know no rounding. A sum
+is rounded once, when it is read.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tallystream_aggregator.table.arithmetic.metric_types import Value
+
+UNIT_BITS = 1074
+_UNITS = 1 << UNIT_BITS
+
+
+def units(value: float) -> int:
+    """Return a finite float as a whole number of 2**-1074."""
+    numerator, denominator = value.as_integer_ratio()
+    return numerator << (UNIT_BITS + 1 - denominator.bit_length())
+
+
+class Sum:
+    """A sum of whole numbers and floats; `known` counts its terms, `floats` those that are floats."""
+
+    __slots__ = ("floats", "known", "units", "whole")
+
+    def __init__(self, known: int = 0, whole: int = 0, floats: int = 0, units: int = 0) -> None:
+        self.known, self.whole, self.floats, self.units = known, whole, floats, units
+
+    def replace(self, old: Value, new: Value) -> None:
+        """Take `old` out and `new` in; None is nothing."""
+        if old is not None:
+            self._add(old, -1)
+        if new is not None:
+            self._add(new, 1)
+
+    def merge(self, other: Sum) -> None:
+        """Add another sum."""
+        self.known += other.known
+        self.whole += other.whole
+        self.floats += other.floats
+        self.units += other.units
+
+    def remove(self, other: Sum) -> None:
+        """Take another sum out that was merged into this one."""
+        self.merge(Sum(-other.known, -other.whole, -other.floats, -other.units))
+
+    def value(self) -> Value:
+        """Return the sum: None of nothing, a float, rounded once, where a term is one.
+
+        A float sum beyond the range of floats is infinite.
+        """
+        if not self.known:
+            return None
+        if not self.floats:
+            return self.whole
+        scaled = (self.whole << UNIT_BITS) + self.units
+        try:
+            return scaled / _UNITS
+        except OverflowError:
+            return math.inf if scaled > 0 else -math.inf
+
+    def _add(self, value: int | float, sign: int) -> None:  # noqa: PYI041 (the two are summed apart)
+        self.known += sign
+        if isinstance(value, float):
+            self.floats += sign
+            self.units += sign * units(value)
+        else:
+            self.whole += sign * value
+
+
+class Extreme:
+    """The least or greatest of many values, which `better` tells from each other.
+
+    It is `lost` when the one that held it was taken out: then only all the others can tell.
+    """
+
+    __slots__ = ("better", "lost", "value")
+
+    def __init__(self, better: Callable[[int | float, int | float], bool]) -> None:
+        self.better = better
+        self.value: Value = None
+        self.lost = False
+
+    def replace(self, old: Value, new: Value) -> None:
+        """Take `old` out and `new` in; None is nothing."""
+        if new is not None and (self.value is None or not self.better(self.value, new)):
+            self.value, self.lost = new, False  # as good as a bound of all the others
+        elif old is not None and old == self.value:
+            self.lost = True
+
+    def lose(self, value: Value) -> None:
+        """Note that a value is gone: the extreme is lost, unless it was better than that."""
+        if value is not None and self.value is not None and not self.better(self.value, value):
+            self.lost = True
+
+    def found(self, value: Value) -> None:
+        """Say what the extreme is, after looking at all values."""
+        self.value, self.lost = value, False

@@ -1,0 +1,130 @@
+"""Quantiles over all lives, from merged sketches (rule 7): which sketch is taken, and what many of them say together.
+
+State keeps a sketch as compact JSON. It is decoded when it is taken, since it must agree with the metric's count, and
+when it enters or leaves the sum of its metric: what a batch costs depends on the lives that it touches, not on those
+that there are.
+"""
+
+from __future__ import annotations
+
+from itertools import compress, count
+from operator import sub
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tallystream.decoding import json_decoder
+from tallystream.metrics.sketch import MAX_BUCKETS, Buckets, aligned, expanded, quantiles, size_of
+from tallystream.record import Histogram, Metric, Sketch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tallystream_aggregator.table.arithmetic.metric_types import Totals, Value
+
+SKETCHED = frozenset({"histogram", "timer"})
+SHARES = {"p50": 0.5, "p75": 0.75, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999}
+
+Bins = dict[int, int]
+"""How many values are in each bucket, by the bucket's index."""
+
+encode = msgspec.json.Encoder().encode
+_decode = json_decoder(Sketch)
+_NOTHING = encode(Sketch(scale=0))
+
+
+def taken(metric: Metric) -> bytes | None:
+    """Return the metric's sketch as JSON, None where it has none.
+
+    Raises:
+        ValueError: it has too many buckets, or stands for another number of values than the metric's count.
+    """
+    if not isinstance(metric, Histogram) or metric.sketch is None:
+        return None
+    sketch = metric.sketch
+    try:
+        values = sketch.zero_count + sum(size_of(each, sketch.scale) for each in (sketch.positive, sketch.negative))
+    except ValueError as error:
+        raise ValueError(f"the sketch can't be read: {error}") from error
+    if values != metric.count:
+        raise ValueError(f"the sketch stands for {values} values and the count is {metric.count}")
+    return encode(sketch)
+
+
+class Merged:
+    """The sketches of many parts, each of which can be taken out again.
+
+    Buckets of different scales are kept apart until quantiles are asked for: taking out the only part of the smallest
+    scale gives the accuracy of the others back.
+    """
+
+    __slots__ = ("bins", "missing", "zeros")
+
+    def __init__(self) -> None:
+        self.bins: dict[tuple[int, int], Bins] = {}  # by scale and sign
+        self.zeros = 0
+        self.missing = 0
+
+    def replace(self, old: tuple[Value, bytes | None] | None, new: tuple[Value, bytes | None] | None) -> None:
+        """Take a part out that was taken in, and another one in, each as its count and its sketch; None is nothing."""
+        (was_counted, was), (counted, now) = old or (0, None), new or (0, None)
+        self.missing += (now is None and bool(counted)) - (was is None and bool(was_counted))
+        if was == now:
+            return
+        before, after = _decode(was or _NOTHING), _decode(now or _NOTHING)
+        self.zeros += after.zero_count - before.zero_count
+        for sign, less, more in ((1, before.positive, after.positive), (-1, before.negative, after.negative)):
+            removed, added = expanded(less), expanded(more)
+            if before.scale != after.scale or removed.spread(added) > 2 * MAX_BUCKETS:
+                self._change(before.scale, sign, *aligned(Buckets(), removed))
+                removed = Buckets()
+            self._change(after.scale, sign, *aligned(added, removed))
+
+    def merge(self, other: Merged) -> None:
+        """Take in all parts of another one."""
+        self._add(other, 1)
+
+    def unmerge(self, other: Merged) -> None:
+        """Take out all parts of another one, which was merged into this one."""
+        self._add(other, -1)
+
+    def _add(self, other: Merged, sign: int) -> None:
+        self.zeros += sign * other.zeros
+        self.missing += sign * other.missing
+        for key, bins in other.bins.items():
+            self._grow(key, ((index, sign * count) for index, count in bins.items()))
+
+    def _change(self, scale: int, sign: int, first: int, more: list[int], less: list[int]) -> None:
+        """Add counts of the buckets from `first` on, and take others away: few of them differ."""
+        size = max(len(more), len(less))
+        changes = list(map(sub, more + [0] * (size - len(more)), less + [0] * (size - len(less))))
+        self._grow((scale, sign), compress(zip(count(first), changes, strict=False), changes))
+
+    def _grow(self, key: tuple[int, int], changes: Iterable[tuple[int, int]]) -> None:
+        bins = self.bins.setdefault(key, {})
+        for index, change in changes:
+            left = bins.get(index, 0) + change
+            if left:
+                bins[index] = left
+            else:
+                del bins[index]
+        if not bins:
+            del self.bins[key]
+
+    def quantiles(self) -> Totals:
+        """Return p50 to p999 of all that was counted; nothing where a sketch is missing.
+
+        Each is within 0.54 % of the value with the rank floor(share * (count - 1)) where no sketch has a scale below 6.
+        """
+        scale = min((scale for scale, _ in self.bins), default=0)
+        signed: dict[int, Bins] = {1: {}, -1: {}}
+        for (finer, sign), bins in self.bins.items():
+            shift, found = finer - scale, signed[sign]
+            for index, number in bins.items():
+                found[index >> shift] = found.get(index >> shift, 0) + number
+        values = self.zeros + sum(sum(bins.values()) for bins in signed.values())
+        if self.missing or not values:
+            return {}
+        ascending = [(-1, index, number) for index, number in sorted(signed[-1].items(), reverse=True)]
+        ascending += [(0, 0, self.zeros), *((1, index, number) for index, number in sorted(signed[1].items()))]
+        return dict(zip(SHARES, quantiles(scale, ascending, values, list(SHARES.values())), strict=True))

@@ -1,0 +1,164 @@
+"""The counters of a snapshot as one block of numbers, and the layout that says which metrics they are of.
+
+A part's newest snapshot is a block where all of its metrics were accepted: 8 bytes a counter. The next snapshot with
+the same metrics in the same order replaces it as a whole. Whatever is unusual (another layout, a count that falls, a
+tombstone) opens the block first: it becomes rows again, one a metric. Which of the two forms a counter has decides
+nothing: both say the same.
+"""
+
+from __future__ import annotations
+
+from array import array
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from tallystream.record import METRIC_TYPES, Counter, Metric
+from tallystream_aggregator.table.rows import MetricRow
+from tallystream_aggregator.table.state import Block, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from tallystream_aggregator.table.state import Life, MetricId
+
+MAX_COLUMNS = 1_000_000
+"""Metrics in all layouts that are kept, some 220 bytes each: beyond that they are made again as needed."""
+
+_NUMBERS: Final = "i"
+_COUNTS: Final = "q"
+"""Types of the two arrays of a block: 4 and 8 bytes."""
+_COUNTER = "counter"
+_CLASSES = {str(kind.__struct_config__.tag): kind for kind in METRIC_TYPES}
+_encode = msgspec.json.Encoder().encode
+_name_of, _tags_of, _count_of = map(attrgetter, ("name", "tags", "count"))
+
+
+class Layout:
+    """The metrics of a snapshot, in its order: `numbers` are theirs, `packed` the same as bytes.
+
+    `counters` are the numbers of the counters, `others` (position in the snapshot, number) of all other types.
+    """
+
+    def __init__(self, packed: bytes, metrics: Sequence[MetricId], tags: dict[int, dict[str, str]]) -> None:
+        self.packed = packed
+        self.numbers = array(_NUMBERS, packed).tolist()
+        own = [metrics[number] for number in self.numbers]
+        self._names = [name for _, name, _, _ in own]
+        self._classes = [_CLASSES[kind] for _, _, kind, _ in own]
+        self._tags = [tags.setdefault(n, dict(one[3])) for n, one in zip(self.numbers, own, strict=True)]
+        self.counters = [n for n, (_, _, kind, _) in zip(self.numbers, own, strict=True) if kind == _COUNTER]
+        self.others = [(at, n) for at, n in enumerate(self.numbers) if own[at][2] != _COUNTER]
+        self._sorted: list[int] = []
+        self._template: str | None = None
+        self._places: dict[int, int] | None = None
+
+    @property
+    def places(self) -> dict[int, int]:
+        """The place of each counter in a block, by its number."""
+        if self._places is None:
+            self._places = {number: place for place, number in enumerate(self.counters)}
+        return self._places
+
+    def fits(self, metrics: list[Metric]) -> bool:
+        """Tell whether these are the metrics of the layout, in its order."""
+        return (
+            list(map(_name_of, metrics)) == self._names
+            and list(map(type, metrics)) == self._classes
+            and list(map(_tags_of, metrics)) == self._tags
+        )
+
+    def counts(self, metrics: list[Metric]) -> list[int]:
+        """Return the counts of the counters in a snapshot that fits."""
+        if not self.others:
+            return list(map(_count_of, metrics))
+        return [metric.count for metric in metrics if metric.__class__ is Counter]
+
+    def text(self, counts: Sequence[int], others: dict[int, str]) -> str:
+        """Return all rows as JSON, by number: those that are not counters are given, by number."""
+        if self._template is None:
+            self._sorted = sorted(self.numbers)
+            self._template = ",".join(
+                self._slot(at) for at in sorted(range(len(self.numbers)), key=self.numbers.__getitem__)
+            )
+        if not others and self._sorted == self.numbers:
+            return self._template % tuple(counts)
+        values = {**others, **dict(zip(self.counters, counts, strict=True))}
+        return self._template % tuple(values[number] for number in self._sorted)
+
+    def _slot(self, at: int) -> str:
+        kind = self._classes[at]
+        if kind is not Counter:
+            return "%s"
+        row = MetricRow(name=self._names[at], type=_COUNTER, tags=self._tags[at], count=0)
+        return _encode(row).decode().removesuffix("0}").replace("%", "%%") + "%d}"
+
+
+class Layouts:
+    """The layouts of the blocks of a shard, whose `metrics` are given by number; lives' rows in both forms."""
+
+    def __init__(self, metrics: Sequence[MetricId]) -> None:
+        self._metrics = metrics
+        self._layouts: dict[bytes, Layout] = {}
+        self._tags: dict[int, dict[str, str]] = {}
+        self._columns = 0
+
+    def of(self, block: Block) -> Layout:
+        """Return the layout of a block."""
+        return self._layouts.get(block.metrics) or self._add(block.metrics)
+
+    def open(self, life: Life, part: int) -> None:
+        """Make a part's block rows; `life.parts` must still have the seq of its snapshot."""
+        block = life.blocks.pop(part, None)
+        if block is not None:
+            seq = life.parts[part]
+            for number, count in zip(self.of(block).counters, counts_of(block), strict=True):
+                life.rows[number] = Row(part, seq, (count,))
+
+    def open_all(self, life: Life) -> None:
+        """Make all blocks of a life rows."""
+        for part in list(life.blocks):
+            self.open(life, part)
+
+    def close(self, life: Life, part: int, numbers: Iterable[int]) -> None:
+        """Make a block of the rows of a part's newest snapshot, which has the metrics with these numbers."""
+        packed = array(_NUMBERS, numbers).tobytes()
+        layout = self._layouts.get(packed) or self._add(packed)
+        rows = life.rows
+        counts = array(_COUNTS, [rows.pop(number).values[0] for number in layout.counters])  # type: ignore[type-var]  # counts
+        life.blocks[part] = Block(layout.packed, counts.tobytes())
+
+    def row(self, life: Life, number: int) -> Row | None:
+        """Return a metric's row, None where the life has none; that of a counter in a block is a copy."""
+        row = life.rows.get(number)
+        if row is None and life.blocks:
+            for part, block in life.blocks.items():
+                place = self.of(block).places.get(number)
+                if place is not None:
+                    return Row(part, life.parts[part], (counts_of(block)[place],))
+        return row
+
+    def numbers(self, life: Life) -> Iterator[int]:
+        """Yield the numbers of all metrics that a life has."""
+        yield from life.rows
+        for block in life.blocks.values():
+            yield from self.of(block).counters
+
+    def _add(self, packed: bytes) -> Layout:
+        layout = Layout(packed, self._metrics, self._tags)
+        self._columns += len(layout.numbers)
+        if self._columns > MAX_COLUMNS:
+            self._layouts, self._tags, self._columns = {}, {}, len(layout.numbers)
+        self._layouts[packed] = layout
+        return layout
+
+
+def counts_of(block: Block) -> memoryview[int]:
+    """Return the counts in a block."""
+    return memoryview(block.counts).cast(_COUNTS)
+
+
+def size(life: Life) -> int:
+    """Return how many metrics a life has."""
+    return len(life.rows) + sum(len(block.counts) for block in life.blocks.values()) // 8

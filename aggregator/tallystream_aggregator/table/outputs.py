@@ -1,0 +1,134 @@
+"""What the table says: totals, dead letters and events, and their bytes on the topics."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from tallystream_aggregator import sums
+from tallystream_aggregator.table.arithmetic.metric_types import Totals, mean
+from tallystream_aggregator.table.decode import MAX_KEY_BYTES, Record
+
+if TYPE_CHECKING:
+    from tallystream_aggregator.table.state import MetricId
+
+MAX_QUOTED_BYTES = 65_536
+"""How much of an unreadable record is quoted: its offset says where the rest is, while it is retained."""
+
+MAX_QUOTED_BYTES_OF_A_BATCH = 64 << 20
+"""How much the dead letters of a batch quote in all: whole batches of unreadable records fit into memory."""
+
+Offsets = dict[str, dict[str, int]]
+"""topic → partition → the last offset included"""
+
+_json = msgspec.json.Encoder()
+
+
+class Total(NamedTuple):
+    """A metric's totals over all instances, absolute: it replaces the one before. `ts_ms` is the table's clock.
+
+    `overflow` tells whether one of the totals is beyond its range, and the largest or smallest number stands for it.
+    """
+
+    metric: MetricId
+    totals: Totals
+    lives: int
+    instances: int
+    ts_ms: int
+    offsets: Offsets
+    retired: int = 0
+    overflow: bool = False
+
+    @property
+    def mean(self) -> float | None:
+        """The mean of a gauge over the living lives, None where nobody reports it or the sum is beyond its range."""
+        return None if self.overflow else mean(self.totals)
+
+    def key(self) -> bytes:
+        """The record's key on `metrics-agg`."""
+        app, name, type_, tags = self.metric
+        return sums.key(app, (name, type_, tags))
+
+    def value(self, *, epoch: int, batch: int) -> bytes:
+        """The record's value on `metrics-agg`, as written by the given batch of the given writer."""
+        app, name, type_, tags = self.metric
+        row = sums.Sum(app=app, name=name, type=type_, tags=dict(tags), ts=self.ts_ms, offsets=self.offsets)
+        for field, value in self.totals.items():
+            setattr(row, field, value)
+        row.mean, row.overflow = self.mean, self.overflow
+        row.lives, row.instances, row.retired = self.lives, self.instances, self.retired
+        row.epoch, row.batch = epoch, batch
+        return sums.encode(row)
+
+
+class Event(NamedTuple):
+    """Something that a graph should be annotated with. `kind`: restart, tombstone, overflow, limit."""
+
+    kind: str
+    app: str
+    instance: str
+    life: str
+    ts_ms: int
+    offset: tuple[str, int, int] | None = None
+    detail: str = ""
+
+    def key(self) -> bytes:
+        """The record's key on `metrics-events`: a JSON array of app and instance."""
+        return _json.encode([self.app, self.instance])
+
+    def value(self) -> bytes:
+        """The record's value. A repeated event has the same bytes: readers may drop it."""
+        body: dict[str, Any] = {"v": 1, "kind": self.kind, "app": self.app, "instance": self.instance}
+        body |= {"life": self.life, "ts": self.ts_ms, **_position(self.offset)}
+        if self.detail:
+            body["detail"] = self.detail
+        return _json.encode(body)
+
+
+class DeadLetter(NamedTuple):
+    """A record, or one metric of it (JSON text), that the table did not take, and why.
+
+    Of a value with `size` bytes, `record` has what is quoted.
+    """
+
+    record: Record
+    reason: str
+    metric: str | None = None
+    size: int = 0
+
+    @classmethod
+    def quoting(cls, record: Record, reason: str, metric: str | None, most: int) -> DeadLetter:
+        """Return a dead letter that holds at most so many bytes of the record, or of the metric."""
+        most = min(most, MAX_QUOTED_BYTES)
+        value = None if record.value is None else b"" if metric is not None else record.value[:most]
+        size = len(record.value or b"")
+        return cls(record._replace(value=value), reason, None if metric is None else metric[:most], size)
+
+    def key(self) -> bytes | None:
+        """The record's key on `metrics-dead`: as it was read, cut where it is absurdly long."""
+        return None if self.record.key is None else self.record.key[:MAX_KEY_BYTES]
+
+    def value(self) -> bytes:
+        """The record's value: reason, place, and the metric or the record itself (base64 where it is not text)."""
+        record = self.record
+        body: dict[str, Any] = {"v": 1, "reason": self.reason[:1000], "ts": record.timestamp_ms}
+        body |= _position((record.topic, record.partition, record.offset))
+        if self.metric is not None:
+            body["metric"] = self.metric
+        elif record.value is not None:
+            quoted = record.value
+            body["bytes"] = self.size
+            if not quoted and self.size:
+                return _json.encode(body)
+            body["value_base64"] = base64.b64encode(quoted).decode()
+            with contextlib.suppress(UnicodeDecodeError):
+                body["value"] = quoted.decode()
+                del body["value_base64"]
+        return _json.encode(body)
+
+
+def _position(offset: tuple[str, int, int] | None) -> dict[str, Any]:
+    return {} if offset is None else dict(zip(("topic", "partition", "offset"), offset, strict=True))

@@ -1,0 +1,1 @@
+"""The table from the records of `metrics-table`."""

@@ -1,0 +1,307 @@
+"""The table's rows as they stand on `metrics-table`: what a rebuild starts from, and the view by instance.
+
+Four kinds of record, each absolute, so that a newer one of its key replaces it; the kind is the first word of the key.
+
+    ["life", app, instance, life, part]       the newest values of one part of a life, until it is forgotten
+    ["base", shard, app, type, name, tags]    what the forgotten lives of one metric add up to
+    ["fold", shard, fold, chunk]              lives that are being forgotten, while some of their rows still stand
+    ["shard", shard]                          clocks and offsets: every row of the batches up to here has been written
+
+A life is forgotten in three batches, so that no crash in between can count it twice or lose it, whatever a sink had
+written of the last one. In the first it is listed. In the second the base takes it in: a base says up to which list it
+holds. In the third its own rows are deleted, and after that the list.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from tallystream.record import Sketch
+from tallystream_aggregator.table.arithmetic.metric_types import STORED, Value, Values
+from tallystream_aggregator.table.arithmetic.partial_sums import Held
+from tallystream_aggregator.table.state import LifeId
+
+if TYPE_CHECKING:
+    from tallystream_aggregator.table.arithmetic.partial_sums import Base
+    from tallystream_aggregator.table.state import Life, MetricId, Row, State
+
+FOLD_CHUNK = 500
+"""Lives in one record of a fold: some 40 KB."""
+
+MAX_ROW_BYTES = 30 * 1024 * 1024
+"""The largest record of this topic; one that would be larger says how many metrics it leaves out."""
+
+Tags = tuple[tuple[str, str], ...]
+
+
+class MetricRow(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """One metric of a life; which values are set follows from its type. `last` is the short form's newest value.
+
+    `seq` is that of the snapshot that carried it, where that is not the part's newest: then it is not of this moment.
+    """
+
+    name: str
+    type: str
+    tags: dict[str, str] = {}
+    seq: int | None = None
+    count: int | None = None
+    last: int | None = None
+    value: int | float | None = None
+    sum: int | float | None = None
+    min: int | float | None = None
+    max: int | float | None = None
+    mean_rate: int | float | None = None
+    m1_rate: int | float | None = None
+    m5_rate: int | float | None = None
+    m15_rate: int | float | None = None
+    start: int | None = None
+    position: int | None = None
+    sketch: Sketch | None = None
+
+
+class LifeRow(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """One part of a life, as of input offset `offset`; times in epoch ms of the partition's clock.
+
+    `heard_ms` is the last record that was applied, `keep_ms` the last one of any seq.
+    `judged` is the time by which lives were last found silent, where the life is living though its deadline is before
+    that: the partition's time had stepped back. `omitted` is the number of metrics that are left out because the record
+    would be too large.
+    """
+
+    v: int = 1
+    app: str
+    instance: str
+    life: str
+    part: int
+    seq: int = 0
+    topic: str
+    partition: int
+    offset: int
+    heard_ms: int
+    every_ms: int
+    keep_ms: int
+    final: bool = False
+    living: bool = False
+    judged: int = 0
+    limits: list[str] = []
+    omitted: int = 0
+    metrics: list[MetricRow] = []
+    epoch: int = 0
+    batch: int = 0
+
+
+class BaseRow(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """The base of one metric: `lives` forgotten ones, up to and with the list `fold`; `held` are their partial sums."""
+
+    v: int = 1
+    app: str
+    name: str
+    type: str
+    tags: dict[str, str] = {}
+    fold: int
+    lives: int
+    held: Held
+    epoch: int = 0
+    batch: int = 0
+
+
+class FoldRow(msgspec.Struct, kw_only=True):
+    """Lives of one list to be forgotten: each as (app, instance, life)."""
+
+    v: int = 1
+    fold: int
+    lives: list[LifeId]
+    epoch: int = 0
+    batch: int = 0
+
+
+class ShardRow(msgspec.Struct, kw_only=True):
+    """How far one of the table's `shards` is. Rows of an epoch before `since` are from before the table was cut so.
+
+    `before` has the number of shards and `since` of the cut before; None where the table was never cut.
+
+    `clocks` and `offsets` map "topic:partition" → epoch ms, and → the last offset included.
+
+    `judged` maps "topic:partition" → the time by which lives were last found silent.
+
+    Since the table began: `records` taken, `stale` ones among them, `dead` letters, lives `forgotten`. Now: `lives` in
+    memory and those `living`, `instances` of living ones, `rows` in memory, lives on `disk`, `metrics` (identities),
+    `state_bytes` (packed).
+    `due_ms`: the wall clock's time before which no further life falls silent, in epoch ms, 0 where none is living. A
+    shard without records by then needs one, in order to look.
+    `repaired`: the number of the request to publish rows again that it has carried out (jobs.aggregate.repair).
+    """
+
+    v: int = 1
+    shard: int = 0
+    shards: int = 1
+    since: int = 0
+    before: tuple[int, int] | None = None
+    clocks: dict[str, int]
+    offsets: dict[str, int]
+    judged: dict[str, int] = {}
+    out_ms: int
+    fold: int
+    stale: int
+    records: int = 0
+    dead: int = 0
+    forgotten: int = 0
+    disk: int = 0
+    lives: int = 0
+    living: int = 0
+    instances: int = 0
+    rows: int = 0
+    metrics: int = 0
+    state_bytes: int = 0
+    due_ms: int = 0
+    repaired: int = 0
+    epoch: int = 0
+    batch: int = 0
+
+
+class Counted(NamedTuple):
+    """The lives in memory, the living ones among them, the instances that have one of these, and the rows."""
+
+    lives: int
+    living: int
+    instances: int
+    rows: int
+
+
+class Published(NamedTuple):
+    """A record of `metrics-table`, less its writer: `row` is None where the record is deleted."""
+
+    key: bytes
+    row: LifeRow | BaseRow | FoldRow | ShardRow | None
+
+    def value(self, *, epoch: int, batch: int) -> bytes | None:
+        """The record's value, as written by the given batch of the given writer."""
+        if self.row is None:
+            return None
+        self.row.epoch, self.row.batch = epoch, batch
+        return _encode(self.row)
+
+
+_json = msgspec.json.Encoder()
+
+
+def _encode(row: LifeRow | BaseRow | FoldRow | ShardRow) -> bytes:
+    body = _json.encode(row)
+    return body if body.startswith(b'{"v":') else b'{"v":1,' + body[1:]
+
+
+def life_key(life: Life, part: int) -> bytes:
+    """Return the key of one part of a life."""
+    return _json.encode(["life", life.app, life.instance, life.life, part])
+
+
+def base_key(shard: int, metric: MetricId) -> bytes:
+    """Return the key of a shard's base of a metric."""
+    app, name, type_, tags = metric
+    return _json.encode(["base", shard, app, type_, name, tags])
+
+
+def fold_key(shard: int, fold: int, chunk: int) -> bytes:
+    """Return the key of a part of a fold's list."""
+    return _json.encode(["fold", shard, fold, chunk])
+
+
+def life_row(life: Life, part: int, rows: str, number: int, judged_ms: int) -> Published:
+    """Return the record of one part of a life, with its rows as JSON (`metric_text`, with commas between them).
+
+    `judged_ms` is the time by which the lives of its partition were last found silent.
+    """
+    topic, _, partition = life.partition.rpartition(":")
+    seq = life.parts.get(part, 0)
+    row = LifeRow(
+        app=life.app,
+        instance=life.instance,
+        life=life.life,
+        part=part,
+        seq=seq,
+        topic=topic,
+        partition=int(partition),
+        offset=life.places.get(part, -1),
+        heard_ms=life.heard_ms,
+        every_ms=life.every_ms,
+        keep_ms=life.keep_ms,
+        final=life.final,
+        living=life.living,
+        judged=judged_ms if life.living and life.deadline_ms <= judged_ms else 0,
+        limits=list(life.limits),
+    )
+    metrics = f"[{rows}]".encode()
+    if len(metrics) > MAX_ROW_BYTES:
+        row.omitted = number
+    elif number:
+        row.metrics = msgspec.Raw(metrics)  # type: ignore[assignment]  # is written as it is
+    return Published(life_key(life, part), row)
+
+
+def base_row(shard: int, metric: MetricId, base: Base) -> Published:
+    """Return the record of a shard's base of a metric."""
+    app, name, type_, tags = metric
+    row = BaseRow(
+        app=app,
+        name=name,
+        type=type_,
+        tags=dict(tags),
+        fold=base.fold,
+        lives=base.lives,
+        held=base.held,
+    )
+    return Published(base_key(shard, metric), row)
+
+
+def fold_rows(shard: int, fold: int, ids: list[LifeId]) -> list[Published]:
+    """Return the records of a list of lives to be forgotten."""
+    chunks = range(0, len(ids), FOLD_CHUNK)
+    return [
+        Published(fold_key(shard, fold, chunk), FoldRow(fold=fold, lives=ids[first : first + FOLD_CHUNK]))
+        for chunk, first in enumerate(chunks)
+    ]
+
+
+def shard_row(state: State, counted: Counted, disk: int) -> Published:
+    """Return the record that says how far the shard is, and how many lives it has."""
+    row = ShardRow(
+        shard=state.shard,
+        shards=state.shards,
+        since=state.since,
+        before=state.before,
+        clocks=dict(state.clocks),
+        offsets=dict(state.offsets),
+        judged=dict(state.judged),
+        out_ms=state.out_ms,
+        fold=state.fold,
+        stale=state.stale,
+        records=state.records,
+        dead=state.dead,
+        forgotten=state.forgotten,
+        disk=disk,
+        lives=counted.lives,
+        living=counted.living,
+        instances=counted.instances,
+        rows=counted.rows,
+        metrics=len(state.metrics),
+        due_ms=state.due_ms,
+    )
+    return Published(_json.encode(["shard", state.shard]), row)
+
+
+def fields(kind: str, values: Values) -> tuple[str, ...]:
+    """Return the names of a row's values: the short form's counters have one more than a snapshot's."""
+    return STORED[kind] if len(values) == len(STORED[kind]) else (*STORED[kind], "last")
+
+
+def metric_text(metric: MetricId, row: Row, seq: int) -> str:
+    """Return a metric of a part as JSON; `seq` is that of the part's newest snapshot."""
+    _, name, type_, tags = metric
+    values: dict[str, Value] = dict(zip(fields(type_, row.values), row.values, strict=True))
+    own = None if row.seq == seq else row.seq
+    made = MetricRow(name=name, type=type_, tags=dict(tags), seq=own, **values)  # type: ignore[arg-type]  # by type
+    if row.sketch is not None:
+        made.sketch = msgspec.Raw(row.sketch)  # type: ignore[assignment]  # is written as it is
+    return _json.encode(made).decode()

@@ -1,0 +1,290 @@
+"""What a record of `metrics` says, read with the standard library's JSON by docs/record.md."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tallystream_aggregator.verify import sketches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Identity = tuple[str, str, str, tuple[tuple[str, str], ...]]
+"""(app, type, name, sorted tags): a sum belongs to it."""
+
+BIGGEST = 2**63 - 1
+DEEPEST = 64
+_ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
+_NO_BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"?+|[^"\[\]{}]++', re.DOTALL)
+"""Strings, also one that is cut off, and all else but brackets. Possessive: a text is gone through once."""
+
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")
+"""NUL, and halves of a character."""
+
+
+class Raw(NamedTuple):
+    """A record as the broker has it; `timestamp_ms` is its append time, epoch ms."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+
+
+class RefusedError(Exception):
+    """What was read can't be taken; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric that can be taken: its identity and its numbers; `bins` is its sketch, where it has one."""
+
+    identity: Identity
+    numbers: dict[str, Any]
+    bins: sketches.Bins | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A snapshot: times in epoch ms; `metrics` has, for each in order, the metric or why it is refused.
+
+    `beyond` tells whether there were more metrics than a record may have.
+    """
+
+    app: str
+    life: str
+    part: int
+    seq: int
+    prev: int | None
+    every_ms: int
+    final: bool
+    metrics: list[Metric | RefusedError]
+    beyond: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """What a forget record takes out: lives of its instance, or metrics of a name; None is any."""
+
+    app: str | None
+    life: str | None
+    metric: str | None
+    kind: str | None
+    tags: frozenset[tuple[str, str]]
+    shards: int
+
+    def has_life(self, app: str, life: str | None) -> bool:
+        """Tell whether a life of the instance is taken out."""
+        return self.app in (None, app) and self.life in (None, life)
+
+    def has_metric(self, identity: Identity) -> bool:
+        """Tell whether a metric is taken out: of the tags it has at least these."""
+        app, kind, name, tags = identity
+        return name == self.metric and self.app in (None, app) and self.kind in (None, kind) and self.tags <= set(tags)
+
+
+def instance_of(key: bytes | None) -> str:
+    """Return the instance ID in a record's key.
+
+    Raises:
+        RefusedError: it is no instance ID.
+    """
+    if not key or len(key) > 1024 or b"\0" in key:
+        raise RefusedError("the key is no instance ID")
+    try:
+        return key.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise RefusedError("the key is not UTF-8") from error
+
+
+def read(value: bytes, max_metrics: int) -> Snapshot | Metric | Forget:
+    """Return the snapshot, the one counter of the short form, or what is to be forgotten.
+
+    Raises:
+        RefusedError: nothing of it can be taken.
+    """
+    said = _json(value)
+    if not isinstance(said, dict):
+        raise RefusedError("not a JSON object")
+    if "metrics" not in said and "forget" in said and not ("name" in said and "value" in said):
+        return _forget(said)
+    if "metrics" not in said:
+        name, tags = _text(said, "name", 1, 512), _tags(said)
+        return Metric(("default", "counter", name, tags), {"count": _count(said, "value")})
+    _require_version(said)
+    life = _life(said)
+    listed, final = said["metrics"], said.get("final")
+    if not isinstance(listed, list) or not isinstance(final, bool):
+        raise RefusedError("metrics is no list, or final neither true nor false")
+    _whole(said, "ts", -BIGGEST - 1, BIGGEST)
+    return Snapshot(
+        app=(app := _text(said, "app", 1, 512)),
+        life=life,
+        part=_whole(said, "part", 0, BIGGEST),
+        seq=_whole(said, "seq", 1, BIGGEST),
+        prev=None if said.get("prev") is None else _whole(said, "prev", 0, BIGGEST),
+        every_ms=_whole(said, "every_ms", 10, 3_600_000),
+        final=final,
+        metrics=[_metric(app, one) for one in listed[:max_metrics]],
+        beyond=len(listed) > max_metrics,
+    )
+
+
+def _forget(said: dict[str, Any]) -> Forget:
+    _require_version(said)
+    named = said["forget"]
+    if not isinstance(named, dict) or named.keys() - {"app", "life", "metric", "type", "tags", "shards"}:
+        raise RefusedError("forget: no object, or a field that is not known")
+    kind = named.get("type")
+    if kind is not None and (not isinstance(kind, str) or kind not in _KINDS):
+        raise RefusedError("forget: no known type")
+    found = Forget(
+        app=None if named.get("app") is None else _text(named, "app", 1, 512),
+        life=None if named.get("life") is None else _life(named),
+        metric=None if named.get("metric") is None else _text(named, "metric", 1, 512),
+        kind=kind,
+        tags=frozenset(_tags(named)),
+        shards=_whole(named, "shards", 1, BIGGEST) if "shards" in named else 1,
+    )
+    of_metrics = kind is not None or found.tags or found.shards != 1
+    if (found.life is not None and found.metric is not None) or (of_metrics and found.metric is None):
+        raise RefusedError("forget: fields that do not go together")
+    return found
+
+
+def _require_version(said: dict[str, Any]) -> None:
+    if said.get("v", 1) != 1 or isinstance(said.get("v"), (bool, float)):
+        raise RefusedError("another version")
+
+
+def _life(said: dict[str, Any]) -> str:
+    life = said.get("life")
+    if not isinstance(life, str) or not _ULID.fullmatch(life):
+        raise RefusedError("life is no ULID")
+    return life
+
+
+def born_ms(life: str) -> int:
+    """Return the moment at which a life was made, in epoch ms: the first ten characters of its ULID, in base 32."""
+    return sum("0123456789ABCDEFGHJKMNPQRSTVWXYZ".index(digit) << 5 * (9 - n) for n, digit in enumerate(life[:10]))
+
+
+def _json(value: bytes) -> Any:
+    try:
+        text = value.decode("utf-8")
+        if value.count(b"[") + value.count(b"{") > DEEPEST:
+            _require_shallow(text)
+        return json.loads(text, parse_int=_integer)
+    except ValueError as error:
+        raise RefusedError("not JSON in UTF-8") from error
+
+
+def _require_shallow(text: str) -> None:
+    depth = 0
+    for bracket in _NO_BRACKETS.sub("", text):
+        depth += 1 if bracket in "[{" else -1
+        if depth > DEEPEST:
+            raise RefusedError("nested too deep")
+
+
+def _integer(digits: str) -> int | float:
+    return int(digits) if len(digits) < 400 else math.inf  # longer than any number that can be taken
+
+
+def _metric(app: str, said: Any) -> Metric | RefusedError:
+    try:
+        return _read_metric(app, said)
+    except RefusedError as refused:
+        return refused
+
+
+def _read_metric(app: str, said: Any) -> Metric:
+    kind = said.get("type") if isinstance(said, dict) else None
+    reader = _KINDS.get(kind) if isinstance(kind, str) else None
+    if reader is None:
+        raise RefusedError("no metric of a known type")
+    identity = (app, str(kind), _text(said, "name", 1, 512), _tags(said))
+    numbers = reader(said)
+    return Metric(identity, numbers, _sketch(said, numbers["count"]) if "sum" in numbers else None)
+
+
+def _distribution(said: dict[str, Any]) -> dict[str, Any]:
+    for own in ("mean", "stddev", "p50", "p75", "p95", "p98", "p99", "p999"):
+        _number(said, own, optional=True)
+    read_: dict[str, Any] = {"count": _count(said, "count"), "sum": _number(said, "sum", optional=True) or 0}
+    return read_ | {name: _number(said, name, optional=True) for name in ("min", "max")}
+
+
+def _rates(said: dict[str, Any]) -> dict[str, Any]:
+    return {r: _number(said, r, optional=True) or 0 for r in ("mean_rate", "m1_rate", "m5_rate", "m15_rate")}
+
+
+_KINDS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "counter": lambda said: {"count": _count(said, "count")},
+    "updown": lambda said: {"value": _number(said, "value")},
+    "gauge": lambda said: {"value": _number(said, "value")},
+    "meter": lambda said: {"count": _count(said, "count")} | _rates(said),
+    "histogram": _distribution,
+    "timer": lambda said: _distribution(said) | _rates(said),
+    "position": lambda said: {"start": _count(said, "start"), "position": _count(said, "position")},
+}
+
+
+def _sketch(said: dict[str, Any], count: int) -> sketches.Bins | None:
+    told = said.get("sketch")
+    if told is None:
+        return None
+    try:
+        bins = sketches.decode(told)
+    except ValueError as error:
+        raise RefusedError("the sketch can't be read") from error
+    if sum(bins.values()) != count:
+        raise RefusedError("the sketch stands for another number of values")
+    return bins
+
+
+def _count(said: dict[str, Any], name: str) -> int:
+    return _whole(said, name, 0, BIGGEST)
+
+
+def _whole(said: dict[str, Any], name: str, least: int, most: int) -> int:
+    value = said.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise RefusedError(f"{name} is no whole number in its bounds")
+    return value
+
+
+def _number(said: dict[str, Any], name: str, *, optional: bool = False) -> Any:
+    value = said.get(name)
+    if value is None and optional:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise RefusedError(f"{name} is no number")
+    try:
+        finite = math.isfinite(value)
+    except OverflowError:
+        finite = False
+    if not finite:
+        raise RefusedError(f"{name} is not finite")
+    return value if -BIGGEST - 1 <= value <= BIGGEST else float(value)
+
+
+def _text(said: dict[str, Any], name: str, least: int, most: int) -> str:
+    return _good_text(said.get(name), name, least, most)
+
+
+def _good_text(value: Any, name: str, least: int, most: int) -> str:
+    if not isinstance(value, str) or not least <= len(value) <= most or _NO_TEXT.search(value):
+        raise RefusedError(f"{name} is no text in its bounds")
+    return value
+
+
+def _tags(said: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    tags = said.get("tags", {})
+    if not isinstance(tags, dict) or len(tags) > 32:
+        raise RefusedError("tags are no object of up to 32")
+    return tuple(sorted((_good_text(n, "tag", 1, 128), _good_text(v, "tag", 0, 512)) for n, v in tags.items()))

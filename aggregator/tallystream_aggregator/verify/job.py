@@ -1,0 +1,228 @@
+"""`tallystream verify`: reads the topics, and leaves the comparison to `check`. The thin shell around it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+from confluent_kafka import KafkaException
+
+from tallystream.decoding import json_decoder
+from tallystream.errors import ConfigError
+from tallystream_aggregator.kafka import clients
+from tallystream_aggregator.kafka.auth import log_in
+from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow, highest_epoch, read_rows, rows
+from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.times import moment_ms
+from tallystream_aggregator.verify import topic
+from tallystream_aggregator.verify.check import Check, Difference, Outcome
+from tallystream_aggregator.verify.ledger import Books, Limit
+from tallystream_aggregator.verify.lives import Settings
+from tallystream_aggregator.verify.published import Ends, Place, Sums, flat, letter_of
+from tallystream_aggregator.verify.replay import Replay
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from tallystream_aggregator.verify.decode import Raw
+
+MOMENT = "give a time in UTC as in 2026-11-20T10:00, or ledger:2026-11-20T10:00"
+OFFSETS = 'give the offsets at which the table began, as in {"metrics":{"0":123}}'
+
+_decode_offsets = json_decoder(dict[str, dict[int, int]])
+
+
+@dataclass(frozen=True, slots=True)
+class VerifySettings:
+    """What `tallystream verify` may be told.
+
+    `since` and `to` bound the period: sums of batches after the one, and not after the other. `began` says where the
+    table began, where that was not the topic's beginning.
+
+    Raises:
+        ConfigError: one of them can't be used.
+    """
+
+    bootstrap_servers: str
+    topic_prefix: str = ""
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    since: str | None = None
+    to: str | None = None
+    began: str | None = None
+    rules: Settings = field(default_factory=Settings)
+
+    def __post_init__(self) -> None:
+        if self.rules.max_app_metrics < 1:
+            raise ConfigError("--max-app-metrics", self.rules.max_app_metrics, "give a whole number above zero")
+        _moment("--from", self.since)
+        _moment("--to", self.to)
+        _offsets(self.began)
+
+
+def run(settings: VerifySettings, *, progress: Callable[[int], None] = lambda _records: None) -> Outcome:
+    """Replay `metrics` up to what was published when this began, compare, and say what was found.
+
+    `progress` is called after every record with the number replayed so far. Reads only.
+
+    Raises:
+        ConfigError: the sums can't be replayed, as there is no known start; or nothing is there to compare.
+        TallystreamError: the broker can't be reached, or records were deleted while they were read.
+    """
+    try:
+        return _run(settings, progress)
+    except KafkaException as error:
+        raise clients.failed(settings.bootstrap_servers, error) from error
+
+
+def _run(settings: VerifySettings, progress: Callable[[int], None]) -> Outcome:
+    topics = Topics(settings.topic_prefix)
+    kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
+    log_in(kafka)
+    known = _known(kafka, topics)
+    names = sorted({topic.split(place)[0] for place in known}) or [topics.metrics]
+    ranges = topic.bounds(kafka, *names)
+    if not ranges:
+        raise ConfigError("--topic-prefix", settings.topic_prefix, f"there is no topic {', '.join(names)}")
+    # The ledger before the sums: of every batch that it has, the sums are there.
+    ledger = Books(to=_limit("--to", settings.to, kafka, names), since=_limit("--from", settings.since, kafka, names))
+    for row in rows(raw.value for raw in _all(kafka, topics.ledger)):
+        ledger.take(row)
+    begin = _begin(settings, ranges, ledger, kafka, known or set(ranges))
+    if settings.to is not None and ledger.end is None:
+        raise ConfigError("--to", settings.to, f"{topics.ledger} has no batch that had ended by then")
+    written = topic.bounds(kafka, topics.agg)  # before the ledger is asked: it has the epoch of each of these records
+    sums = Sums(
+        end=None if settings.to is None else ledger.end,
+        begin=None if settings.since is None else ledger.begin or {},
+        bound=highest_epoch(_last_rows(kafka, topics)),
+    )
+    for raw in topic.whole(kafka, written):
+        sums.take(raw.key, raw.value)
+    if not sums.newest:
+        raise ConfigError("--topic-prefix", settings.topic_prefix, f"{topics.agg} has no sum of that period")
+    readers = {place: topic.Reader(kafka, place, begin[place]) for place in ranges}
+    try:
+        check = Check(
+            Replay(settings.rules),
+            begin,
+            ledger.end,
+            lambda partition, end: readers[partition].until(end) if partition in readers else (),
+            batches=ledger.batches,
+            letters=_letters(kafka, topics),
+            on_record=progress,
+        )
+        highs = {place: high for place, (_, high) in topic.bounds(kafka, *names).items()}
+        outcome = check.run(sums.to_compare(), sums.newest, sums.later, highs)
+    finally:
+        for reader in readers.values():
+            reader.close()
+    outcome.unreadable = sums.unreadable
+    outcome.differences += [
+        Difference(row.identity, "epoch", row.written[0], f"none above {sums.bound}", row.ends)
+        for row in sums.beyond.values()
+    ]
+    return outcome
+
+
+def _all(kafka: Mapping[str, str], name: str) -> Iterator[Raw]:
+    return topic.whole(kafka, topic.bounds(kafka, name))
+
+
+def _last_rows(kafka: Mapping[str, str], topics: Topics) -> list[LedgerRow]:
+    return read_rows(topics.ledger, kafka) if topic.bounds(kafka, topics.ledger) else []
+
+
+def _known(kafka: Mapping[str, str], topics: Topics) -> set[Place]:
+    """Return the partitions that the table reads: those that its last batch in the ledger knew."""
+    places: set[Place] = set()
+    for row in _last_rows(kafka, topics):
+        if row.kind == "batch" and row.query == QUERY:
+            places = set(flat(row.end))
+    return places
+
+
+def _letters(kafka: Mapping[str, str], topics: Topics) -> set[tuple[Place, int]] | None:
+    """Return which records have dead letters; None where retention has deleted some."""
+    ranges = topic.bounds(kafka, topics.dead)
+    if not ranges or any(low > 0 for low, _ in ranges.values()):
+        return None
+    letters = (letter_of(raw.value) for raw in topic.whole(kafka, ranges))
+    return {letter for letter in letters if letter is not None}
+
+
+def _begin(
+    settings: VerifySettings,
+    ranges: Mapping[Place, tuple[int, int]],
+    ledger: Books,
+    kafka: Mapping[str, str],
+    known: set[Place],
+) -> Ends:
+    """Return the offsets at which the replay begins: those at which the table began. It reads the partitions `known`.
+
+    Raises:
+        ConfigError: they are not known, or what follows them was deleted.
+    """
+    told = None if settings.began is None else flat(_offsets(settings.began))
+    if told is not None and not (told and told.keys() <= ranges.keys()):
+        raise ConfigError("--began", settings.began, f"the table has the partitions {sorted(ranges)}: {OFFSETS}")
+    if told is None and ledger.partial is not None:
+        told = flat(ledger.partial.start)
+        if not told:
+            raise ConfigError(
+                "--began",
+                "earliest",
+                f"the table began in the middle (--accept-partial, {_utc(ledger.partial.ts)}), and the ledger does not "
+                f"say where: {OFFSETS}",
+            )
+    began = dict.fromkeys(ranges, 0) | (told or {})
+    deleted = {place: low for place, (low, _) in ranges.items() if place in known and low > began[place]}
+    if deleted:
+        raise ConfigError(
+            "--began",
+            settings.began or "earliest",
+            f"records that the table has taken were deleted (partition -> first offset left: {deleted}), so its sums "
+            "can't be replayed from nothing; the earliest exact start is a table that began at or after "
+            f"{_first_moment(kafka, ranges)}",
+        )
+    return began
+
+
+def _first_moment(kafka: Mapping[str, str], ranges: Mapping[Place, tuple[int, int]]) -> str:
+    """Return when the oldest records were appended that are still there: in the partition where that is latest."""
+    firsts = [next(iter(topic.whole(kafka, {place: range_})), None) for place, range_ in ranges.items()]
+    moments = [record.timestamp_ms for record in firsts if record is not None]
+    return _utc(max(moments)) if moments else "now"
+
+
+def _utc(ts_ms: int) -> str:
+    return datetime.fromtimestamp(ts_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _limit(option: str, text: str | None, kafka: Mapping[str, str], names: list[str]) -> Limit | None:
+    moment = _moment(option, text)
+    if moment is None:
+        return None
+    by_ledger, ts_ms = moment
+    return Limit(ts_ms, None if by_ledger else topic.at_time(kafka, names, ts_ms))
+
+
+def _moment(option: str, text: str | None) -> tuple[bool, int] | None:
+    """Return whether a moment is the ledger's, and the moment in epoch ms."""
+    if text is None:
+        return None
+    try:
+        at_ms = moment_ms(text.removeprefix("ledger:"))
+    except ValueError as error:
+        raise ConfigError(option, text, MOMENT) from error
+    return text.startswith("ledger:"), at_ms
+
+
+def _offsets(text: str | None) -> dict[str, dict[int, int]]:
+    if text is None:
+        return {}
+    try:
+        return _decode_offsets(text)
+    except msgspec.DecodeError as error:
+        raise ConfigError("--began", text, OFFSETS) from error

@@ -1,0 +1,110 @@
+"""What the ledger says: where the table began, and where its batches ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tallystream_aggregator.kafka.ledger import QUERY
+from tallystream_aggregator.verify.published import Ends, Place, flat
+from tallystream_aggregator.verify.silence import Batch
+
+if TYPE_CHECKING:
+    from tallystream_aggregator.kafka.ledger import LedgerRow
+
+
+@dataclass(slots=True)
+class Books:
+    """Reads the rows of one query in order, and remembers the last of each kind.
+
+    `partial` is the row that says that today's table began in the middle of the topic, None where it did not. `end` is
+    the end of the last batch, of those that `to` allows; `begin` that of the last one that `since` allows.
+    `batches` are those of today's table that `to` allows, in order.
+    """
+
+    to: Limit | None = None
+    since: Limit | None = None
+    end: Ends | None = None
+    begin: Ends | None = None
+    partial: LedgerRow | None = None
+    batches: list[Batch] = field(default_factory=list)
+    _opened: list[LedgerRow] = field(default_factory=list)
+    _writers: tuple[LedgerRow | None, LedgerRow | None] = (None, None)
+    _shards: int | None = None
+
+    def take(self, row: LedgerRow) -> None:
+        """Take one row of the ledger, in the order in which they were written."""
+        if row.query != QUERY:
+            return
+        if row.kind == "opened":
+            self._opened.append(row)
+            self._writers = self._writers[1], row
+            return
+        begins = not row.start  # the first batch of a checkpoint
+        end = flat(row.end)
+        if not begins and self.batches and _is_within(end, self.batches[-1].end):
+            return  # written twice
+        opened = self._begin() if begins else None
+        if (begins or not self.batches) and (writer := self._writers[1]) is not None:
+            self._shards = writer.shards or None
+        self._opened.clear()
+        if self.to is None or self.to.allows(row.ts, end):
+            start = flat(row.start or (opened.start if opened is not None else {})) or None
+            batch = Batch(row.epoch, row.batch, row.ts, start, end, self._waiting(row), begins, self._shards)
+            if batch.start is not None and self.batches and batch.start == self.batches[-1].end:
+                batch = batch._replace(start=self.batches[-1].end)  # one object for both: there may be many
+            self.end = end
+            self.batches.append(batch)
+        if self.since is not None and self.since.allows(row.ts, end):
+            self.begin = end
+
+    def _begin(self) -> LedgerRow | None:
+        """Find where the table of a new checkpoint began: the writers that opened it may have died before a batch.
+
+        Return the row that says it.
+        """
+        opened = next((one for one in reversed(self._opened) if one.start or one.partial), None)
+        if opened is None or opened.partial:
+            self.partial = opened
+            self.batches.clear()
+        elif not any(flat(opened.start).values()):
+            self.partial = None
+            self.batches.clear()
+        # Else it goes on in the middle with all that was there: rebuilt, so it began where the table before it did.
+        return opened
+
+    def _waiting(self, row: LedgerRow) -> frozenset[Place] | None:
+        """Return the partitions of which a batch may have left records unread: those of a full one that had any.
+
+        None where that is not known: a batch that was planned before its writer began ran with the options of that one
+        or of the one before.
+        """
+        before, writer = self._writers
+        if writer is None:
+            return None
+        start, end = flat(row.start), flat(row.end)
+        moved = {place: count for place, last in end.items() if (count := last - start.get(place, 0)) > 0}
+        numbers = {writer.max_records} | ({before.max_records} if before is not None and row.ts < writer.ts else set())
+        # A full batch may have a record less for each of its partitions: their shares of it are rounded down.
+        full = {number > 0 and sum(moved.values()) > number - len(moved) for number in numbers}
+        if 0 in numbers or len(full) > 1:
+            return None
+        return frozenset(moved) if full.pop() else frozenset()
+
+
+def _is_within(ends: Ends, others: Ends) -> bool:
+    return all(end <= others.get(place, 0) for place, end in ends.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A moment: of the ledger (batches finished by `ts_ms`), or of the records, where `ends` has their offsets then."""
+
+    ts_ms: int
+    ends: Ends | None = None
+
+    def allows(self, ts_ms: int, ends: Ends) -> bool:
+        """Tell whether a batch of this time and with these ends had finished, or had read no record of later."""
+        if self.ends is None:
+            return ts_ms <= self.ts_ms
+        return all(end <= self.ends.get(p, 0) for p, end in ends.items())

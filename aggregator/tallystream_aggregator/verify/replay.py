@@ -1,0 +1,250 @@
+"""The rules of docs/table.md over the records of `metrics`: plain dicts, slow, meant to be obviously right.
+
+No rule looks at two instances, and an instance is in one partition, or moves: then the highest seq decides, whichever
+partition is read first. So partitions may be fed in any interleaving, as long as each is in offset order.
+
+Retirement decides nothing, so there is none: every life stays. Forgetting changes no count either, with one
+exception: a tombstone, or a forget record of lives, leaves what was forgotten. When the aggregator forgets depends on
+its options and its wall clock, which are not in the topic. So `sum` is told whether lives that may have been forgotten
+before a tombstone were. A forget record of a metric takes it out of those, too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+from tallystream_aggregator.verify import decode
+from tallystream_aggregator.verify.decode import Forget, Metric, RefusedError, Snapshot
+from tallystream_aggregator.verify.lives import Life, Row, Settings
+from tallystream_aggregator.verify.silence import Silence
+from tallystream_aggregator.verify.sums import sum_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tallystream_aggregator.verify.decode import Identity
+    from tallystream_aggregator.verify.silence import Batch
+
+WIDENING = (("start", min), ("min", min), ("position", max), ("max", max))
+LATE_MS = 86_400_000
+"""A record this long after its `prev` is refused, and one that is more than this before its ULID (rule 3)."""
+
+Name = tuple[str, str | None]
+"""(app, life) within an instance; no life for the short form."""
+
+
+LETTERS = 10
+"""Metrics of one record with a dead letter of their own, at most: all others share one."""
+
+
+class Replay:
+    """The table, as these records make it. `clocks`: partition, as in "metrics:0" → highest append time, epoch ms."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self._settings = settings or Settings()
+        self._instances: dict[str, dict[Name, Life]] = {}
+        self._holders: dict[Identity, dict[Life, None]] = {}
+        self._taken: Counter[str] = Counter()
+        self._taken_bytes: Counter[str] = Counter()
+        self.silence = Silence()
+        self.clocks: dict[str, int] = {}
+        self.stale = 0
+
+    def apply(self, partition: str, timestamp_ms: int, key: bytes | None, value: bytes | None) -> list[str]:
+        """Take one record; return why it, or each of its metrics that was refused, is a dead letter."""
+        self.clocks[partition] = max(timestamp_ms, self.clocks.get(partition, 0))
+        self._clock = self.silence.tick(key, partition, timestamp_ms)
+        try:
+            return self._take(partition, timestamp_ms, decode.instance_of(key), value)
+        except RefusedError as refused:
+            return [str(refused)]
+
+    def identities(self) -> Iterable[Identity]:
+        """Return every metric that there was, whether or not anybody still has it."""
+        return self._holders.keys()
+
+    def begin(self, batch: Batch) -> None:
+        """Begin with the first batch of a checkpoint."""
+        self.silence.begin(batch, (life for lives in self._instances.values() for life in lives.values()))
+
+    def sum(
+        self, identity: Identity, at_ms: int = 0, *, forgotten: bool = False, noticed: bool = True
+    ) -> dict[str, Any]:
+        """Return the fields of one sum; `at_ms` and `noticed` are those of `Silence.living`.
+
+        `forgotten` says that lives that may have been forgotten before a tombstone were: then they count. `retired` is
+        how many lives may have been forgotten.
+        """
+        held = [life for life in self._holders.get(identity, ()) if forgotten or not life.perhaps]
+        retired = sum(life.perhaps or life.may_be_forgotten(self.clocks[life.partition]) for life in held)
+        living = partial(self.silence.living, at_ms=at_ms, noticed=noticed)
+        return sum_of(identity[1], [(life, life.rows[identity], living(life)) for life in held], retired)
+
+    def _take(self, partition: str, timestamp_ms: int, instance: str, value: bytes | None) -> list[str]:
+        if value is None:
+            self._tombstone(instance, self.clocks[partition])
+            return []
+        if len(value) > self._settings.max_record_bytes:
+            raise RefusedError("the record is too large")
+        said = decode.read(value, self._settings.max_metrics)
+        if isinstance(said, Forget):
+            if said.metric is None:
+                self._tombstone(instance, self.clocks[partition], said)
+            else:
+                self._forget_metric(said, instance, partition)
+            return []
+        if isinstance(said, Metric):
+            return self._short_form(instance, partition, said)
+        return self._snapshot(instance, partition, timestamp_ms, said)
+
+    def _snapshot(self, instance: str, partition: str, timestamp_ms: int, said: Snapshot) -> list[str]:
+        born = decode.born_ms(said.life)
+        if timestamp_ms - (born if said.prev is None else said.prev) >= LATE_MS:
+            raise RefusedError("too late: a day or more after its prev, or its life's ULID")
+        if born - timestamp_ms > LATE_MS:
+            raise RefusedError("too early: its life's ULID is more than a day ahead")
+        life = self._life(instance, (said.app, said.life), partition, said.every_ms)
+        life.ahead_ms = born
+        if said.seq <= life.seqs.get(said.part, 0):
+            self.stale += 1
+            if life.partition != partition:
+                self._add_older(life, said)
+            return []
+        life.seqs[said.part] = said.seq
+        self.silence.speak(life, partition, said.every_ms, self._clock)
+        life.final = said.final
+        refused = self._replace_all(life, said)
+        return [*refused, "too many metrics in a record"] if said.beyond else refused
+
+    def _add_older(self, life: Life, said: Snapshot) -> None:
+        """Take what no newer snapshot of a life that moves has: of each metric, the highest seq counts.
+
+        What a snapshot in order would have refused is not taken, and no dead letter.
+        """
+        seen: set[Identity] = set()
+        for metric in said.metrics:
+            if isinstance(metric, RefusedError) or metric.identity in seen:
+                continue
+            seen.add(metric.identity)
+            before = life.rows.get(metric.identity)
+            if before is None:
+                if self._limit(life, metric.identity) is None:
+                    self._set(life, metric.identity, Row(metric.numbers, metric.bins, said.part, said.seq))
+            elif before.part != said.part:
+                continue
+            elif before.seq >= said.seq:
+                if metric.identity[1] == "position":  # it was consumed, whatever came later
+                    before.numbers = _kept(before.numbers, Row(metric.numbers, None, 0, 0))
+            elif metric.numbers.get("count", 0) >= before.numbers.get("count", 0):
+                self._set(life, metric.identity, Row(_kept(metric.numbers, before), metric.bins, said.part, said.seq))
+
+    def _replace_all(self, life: Life, said: Snapshot) -> list[str]:
+        refused: list[str] = []
+        seen: set[Identity] = set()
+        beyond: set[str] = set()
+        for metric in said.metrics:
+            if isinstance(metric, RefusedError):
+                refused.append(str(metric))
+                continue
+            before = life.rows.get(metric.identity)
+            if metric.identity in seen:
+                refused.append("the snapshot has this metric twice")
+            elif before is None and (limit := self._limit(life, metric.identity)):
+                beyond.add(limit)
+            elif before is not None and before.part != said.part:
+                refused.append("the metric was in another part of this life")
+            elif before is not None and metric.numbers.get("count", 0) < before.numbers.get("count", 0):
+                refused.append("the count falls")
+            else:
+                self._set(life, metric.identity, Row(_kept(metric.numbers, before), metric.bins, said.part, said.seq))
+            seen.add(metric.identity)
+        if len(refused) > LETTERS:
+            refused[LETTERS:] = ["more metrics of this record are refused"]
+        return [*refused, *beyond]
+
+    def _short_form(self, instance: str, partition: str, metric: Metric) -> list[str]:
+        life = self._life(instance, ("default", None), partition, self._settings.short_form_every_ms)
+        self.silence.speak(life, partition, self._settings.short_form_every_ms, self._clock)
+        before, last = life.rows.get(metric.identity), metric.numbers["count"]
+        if before is None and (limit := self._limit(life, metric.identity)):
+            raise RefusedError(limit)
+        folded = 0
+        if before is not None:
+            folded = before.numbers["folded"] + (before.numbers["last"] if last < before.numbers["last"] else 0)
+        if folded + last > decode.BIGGEST:
+            raise RefusedError("the sum over its restarts leaves 64 bits")
+        self._set(life, metric.identity, Row({"count": folded + last, "folded": folded, "last": last}, None, 0, 0))
+        return []
+
+    def _limit(self, life: Life, identity: Identity) -> str | None:
+        """Return the limit that a new row would exceed (rule 11), None where there is room for it."""
+        if len(life.rows) >= self._settings.max_metrics:
+            return "too many metrics in a life"
+        if identity in self._holders:
+            return None
+        for whose, most in ((life.app, self._settings.max_app_metrics), ("", 4 * self._settings.max_app_metrics)):
+            if self._taken[whose] >= most:
+                return f"too many metrics of {whose or 'all apps'}"
+            if self._taken_bytes[whose] + _size(identity) > 256 * most:
+                return f"too many bytes of metrics of {whose or 'all apps'}"
+        return None
+
+    def _life(self, instance: str, name: Name, partition: str, every_ms: int) -> Life:
+        """Return a life, a new one where there is none; it was heard of now."""
+        clock = self.clocks[partition]
+        life = self._instances.setdefault(instance, {}).setdefault(
+            name, Life(name[0], instance, partition, every_ms, clock, self._clock, None, spoke_in=self.silence.number)
+        )
+        life.heard_ms = max(clock, life.heard_ms)
+        return life
+
+    def _set(self, life: Life, identity: Identity, row: Row) -> None:
+        life.rows[identity] = row
+        if identity not in self._holders:
+            for whose in (life.app, ""):
+                self._taken[whose] += 1
+                self._taken_bytes[whose] += _size(identity)
+        self._holders.setdefault(identity, {})[life] = None
+
+    def _tombstone(self, instance: str, clock: int, forget: Forget | None = None) -> None:
+        """Take the lives of an instance out, those of a forget record alone if given."""
+        lives = self._instances.get(instance, {})
+        for name, life in list(lives.items()):
+            if forget is not None and not forget.has_life(*name):
+                continue
+            rows, life.rows = life.rows, {}
+            life.final = True  # it is not living until its next newer snapshot says so
+            remains = replace(life, rows=rows, perhaps=True) if life.may_be_forgotten(clock) else None
+            for identity in rows:
+                del self._holders[identity][life]
+                if remains is not None:
+                    self._holders[identity][remains] = None
+            if name == ("default", None):
+                del lives[name]
+
+    def _forget_metric(self, forget: Forget, instance: str, partition: str) -> None:
+        """Take metrics out of the lives of a partition, and of a shard: those whose instance is in that of the key."""
+        shard = crc32(instance.encode()) % forget.shards
+        for identity in filter(forget.has_metric, self._holders):
+            for life in list(self._holders[identity]):
+                here = life.perhaps or life.partition == partition
+                if here and crc32(life.instance.encode()) % forget.shards == shard:
+                    del life.rows[identity], self._holders[identity][life]
+
+
+def _kept(numbers: dict[str, Any], before: Row | None) -> dict[str, Any]:
+    """Return what replaces a row's numbers: the new ones, but of positions and extremes the lowest and the highest."""
+    kept = dict(numbers)
+    for name, choose in WIDENING:
+        old = None if before is None else before.numbers.get(name)
+        if old is not None:
+            kept[name] = old if kept.get(name) is None else choose(kept[name], old)
+    return kept
+
+
+def _size(identity: Identity) -> int:
+    return len(identity[2].encode()) + sum(len(name.encode()) + len(value.encode()) for name, value in identity[3])

@@ -1,0 +1,209 @@
+"""When lives fell silent: rule 5 of docs/table.md over the batches of the ledger.
+
+The table looks for silent lives at the end of a batch, in the shards that have a record in it. A partition's time is
+its clock, plus the wall time since the batch that last had records of it. A shard has clocks and wall times of its own.
+A life that was once found silent stays so until it speaks again.
+
+Each time is kept twice: what it was at least, and what it may have been where the ledger does not say.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tallystream_aggregator.verify.lives import Life
+    from tallystream_aggregator.verify.published import Ends, Place
+
+ShardPlace = tuple[int, "Place"]
+
+
+class Batch(NamedTuple):
+    """A finished batch of the ledger: its time in epoch ms, and where it began and ended.
+
+    `start` is None where that is not known. `waiting` are the partitions of which it may have left records unread, None
+    where that is not known. `begins` marks the first batch of a checkpoint. `shards` is None where the ledger does not
+    say it.
+    """
+
+    epoch: int
+    number: int
+    ts_ms: int
+    start: Ends | None
+    end: Ends
+    waiting: frozenset[Place] | None = frozenset()
+    begins: bool = False
+    shards: int | None = 1
+
+
+class Highest:
+    """Times in the order of batches; the highest since a batch. Only those that no later one exceeds are kept."""
+
+    def __init__(self) -> None:
+        self._at: list[int] = []
+        self._times: list[int] = []
+
+    def note(self, at: int, time_ms: int) -> None:
+        """Take the time of a batch; `at` never falls."""
+        while self._times and self._times[-1] <= time_ms:
+            self._at.pop()
+            self._times.pop()
+        self._at.append(at)
+        self._times.append(time_ms)
+
+    def since(self, at: int) -> int:
+        """Return the highest time of the batches from `at` on, 0 for none."""
+        place = bisect_left(self._at, at)
+        return self._times[place] if place < len(self._times) else 0
+
+
+class Silence:
+    """Judges lives at the end of each batch. `number` counts the batches: a life remembers in which it last spoke."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._shards: int | None = None
+        self._is_cut = False
+        self._begun: set[int] = set()  # shards that have run since the table was cut
+        self._since_ms = self._last_ms = 0  # the first and the last batch of the checkpoint
+        self._read: set[ShardPlace] = set()
+        self._clocks: dict[ShardPlace, int] = {}
+        self._seen: dict[ShardPlace, tuple[int, int]] = {}  # the earliest and the latest that it may have been
+        self._rebuilt_in: int | None = None
+        self._is_recut = False
+        self._settled: set[int] = set()  # shards that have run since the first batch of the checkpoint
+        self._timestamp_ms = 0  # of the last record
+        self._least: defaultdict[ShardPlace, Highest] = defaultdict(Highest)
+        self._most: defaultdict[ShardPlace, Highest] = defaultdict(Highest)
+
+    def tick(self, key: bytes | None, place: Place, timestamp_ms: int) -> int:
+        """Take a record's append time; return the clock of its shard and partition."""
+        at = self._shard(key or b""), place
+        self._read.add(at)
+        self._timestamp_ms = timestamp_ms
+        self._clocks[at] = max(timestamp_ms, self._clocks.get(at, 0))
+        return self._clocks[at]
+
+    def speak(self, life: Life, partition: Place, every_ms: int, clock_ms: int) -> None:
+        """Take a life's record that is not stale; `clock_ms` is what `tick` has returned of it."""
+        life.partition, life.every_ms, life.spoke_ms, life.spoke_in = partition, every_ms, clock_ms, self.number
+        life.silent = False
+        # A batch that the ledger lacks may have read the record before the table was rebuilt, by a lower clock.
+        if self.number == self._rebuilt_in and (self._is_recut or self._timestamp_ms < clock_ms):
+            life.silent = None
+
+    def living(self, life: Life, at_ms: int, *, noticed: bool) -> bool:
+        """Tell whether a life is living; `at_ms` is a time after the last batch that is known, 0 for none.
+
+        With `noticed`, where all silence was noticed that may have been; without it, where only that was which must
+        have been.
+        """
+        if life.final or life.perhaps or life.silent or (noticed and life.silent is None):
+            return False
+        at, deadline_ms = self._of(life), life.deadline_ms
+        if noticed:
+            return max(at_ms, self._clocks[at], self._most[at].since(life.spoke_in)) < deadline_ms
+        if self._shards is None or (life.silent is None and at[0] not in self._settled):
+            return True
+        return max(self._clocks[at], self._least[at].since(life.spoke_in)) < deadline_ms
+
+    def begin(self, batch: Batch, lives: Iterable[Life]) -> None:
+        """Begin with the first batch of a checkpoint: of `lives`, a rebuilt table knows some to be silent.
+
+        It does not know when its partitions were read, and may have had batches that the ledger lacks.
+        """
+        for at in self._clocks:
+            self._note(at, self._clocks[at], self._time(at, batch.ts_ms, earliest=True))
+        found = [(life, self.living(life, 0, noticed=True), self.living(life, 0, noticed=False)) for life in lives]
+        self._is_recut = batch.shards != self._shards
+        self._recut(batch.shards)
+        for life, surely, perhaps in found:
+            if self._is_recut:
+                life.silent = None
+            elif not perhaps:
+                life.silent = True
+            elif not surely:
+                life.silent = None
+        self._settled = set()
+        self._rebuilt_in = self.number if batch.begins and self.number else None
+        self._seen.clear()
+        self._least.clear()
+        self._most.clear()
+        self._since_ms = self._last_ms = batch.ts_ms if batch.begins else 0
+
+    def lost(self, ts_ms: int) -> None:
+        """Judge at the end of batches that the ledger has lost, which ran before `ts_ms`."""
+        ran = {shard for shard, _ in self._read}
+        for at, clock in self._clocks.items():
+            if at[0] not in ran:
+                continue
+            self._note(at, clock, self._time(at, ts_ms, earliest=True))
+            if at in self._read or at not in self._seen:
+                self._seen[at] = self._last_ms, ts_ms
+        self._end(ran)
+
+    def judge(self, batch: Batch) -> None:
+        """Judge at the end of a batch, when its records have been read."""
+        ran = {shard for shard, _ in self._read}
+        for at, clock in self._clocks.items():
+            if at[0] not in ran:
+                continue
+            if at in self._read or at not in self._seen:
+                self._seen[at] = batch.ts_ms, batch.ts_ms
+            else:  # a time in the future is from before the wall clock was set back
+                first, last = self._seen[at]
+                self._seen[at] = min(first, batch.ts_ms), min(last, batch.ts_ms)
+            most = self._time(at, batch.ts_ms, earliest=True)
+            if self.number == self._rebuilt_in:
+                # A batch that the ledger lacks may have read these records in other shards, and so by another's clock.
+                highest = max(other for (_, place), other in self._clocks.items() if place == at[1])
+                self._note(at, clock, max(most, highest))
+            elif batch.waiting is None:
+                self._note(at, clock, most)
+            elif at[1] in batch.waiting:
+                self._note(at, clock, clock)
+            else:
+                self._note(at, self._time(at, batch.ts_ms, earliest=False), most)
+        self._end(ran)
+        self._last_ms = batch.ts_ms
+
+    def _end(self, ran: set[int]) -> None:
+        self._begun |= ran
+        if self.number != self._rebuilt_in:
+            self._settled |= ran
+        self._read.clear()
+        self.number += 1
+
+    def _note(self, at: ShardPlace, least_ms: int, most_ms: int) -> None:
+        self._least[at].note(self.number, least_ms)
+        self._most[at].note(self.number, most_ms)
+
+    def _time(self, at: ShardPlace, now_ms: int, *, earliest: bool) -> int:
+        """Return a partition's time: its clock, and the wall time since it was read, at the earliest or the latest."""
+        first, last = self._seen.get(at, (self._since_ms, now_ms))
+        return self._clocks[at] + max(0, now_ms - (first if earliest else last))
+
+    def _recut(self, shards: int | None) -> None:
+        """Take the number of shards. Those that have not begun since the table was cut know the clocks of all."""
+        if shards != self._shards:
+            self._shards, self._begun, self._is_cut = shards, set(), True
+        if not self._is_cut:
+            return
+        begun = {at: time_ms for at, time_ms in self._clocks.items() if at[0] in self._begun}
+        shared = {
+            (shard, place): max(time_ms for (_, other), time_ms in self._clocks.items() if other == place)
+            for shard in range(shards or 1)
+            for place in {place for _, place in self._clocks}
+        }
+        self._clocks = shared | begun
+
+    def _of(self, life: Life) -> ShardPlace:
+        return self._shard(life.instance.encode()), life.partition
+
+    def _shard(self, key: bytes) -> int:
+        return crc32(key) % (self._shards or 1)

@@ -1,0 +1,104 @@
+"""The sum of one metric: exact totals of what lives counted, and what the living ones say of this moment."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from tallystream_aggregator.verify import sketches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tallystream_aggregator.verify.lives import Life, Row
+
+RATES = ("mean_rate", "m1_rate", "m5_rate", "m15_rate")
+STAYING = {"counter", "meter", "histogram", "timer", "position"}
+"""Types of which something stays when a life is forgotten."""
+COUNTED = STAYING - {"position"}
+LEAST, MOST = -(2**63), 2**63 - 1
+
+
+@dataclass(slots=True)
+class Total:
+    """What rows add up to: counts, sums, extremes, positions, bins. `covered`: of how many values the bins are."""
+
+    count: int = 0
+    sum: Any = None
+    extremes: dict[str, Any] = field(default_factory=dict)
+    bins: sketches.Bins = field(default_factory=dict)
+    covered: int = 0
+
+    def add(self, row: Row) -> None:
+        """Add one row. Floats are added as fractions: nothing is rounded on the way."""
+        numbers = row.numbers
+        self.count += numbers.get("count", 0)
+        if "sum" in numbers:
+            self.sum = (0 if self.sum is None else self.sum) + _exact(numbers["sum"])
+        for name, choose in (("min", min), ("start", min), ("max", max), ("position", max)):
+            if numbers.get(name) is not None:
+                self.extremes[name] = choose(numbers[name], self.extremes.get(name, numbers[name]))
+        if row.bins is not None:
+            sketches.add(self.bins, row.bins)
+            self.covered += numbers["count"]
+
+
+def sum_of(kind: str, held: Iterable[tuple[Life, Row, bool]], retired: int) -> dict[str, Any]:
+    """Return the fields of one sum; `held` has each life with its row, and whether the life is living.
+
+    A number beyond its range is the largest or smallest one, and `overflow` is true (rule 4).
+    """
+    total = Total()
+    instances, now = [], []
+    for life, row, living in held:
+        total.add(row)
+        if living and life.newest(row):
+            instances.append(life.instance)
+            now.append(row.numbers)
+    fields: dict[str, Any] = {"retired": retired if kind in STAYING else 0}
+    fields |= {"lives": len(instances), "instances": len(set(instances))}
+    fields |= total.extremes
+    if kind in ("histogram", "timer") and total.count and total.covered == total.count:
+        fields |= sketches.quantiles(total.bins)
+    if kind in ("gauge", "updown"):
+        values = [one["value"] for one in now]
+        fields |= {"number": len(values)} | ({"min": min(values), "max": max(values)} if values else {})
+    for name, number in _added(kind, total, now).items():
+        fields[name], beyond = _within(number)
+        if beyond:
+            fields["overflow"] = True
+    if fields.get("number") and "overflow" not in fields:
+        fields["mean"] = fields["sum"] / fields["number"]
+    return fields
+
+
+def _added(kind: str, total: Total, now: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the exact sums: of what stays, and of what the living lives say now."""
+    exact: dict[str, Any] = {}
+    if kind in COUNTED:
+        exact["count"] = total.count
+    if kind in ("histogram", "timer"):
+        exact["sum"] = total.sum
+    if kind in ("meter", "timer") and now:
+        exact |= {rate: sum((_exact(one[rate]) for one in now), start=0) for rate in RATES}
+    if kind in ("gauge", "updown") and now:
+        exact["sum"] = sum((_exact(one["value"]) for one in now), start=0)
+    return exact
+
+
+def _exact(number: Any) -> Any:
+    return Fraction(number) if isinstance(number, float) else number
+
+
+def _within(number: Any) -> tuple[Any, bool]:
+    """Return a number that can be published, and whether it stands for one that can't."""
+    if isinstance(number, Fraction):
+        try:
+            return float(number), False
+        except OverflowError:
+            return (sys.float_info.max if number > 0 else -sys.float_info.max), True
+    if isinstance(number, int) and not LEAST <= number <= MOST:
+        return (MOST if number > 0 else LEAST), True
+    return number, False

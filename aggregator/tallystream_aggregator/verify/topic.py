@@ -1,0 +1,143 @@
+"""Records of a topic by offset, read with `assign`: no consumer group, nothing committed, memory for a few buffers."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from tallystream.errors import TallystreamError
+from tallystream_aggregator.kafka import clients
+from tallystream_aggregator.kafka.partition_bounds import at_times, watermarks
+from tallystream_aggregator.verify.decode import Raw
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from tallystream_aggregator.verify.published import Ends, Place
+
+FETCH = 1000
+PATIENCE_S = 60.0
+"""How long a broker may say nothing."""
+
+
+class Reader:
+    """One partition of a topic, read forward from `begin` up to offsets that are asked for. Close it."""
+
+    def __init__(self, kafka: Mapping[str, str], place: Place, begin: int) -> None:
+        topic, partition = split(place)
+        self._name = f"{topic}, partition {partition}"
+        self._consumer = clients.consumer(
+            {
+                "queued.max.messages.kbytes": 16_384,
+                "isolation.level": "read_uncommitted",  # as Spark's source reads, whose client has another default
+                **kafka,
+                "group.id": "tallystream-verify",  # librdkafka wants a name; nothing is ever committed under it
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "error",
+            }
+        )
+        self._waiting: deque[Raw] = deque()
+        self._next = begin
+        self._consumer.assign([TopicPartition(topic, partition, begin)])
+
+    def until(self, end: int) -> Iterator[Raw]:
+        """Return the records with offsets below `end`, which the partition must have reached.
+
+        Raises:
+            TallystreamError: the broker fell silent, or has deleted what was to be read.
+        """
+        while self._next < end:
+            if not self._waiting and not self._fetch():
+                return
+            while self._waiting and self._waiting[0].offset < end:
+                record = self._waiting.popleft()
+                self._next = record.offset + 1
+                yield record
+            if self._waiting:
+                return
+
+    def _fetch(self) -> bool:
+        """Wait for records; False at the partition's end."""
+        for _ in range(int(PATIENCE_S)):
+            first = self._consumer.poll(1.0)
+            # What is there already comes without waiting: `consume` alone would wait until it has as many.
+            messages = [] if first is None else [first, *self._consumer.consume(FETCH, timeout=0)]
+            ended = False
+            for message in messages:
+                error = message.error()
+                if error is None:
+                    offset = message.offset()
+                    self._waiting.append(Raw(offset or 0, message.timestamp()[1], message.key(), message.value()))
+                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 (librdkafka's name for it)
+                    ended = True
+                else:
+                    raise TallystreamError(f"{self._name}: offset {self._next} can't be read: {error.str()}.")
+            if self._waiting or ended:
+                return bool(self._waiting)
+        raise TallystreamError(f"{self._name}: the broker has sent nothing for {PATIENCE_S:g} s.")
+
+    def close(self) -> None:
+        """End the connection; safe to call again."""
+        self._consumer.close()
+
+
+def bounds(kafka: Mapping[str, str], *topics: str, timeout: float = 30.0) -> dict[Place, tuple[int, int]]:
+    """Return the first offset and the next one to come, for each partition of the topics that are there.
+
+    Raises:
+        KafkaException: the broker did not answer in `timeout` seconds.
+    """
+    consumer = clients.consumer({**kafka, "group.id": "tallystream-verify", "enable.auto.commit": False}, polled=False)
+    found: dict[Place, tuple[int, int]] = {}
+    try:
+        for name in topics:
+            topic = consumer.list_topics(name, timeout=timeout).topics[name]
+            if topic.error is not None:
+                if topic.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    continue
+                raise KafkaException(topic.error)
+            for p in sorted(topic.partitions):
+                found[f"{name}:{p}"] = watermarks(consumer, TopicPartition(name, p), timeout=timeout)
+        return found
+    finally:
+        consumer.close()
+
+
+def at_time(kafka: Mapping[str, str], topics: Iterable[str], ts_ms: int, *, timeout: float = 30.0) -> Ends:
+    """Return the offset of the first record appended at or after a moment, for each partition; its end where none was.
+
+    Raises:
+        KafkaException: the broker did not answer in `timeout` seconds.
+    """
+    now = bounds(kafka, *topics, timeout=timeout)
+    consumer = clients.consumer({**kafka, "group.id": "tallystream-verify", "enable.auto.commit": False}, polled=False)
+    try:
+        found = at_times(consumer, [TopicPartition(*split(at), ts_ms) for at in now], timeout=timeout)
+        offsets = {f"{tp.topic}:{tp.partition}": tp.offset for tp in found}
+        return {at: offset if offset >= 0 else now[at][1] for at, offset in offsets.items()}
+    finally:
+        consumer.close()
+
+
+def whole(kafka: Mapping[str, str], ranges: Mapping[Place, tuple[int, int]]) -> Iterator[Raw]:
+    """Return every record of the offset ranges, partition by partition.
+
+    Raises:
+        TallystreamError: as `Reader.until`.
+    """
+    for place, (begin, end) in ranges.items():
+        reader = Reader(kafka, place, begin)
+        try:
+            yield from reader.until(end)
+        finally:
+            reader.close()
+
+
+def split(place: Place) -> tuple[str, int]:
+    """Return the topic and the number of a partition."""
+    topic, _, partition = place.rpartition(":")
+    return topic, int(partition)

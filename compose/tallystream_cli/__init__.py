@@ -1,0 +1,1 @@
+"""The `tallystream` command, the local system and the demo."""

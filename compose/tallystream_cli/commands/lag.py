@@ -1,0 +1,139 @@
+"""The commands for whoever looks: the page, and the lag of every consumer."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from tallystream_cli import options as o
+
+
+def page(
+    *,
+    store: o.Store,
+    org: o.Org = None,
+    bucket: o.Bucket = None,
+    port: Annotated[int, typer.Option(help="The port to listen on; 0 selects a free port.")] = 8501,
+    address: Annotated[
+        str, typer.Option(help="The address to listen on; TALLYSTREAM_PAGE_PASSWORD sets a password.")
+    ] = "127.0.0.1",
+    refresh: Annotated[float, typer.Option(help="Seconds between two refreshes.")] = 2.0,
+    ready_file: o.ReadyFile = None,
+) -> None:
+    """Show the sums, the living instances and the lag, on a page that refreshes by itself."""
+    from tallystream_aggregator.sinks.stores import StoreSettings
+    from tallystream_cli.local import discovery
+    from tallystream_dashboards.page import PageSettings, run
+    from tallystream_dashboards.page.server import password
+
+    settings = PageSettings(
+        store=StoreSettings.parse(store, org=org, bucket=bucket).require_readable(),
+        port=port,
+        address=address,
+        refresh_s=refresh,
+        password=password.from_environment(),
+        ready_file=ready_file,
+    )
+    discovery.existing(settings.store)
+    raise typer.Exit(run(settings))
+
+
+def lag_show(
+    group: Annotated[
+        str | None, typer.Argument(help="Show the partitions of this group; by default all groups.")
+    ] = None,
+    *,
+    store: o.LocalStore = None,
+    org: o.Org = None,
+    bucket: o.Bucket = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two refreshes of --watch.")] = 2.0,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line instead of a table.")] = False,
+    at: Annotated[
+        str | None, typer.Option(help="Show the lag at this time in the past, in UTC, as in 2026-11-20T03:12.")
+    ] = None,
+    window: o.Window = None,
+    stop_after: o.StopAfter = None,
+    allowed_lag: o.AllowedLag = None,
+    warn_age: o.WarnAge = None,
+    err_age: o.ErrAge = None,
+) -> None:
+    """Show the lag from the store. Exit code: 0 OK, 1 WARN, 2 ERR, 3 unknown, the worst of all groups."""
+    from tallystream_aggregator.sinks.stores import StoreSettings
+    from tallystream_cli.local import discovery
+    from tallystream_dashboards.lag.cli import ShowSettings, run
+
+    if store is None:
+        local = discovery.find()
+        if local is None:
+            raise discovery.no_store()
+        store, org, bucket = local.store(org, bucket)
+        local.say(f"store {store}")
+    settings = ShowSettings(
+        store=discovery.existing(StoreSettings.parse(store, org=org, bucket=bucket).require_readable()),
+        group=group,
+        watch=watch,
+        json=json,
+        at_ms=None if at is None else o.moment("--at", at),
+        every_s=every,
+        rules=o.rules(window, stop_after, allowed_lag, warn_age, err_age),
+    )
+    raise typer.Exit(run(settings))
+
+
+def lag_collect(
+    *,
+    store: o.Store,
+    bootstrap_servers: o.BootstrapServers = "localhost:9092",
+    kafka: o.Kafka = None,
+    org: o.Org = None,
+    bucket: o.Bucket = None,
+    retention_days: o.RetentionDays = 30.0,
+    interval: Annotated[float, typer.Option(help="Seconds between two rounds, 1 to 60.")] = 2.0,
+    include: Annotated[list[str] | None, typer.Option(help="A shell pattern of groups to collect; repeatable.")] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(help="A shell pattern of groups to leave out; repeatable.")
+    ] = None,
+    topic_prefix: o.TopicPrefix = "",
+    window: o.Window = None,
+    stop_after: o.StopAfter = None,
+    allowed_lag: o.AllowedLag = None,
+    warn_age: o.WarnAge = None,
+    err_age: o.ErrAge = None,
+    record_timestamps: Annotated[
+        bool, typer.Option("--record-timestamps", help="Read the oldest unconsumed records for their timestamps.")
+    ] = False,
+    full_hours: Annotated[
+        float,
+        typer.Option(help="Hours to keep every round; older lag keeps one round in five minutes, 0 keeps every round."),
+    ] = 24.0,
+    http_port: Annotated[
+        int | None,
+        typer.Option(help="Serve /metrics, /v1/groups, /healthz and /readyz on this port; 0 selects a free port."),
+    ] = None,
+    http_address: o.HttpAddress = "127.0.0.1",
+    ready_file: o.ReadyFile = None,
+) -> None:
+    """Ask for the lag of every consumer group at an interval, and keep it in the store."""
+    from tallystream_aggregator.sinks.stores import StoreSettings
+    from tallystream_dashboards.lag.collector.job import CollectSettings, run
+    from tallystream_dashboards.lag.status import Rules
+
+    settings = CollectSettings(
+        store=StoreSettings.parse(store, org=org, bucket=bucket, retention_days=retention_days).require_readable(),
+        bootstrap_servers=bootstrap_servers,
+        interval=interval,
+        include=tuple(include or ("*",)),
+        exclude=tuple(exclude or ()),
+        topic_prefix=topic_prefix,
+        rules=o.rules(window, stop_after, allowed_lag, warn_age, err_age) or Rules(),
+        record_timestamps=record_timestamps,
+        full_hours=full_hours,
+        http_port=http_port,
+        http_address=http_address,
+        options=o.kafka_options(kafka, os.environ),
+        ready_file=ready_file,
+    )
+    raise typer.Exit(run(settings))

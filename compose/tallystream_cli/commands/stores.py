@@ -1,0 +1,154 @@
+"""The commands that fill a store: ship, and replay for a past period."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Annotated
+
+import typer
+
+from tallystream.errors import ConfigError
+from tallystream_cli import options as o
+
+
+def ship(
+    *,
+    store: o.AnyStore,
+    checkpoint: o.ShipCheckpoint = None,
+    bootstrap_servers: o.BootstrapServers = "localhost:9092",
+    topic_prefix: o.TopicPrefix = "",
+    kafka: o.Kafka = None,
+    group: Annotated[
+        str,
+        typer.Option(help="The consumer group for the committed offsets; each shipper needs its own."),
+    ] = "tallystream-shipper",
+    org: o.Org = None,
+    bucket: o.Bucket = None,
+    influxdb_ca: o.InfluxCa = None,
+    graphite_prefix: o.GraphitePrefix = "",
+    retention_days: o.RetentionDays = 30.0,
+    events: Annotated[
+        bool, typer.Option("--events/--no-events", help="Also ship metrics-events, for annotations in graphs.")
+    ] = True,
+    rows: Annotated[
+        bool,
+        typer.Option(
+            "--rows", help="Also ship the values of each instance: a series for each metric of each instance."
+        ),
+    ] = False,
+    max_records: o.MaxRecords = 20_000,
+    trigger_ms: o.TriggerMs = 500,
+    fetch_tries: o.FetchTries = 5,
+    fetch_pause_ms: o.FetchPauseMs = 1000,
+    fetch_timeout_ms: o.FetchTimeoutMs = 120_000,
+    master: o.Master = "local[1]",
+    driver_memory: o.DriverMemory = "512m",
+    http_port: o.HttpPort = None,
+    http_address: o.HttpAddress = "127.0.0.1",
+    no_own_metrics: o.NoOwnMetrics = False,
+    ready_file: o.ReadyFile = None,
+) -> None:
+    """Write the sums of metrics-agg, and events, to a store, in order; or serve the newest to Prometheus."""
+    from tallystream_aggregator.health import HealthSettings
+    from tallystream_aggregator.sinks.stores import StoreSettings, open_latest
+
+    parsed = StoreSettings.parse(
+        store,
+        org=org,
+        bucket=bucket,
+        retention_days=retention_days,
+        ca_file=influxdb_ca,
+        prefix=graphite_prefix,
+    )
+    health = HealthSettings(http_port, http_address, own_metrics=not no_own_metrics)
+    if parsed.kind == "prometheus":
+        from tallystream_aggregator.jobs import ship_latest
+
+        if rows:
+            raise ConfigError("--rows", True, "Prometheus is shown sums alone: ship rows to another store")
+        follow = ship_latest.FollowSettings(
+            bootstrap_servers,
+            topic_prefix=topic_prefix,
+            group=group,
+            kafka=o.kafka_options(kafka, os.environ),
+            health=health,
+            ready_file=ready_file,
+        )
+        raise typer.Exit(ship_latest.run(follow, open_latest(parsed)))
+    if checkpoint is None:
+        raise ConfigError("--checkpoint", None, "name a directory for Spark's offsets and commits")
+
+    o.need_spark()
+    from tallystream_aggregator.jobs.ship import ShipSettings, run
+    from tallystream_aggregator.spark.kafka_options import Fetch
+
+    settings = ShipSettings(
+        bootstrap_servers,
+        checkpoint,
+        parsed,
+        topic_prefix=topic_prefix,
+        group=group,
+        events=events,
+        rows=rows,
+        kafka=o.kafka_options(kafka, os.environ),
+        max_records_per_trigger=max_records,
+        trigger_ms=trigger_ms,
+        fetch=Fetch(fetch_tries, fetch_pause_ms, fetch_timeout_ms),
+        health=health,
+        ready_file=ready_file,
+        master=master,
+        driver_memory=driver_memory,
+    )
+    raise typer.Exit(run(settings))
+
+
+def replay(
+    *,
+    start: Annotated[str, typer.Option("--from", help="The start of the period, in UTC, as in 2026-11-20T03:12.")],
+    store: o.LocalAnyStore = None,
+    end: Annotated[str | None, typer.Option("--to", help="The end of the period, in UTC; by default now.")] = None,
+    bootstrap_servers: o.LocalServers = None,
+    topic_prefix: o.TopicPrefix = "",
+    kafka: o.Kafka = None,
+    org: o.Org = None,
+    bucket: o.Bucket = None,
+    influxdb_ca: o.InfluxCa = None,
+    graphite_prefix: o.GraphitePrefix = "",
+    retention_days: o.RetentionDays = 30.0,
+) -> None:
+    """Write the points of a past period to a store again: the same points, of whole batches."""
+    from tallystream_aggregator.jobs.replay import ReplaySettings
+    from tallystream_aggregator.sinks.stores import StoreSettings
+    from tallystream_cli.local import discovery
+    from tallystream_cli.output import replay as _replay
+
+    from_ms = o.moment("--from", start)
+    to_ms = int(time.time() * 1000) if end is None else o.moment("--to", end)
+    # A store that the environment names is that of another system: no sums of the local one go into it.
+    local = discovery.find() if bootstrap_servers is None and not os.environ.get("TALLYSTREAM_STORE") else None
+    if local is not None:
+        taken = [f"broker {local.record.bootstrap_servers}"]
+        if store is None:
+            store, org, bucket = local.store(org, bucket)
+            taken.append(f"store {store}")
+        local.say(*taken)
+    if store is None:  # the local system's is not for the sums of another broker
+        raise discovery.no_store()
+    cluster = discovery.cluster(local, bootstrap_servers, topic_prefix, kafka)
+    settings = ReplaySettings(
+        cluster.bootstrap_servers,
+        StoreSettings.parse(
+            store,
+            org=org,
+            bucket=bucket,
+            retention_days=retention_days,
+            ca_file=influxdb_ca,
+            prefix=graphite_prefix,
+        ),
+        from_ms,
+        to_ms,
+        topic_prefix=cluster.topic_prefix,
+        kafka=cluster.kafka,
+    )
+    raise typer.Exit(_replay.replay(settings))

@@ -1,0 +1,106 @@
+"""The sums as a reader of `metrics-agg` sees them, watched from the first row to the last."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+
+from tallystream_aggregator import sums
+from tallystream_cli.demo import topic as kafka
+from tallystream_cli.demo.replay import FIELDS, Key, Values
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PROCESSED = "flights.processed"
+
+
+class Dip(NamedTuple):
+    """A counter that fell: what it was and what came after."""
+
+    before: int
+    after: int
+
+
+class Sums:
+    """The newest row of every key: the one with the highest (epoch, batch). `dips` are the falls of `counter`."""
+
+    def __init__(self, counter: str = PROCESSED) -> None:
+        self.rows: dict[Key, sums.Sum] = {}
+        self.dips: list[Dip] = []
+        self._counter = counter
+
+    def take(self, value: bytes) -> None:
+        """Take one row.
+
+        Raises:
+            msgspec.DecodeError: it is not a sum.
+        """
+        row = sums.decode(value)
+        key = (row.app, row.name, row.type, tuple(sorted(row.tags.items())))
+        known = self.rows.get(key)
+        if known is not None and (row.epoch, row.batch) < (known.epoch, known.batch):
+            return
+        if known is not None and row.name == self._counter and (row.count or 0) < (known.count or 0):
+            self.dips.append(Dip(known.count or 0, row.count or 0))
+        self.rows[key] = row
+
+    def count(self, name: str = PROCESSED) -> int:
+        """Return a counter's sum over all tags, 0 before the first row."""
+        return sum(row.count or 0 for key, row in list(self.rows.items()) if key[1:3] == (name, "counter"))
+
+    def values(self) -> dict[Key, Values]:
+        """Return the fields that never depend on time, of every metric that has some."""
+        return {key: _values(row, FIELDS[key[2]]) for key, row in self.rows.items() if key[2] in FIELDS}
+
+
+def _values(row: sums.Sum, fields: tuple[str, ...]) -> Values:
+    return {name: value for name in fields if (value := getattr(row, name)) is not None}
+
+
+def positions_covered(values: Mapping[Key, Values]) -> int:
+    """Return how many different offsets the positions of a set of sums cover."""
+    return sum(int(row["position"]) - int(row["start"]) for key, row in values.items() if key[2] == "position")
+
+
+class Watch:
+    """Follows `metrics-agg` in a thread of its own. `error` is what ended it, if anything did."""
+
+    def __init__(self, bootstrap_servers: str, topic: str) -> None:
+        self.sums = Sums()
+        self.position = 0
+        self.error: Exception | None = None
+        self._servers = bootstrap_servers
+        self._topic = topic
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="demo-watch", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(10)
+
+    def _run(self) -> None:
+        consumer = kafka.reader(self._servers)
+        try:
+            consumer.assign([TopicPartition(self._topic, 0, 0)])
+            while not self._stop.is_set():
+                for message in consumer.consume(1000, timeout=0.1):
+                    self._take(message)
+        except Exception as error:  # noqa: BLE001 (the demonstration's own thread raises it)
+            self.error = error
+        finally:
+            consumer.close()
+
+    def _take(self, message: Message) -> None:
+        error = message.error()
+        if error is None:
+            self.sums.take(message.value() or b"")
+            self.position = (message.offset() or 0) + 1
+        elif error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 (it has no public name)
+            raise KafkaException(error)

@@ -1,0 +1,108 @@
+"""The `tallystream` command line: its commands, and how it ends."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+from typer.exceptions import TyperException
+
+from tallystream.errors import ConfigError, TallystreamError
+from tallystream_cli import logs
+from tallystream_cli import options as o
+from tallystream_cli.commands import grafana, grafana_push, lag, stores, system, table, verify
+
+app = typer.Typer(
+    name="tallystream",
+    cls=o.Group,
+    help="Exact sums over all instances of a streaming application, and the lag of every consumer.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+lag_app = typer.Typer(
+    help="The lag of every consumer group: `lag [GROUP]` shows it, `lag collect` keeps its history.",
+    cls=o.WithDefault,
+    rich_markup_mode=None,
+)
+app.add_typer(lag_app, name="lag")
+dashboards_app = typer.Typer(
+    help="Grafana's dashboards and alert rules: `generate` writes them as files, `push` brings them into a server.",
+    cls=o.Group,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(dashboards_app, name="dashboards")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"tallystream {version('tallystream-cli')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    *,
+    log_level: Annotated[
+        str, typer.Option(help="The level: debug, info, warning or error.", envvar="TALLYSTREAM_LOG_LEVEL")
+    ] = "info",
+    log_format: Annotated[
+        str, typer.Option(help="The format: text, or json with one object per line.", envvar=logs.FORMAT_ENV)
+    ] = "text",
+    _show: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    logs.set_up(log_level, log_format)
+
+
+app.command()(table.aggregate)
+app.command()(table.rebuild)
+app.command()(table.forget)
+app.command()(stores.ship)
+app.command()(stores.replay)
+app.command()(verify.verify)
+app.command()(lag.page)
+lag_app.command("show")(lag.lag_show)
+lag_app.command("collect")(lag.lag_collect)
+dashboards_app.command("generate")(grafana.generate)
+dashboards_app.command("push")(grafana_push.push)
+app.command()(system.up)
+app.command()(system.down)
+app.command()(system.status)
+app.command()(system.demo)
+
+
+def main() -> None:
+    """Run the command line: a wrong setting is one sentence and exit code 2, a failure one sentence and code 1."""
+    try:
+        sys.exit(app(standalone_mode=False))
+    except TyperException as error:
+        sys.exit(_said(_usage(error), error.exit_code))
+    except (ConfigError, verify.UncheckedError) as error:
+        sys.exit(_said(str(error), 2))
+    except TallystreamError as error:
+        sys.exit(_said(str(error), 1))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _usage(error: TyperException) -> str:
+    """Return what is wrong with the command line as one sentence; the help itself, where no command was given."""
+    message, context = error.format_message(), getattr(error, "ctx", None)
+    if "\n" in message or context is None:
+        return message
+    return f"{context.command_path}: {message.rstrip('.')}; {context.command_path} --help lists the options."
+
+
+def _said(sentence: str, code: int) -> int:
+    sys.stderr.write(f"{logs.last_words(sentence)}\n")
+    return code
+
+
+if __name__ == "__main__":
+    main()

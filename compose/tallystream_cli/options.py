@@ -1,0 +1,280 @@
+"""The options that several commands share."""
+
+from __future__ import annotations
+
+import errno
+import os
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from tallystream.errors import ConfigError
+from tallystream_aggregator.times import moment_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tallystream_dashboards.lag.status import Rules
+
+KAFKA_ENV = "TALLYSTREAM_KAFKA_"
+"""TALLYSTREAM_KAFKA_SASL_PASSWORD is the option sasl.password: for what must not be on a command line."""
+
+
+def _writable(param: typer.CallbackParam, value: Path | None) -> Path | None:
+    """Return a path that can be made: what is there of it may be written by this user.
+
+    Raises:
+        ConfigError: it may not. Nothing is made by the look.
+    """
+    if value is None:
+        return None
+    path = value.absolute()
+    there = next(one for one in (path, *path.parents) if os.path.exists(one))  # noqa: PTH110 (never raises)
+    # A checkpoint has files beside it, too.
+    for one in (there, there.parent) if there == path and there.is_dir() else (there,):
+        is_folder = one == path or one.is_dir()
+        if not is_folder or not os.access(one, os.W_OK):
+            why = os.strerror(errno.EACCES if is_folder else errno.ENOTDIR)
+            raise ConfigError(
+                param.opts[0],
+                str(value),
+                f"{one} can't be written ({why}): give this user the right to write there, or name another path",
+            )
+    return value
+
+
+BootstrapServers = Annotated[
+    str,
+    typer.Option(
+        help="The brokers' addresses, as in host1:9092,host2:9092.",
+        envvar="TALLYSTREAM_BOOTSTRAP_SERVERS",
+        show_envvar=True,
+    ),
+]
+TopicPrefix = Annotated[
+    str,
+    typer.Option(help="The prefix of the name of every topic and consumer group.", envvar="TALLYSTREAM_TOPIC_PREFIX"),
+]
+Checkpoint = Annotated[
+    Path,
+    typer.Option(help="Spark's checkpoint directory: offsets, commits, state.", file_okay=False, callback=_writable),
+]
+ShipCheckpoint = Annotated[
+    Path | None,
+    typer.Option(
+        help="Spark's checkpoint directory: offsets, commits; not needed with prometheus:….",
+        file_okay=False,
+        callback=_writable,
+    ),
+]
+LocalServers = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap-servers",
+        help="The brokers' addresses; by default that of the local system in this folder, or localhost:9092.",
+        envvar="TALLYSTREAM_BOOTSTRAP_SERVERS",
+        show_envvar=True,
+    ),
+]
+LocalStore = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        help="local:PATH or influxdb:URL; by default that of the local system in this folder.",
+        envvar="TALLYSTREAM_STORE",
+        show_envvar=True,
+    ),
+]
+Store = Annotated[str, typer.Option(help="local:PATH or influxdb:URL.", envvar="TALLYSTREAM_STORE", show_envvar=True)]
+LocalAnyStore = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        help="local:PATH, influxdb:URL or graphite:HOST:PORT; by default that of the local system in this folder.",
+        envvar="TALLYSTREAM_STORE",
+        show_envvar=True,
+    ),
+]
+AnyStore = Annotated[
+    str,
+    typer.Option(
+        help="local:PATH, influxdb:URL, graphite:HOST:PORT or prometheus:[HOST:]PORT.",
+        envvar="TALLYSTREAM_STORE",
+        show_envvar=True,
+    ),
+]
+InfluxCa = Annotated[
+    str | None,
+    typer.Option(
+        "--influxdb-ca",
+        help="CA certificates (PEM) to verify InfluxDB's; by default INFLUXDB_CA_FILE, or the system's.",
+    ),
+]
+GraphitePrefix = Annotated[str, typer.Option(help="The prefix of every path in Graphite; a dot follows it.")]
+Org = Annotated[str | None, typer.Option(help="InfluxDB's organization; by default INFLUXDB_ORG.")]
+Bucket = Annotated[str | None, typer.Option(help="InfluxDB's bucket; by default INFLUXDB_BUCKET, or tallystream.")]
+RetentionDays = Annotated[float, typer.Option(help="Days to keep points in the local store; 0 keeps everything.")]
+Kafka = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=VALUE",
+        help="A librdkafka option, repeatable; put secrets in the environment, as in TALLYSTREAM_KAFKA_SASL_PASSWORD.",
+    ),
+]
+MaxRecords = Annotated[int, typer.Option(help="The maximum number of records in a batch.")]
+TriggerMs = Annotated[int, typer.Option(help="Milliseconds from one batch to the next; 0 starts the next one at once.")]
+Shards = Annotated[
+    int | None, typer.Option(help="The number of shards that a new table is split into, by instance; 1 by default.")
+]
+StatePartitions = Annotated[
+    int | None,
+    typer.Option(help="The number of partitions of Spark's state for the shards; by default one for each shard."),
+]
+FetchTries = Annotated[
+    int, typer.Option(help="How often to request the end offsets of the topics before the query fails.")
+]
+FetchPauseMs = Annotated[int, typer.Option(help="Milliseconds between two of these requests.")]
+FetchTimeoutMs = Annotated[int, typer.Option(help="Milliseconds that a task waits for records before it fails.")]
+Master = Annotated[str, typer.Option(help="Spark's master URL; under spark-submit, its --master applies.")]
+DriverMemory = Annotated[str, typer.Option(help="The heap size of Spark's driver.")]
+ReadyFile = Annotated[
+    Path | None,
+    typer.Option(help="A file to create when the command is ready.", callback=_writable),
+]
+HttpPort = Annotated[
+    int | None, typer.Option(help="Serve /metrics, /healthz and /readyz on this port; 0 selects a free port.")
+]
+HttpAddress = Annotated[str, typer.Option(help="The address of --http-port; it has no password.")]
+NoOwnMetrics = Annotated[
+    bool,
+    typer.Option(
+        "--no-own-metrics",
+        help="Do not report the command's internal metrics to the topic metrics.",
+        envvar="TALLYSTREAM_NO_OWN_METRICS",
+    ),
+]
+Window = Annotated[float | None, typer.Option(help="The sliding window of the status, in seconds; 120 by default.")]
+StopAfter = Annotated[
+    float | None, typer.Option(help="Seconds without progress until STALL or STOP; half the window by default.")
+]
+AllowedLag = Annotated[int | None, typer.Option(help="The lag, in records, that counts as none; 0 by default.")]
+WarnAge = Annotated[
+    float | None, typer.Option(help="WARN when the oldest unconsumed record is older than this, in seconds.")
+]
+ErrAge = Annotated[
+    float | None, typer.Option(help="ERR when the oldest unconsumed record is older than this, in seconds.")
+]
+Data = Annotated[Path, typer.Option(help="The folder with all data of the local system.", file_okay=False)]
+
+
+LONGEST = 10_000
+"""Letters that a sentence of the help may have."""
+
+
+class Group(TyperGroup):
+    """A group of commands whose help has each one's whole first sentence, however narrow the terminal."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of commands."""
+        commands = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        rows = [(name, one.get_short_help_str(LONGEST)) for name, one in commands if one is not None]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+class WithDefault(Group):
+    """A group of commands of which `show` is meant when none is named: `lag orders` is `lag show orders`."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options of `show` after the commands: they may be given without its name."""
+        super().format_options(ctx, formatter)
+        params = self.commands["show"].params
+        with formatter.section("Options of show, the default command"):
+            formatter.write_dl([record for one in params if (record := one.get_help_record(ctx)) is not None])
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the default command in front, where the first argument is neither a command nor --help."""
+        if not args or (args[0] not in self.commands and args[0] != "--help"):
+            args = ["show", *args]
+        parsed: list[str] = super().parse_args(ctx, args)
+        return parsed
+
+
+def rules(
+    window: float | None,
+    stop_after: float | None,
+    allowed_lag: int | None,
+    warn_age: float | None,
+    err_age: float | None,
+) -> Rules | None:
+    """Return the rules of a verdict; None where nothing of them was said."""
+    from tallystream_dashboards.lag.status import Rules
+
+    said = {
+        "window_s": window,
+        "stop_after_s": stop_after,
+        "allowed_lag": allowed_lag,
+        "warn_age_s": warn_age,
+        "err_age_s": err_age,
+    }
+    given = {name: value for name, value in said.items() if value is not None}
+    return Rules(**given) if given else None  # type: ignore[arg-type]  # each has its own type
+
+
+def moment(option: str, text: str) -> int:
+    """Return a time as epoch milliseconds; without an offset from UTC it is in UTC.
+
+    Raises:
+        ConfigError: it is no time in ISO 8601, or not in the years 1970 to 2261.
+    """
+    try:
+        return moment_ms(text)
+    except ValueError as error:
+        raise ConfigError(option, text, "give a time in UTC, as in 2026-11-20T03:12") from error
+
+
+def kafka_options(given: Iterable[str] | None, env: Mapping[str, str]) -> dict[str, str]:
+    """Return librdkafka's options from the environment and from `KEY=VALUE` texts, which win.
+
+    Raises:
+        ConfigError: a text has no `=`. The value is never shown: it may be a secret.
+    """
+    options = {
+        name.removeprefix(KAFKA_ENV).lower().replace("_", "."): value
+        for name, value in env.items()
+        if name.startswith(KAFKA_ENV)
+    }
+    for text in given or ():
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise ConfigError("--kafka", "***", "give KEY=VALUE, as in security.protocol=SSL")
+        options[key] = value
+    return options
+
+
+def need_spark() -> None:
+    """Return where PySpark and Java are there: the commands that need them say so before anything else.
+
+    Raises:
+        ConfigError: one of them is not, or Java is of a version on which Spark does not run.
+    """
+    if find_spec("pyspark") is None:
+        raise ConfigError("pyspark", "not installed", "install it with tallystream-cli[spark], and Java 17 or 21")
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # under spark-submit Java runs already
+        from tallystream_aggregator.jars import java_version
+
+        java_version()
+
+
+def one_of(option: str, value: str, *allowed: str) -> str:
+    """Return `value`, which must be one of `allowed`.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if value not in allowed:
+        raise ConfigError(option, value, f"give {' or '.join(allowed)}")
+    return value

@@ -1,0 +1,1 @@
+"""Consumer lag, the page, and Grafana's dashboards."""

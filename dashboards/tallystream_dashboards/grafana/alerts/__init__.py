@@ -1,0 +1,1 @@
+"""Alert rules: what they watch, and their form in Grafana and Prometheus."""

@@ -1,0 +1,136 @@
+"""The dashboard Instances: what each instance says of itself, where the shipper runs with --rows."""
+
+from __future__ import annotations
+
+from tallystream_dashboards.grafana.dashboards import variables
+from tallystream_dashboards.grafana.model.dashboard import Board, Row
+from tallystream_dashboards.grafana.model.panel import Panel
+from tallystream_dashboards.grafana.model.query import Query
+from tallystream_dashboards.grafana.queries import flux, influxql
+
+_EMPTY = "Nothing of single instances: start the shipper with --rows, or choose another metric or app above."
+_WHERE = f"r._measurement =~ /^instance:${{metric:regex}}$/ and {flux.APP} and r.instance =~ /^${{instance:regex}}$/"
+_FROM = "/^instance:${metric:regex}$/"
+_WHERE_QL = f'{influxql.APP} AND "instance" =~ /^${{instance:regex}}$/'
+_LABELS = ("app", "instance")
+_LEGEND = "{instance} of {app}"
+
+_HEARD = Panel(
+    title="Instances",
+    kind="table",
+    help="The newest that each instance said of the metric, and when; the longest silent first.",
+    empty=_EMPTY,
+    unit="none",
+    width=24,
+    height=9,
+    columns={"Count": "none", "Value": "none", "Heard": "dateTimeFromNow"},
+    queries={
+        "flux": (
+            Query(
+                flux.newest(
+                    f'{_WHERE} and (r._field == "count" or r._field == "life")',
+                    'pivot(rowKey: ["_time"], columnKey: ["_field"], valueColumn: "_value")',
+                    f"keep(columns: {flux.by('_time', 'count', 'life', *_LABELS)})",
+                    f"group(columns: {flux.by(*_LABELS)})",
+                    'sort(columns: ["_time"])',
+                    'last(column: "life")',
+                    "group()",
+                    'sort(columns: ["_time"])',
+                    'rename(columns: {app: "App", instance: "Instance", count: "Count", life: "Life", _time: "Heard"})',
+                ),
+                table=True,
+            ),
+        ),
+        "influxql": (
+            Query(
+                f'SELECT last("life") AS "Life", "count" AS "Count", "value" AS "Value" FROM {_FROM} '
+                f'WHERE $timeFilter AND {_WHERE_QL} GROUP BY "app", "instance"',
+                table=True,
+            ),
+        ),
+    },
+    rename={"Time": "Heard", "app": "App", "instance": "Instance"},
+)
+
+_COUNTS = Panel(
+    title="Count by instance",
+    help="What each life counted; it begins again at 0 when the instance restarts, unlike the sum.",
+    empty=_EMPTY,
+    unit="short",
+    queries={
+        "flux": (Query(flux.line(f'{_WHERE} and r._field == "count"', labels=_LABELS, fn="sum"), legend=_LEGEND),),
+        "influxql": (Query(influxql.line(_FROM, "count", where=_WHERE_QL, labels=_LABELS), legend=_LEGEND),),
+    },
+)
+
+_RATES = Panel(
+    title="Rate by instance",
+    help="How fast each instance counts. Where the count begins again, the new life's first value is left out.",
+    empty=_EMPTY,
+    unit="cps",
+    step=True,
+    queries={
+        "flux": (
+            Query(
+                flux.piped(
+                    flux.line(f'{_WHERE} and r._field == "count"', labels=_LABELS, fn="sum"),
+                    "derivative(unit: 1s, nonNegative: true)",
+                ),
+                legend=_LEGEND,
+            ),
+        ),
+        "influxql": (
+            Query(
+                influxql.rate(_FROM, where=_WHERE_QL, labels=_LABELS, non_negative=True),
+                legend=_LEGEND,
+            ),
+        ),
+    },
+)
+
+_VALUES = Panel(
+    title="Value by instance",
+    help="Gauges and up-down counters, each instance by itself.",
+    empty="No gauge of this name: choose a gauge or an up-down counter above.",
+    unit="short",
+    queries={
+        "flux": (Query(flux.line(f'{_WHERE} and r._field == "value"', labels=_LABELS, fn="sum"), legend=_LEGEND),),
+        "influxql": (Query(influxql.line(_FROM, "value", where=_WHERE_QL, labels=_LABELS), legend=_LEGEND),),
+    },
+)
+
+_HEARD_OFTEN = Panel(
+    title="Snapshots by instance",
+    help="How many snapshots with the metric came in each interval: an instance that falls silent has none.",
+    empty=_EMPTY,
+    unit="none",
+    queries={
+        "flux": (
+            Query(
+                flux.piped(
+                    flux.during(f'{_WHERE} and r._field == "life"'),
+                    f"keep(columns: {flux.by('_time', '_start', '_stop', '_value', *_LABELS)})",
+                    f"group(columns: {flux.by(*_LABELS)})",
+                    "aggregateWindow(every: v.windowPeriod, fn: count, createEmpty: true)",
+                ),
+                legend=_LEGEND,
+            ),
+        ),
+        "influxql": (
+            Query(
+                f'SELECT count("life") AS "snapshots" FROM {_FROM} WHERE $timeFilter AND {_WHERE_QL} '
+                'GROUP BY time($__interval), "app", "instance" fill(0)',
+                legend=_LEGEND,
+            ),
+        ),
+    },
+)
+
+BOARD = Board(
+    name="instances",
+    title="Instances",
+    help="What each instance says of itself (the shipper has to run with --rows).",
+    variables=(variables.APP, variables.INSTANCE_METRIC, variables.INSTANCE),
+    rows=(Row("Now", (_HEARD,)), Row("Over time", (_COUNTS, _RATES, _VALUES, _HEARD_OFTEN))),
+    events={"flux": variables.EVENTS_FLUX, "influxql": variables.EVENTS_INFLUXQL},
+)

@@ -1,0 +1,152 @@
+"""The dashboard Overview: every sum and its rate, by metric and app."""
+
+from __future__ import annotations
+
+from tallystream_dashboards.grafana.dashboards import variables
+from tallystream_dashboards.grafana.model.dashboard import Board, Row
+from tallystream_dashboards.grafana.model.panel import Panel
+from tallystream_dashboards.grafana.model.query import Query
+from tallystream_dashboards.grafana.queries import flux, influxql, promql
+
+_BOTH = ("_measurement", "app")
+_LEGEND = "{metric} of {app}"
+_COUNT = f'{flux.SUMS} and r._field == "count"'
+_GAUGE = f'{flux.SUMS} and r._field == "sum" and r.metric_type =~ /^(gauge|updown)$/'
+_GAUGE_QL = f'{influxql.APP} AND "metric_type" =~ /^(gauge|updown)$/'
+_NO_SUMS = "No sums yet: does an application report (app, metric), do aggregator and shipper run? See Pipeline."
+_NO_GAUGES = "No gauges of these apps: choose others above, or register one with registry.gauge(name)."
+
+_NOW = Panel(
+    title="Sums now",
+    kind="table",
+    help="The newest absolute sum of every metric, everything that was ever published, by app. A click on a metric "
+    "leads to it.",
+    empty=_NO_SUMS,
+    unit="none",
+    width=12,
+    height=10,
+    columns={"Sum": "none", "Living instances": "none", "Last change": "dateTimeFromNow"},
+    links={"Metric": "/d/metric?var-metric=${__value.raw}&var-app=${__data.fields.App}&${__url_time_range}"},
+    queries={
+        "flux": (
+            Query(
+                flux.newest(
+                    f'{flux.SUMS} and (r._field == "count" or r._field == "instances")',
+                    'pivot(rowKey: ["_time"], columnKey: ["_field"], valueColumn: "_value")',
+                    "filter(fn: (r) => exists r.count and exists r.instances)",
+                    f"keep(columns: {flux.by('_time', 'count', 'instances', *_BOTH)})",
+                    f"group(columns: {flux.by(*_BOTH)})",
+                    "reduce(identity: {count: 0, instances: 0, last: time(v: 0)}, fn: (r, accumulator) => ({count: "
+                    "accumulator.count + r.count, instances: if r.instances > accumulator.instances then r.instances "
+                    "else accumulator.instances, last: if r._time > accumulator.last then r._time else "
+                    "accumulator.last}))",
+                    "group()",
+                    'rename(columns: {_measurement: "Metric", app: "App", count: "Sum", instances: "Living instances", '
+                    'last: "Last change"})',
+                ),
+                table=True,
+            ),
+        ),
+        "influxql": (Query(influxql.now(influxql.SUMS, where=influxql.APP, labels=_BOTH), legend=_LEGEND),),
+        "prometheus": (
+            Query(
+                f"sum by (app, metric) ({promql.named(promql.COUNTS)})",
+                table=True,
+            ),
+        ),
+    },
+    rename={"Time": "", "app": "App", "metric": "Metric", "Value": "Sum", "Field": "Metric", "Last *": "Sum"},
+)
+
+_LIVING = Panel(
+    title="Living instances",
+    kind="stat",
+    help="Instances that were heard from within three of their reporting intervals, by app: of the metric that most "
+    "of them have. In InfluxQL of each metric.",
+    empty="No app has reported yet: embed the reporter and start an instance.",
+    unit="none",
+    width=12,
+    height=10,
+    queries={
+        "flux": (
+            Query(
+                flux.newest(
+                    f'{flux.APP} and r._field == "instances" and exists r.metric_type',
+                    'keep(columns: ["_time", "_value", "app"])',
+                    'group(columns: ["app"])',
+                    "max()",
+                ),
+                legend="{app}",
+            ),
+        ),
+        "influxql": (
+            Query(
+                influxql.now(f"/^{influxql.ALL}$/", "instances", where=influxql.APP, labels=("app",), fn="max"),
+                legend="{metric} of {app}",
+            ),
+        ),
+        "prometheus": (Query(f"max by (app) (tallystream_living_instances{{{promql.APP}}})", legend="{app}"),),
+    },
+)
+
+_RATES = Panel(
+    title="Rate by metric and app",
+    help="How fast each sum grows: the difference of its absolute values by the seconds between them.",
+    empty=_NO_SUMS,
+    unit="cps",
+    width=24,
+    height=9,
+    step=True,
+    queries={
+        "flux": (Query(flux.total(_COUNT, flux.RATE, labels=_BOTH), legend=_LEGEND),),
+        "influxql": (
+            Query(influxql.rate(influxql.SUMS, where=influxql.APP, labels=("_measurement", "app")), legend=_LEGEND),
+        ),
+        "prometheus": (
+            Query(
+                f"sum by (app, metric) (rate({promql.named(promql.COUNTS)}[$__rate_interval:$__interval]))",
+                legend=_LEGEND,
+            ),
+        ),
+    },
+)
+
+_SUMS = Panel(
+    title="Sum by metric and app",
+    help="The absolute sums over time. They never fall because something restarted. "
+    "In InfluxQL a line for each series.",
+    empty=_NO_SUMS,
+    unit="short",
+    queries={
+        "flux": (Query(flux.total(_COUNT, labels=_BOTH), legend=_LEGEND),),
+        "influxql": (Query(influxql.held(influxql.SUMS, where=influxql.APP)),),
+        "prometheus": (Query(f"sum by (app, metric) ({promql.named(promql.COUNTS)})", legend=_LEGEND),),
+    },
+)
+
+_GAUGES = Panel(
+    title="Gauges by metric and app",
+    help="Gauges and up-down counters, summed over the living instances. In InfluxQL a line for each series.",
+    empty=_NO_GAUGES,
+    unit="short",
+    queries={
+        "flux": (Query(flux.total(_GAUGE, labels=_BOTH), legend=_LEGEND),),
+        "influxql": (Query(influxql.held(influxql.SUMS, "sum", where=_GAUGE_QL)),),
+        "prometheus": (
+            Query(
+                "sum by (app, metric) (label_replace("
+                f'{{__name__=~"($metric)",{promql.APP},metric_type=~"gauge|updown"}},"metric","$1","__name__","(.+)"))',
+                legend=_LEGEND,
+            ),
+        ),
+    },
+)
+
+BOARD = Board(
+    name="overview",
+    title="Overview",
+    help="Every sum and its rate, by metric and app.",
+    variables=(variables.APP, variables.METRICS),
+    rows=(Row("Now", (_NOW, _LIVING)), Row("Over time", (_RATES, _SUMS, _GAUGES))),
+    events={"flux": variables.EVENTS_FLUX, "influxql": variables.EVENTS_INFLUXQL},
+)

@@ -1,0 +1,94 @@
+"""The variables that several dashboards share."""
+
+from __future__ import annotations
+
+from tallystream_dashboards.grafana.model.variables import Variable
+from tallystream_dashboards.grafana.queries import flux, influxql
+
+_SCHEMA = 'import "influxdata/influxdb/schema"\n\n'
+
+
+def _tag(tag: str, where: str) -> str:
+    return (
+        f'{_SCHEMA}schema.tagValues(bucket: "${{bucket}}", tag: "{tag}", predicate: (r) => {where}, '
+        f"start: -{flux.BACK})"
+    )
+
+
+APP = Variable(
+    name="app",
+    label="App",
+    queries={
+        "flux": _tag("app", "exists r.metric_type"),
+        "influxql": 'SHOW TAG VALUES WITH KEY = "app"',
+        "prometheus": "label_values(tallystream_living_instances, app)",
+    },
+    regex={},
+)
+
+METRICS = Variable(
+    name="metric",
+    label="Metric",
+    queries={
+        "flux": f"{_tag('_measurement', f'{flux.APP} and exists r.metric_type')}\n"
+        "  |> filter(fn: (r) => r._value !~ /^instance:/)",
+        "influxql": 'SHOW MEASUREMENTS WHERE "metric_type" =~ /.+/ AND "app" =~ /^${app:regex}$/',
+        "prometheus": 'label_values({metric_type=~".+",app=~"$app",__name__!~"tallystream_(living|retired|sum).*|'
+        '.+_(mean|m1|m5|m15)_rate|.+_start"}, __name__)',
+    },
+    # A family's name without what its type adds to it: the chosen metric, whatever of it is asked for.
+    regex={"influxql": "/^(?!instance:).*/", "prometheus": "/^(.+?)(?:_total|_sum|_count|_min|_max|_mean|_number)?$/"},
+    everything={"influxql": influxql.ALL},
+)
+
+METRIC = Variable(name="metric", label="Metric", queries=METRICS.queries, regex=METRICS.regex, many=False)
+
+INSTANCE_METRIC = Variable(
+    name="metric",
+    label="Metric",
+    queries={
+        "flux": f"{_tag('_measurement', f'{flux.APP} and exists r.instance')}\n"
+        "  |> filter(fn: (r) => r._value =~ /^instance:/)",
+        "influxql": 'SHOW MEASUREMENTS WITH MEASUREMENT =~ /^instance:/ WHERE "app" =~ /^${app:regex}$/',
+    },
+    regex={"flux": "/^instance:(.*)$/", "influxql": "/^instance:(.*)$/"},
+    many=False,
+)
+
+INSTANCE = Variable(
+    name="instance",
+    label="Instance",
+    queries={
+        "flux": _tag("instance", f"{flux.APP} and exists r.metric_type"),
+        "influxql": 'SHOW TAG VALUES WITH KEY = "instance" WHERE "app" =~ /^${app:regex}$/',
+    },
+    regex={},
+)
+
+GROUP = Variable(
+    name="group",
+    label="Group",
+    queries={
+        "flux": _tag("group", 'r._measurement == "tallystream.lag.groups"'),
+        "influxql": 'SHOW TAG VALUES FROM "tallystream.lag.groups" WITH KEY = "group"',
+        "prometheus": "label_values(tallystream_group_verdict, group)",
+    },
+    regex={},
+)
+
+TOPIC = Variable(
+    name="topic",
+    label="Topic",
+    queries={
+        "flux": _tag("topic", 'r._measurement == "tallystream.lag" and r.group =~ /^${group:regex}$/'),
+        "influxql": 'SHOW TAG VALUES FROM "tallystream.lag" WITH KEY = "topic" WHERE "group" =~ /^${group:regex}$/',
+        "prometheus": 'label_values(kafka_consumergroup_group_topic_sum_lag{group=~"$group"}, topic)',
+    },
+    regex={},
+)
+
+EVENTS_FLUX = (
+    flux.during('r._measurement == "tallystream.events" and r._field == "text" and r.app =~ /^${app:regex}$/')
+    + '\n  |> keep(columns: ["_time", "_value"])\n  |> group()\n  |> rename(columns: {_value: "text"})'
+)
+EVENTS_INFLUXQL = 'SELECT "text" FROM "tallystream.events" WHERE $timeFilter AND "app" =~ /^${app:regex}$/'

@@ -1,0 +1,1 @@
+"""What a dashboard is made of: rows, panels, queries, variables."""

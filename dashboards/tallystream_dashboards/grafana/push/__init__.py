@@ -1,0 +1,1 @@
+"""`tallystream dashboards push`: dashboards and alert rules into a Grafana server."""

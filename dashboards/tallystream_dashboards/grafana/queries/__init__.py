@@ -1,0 +1,1 @@
+"""Queries in Flux, InfluxQL and PromQL."""

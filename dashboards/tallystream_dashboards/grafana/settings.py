@@ -1,0 +1,138 @@
+"""What may be chosen for the dashboards and the alert rules."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, fields
+from typing import Literal, get_args
+from urllib.parse import urlsplit
+
+from tallystream.errors import ConfigError
+
+Flavour = Literal["flux", "influxql", "prometheus"]
+FLAVOURS: tuple[Flavour, ...] = get_args(Flavour)
+
+_URLS = {"flux": "http://localhost:8086", "influxql": "http://localhost:8086", "prometheus": "http://localhost:9090"}
+_TITLES = {"flux": "Flux", "influxql": "InfluxQL", "prometheus": "Prometheus"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thresholds:
+    """When the alert rules fire; each is an option of the command, `--lag-seconds` and so on.
+
+    Args:
+        missing_instances: so many living instances fewer than the most in the last hour; at least 1.
+        stopped_minutes: a sum that grew all the time has not grown for so long; at least 1.
+        lag_seconds: the oldest unconsumed record of a group is older than this.
+        sink_seconds: the oldest sum that the shipper has not written is older than this.
+        dead_letters: more dead letters than this in ten minutes.
+        processed_twice: more records processed twice than this.
+        aggregator_seconds: no aggregator has done its work for so long; at least 30.
+        collector_seconds: the lag collector has not looked for so long; at least 90.
+        skew_seconds: timestamps are further than this from the records' arrival, in either direction.
+
+    Raises:
+        ConfigError: a number is out of its bounds.
+    """
+
+    missing_instances: int = 1
+    stopped_minutes: int = 10
+    lag_seconds: float = 300.0
+    sink_seconds: float = 120.0
+    dead_letters: int = 0
+    processed_twice: int = 0
+    aggregator_seconds: int = 120
+    collector_seconds: int = 300
+    skew_seconds: float = 5.0
+
+    def __post_init__(self) -> None:
+        least = {"missing_instances": 1, "stopped_minutes": 1, "aggregator_seconds": 30, "collector_seconds": 90}
+        for one in fields(self):
+            value, bound = getattr(self, one.name), least.get(one.name, 0)
+            if not bound <= value < 2**31:
+                raise ConfigError(f"--{one.name.replace('_', '-')}", value, f"give a number from {bound} on")
+
+
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """Who is told: a webhook's URL, or e-mail addresses with semicolons between them.
+
+    `address` may be a reference to an environment variable, `$NAME`, and is one where it is a secret.
+    """
+
+    kind: Literal["webhook", "email"] = "webhook"
+    address: str = "$TALLYSTREAM_ALERT_URL"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What is made, and for which data source.
+
+    Args:
+        flavour: "flux" and "influxql" for InfluxDB 2.x, "prometheus".
+        datasource_url: where Grafana finds the store; empty: its usual port on localhost.
+        datasource_name: the data source's name in Grafana; empty: "Tallystream Flux" and so on.
+        org, bucket: InfluxDB's; for InfluxQL the bucket is the database that is mapped to it.
+        thresholds: when the alert rules fire.
+        folder_title: the folder of the dashboards and rules.
+        uid_prefix: every uid begins with it: two systems in one Grafana have two of them.
+        runbook_url: the page that the alerts lead to; a rule's slug is the anchor.
+        contact: who is told.
+
+    Raises:
+        ConfigError: one of them can't be used.
+    """
+
+    flavour: Flavour = "flux"
+    datasource_url: str = ""
+    datasource_name: str = ""
+    org: str = "tallystream"
+    bucket: str = "tallystream"
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    folder_title: str = "Tallystream"
+    uid_prefix: str = "tallystream"
+    runbook_url: str = "docs/runbook.md"
+    contact: Contact = field(default_factory=Contact)
+
+    def __post_init__(self) -> None:
+        if self.flavour not in FLAVOURS:
+            raise ConfigError("--flavour", self.flavour, f"give {', '.join(FLAVOURS[:-1])} or {FLAVOURS[-1]}")
+        # Grafana's uids have 40 characters at most, and the longest name behind the prefix has 25 with its hyphen.
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,15}", self.uid_prefix):
+            raise ConfigError("--uid-prefix", self.uid_prefix, "give 1 to 15 letters, digits, _ or -")
+        if not self.folder_title.strip():
+            raise ConfigError("--folder", self.folder_title, "give the folder a title")
+        if not self.bucket or not self.org:
+            option = "--org" if self.bucket else "--bucket"
+            raise ConfigError(option, "", "give the name that it has in InfluxDB")
+        if self.datasource_url and not _is_url(self.datasource_url):
+            raise ConfigError("--datasource-url", self.datasource_url, "give a URL, as in http://influxdb:8086")
+
+    @property
+    def url(self) -> str:
+        """The data source's URL."""
+        return self.datasource_url or _URLS[self.flavour]
+
+    @property
+    def name(self) -> str:
+        """The data source's name."""
+        return self.datasource_name or f"{self.folder_title} {_TITLES[self.flavour]}"
+
+    @property
+    def datasource_uid(self) -> str:
+        """The data source's uid."""
+        return self.uid(self.flavour)
+
+    def uid(self, name: str) -> str:
+        """Return the uid of something that this project calls `name`; the same for ever."""
+        return f"{self.uid_prefix}-{name}"
+
+
+def _is_url(text: str) -> bool:
+    if text.startswith("$"):
+        return True
+    try:
+        parts = urlsplit(text)
+    except ValueError:  # half an IPv6 address
+        return False
+    return parts.scheme in {"http", "https"} and bool(parts.hostname)

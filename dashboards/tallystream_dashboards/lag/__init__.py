@@ -1,0 +1,30 @@
+"""Consumer lag: how far each consumer group is behind, by topic and partition.
+
+`model` is pure; `tallystream_dashboards.lag.collector.job` asks a broker for it and keeps its history in the store.
+"""
+
+from __future__ import annotations
+
+from tallystream_dashboards.lag.model import (
+    LAG,
+    Behind,
+    BeyondEnd,
+    GroupLag,
+    NothingCommitted,
+    PartitionLag,
+    Progress,
+    Total,
+    partition_lag,
+)
+
+__all__ = [
+    "LAG",
+    "Behind",
+    "BeyondEnd",
+    "GroupLag",
+    "NothingCommitted",
+    "PartitionLag",
+    "Progress",
+    "Total",
+    "partition_lag",
+]

@@ -1,0 +1,193 @@
+"""`tallystream lag [GROUP] [--watch] [--json] [--at TIME]`: the lag in the store, in the terminal or for a program."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tallystream.errors import ConfigError
+from tallystream_aggregator.shutdown import stop_on_signals
+from tallystream_aggregator.sinks.base import SinkUnavailableError
+from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
+from tallystream_aggregator.terminal import printable, printable_json
+from tallystream_dashboards import formatting
+from tallystream_dashboards.lag.evaluate import THINNED_MS
+from tallystream_dashboards.lag.formatting import age, group_json, lag_range, until_drained, why
+from tallystream_dashboards.lag.reader import last_round_ms, read_group, read_groups, read_judged
+from tallystream_dashboards.lag.status import HELD_MS, Rules, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import TextIO
+
+    from tallystream_aggregator.sinks.base import PointReader
+    from tallystream_dashboards.lag.state import GroupState
+
+OK, WARN, ERR, UNKNOWN = 0, 1, 2, 3
+"""Exit codes, as monitoring checks have them."""
+
+_CODES = {Verdict.OK: OK, Verdict.WARN: WARN, Verdict.NOTFOUND: UNKNOWN}
+_COLUMNS = ("GROUP", "STATUS", "LAG", "TIME LAG", "PRODUCED/S", "CONSUMED/S", "CATCHES UP IN", "REASON")
+_RIGHT = {2, 3, 4, 5}
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowSettings:
+    """What `tallystream lag` may be told.
+
+    Args:
+        store: where the collector writes.
+        group: one group, shown by partition; None: all groups.
+        watch: show it again every `every_s` seconds, until SIGTERM or Ctrl-C.
+        json: one JSON object a line instead of a table.
+        at_ms: the moment to look at, epoch ms; None: now.
+        rules: judge anew, by these; None: as the collector judged.
+
+    Raises:
+        ConfigError: a number is out of its bounds, or `watch` is asked of a moment in the past.
+    """
+
+    store: StoreSettings
+    group: str | None = None
+    watch: bool = False
+    json: bool = False
+    at_ms: int | None = None
+    every_s: float = 2.0
+    rules: Rules | None = None
+
+    def __post_init__(self) -> None:
+        if not 0.5 <= self.every_s <= 3600:
+            raise ConfigError("--every", self.every_s, "give seconds from 0.5 to 3600")
+        if self.rules is not None:
+            self.rules.check()
+        if self.watch and self.at_ms is not None:
+            raise ConfigError("--at", self.at_ms, "leave --watch out: the past does not change")
+
+
+def run(settings: ShowSettings, out: TextIO | None = None, *, clock: Callable[[], float] = time.time) -> int:
+    """Print the lag to `out` (standard output) and return 0 (OK), 1 (WARN), 2 (ERR) or 3 (unknown), the worst of all.
+
+    A store that can't be read is unknown, and says so; with `watch`, it is tried again. Must run in the main thread.
+
+    Raises:
+        ConfigError: the store's settings can't work.
+    """
+    out = out or sys.stdout
+    with stop_on_signals() as stop:
+        while True:
+            states, problem = _read(settings, clock())
+            out.write(_CLEAR if settings.watch and not settings.json and out.isatty() else "")
+            out.write(_shown(states, settings) if states or settings.json else "")
+            # Programs read the output; people, and they alone, the sentence.
+            (sys.stderr if settings.json else out).write(printable(problem) + "\n" if problem else "")
+            out.flush()
+            if not settings.watch or stop.wait(settings.every_s):
+                return UNKNOWN if problem else exit_code(states, asked=settings.group)
+
+
+def exit_code(states: Sequence[GroupState], *, asked: str | None = None) -> int:
+    """Return the worst of the groups' codes: an error beats a warning, a warning beats not knowing; none is unknown.
+
+    A group that is gone counts only where it is the one that was `asked` for.
+    """
+    counted = [state for state in states if not state.gone or asked is not None]
+    if states and not counted:
+        return OK
+    codes = [_CODES.get(state.judgement.verdict, ERR) for state in counted]
+    return max(codes, key=(OK, UNKNOWN, WARN, ERR).index, default=UNKNOWN)
+
+
+def table(states: Sequence[GroupState]) -> str:
+    """Return the groups as a table for the terminal, in the order given."""
+    rows = [
+        (
+            state.group,
+            "GONE" if state.gone else state.judgement.verdict.name,
+            lag_range(state),
+            age(state.seconds),
+            _per_second(state, produced=True),
+            _per_second(state, produced=False),
+            until_drained(state.drain),
+            why(state),
+        )
+        for state in states
+    ]
+    return _aligned([_COLUMNS, *rows])
+
+
+def partitions_table(state: GroupState) -> str:
+    """Return one group's partitions as a table for the terminal, worst first."""
+    rows = [
+        (one.name, one.judgement.verdict.name, formatting.number(one.lag), age(one.seconds), one.judgement.reason)
+        for one in state.partitions
+    ]
+    return _aligned([("PARTITION", "STATUS", "LAG", "TIME LAG", "REASON"), *rows])
+
+
+def read_states(reader: PointReader, settings: ShowSettings, *, at_ms: int) -> list[GroupState]:
+    """Return the states of the groups asked for, at a moment, epoch ms.
+
+    Raises:
+        SinkUnavailableError: the store does not answer.
+    """
+    if settings.group is not None:
+        found = read_group(reader, settings.group, at_ms=at_ms, rules=settings.rules)
+        return [] if found is None else [found]
+    if settings.rules is not None:
+        return read_judged(reader, at_ms=at_ms, rules=settings.rules)
+    return read_groups(reader, at_ms=at_ms)
+
+
+def _read(settings: ShowSettings, now_s: float) -> tuple[list[GroupState], str]:
+    at_ms = settings.at_ms if settings.at_ms is not None else round(now_s * 1000)
+    try:
+        reader = open_reader(settings.store)
+        try:
+            states = read_states(reader, settings, at_ms=at_ms)
+            last_ms = last_round_ms(reader, at_ms=at_ms)
+        finally:
+            reader.close()
+    except SinkUnavailableError as error:
+        return [], f"The store can't be read: {error}"
+    if last_ms is None:
+        return states, "No lag has been collected: start the collector, `tallystream lag collect`."
+    ago_s = (at_ms - last_ms) / 1000
+    if ago_s > (THINNED_MS if settings.at_ms is not None else 0) / 1000 + HELD_MS / 1000:
+        return states, (
+            f"The newest lag in the store was collected {formatting.duration(ago_s)} before: the lag since then is not "
+            "known. Check that the collector runs: `tallystream status`."
+        )
+    if not states:
+        whose = f"the group {settings.group!r}" if settings.group is not None else "any group"
+        return [], f"The store has no lag of {whose}. Check the name and the collector's --include."
+    return states, ""
+
+
+def _shown(states: Sequence[GroupState], settings: ShowSettings) -> str:
+    if settings.json:
+        shown = (group_json(state, partitions=settings.group is not None) for state in states)
+        return "".join(printable_json(json.dumps(one, ensure_ascii=False)) + "\n" for one in shown)
+    return table(states) + ("\n" + partitions_table(states[0]) if settings.group is not None else "")
+
+
+def _per_second(state: GroupState, *, produced: bool) -> str:
+    if state.rates is None:
+        return formatting.NOTHING
+    return formatting.number(round(state.rates.produced if produced else state.rates.consumed, 1))
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> str:
+    rows = [tuple(printable(cell) for cell in row) for row in rows]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = (
+        "  ".join(
+            cell.rjust(width) if column in _RIGHT and column < len(row) - 1 else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,1 @@
+"""`tallystream lag collect`: asks the broker for lag and writes it to the store."""

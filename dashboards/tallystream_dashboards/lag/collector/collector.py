@@ -1,0 +1,134 @@
+"""One round after another: what to do when the broker or the store is away, and what to say about it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from tallystream_aggregator.sinks.base import SinkUnavailableError
+from tallystream_dashboards.lag.collector.kafka_admin import BrokerAwayError
+from tallystream_dashboards.lag.collector.recorder import Recorder
+from tallystream_dashboards.lag.collector.write_buffer import Unwritten
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tallystream_aggregator.sinks.base import Sink
+    from tallystream_dashboards.lag.collector.tracker import Watched
+    from tallystream_dashboards.lag.status import Rules
+
+log = logging.getLogger(__name__)
+
+
+class Collector:
+    """Runs rounds and counts them. What is away is said once when it goes, and once when it comes back.
+
+    Args:
+        watch: looks once at every group; raises BrokerAwayError.
+        sink: where the points go.
+        publish: takes the groups of each round, worst first.
+        tidy: is called after each round that went through; raises SinkUnavailableError.
+        rules: by which `watch` judges; they are kept with each round.
+    """
+
+    def __init__(
+        self,
+        watch: Callable[[], Watched],
+        sink: Sink,
+        *,
+        publish: Callable[[Watched], None] = lambda _: None,
+        tidy: Callable[[], None] = lambda: None,
+        rules: Rules | None = None,
+    ) -> None:
+        self._watch = watch
+        self._sink = sink
+        self._publish = publish
+        self._tidy = tidy
+        self._recorder = Recorder(rules)
+        self._set_up = False
+        self._unwritten = Unwritten()
+        self._broker = _Away("the broker")
+        self._store = _Away("the store")
+        self._problems: tuple[str, ...] = ()
+        self.rounds = self.rounds_skipped = self.points_written = 0
+
+    def round(self) -> bool:
+        """Ask once and write once; say whether both went through.
+
+        Raises:
+            StoppedError: a stop was asked for meanwhile.
+            ConfigError: the store can't work with its settings, however long one waits.
+        """
+        self.rounds += 1
+        asked = self._ask_broker()
+        return self._write() and asked
+
+    @property
+    def points_dropped(self) -> int:
+        """Points given up because the store was away for too long."""
+        return self._unwritten.dropped
+
+    def summary(self) -> str:
+        """Say in one line what was done."""
+        return (
+            f"{self.rounds:,} rounds, {self.points_written:,} points written; "
+            f"broker away in {self._broker.count:,} rounds, store in {self._store.count:,}, "
+            f"{self.rounds_skipped:,} rounds skipped, "
+            f"{self.points_dropped:,} points dropped, {len(self._unwritten):,} unwritten"
+        )
+
+    def _ask_broker(self) -> bool:
+        try:
+            found = self._watch()
+        except BrokerAwayError as error:
+            self._broker.failed(error)
+            return False
+        self._broker.answered()
+        if found.problems != self._problems:
+            self._problems = found.problems
+            log.warning("not read: %s", "; ".join(found.problems) or "nothing any more, all groups are read again")
+        self._unwritten.add(
+            self._recorder.round(
+                found.states,
+                found.places,
+                found.ts_ms,
+                took_s=found.took_s,
+                problems=found.problems,
+                complete=found.complete,
+            )
+        )
+        self._publish(found)
+        return True
+
+    def _write(self) -> bool:
+        try:
+            if not self._set_up:
+                self._sink.setup()
+                self._set_up = True
+            self.points_written += self._unwritten.write_to(self._sink)
+            self._tidy()
+        except SinkUnavailableError as error:
+            self._store.failed(error)
+            return False
+        self._store.answered()
+        return True
+
+
+class _Away:
+    """Says once that something is away and once that it is back, and counts the rounds in which it was away."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._since = 0
+        self.count = 0
+
+    def failed(self, error: Exception) -> None:
+        if not self._since:
+            log.warning("%s is away, trying again every round: %s", self._what, error)
+        self._since += 1
+        self.count += 1
+
+    def answered(self) -> None:
+        if self._since:
+            log.warning("%s is back after %d rounds", self._what, self._since)
+            self._since = 0

@@ -1,0 +1,63 @@
+"""Downsampling: of old history, one round in five minutes stays, and retention is the store's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tallystream_dashboards.lag.collector.recorder import SLOT_MS
+from tallystream_dashboards.lag.storage import ALL, ROUNDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tallystream_aggregator.sinks.base import PointReader, Thinnable
+
+EVERY_MS = 600_000
+LOOK_BACK_MS = 2 * 86_400_000
+"""How much of the history is looked through again each time: what a collector that was away left."""
+
+
+def spans(times_ms: Sequence[int], *, before_ms: int) -> list[tuple[int, int]]:
+    """Return what to delete, begin <= time < end: all after the first round of each slot that is over by `before_ms`.
+
+    `times_ms` are those of the rounds. The first round of a slot is written whole, so it can stand for the slot.
+    """
+    firsts: dict[int, int] = {}
+    crowded = set()
+    for ts_ms in times_ms:
+        slot = ts_ms // SLOT_MS
+        if slot in firsts:
+            crowded.add(slot)
+        else:
+            firsts[slot] = ts_ms
+    slots = sorted(slot for slot in crowded if (slot + 1) * SLOT_MS <= before_ms)
+    return [(firsts[slot] + 1, (slot + 1) * SLOT_MS) for slot in slots]
+
+
+class Thinner:
+    """Thins what is older than `full_ms`, now and then; 0 keeps everything. `clock` returns epoch ms."""
+
+    def __init__(self, store: Thinnable, reader: PointReader, *, full_ms: int, clock: Callable[[], int]) -> None:
+        self._store = store
+        self._reader = reader
+        self._full_ms = full_ms
+        self._clock = clock
+        self._next_ms = 0
+        self.deleted_spans = 0
+
+    def thin(self) -> None:
+        """Delete what is due.
+
+        Raises:
+            SinkUnavailableError: the store does not answer; what is left is due the next time.
+        """
+        now_ms = self._clock()
+        if not self._full_ms or now_ms < self._next_ms:
+            return
+        before_ms = now_ms - self._full_ms
+        found = self._reader.read(ROUNDS, ("groups",), start_ms=before_ms - LOOK_BACK_MS, end_ms=before_ms)
+        for begin, end in spans(found[0].times_ms if found else [], before_ms=before_ms):
+            for measurement in ALL:
+                self._store.delete(measurement, start_ms=begin, end_ms=end)
+            self.deleted_spans += 1
+        self._next_ms = now_ms + EVERY_MS

@@ -1,0 +1,153 @@
+"""What the collector says over HTTP: `/metrics`, `/v1/groups`, `/v1/groups/GROUP`, `/healthz`, `/readyz`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from tallystream.errors import ConfigError
+from tallystream_aggregator.health.cached import CachedText
+from tallystream_aggregator.health.exposition import CONTENT_TYPE
+from tallystream_aggregator.health.server import Answer, HealthServer, verdict
+from tallystream_aggregator.sinks.base import SinkUnavailableError
+from tallystream_aggregator.sinks.stores import open_reader
+from tallystream_aggregator.times import moment_ms
+from tallystream_dashboards.lag.exposition import exposition
+from tallystream_dashboards.lag.formatting import group_json
+from tallystream_dashboards.lag.reader import read_group, read_groups
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tallystream_aggregator.sinks.base import PointReader
+    from tallystream_dashboards.lag.collector.settings import CollectSettings
+    from tallystream_dashboards.lag.collector.tracker import Watched
+    from tallystream_dashboards.lag.state import GroupState
+
+log = logging.getLogger(__name__)
+
+GROUPS = "/v1/groups"
+PATIENCE_S = 30.0
+
+
+class Served:
+    """The newest look, for any thread; `interval` is how often one is to come, seconds.
+
+    `open_store` opens the store for a moment of the past. `clock` is monotonic, `wall` epoch seconds.
+    """
+
+    def __init__(
+        self,
+        interval: float,
+        open_store: Callable[[], PointReader],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._wall = wall
+        self._patience_s = max(3 * interval, PATIENCE_S)
+        self._open_store = open_store
+        self._clock = clock
+        self._found: Watched | None = None
+        self._text = CachedText()
+        self._finished = clock()
+        self._through = False
+
+    def publish(self, found: Watched) -> None:
+        """Take the newest look."""
+        self._found = found
+
+    def finished(self, *, through: bool) -> None:
+        """Note that a round is over, and whether broker and store were there."""
+        self._finished, self._through = self._clock(), through
+
+    def metrics(self) -> Answer:
+        """Answer in Prometheus' text format; 503 while nothing has been seen, or nothing for too long."""
+        found, reason = self._found, self._silence()
+        if reason is not None or found is None:
+            return Answer(503, "text/plain; charset=utf-8", f"{reason}\n")
+        body = self._text.body(found.ts_ms, lambda: exposition(found.states, found.places, found.ts_ms))
+        return Answer(200, CONTENT_TYPE, body)
+
+    def alive(self) -> Answer:
+        """Say whether rounds go on."""
+        silent_s = self._clock() - self._finished
+        return verdict(None if silent_s <= self._patience_s else f"the last round ended {silent_s:.0f} s ago")
+
+    def ready(self) -> Answer:
+        """Say whether the last round reached the broker and the store."""
+        return verdict(None if self._through else "the last round did not reach both the broker and the store")
+
+    def groups(self, path: str) -> Answer | None:
+        """Answer `/v1/groups`, and `/v1/groups/GROUP`, also `?at=TIME`; None for another path."""
+        try:
+            parts = urlsplit(path)
+        except ValueError:
+            return _json(400, {"error": f"{path!r} is no address"})
+        if parts.path.rstrip("/") != GROUPS and not parts.path.startswith(f"{GROUPS}/"):
+            return None
+        group = unquote(parts.path.removeprefix(GROUPS).strip("/")) or None
+        at = parse_qs(parts.query).get("at")
+        if at is not None:
+            return self._past(group, at[-1])
+        if self._found is None:
+            return _json(503, {"error": self._silence()})
+        return _groups(group, self._found.states, self._found.ts_ms)
+
+    def _past(self, group: str | None, text: str) -> Answer:
+        try:
+            at_ms = moment_ms(text)
+        except ValueError:
+            return _json(400, {"error": f"at: {text!r} is no time; give one in UTC, as in 2026-11-20T03:12"})
+        try:
+            with closing(self._open_store()) as reader:
+                if group is None:
+                    return _groups(None, read_groups(reader, at_ms=at_ms), at_ms)
+                found = read_group(reader, group, at_ms=at_ms)
+                return _groups(group, [] if found is None else [found], at_ms)
+        except (SinkUnavailableError, ConfigError) as error:
+            return _json(503, {"error": str(error)})
+
+    def _silence(self) -> str | None:
+        if self._found is None:
+            return "nothing has been seen yet"
+        silent_s = self._wall() - self._found.ts_ms / 1000
+        return None if silent_s <= self._patience_s else f"the broker was last seen {silent_s:.0f} s ago"
+
+
+@contextmanager
+def serve(settings: CollectSettings) -> Iterator[Served]:
+    """Serve while the block runs, where a port is asked for.
+
+    Raises:
+        ConfigError: the address can't be listened on.
+    """
+    served = Served(settings.interval, lambda: open_reader(settings.store))
+    if settings.http_port is None:
+        yield served
+        return
+    paths = {"/metrics": served.metrics, "/healthz": served.alive, "/readyz": served.ready}
+    server = HealthServer(paths, address=settings.http_address, port=settings.http_port, other=served.groups)
+    log.info("lag is served at http://%s:%d%s and /metrics", server.address, server.port, GROUPS)
+    try:
+        yield served
+    finally:
+        server.close()
+
+
+def _groups(group: str | None, states: list[GroupState] | tuple[GroupState, ...], ts_ms: int) -> Answer:
+    if group is None:
+        listed = [group_json(state, partitions=False) for state in states]
+        return _json(200, {"ts_ms": ts_ms, "groups": listed})
+    found = next((state for state in states if state.group == group), None)
+    if found is None:
+        return _json(404, {"error": f"there is no group {group!r}"})
+    return _json(200, {"ts_ms": ts_ms, **group_json(found, partitions=True)})
+
+
+def _json(status: int, content: dict[str, object]) -> Answer:
+    return Answer(status, "application/json", json.dumps(content, ensure_ascii=False) + "\n")

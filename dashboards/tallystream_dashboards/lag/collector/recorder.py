@@ -1,0 +1,107 @@
+"""Which points of a round are worth keeping: those that say something new, and the last of those that did not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tallystream_aggregator.sinks.base import Field, Point
+from tallystream_dashboards.lag.status import Rules
+from tallystream_dashboards.lag.storage import ROUNDS, ends_point, group_point, partition_point, rules_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tallystream_dashboards.lag.state import GroupState
+
+AGAIN_MS = 30_000
+"""A point that says nothing new is kept all the same when so much time has passed: a gap is then a gap."""
+SLOT_MS = 300_000
+"""The first round of each slot is kept whole: what remains when history is thinned out."""
+GROWS = frozenset({"seconds", "record_ms", "reason", "seen_ms"})
+"""Fields that are no news by themselves: an age grows with time, and so do the seconds in a reason."""
+
+
+class _Kept(NamedTuple):
+    """The newest point of a series, in little space; `written_ms` is the time of the newest one that was written."""
+
+    names: tuple[str, ...]
+    values: tuple[Field, ...]
+    ts_ms: int
+    written_ms: int
+
+    def point(self, like: Point) -> Point:
+        return Point(like.measurement, like.tags, dict(zip(self.names, self.values, strict=True)), self.ts_ms)
+
+
+class Recorder:
+    """Decides, for each series, what of a round is written; for one thread. `rules` are those of the verdicts."""
+
+    def __init__(self, rules: Rules | None = None) -> None:
+        self._rules = rules_fields(rules or Rules())
+        self._kept: dict[tuple[str, ...], _Kept] = {}
+        self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._slot = -1
+
+    def round(
+        self,
+        states: Iterable[GroupState],
+        places: Mapping[tuple[str, int], tuple[int, int]],
+        ts_ms: int,
+        *,
+        took_s: float = 0.0,
+        problems: tuple[str, ...] = (),
+        complete: bool = True,
+    ) -> list[Point]:
+        """Return the points of a round at `ts_ms` (epoch ms), and those of the round before that turn out to matter."""
+        whole, self._slot = ts_ms // SLOT_MS != self._slot, ts_ms // SLOT_MS
+        before = self._kept
+        self._kept = {}
+        found: list[Point] = []
+        groups = partitions = 0
+        for state in states:
+            for point in _points(state, ts_ms):
+                self._take(point, before, found, whole=whole and not state.gone, once=state.gone)
+            groups += not state.gone
+            partitions += 0 if state.gone else state.count
+        for place, (start, end) in places.items():
+            self._take(ends_point(place, start, end, ts_ms), before, found, whole=whole)
+        fields: dict[str, Field] = {"groups": groups, "partitions": partitions, "took_s": float(took_s), **self._rules}
+        if problems:
+            fields["problems"] = "; ".join(problems)
+        if not complete:
+            fields["incomplete"] = True
+        found.append(Point(ROUNDS, {}, fields, ts_ms))
+        return found
+
+    def _take(
+        self,
+        point: Point,
+        before: Mapping[tuple[str, ...], _Kept],
+        found: list[Point],
+        *,
+        whole: bool,
+        once: bool = False,
+    ) -> None:
+        key = (point.measurement, *point.tags.values())
+        names = tuple(point.fields)
+        names, values = self._names.setdefault(names, names), tuple(point.fields.values())
+        kept = before.get(key)
+        written_ms = point.ts_ms
+        if kept is not None and kept.names == names and _same(names, kept.values, values):
+            if once or (not whole and point.ts_ms - kept.written_ms < AGAIN_MS):
+                written_ms = kept.written_ms
+        elif kept is not None and kept.ts_ms != kept.written_ms:
+            found.append(kept.point(point))
+        if written_ms == point.ts_ms:
+            found.append(point)
+        self._kept[key] = _Kept(names, values, point.ts_ms, written_ms)
+
+
+def _same(names: tuple[str, ...], before: tuple[Field, ...], now: tuple[Field, ...]) -> bool:
+    return all(one == other or name in GROWS for name, one, other in zip(names, before, now, strict=True))
+
+
+def _points(state: GroupState, ts_ms: int) -> Iterable[Point]:
+    if not state.gone:
+        yield from (partition_point(state.group, one, state.members, ts_ms) for one in state.partitions)
+    yield group_point(state, ts_ms)

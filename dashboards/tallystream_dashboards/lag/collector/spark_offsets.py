@@ -1,0 +1,86 @@
+"""The offsets that Spark queries write to the ledger: of the aggregator, and of any job that writes one like it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from tallystream_aggregator.kafka import clients, ledger
+from tallystream_dashboards.lag.model import QUERY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tallystream_dashboards.lag.model import Place
+
+log = logging.getLogger(__name__)
+
+GROUPS = {ledger.QUERY: "tallystream-aggregator", "ship": "tallystream-shipper"}
+"""The consumer groups of Tallystream's own queries; another query is the group `ledger:` and its name."""
+
+_TAIL = -2000
+"""librdkafka's offset for "so many before the end": this, less the number."""
+
+
+_NOTHING_MORE = {
+    KafkaError._PARTITION_EOF,  # noqa: SLF001 (librdkafka's names for them)
+    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+}
+
+
+def offsets(rows: Iterable[ledger.LedgerRow], prefix: str = "") -> dict[str, dict[Place, int]]:
+    """Return the next offset to read by group and partition: the newest row of each query's highest epoch."""
+    newest: dict[str, ledger.LedgerRow] = {}
+    for row in rows:
+        before = newest.get(row.query)
+        if row.kind == "batch" and (before is None or row.epoch >= before.epoch):
+            newest[row.query] = row
+    return {
+        prefix + GROUPS[query] if query in GROUPS else f"{QUERY}{query}": {
+            (topic, int(number)): offset for topic, numbers in row.end.items() for number, offset in numbers.items()
+        }
+        for query, row in newest.items()
+    }
+
+
+class Ledgers:
+    """Follows the topic `metrics-ledger`, without a group. A topic that is not there has nothing in it."""
+
+    def __init__(self, topic: str, kafka: Mapping[str, str], *, prefix: str = "") -> None:
+        self._prefix = prefix
+        self._newest: dict[str, ledger.LedgerRow] = {}
+        self._read = False
+        options = {
+            "group.id": "tallystream-lag-ledger",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+        self._consumer = clients.consumer({**kafka, **options})
+        self._consumer.assign([TopicPartition(topic, 0, _TAIL - ledger.TAIL)])
+
+    def offsets(self) -> dict[str, dict[Place, int]] | None:
+        """Return the offsets by group, None until the ledger has been read to its end once; never waits long."""
+        while (message := self._consumer.poll(0.02)) is not None:
+            error = message.error()
+            value = message.value() if error is None else None
+            if value is not None:
+                self._take(value)
+            self._read = self._read or (error is not None and error.code() in _NOTHING_MORE)
+        return offsets(self._newest.values(), self._prefix) if self._read else None
+
+    def close(self) -> None:
+        """Release the connection; safe to call again."""
+        try:
+            self._consumer.close()
+        except KafkaException as error:
+            log.debug("the ledger's reader did not close in order: %s", error)
+
+    def _take(self, value: bytes) -> None:
+        for row in ledger.rows([value]):
+            before = self._newest.get(row.query)
+            if row.kind == "batch" and (before is None or row.epoch >= before.epoch):
+                self._newest[row.query] = row

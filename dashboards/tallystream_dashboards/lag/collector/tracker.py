@@ -1,0 +1,153 @@
+"""One look at everything: ask the broker and the ledger, read what timestamps are asked for, judge."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from tallystream_dashboards.lag.clock_skew import skews
+from tallystream_dashboards.lag.evaluate import FIELDS, evaluate
+from tallystream_dashboards.lag.live import Live
+from tallystream_dashboards.lag.model import LAG, Behind, Place
+from tallystream_dashboards.lag.reader import merge, read_groups
+from tallystream_dashboards.lag.status import HELD_MS, Look
+from tallystream_dashboards.lag.storage import ENDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from tallystream_aggregator.sinks.base import PointReader, Series
+    from tallystream_dashboards.lag.collector.patterns import Patterns
+    from tallystream_dashboards.lag.model import Probed, Round
+    from tallystream_dashboards.lag.state import GroupState
+    from tallystream_dashboards.lag.status import Rules
+
+log = logging.getLogger(__name__)
+
+SKEW_EVERY_MS = 30_000
+"""How often the newest timestamps are asked for: a clock that is off stays so for longer."""
+REMEMBER_MS = 3_600_000
+_LOOK = ("committed", "end", "members")
+
+
+class Broker(Protocol):
+    """What is asked of the broker, as `Asker` does."""
+
+    def ask(
+        self, patterns: Patterns, ledger: Mapping[str, Mapping[Place, int]] | None, known: Collection[str]
+    ) -> Round:
+        """Return the lag of every group, those that are `known` from earlier rounds among them."""
+
+    def newest(self, places: Iterable[Place]) -> dict[Place, tuple[int, int]]:
+        """Return offset and timestamp of the record with the highest timestamp of each partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What one look found: every group, worst first, start and end of every partition, and what could not be read.
+
+    `ts_ms` is when the ends were answered, `took_s` how long the look took, `complete` whether all brokers listed their
+    groups.
+    """
+
+    states: tuple[GroupState, ...]
+    places: Mapping[Place, tuple[int, int]]
+    problems: tuple[str, ...]
+    ts_ms: int
+    took_s: float = 0.0
+    complete: bool = True
+
+
+class Watch:
+    """Looks at every group that `patterns` match, by `rules`.
+
+    `clock` returns epoch seconds, `ledger` further offsets by group, None as long as it has not been read, `probe` what
+    is at offsets of partitions, where that is asked for.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        patterns: Patterns,
+        rules: Rules,
+        *,
+        clock: Callable[[], float],
+        ledger: Callable[[], Mapping[str, Mapping[Place, int]] | None] = dict,
+        probe: Callable[[set[tuple[Place, int]]], Mapping[Place, Mapping[int, Probed]]] | None = None,
+    ) -> None:
+        self._broker = broker
+        self._patterns = patterns
+        self._rules = rules
+        self._clock = clock
+        self._ledger = ledger
+        self._probe = probe
+        self._live = Live(rules)
+        self._skews: dict[Place, int] = {}
+        self._skews_due_ms = 0
+
+    def look(self) -> Watched:
+        """Return what there is now.
+
+        Raises:
+            BrokerAwayError: no broker answered.
+            StoppedError: a stop was asked for meanwhile.
+        """
+        began = self._clock()
+        found = self._broker.ask(self._patterns, self._ledger(), self._live.names)
+        now_ms = found.ts_ms
+        self._live.observe(found, now_ms)
+        if now_ms >= self._skews_due_ms:
+            self._skews = skews(self._broker.newest(found.places), self._live.ends, self._live.asked)
+            self._skews_due_ms = now_ms + SKEW_EVERY_MS
+        probed = self._probe(_oldest_unread(found)) if self._probe is not None else {}
+        states = self._live.judge(found, now_ms, skew=self._skews, probed=probed)
+        took_s = self._clock() - began
+        return Watched(tuple(states), found.places, found.problems, now_ms, took_s, found.complete)
+
+    def remember(self, reader: PointReader) -> None:
+        """Take from the store what was seen before this process began: ages and verdicts go on where they were.
+
+        Raises:
+            SinkUnavailableError: the store does not answer.
+        """
+        now_ms = round(self._clock() * 1000)
+        for one in reader.read(ENDS, ("end",), start_ms=now_ms - REMEMBER_MS, end_ms=now_ms + 1):
+            place = (one.tags["topic"], int(one.tags["partition"]))
+            self._live.load_ends(place, one.times_ms, [int(value) for value in one.values])
+        begin_ms = now_ms - round(self._rules.window_s * 1000) - HELD_MS
+        series = reader.read(LAG, FIELDS, start_ms=begin_ms, end_ms=now_ms + 1)
+        partitions = {one.group: [one] for one in evaluate(series, now_ms=now_ms, rules=self._rules)}
+        for group in read_groups(reader, at_ms=now_ms):
+            state = merge(group, partitions.get(group.group, []), own_rules=False)
+            if state is not None and self._patterns.match(group.group):
+                self._live.known(state)
+        for (name, place), looks in _looks(series).items():
+            self._live.load_looks(name, place, looks)
+
+
+def _oldest_unread(found: Round) -> set[tuple[Place, int]]:
+    return {
+        ((one.topic, one.partition), one.progress.committed)
+        for group in found.groups
+        for one in group.partitions
+        if isinstance(one.progress, Behind) and one.progress.records
+    }
+
+
+def _looks(series: Iterable[Series]) -> dict[tuple[str, Place], list[Look]]:
+    fields: dict[tuple[str, Place], dict[str, dict[int, int]]] = {}
+    for one in series:
+        place = (one.tags["topic"], int(one.tags["partition"]))
+        if one.field not in _LOOK:
+            continue
+        values = dict(zip(one.times_ms, (int(value) for value in one.values), strict=True))
+        fields.setdefault((one.tags["group"], place), {})[one.field] = values
+    return {
+        key: [
+            Look(ts, at, own["end"][ts], own.get("members", {}).get(ts))
+            for ts, at in own.get("committed", {}).items()
+            if ts in own.get("end", {})
+        ]
+        for key, own in fields.items()
+    }

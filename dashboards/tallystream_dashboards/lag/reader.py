@@ -1,0 +1,130 @@
+"""Groups as the collector judged them, read back from the store: now, or at any moment of the past."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tallystream_dashboards.lag.catch_up import NotKnown
+from tallystream_dashboards.lag.evaluate import FIELDS, THINNED_MS, evaluate, worst_first
+from tallystream_dashboards.lag.model import LAG
+from tallystream_dashboards.lag.state import GroupState, gone, unread
+from tallystream_dashboards.lag.status import HELD_MS, Rules
+from tallystream_dashboards.lag.storage import GROUP_FIELDS, GROUPS, ROUNDS, RULES_FIELDS, group_of, rules_of
+from tallystream_dashboards.lag.time_lag import older
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tallystream_aggregator.sinks.base import Field, PointReader, Series
+
+GONE_MS = 7 * 86_400_000
+"""How long a group that is no longer there is shown."""
+SPAN_MS = THINNED_MS + HELD_MS
+MANY = 1000
+"""Of a group with more partitions only the newest looks are read, unless rules are given."""
+
+
+def last_round_ms(reader: PointReader, *, at_ms: int) -> int | None:
+    """Return when the collector last looked, up to `at_ms`; None: never.
+
+    Raises:
+        SinkUnavailableError: the store does not answer.
+    """
+    found = reader.read(ROUNDS, ("groups",), start_ms=at_ms + 1, end_ms=at_ms + 2, last_before=True)
+    return found[0].times_ms[0] if found and found[0].times_ms[0] <= at_ms else None
+
+
+def read_groups(reader: PointReader, *, at_ms: int, group: str | None = None) -> list[GroupState]:
+    """Return every group as it was judged at `at_ms`, worst first, without partitions; the gone ones are marked.
+
+    Raises:
+        SinkUnavailableError: the store does not answer.
+    """
+    tags = {"group": group} if group is not None else None
+    round_ms = last_round_ms(reader, at_ms=at_ms)
+    if round_ms is None:
+        return []
+    found = _newest(reader.read(GROUPS, GROUP_FIELDS, start_ms=round_ms - SPAN_MS, end_ms=at_ms + 1, tags=tags))
+    last = reader.read(GROUPS, ("verdict",), start_ms=round_ms - SPAN_MS, end_ms=at_ms + 1, tags=tags, last_before=True)
+    for one in last:
+        name, seen_ms = one.tags["group"], one.times_ms[-1]
+        if name not in found and at_ms - seen_ms < GONE_MS:
+            own = {"group": name}
+            found |= _newest(reader.read(GROUPS, GROUP_FIELDS, start_ms=seen_ms, end_ms=seen_ms + 1, tags=own))
+    complete = not reader.read(ROUNDS, ("incomplete",), start_ms=round_ms, end_ms=round_ms + 1)
+    return worst_first(_marked(state, round_ms, complete=complete) for state in found.values())
+
+
+def read_group(reader: PointReader, group: str, *, at_ms: int, rules: Rules | None = None) -> GroupState | None:
+    """Return one group with its partitions at `at_ms`; None where nothing is known of it.
+
+    With `rules` it is judged by them; without, by those of the collector, as far as what it judged is kept.
+
+    Raises:
+        SinkUnavailableError: the store does not answer.
+    """
+    judged = next(iter(read_groups(reader, at_ms=at_ms, group=group)), None)
+    round_ms = last_round_ms(reader, at_ms=at_ms) or at_ms
+    now_ms = round_ms if at_ms - round_ms <= HELD_MS else at_ms
+    until_ms = judged.seen_ms if judged is not None and judged.gone else now_ms
+    judging = rules or _rules(reader, round_ms)
+    back_ms = max(HELD_MS, round(judging.window_s * 1000)) + HELD_MS + THINNED_MS
+    if judged is not None and judged.count > MANY and rules is None:
+        back_ms = HELD_MS  # its partitions' newest looks: their history would take longer than people wait
+    series = reader.read(LAG, FIELDS, start_ms=until_ms - back_ms, end_ms=until_ms + 1, tags={"group": group})
+    return merge(judged, evaluate(series, now_ms=until_ms, rules=judging), own_rules=rules is not None)
+
+
+def merge(judged: GroupState | None, evaluated: list[GroupState], *, own_rules: bool) -> GroupState | None:
+    """Return a group as the collector judged it with its partitions; `own_rules` let the evaluation's verdict stand."""
+    if not evaluated or judged is None:
+        return judged or next(iter(evaluated), None)
+    (found,) = evaluated
+    if own_rules and not judged.gone:
+        told = judged.told_skew_ms
+        members, word = judged.members, judged.broker_state
+        return replace(found, members=members, broker_state=word, told_skew_ms=told, stale=judged.stale)
+    return replace(judged, partitions=found.partitions)
+
+
+def read_judged(reader: PointReader, *, at_ms: int, rules: Rules) -> list[GroupState]:
+    """Return every group judged by `rules`, from the partitions' points: slower than `read_groups`.
+
+    Raises:
+        SinkUnavailableError: the store does not answer.
+    """
+    back_ms = round(rules.window_s * 1000) + HELD_MS
+    states = evaluate(reader.read(LAG, FIELDS, start_ms=at_ms - back_ms, end_ms=at_ms + 1), now_ms=at_ms, rules=rules)
+    told = {state.group: state for state in read_groups(reader, at_ms=at_ms)}
+    merged = [merge(told.pop(state.group, None), [state], own_rules=True) for state in states]
+    return worst_first([*(state for state in merged if state is not None), *(s for s in told.values() if s.gone)])
+
+
+def _rules(reader: PointReader, round_ms: int) -> Rules:
+    """Return the rules by which the collector judged in that round."""
+    found = reader.read(ROUNDS, RULES_FIELDS, start_ms=round_ms, end_ms=round_ms + 1)
+    return rules_of({one.field: one.values[-1] for one in found if one.values})
+
+
+def _newest(series: Iterable[Series]) -> dict[str, GroupState]:
+    fields: dict[str, dict[int, dict[str, Field]]] = {}
+    for one in series:
+        last = one.times_ms[-1]
+        fields.setdefault(one.tags["group"], {}).setdefault(last, {})[one.field] = one.values[-1]
+    # A field that the newest point does not have is not true any more, whatever it was before.
+    return {group: group_of(group, times[max(times)], max(times)) for group, times in fields.items()}
+
+
+def _marked(state: GroupState, round_ms: int, *, complete: bool) -> GroupState:
+    """Mark a group that the newest rounds do not mention any more, where no collector saw it go.
+
+    It is gone where the newest round listed all groups, else it was not read.
+    """
+    if state.gone:
+        return replace(state, drain=NotKnown(), rates=None)
+    if round_ms - state.seen_ms > HELD_MS:
+        return gone(state) if complete else unread(state)
+    # A group of which nothing is new but its age has no point of the newest rounds.
+    seconds = older(state.seconds, max(0, round_ms - state.seen_ms) / 1000)
+    return replace(state, seconds=seconds, seen_ms=state.told_seen_ms or state.seen_ms)

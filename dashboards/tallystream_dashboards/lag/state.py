@@ -1,0 +1,186 @@
+"""What is known of a partition and of a group at one moment, and how a group is made of its partitions. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tallystream_dashboards.lag.catch_up import Drain, NotKnown, Rates, add, drain
+from tallystream_dashboards.lag.status import Judgement, Look, Rules, Verdict, judge, judge_group, too_old
+from tallystream_dashboards.lag.time_lag import SecondsLag, Unknown, Zero, at_least, worst
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+NOT_READ = "The group was not read in the newest round: this is its last state."
+FEW = 3
+"""So many partitions are named; the others are counted."""
+
+_NO_RECORD = (
+    "Nothing to read: the last {:,} offsets hold transaction markers, what compaction left, or an open transaction."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """One partition of one group. `lag` is None where it is not known, `rates` where too little has been seen.
+
+    `record_ms` is the timestamp of the oldest unconsumed record, where it was asked for. `skew_ms` says by how much
+    timestamps in the partition are ahead of (or, negative, behind) the moment they came; None: not known. A partition
+    that is `stale` could not be read in the newest round: what is said is the last that was known.
+    """
+
+    topic: str
+    partition: int
+    lag: int | None
+    seconds: SecondsLag
+    rates: Rates | None
+    judgement: Judgement
+    start: int | None = None
+    end: int | None = None
+    committed: int | None = None
+    record_ms: int | None = None
+    skew_ms: int | None = None
+    stale: bool = False
+
+    @property
+    def name(self) -> str:
+        """Topic and partition, as in `orders/3`."""
+        return f"{self.topic}/{self.partition}"
+
+    @property
+    def held(self) -> int:
+        """The offsets that the partition holds, 0 where that is not known."""
+        return 0 if self.start is None or self.end is None else self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """One group: the sum of the lags that are known, the worst age, when it is through, and the verdict.
+
+    Of `unknown` partitions there is no lag, mostly because nothing was committed there; they hold up to `unread`
+    records: the group's lag is `lag` to `lag` + `unread`. `since_ms` is when the verdict became what it is. A group
+    that is `gone` is no longer on the broker: what is said is the last that was known. So it is of a group that is
+    `stale`, a sentence: the newest round could not read it, or some of its partitions.
+    """
+
+    group: str
+    lag: int | None
+    seconds: SecondsLag
+    rates: Rates | None
+    drain: Drain
+    judgement: Judgement
+    partitions: tuple[PartitionState, ...]
+    seen_ms: int
+    worst_lag: int | None = None
+    count: int = 0
+    unknown: int = 0
+    unread: int = 0
+    members: int | None = None
+    broker_state: str = ""
+    since_ms: int | None = None
+    gone: bool = False
+    told_skew_ms: int | None = None
+    stale: str = ""
+    told_seen_ms: int | None = None
+
+    @property
+    def skew_ms(self) -> int | None:
+        """The largest skew of its partitions, of either sign; as it was told where the partitions are not at hand."""
+        known = [one.skew_ms for one in self.partitions if one.skew_ms]
+        return max(known, key=abs, default=self.told_skew_ms)
+
+
+def partition_judgement(looks: Sequence[Look], seconds: SecondsLag, *, now_ms: int, rules: Rules) -> Judgement:
+    """Judge a partition by its looks, the last of which is of now, and by its age; no looks: nothing was committed."""
+    if not looks:
+        return Judgement(Verdict.NOTFOUND, "The group has committed nothing here.")
+    if looks[-1].committed > looks[-1].end:
+        return Judgement(Verdict.NOTFOUND, "The committed offset is past the end: the topic was recreated.")
+    if isinstance(seconds, Zero) and looks[-1].lag > rules.allowed_lag:
+        return Judgement(Verdict.OK, _NO_RECORD.format(looks[-1].lag))
+    return too_old(judge(looks, now_ms=now_ms, rules=rules), at_least(seconds), rules=rules)
+
+
+def group_state(
+    group: str,
+    partitions: Iterable[PartitionState],
+    halves: Iterable[tuple[Rates | None, ...]],
+    *,
+    seen_ms: int,
+    members: int | None = None,
+    broker_state: str = "",
+) -> GroupState:
+    """Make a group of its partitions; `halves` are each one's rates over the window and over its newer half."""
+    states = sorted(partitions, key=lambda one: (-one.judgement.verdict, -(one.lag or 0), one.topic, one.partition))
+    known = [state.lag for state in states if state.lag is not None]
+    lag = sum(known) if known else None
+    seen = [add([part for part in half if part is not None]) for half in zip(*halves, strict=True) if any(half)]
+    return GroupState(
+        group=group,
+        lag=lag,
+        # A partition in which nothing was committed has no age; that is said, and hides no other's.
+        seconds=worst([one.seconds for one in states if one.lag is not None]) if known else _no_age(states),
+        rates=seen[0] if seen else None,
+        drain=NotKnown() if lag is None or any(one.stale for one in states) else drain(lag, seen),
+        judgement=judge_group([(state.name, state.judgement) for state in states]),
+        partitions=tuple(states),
+        seen_ms=seen_ms,
+        worst_lag=max(known, default=None),
+        count=len(states),
+        unknown=sum(one.lag is None and not one.stale for one in states),
+        unread=sum(state.held for state in states if state.lag is None),
+        members=members,
+        broker_state=broker_state,
+        stale=_not_read([one.name for one in states if one.stale]),
+    )
+
+
+def since(state: GroupState, before: GroupState | None) -> GroupState:
+    """Return the state with the moment since which it has its verdict, given the one before."""
+    same = before is not None and not before.gone and before.judgement.verdict is state.judgement.verdict
+    return replace(state, since_ms=before.since_ms if same and before is not None else state.seen_ms)
+
+
+def gone(state: GroupState) -> GroupState:
+    """Return the last state of a group that is no longer on the broker."""
+    had = "its lag was not known" if state.lag is None else f"its lag was {state.lag:,}"
+    reason = f"The group is no longer on the broker; when it was last seen {had}."
+    lost = Judgement(Verdict.NOTFOUND, reason)
+    return replace(state, judgement=lost, gone=True, drain=NotKnown(), rates=None, stale="")
+
+
+def unread(state: GroupState) -> GroupState:
+    """Return the last state of a group of which the newest round read nothing."""
+    if state.gone:
+        return state
+    partitions = tuple(unread_partition(one) for one in state.partitions)
+    return replace(state, partitions=partitions, drain=NotKnown(), rates=None, stale=NOT_READ)
+
+
+def unread_partition(state: PartitionState) -> PartitionState:
+    """Return the last state of a partition that the newest round did not read."""
+    if state.stale:
+        return state
+    said = Judgement(state.judgement.verdict, f"It was not read in the newest round; before: {state.judgement.reason}")
+    return replace(state, judgement=said, rates=None, stale=True)
+
+
+def never_read(topic: str, partition: int) -> PartitionState:
+    """Return the state of a partition that no round has read yet."""
+    reason = "It has not been read yet."
+    return PartitionState(
+        topic, partition, None, Unknown("it was not read"), None, Judgement(Verdict.NOTFOUND, reason), stale=True
+    )
+
+
+def _not_read(names: Sequence[str]) -> str:
+    if not names:
+        return ""
+    more = f" and {len(names) - FEW:,} more" if len(names) > FEW else ""
+    return f"Partitions that were not read in the newest round, with their last state: {', '.join(names[:FEW])}{more}."
+
+
+def _no_age(states: Sequence[PartitionState]) -> SecondsLag:
+    return states[0].seconds if states else Unknown("there are no partitions")

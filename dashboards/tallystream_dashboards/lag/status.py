@@ -1,0 +1,231 @@
+"""Verdicts on a sliding window, in the words that operators know from Burrow. Pure.
+
+The rules are Burrow's (its wiki page "Consumer Lag Evaluation Rules"), adapted to offsets that are looked up rather
+than read as commits: a broker tells where a group is, not when it last committed. So a commit is seen when the offset
+has moved; whether a group that does not move still has members tells STALL from STOP; and the time without progress
+counts from when there was something to do, so that the first record after a quiet night raises no alarm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from tallystream.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SLOTS = 10
+"""Burrow looks at ten commits: so does this, at the lowest lag of each tenth of the window."""
+
+HELD_MS = 90_000
+"""The slowest collector looks every 60 s: what a look saw holds for so long, until the next one."""
+
+
+class Verdict(IntEnum):
+    """Worse is higher. A partition is STOP, STALL or REWIND where its group is ERR."""
+
+    OK = 0
+    NOTFOUND = 1
+    WARN = 2
+    REWIND = 3
+    STALL = 4
+    STOP = 5
+    ERR = 6
+
+
+class Look(NamedTuple):
+    """One look at a group's partition: the next offset it will read, the partition's end, the group's members.
+
+    `members` is None where it was not recorded.
+    """
+
+    ts_ms: int
+    committed: int
+    end: int
+    members: int | None = None
+
+    @property
+    def lag(self) -> int:
+        """Records to go, 0 or more."""
+        return max(0, self.end - self.committed)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How strict to be.
+
+    Args:
+        window_s: the sliding window, seconds.
+        allowed_lag: a lag of so many records counts as none.
+        stop_after_s: seconds without progress that make STALL or STOP; None: half the window.
+        warn_age_s, err_age_s: WARN and ERR when the oldest unconsumed record is older, seconds; None: age is no reason.
+    """
+
+    window_s: float = 120.0
+    allowed_lag: int = 0
+    stop_after_s: float | None = None
+    warn_age_s: float | None = None
+    err_age_s: float | None = None
+
+    @property
+    def quiet_s(self) -> float:
+        """Seconds without progress that make STALL or STOP."""
+        return self.window_s / 2 if self.stop_after_s is None else self.stop_after_s
+
+    def check(self) -> None:
+        """Refuse what can't work.
+
+        Raises:
+            ConfigError: a number is out of its bounds.
+        """
+        if not 1 <= self.window_s <= 86_400:
+            raise ConfigError("--window", self.window_s, "give seconds from 1 to 86400")
+        if self.allowed_lag < 0:
+            raise ConfigError("--allowed-lag", self.allowed_lag, "give a number of records, 0 or more")
+        if not 0 < self.quiet_s < self.window_s:
+            raise ConfigError("--stop-after", self.quiet_s, "give seconds above 0 and below those of --window")
+        for option, value in (("--warn-age", self.warn_age_s), ("--err-age", self.err_age_s)):
+            if value is not None and not value > 0:
+                raise ConfigError(option, value, "give seconds above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A verdict and its reason, a sentence. `notable`: it is OK, and worth reading all the same."""
+
+    verdict: Verdict
+    reason: str
+    notable: bool = False
+
+
+def judge(looks: Sequence[Look], *, now_ms: int, rules: Rules) -> Judgement:
+    """Judge one partition by the looks (in order of time) that lie in the window before `now_ms`.
+
+    In this order: nothing seen, NOTFOUND; no lag now, OK; no progress for longer than the rules' `quiet_s`, STALL or
+    STOP; an offset that went back and has not caught up since, REWIND; no lag at some moment of the window, OK; lag
+    that never fell, WARN; else OK. Before half a window has been watched the verdict is OK, and the reason
+    says that it is early. OK without progress for half of the time that makes STALL or STOP says so.
+    """
+    window = _window(looks, now_ms, rules)
+    if not window:
+        return Judgement(Verdict.NOTFOUND, f"No offsets were read in the last {rules.window_s:g} s.")
+    last = window[-1]
+    if last.lag <= rules.allowed_lag:
+        return Judgement(Verdict.OK, f"The lag is {last.lag:,}.")
+    quiet_s = (now_ms - _last_progress_ms(window, rules)) / 1000
+    if quiet_s > rules.quiet_s:
+        return _without_progress(last, quiet_s, rules)
+    found = _with_progress(window, now_ms, rules)
+    if found.verdict is Verdict.OK and quiet_s >= rules.quiet_s / 2:
+        waiting = f"{last.lag:,} records wait, and the committed offset has not moved for {quiet_s:.0f} s"
+        return Judgement(Verdict.OK, f"{waiting}; from {rules.quiet_s:.0f} s on it counts as stopped.", notable=True)
+    return found
+
+
+def _with_progress(window: Sequence[Look], now_ms: int, rules: Rules) -> Judgement:
+    last = window[-1]
+    was = _went_back_from(window, rules)
+    if was is not None:
+        return Judgement(Verdict.REWIND, f"The committed offset went back from {was:,}; it is {last.committed:,} now.")
+    if any(look.lag <= rules.allowed_lag for look in window):
+        return Judgement(Verdict.OK, f"It caught up within the last {rules.window_s:g} s; the lag is {last.lag:,} now.")
+    watched_s = (last.ts_ms - window[0].ts_ms) / 1000
+    if watched_s < rules.window_s / 2:
+        return Judgement(Verdict.OK, f"The lag is {last.lag:,}; it has been watched for only {watched_s:.0f} s.")
+    lows = _lows(window, rules, now_ms)
+    if all(b >= a for a, b in pairwise(lows)):
+        return Judgement(
+            Verdict.WARN,
+            f"It makes progress, but in {watched_s:.0f} s the lag never fell: from {lows[0]:,} to {lows[-1]:,}.",
+        )
+    return Judgement(Verdict.OK, f"It makes progress and the lag falls at times; it is {last.lag:,}.")
+
+
+def too_old(found: Judgement, seconds: float, *, rules: Rules) -> Judgement:
+    """Return the judgement, or a worse one where the oldest unconsumed record is older than the rules allow."""
+    for verdict, limit_s in ((Verdict.ERR, rules.err_age_s), (Verdict.WARN, rules.warn_age_s)):
+        if limit_s is not None and seconds > limit_s and found.verdict < min(verdict, Verdict.REWIND):
+            return Judgement(verdict, f"The oldest unconsumed record is {seconds:.0f} s old, over {limit_s:g} s.")
+    return found
+
+
+def judge_group(partitions: Sequence[tuple[str, Judgement]]) -> Judgement:
+    """Judge a group by its partitions (name, judgement): the worst decides, of equals the first; the reason names it.
+
+    STOP, STALL and REWIND of a partition make the group ERR. Partitions that are NOTFOUND count only if all are.
+    """
+    known = [one for one in partitions if one[1].verdict is not Verdict.NOTFOUND]
+    if not known:
+        return Judgement(Verdict.NOTFOUND, partitions[0][1].reason if partitions else "The group has no partitions.")
+    name, found = max(known, key=lambda one: one[1].verdict)
+    if found.verdict is Verdict.OK:
+        notable = next((one for one in known if one[1].notable), None)
+        if notable is not None and len(known) > 1:
+            return Judgement(Verdict.OK, f"{notable[0]}: {notable[1].reason}", notable=True)
+        if len(known) == 1:
+            return found
+        return Judgement(Verdict.OK, f"All {len(known):,} partitions are OK. {name}: {found.reason}")
+    bad = sum(one.verdict is not Verdict.OK for _, one in known)
+    verdict = Verdict.WARN if found.verdict is Verdict.WARN else Verdict.ERR
+    return Judgement(verdict, f"{found.verdict.name} in {name} ({bad:,} of {len(known):,} partitions): {found.reason}")
+
+
+def _window(looks: Sequence[Look], now_ms: int, rules: Rules) -> list[Look]:
+    """Return the looks in the window. What was seen just before it held when it began, and is its first look.
+
+    Looks that say nothing new are not kept, so the first one in the window may come late. After a gap in which nobody
+    looked, an offset that is where it was, with records waiting then as now, has not moved meanwhile.
+    """
+    begin = now_ms - round(rules.window_s * 1000)
+    inside = [look for look in looks if begin <= look.ts_ms <= now_ms]
+    before = next((look for look in reversed(looks) if look.ts_ms < begin), None)
+    if before is None:
+        return inside
+    held = (inside[0].ts_ms if inside else now_ms) - before.ts_ms <= HELD_MS
+    waited = bool(inside) and inside[0].committed == before.committed and before.lag > rules.allowed_lag
+    if held or waited:
+        inside.insert(0, before._replace(ts_ms=begin))
+    return inside
+
+
+def _last_progress_ms(window: Sequence[Look], rules: Rules) -> int:
+    moved = [b.ts_ms for a, b in pairwise(window) if b.committed != a.committed]
+    idle = [look.ts_ms for look in window if look.lag <= rules.allowed_lag]
+    return max([window[0].ts_ms, *moved, *idle])
+
+
+def _went_back_from(window: Sequence[Look], rules: Rules) -> int | None:
+    """Return the highest offset from which the group went back, None where it caught up since.
+
+    It has caught up where it is again at that offset, or has no lag.
+    """
+    was = None
+    for before, look in pairwise(window):
+        if look.committed < before.committed:
+            was = before.committed if was is None else max(was, before.committed)
+        if was is not None and (look.committed >= was or look.lag <= rules.allowed_lag):
+            was = None
+    return was
+
+
+def _without_progress(last: Look, quiet_s: float, rules: Rules) -> Judgement:
+    more = " or more" if quiet_s >= rules.window_s else ""
+    waiting = f"{last.lag:,} records wait, and the committed offset has not moved for {quiet_s:.0f} s{more}"
+    if last.members:
+        members = "1 member" if last.members == 1 else f"{last.members:,} members"
+        return Judgement(Verdict.STALL, f"{waiting}, although the group has {members}.")
+    return Judgement(Verdict.STOP, f"{waiting}; the group has no members." if last.members == 0 else f"{waiting}.")
+
+
+def _lows(window: Sequence[Look], rules: Rules, now_ms: int) -> list[int]:
+    """Return the lowest lag of each tenth of the window: just after its commits, which is where Burrow looks."""
+    slot_ms = rules.window_s * 1000 / SLOTS
+    lows: dict[int, int] = {}
+    for look in window:
+        slot = -int((now_ms - look.ts_ms) // slot_ms)
+        lows[slot] = min(look.lag, lows.get(slot, look.lag))
+    return [lows[slot] for slot in sorted(lows)]

@@ -1,0 +1,177 @@
+"""Charts: rows for the browser, a specification that stays the same from one refresh to the next, and a legend.
+
+The data travel beside the specification, so that a refresh moves the lines and does not draw the chart again. The
+legend is not a part of the chart: there it would take its room from the lines.
+"""
+
+from __future__ import annotations
+
+import re
+from html import escape
+from typing import TYPE_CHECKING, Any, Literal
+
+import altair as alt
+import pandas as pd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tallystream_dashboards.page.data.lines import Drawn
+    from tallystream_dashboards.page.data.read_sums import Event
+
+TIME, VALUE, HIGH, SERIES, COLOR = "time", "value", "high", "series", "color"
+
+COLORS = (
+    "#2b74c4",
+    "#d9730d",
+    "#1f9e3a",
+    "#f04a55",
+    "#7350d0",
+    "#8e5d34",
+    "#e84fae",
+    "#1ba090",
+    "#858915",
+    "#b04866",
+)
+"""One colour for each line; each has a contrast of 3 or more with the light and with the dark background."""
+OTHERS = "#8a8f98"
+
+_CLOCK = (
+    "hours(datum.value) + minutes(datum.value) + seconds(datum.value) == 0 ? timeFormat(datum.value, '%b %d') : "
+    "timeFormat(datum.value, seconds(datum.value) ? '%H:%M:%S' : '%H:%M')"
+)
+"""Times of day with 24 hours, in the browser's zone, and the date at midnight."""
+
+_SHOWN = f"format(datum.{VALUE}, ',.10~g') + (isValid(datum.{HIGH}) ? ' to ' + format(datum.{HIGH}, ',.10~g') : '')"
+"""A point's value, of the others the lowest and the highest."""
+
+
+def frame(drawn: Drawn) -> pd.DataFrame:
+    """Return one row a point: time (UTC), value (a float, NaN for a gap), the series' label and its colour's number.
+
+    The band of the others has its lower edge as value, its upper edge in the column `high`.
+    """
+    places = _places(line.label for line in drawn.lines)
+    points: list[tuple[int, float | None, float | None, str, int]] = [
+        (time, value, None, line.label, places[line.label])
+        for line in drawn.lines
+        for time, value in zip(line.times_ms, line.values, strict=True)
+    ]
+    if drawn.others is not None:
+        band = drawn.others
+        points += [
+            (time, low, high, band.label, len(COLORS))
+            for time, low, high in zip(band.times_ms, band.lows, band.highs, strict=True)
+        ]
+    points += _edges(drawn)
+    table = pd.DataFrame(points, columns=[TIME, VALUE, HIGH, SERIES, COLOR])
+    table[TIME] = pd.to_datetime(table[TIME], unit="ms", utc=True)
+    table[[VALUE, HIGH]] = table[[VALUE, HIGH]].astype("float64")
+    table[COLOR] = table[COLOR].astype("int8")
+    return table
+
+
+def legend(drawn: Drawn) -> str:
+    """Return the legend as HTML, sorted by name; nothing for a single line."""
+    if len(drawn.lines) < 2:
+        return ""
+    places = _places(line.label for line in drawn.lines)
+    entries = [(label, COLORS[place]) for label, place in places.items()]
+    if drawn.others is not None:
+        entries.append((drawn.others.label, OTHERS))
+    # The title is for names that are cut off, the tab index for keys: the list may have to be scrolled.
+    items = "".join(
+        f'<li title="{escape(label)}"><i style="background:{color}"></i>{escape(label)}</li>'
+        for label, color in entries
+    )
+    return f'<ul class="chart-legend" tabindex="0">{items}</ul>'
+
+
+def _places(labels: Iterable[str]) -> dict[str, int]:
+    """Return the number of each label's colour: by name, so that it stays when the largest changes."""
+    return {label: place for place, label in enumerate(sorted(labels, key=_natural))}
+
+
+def _natural(label: str) -> list[str | int]:
+    """Sort `worker-2` before `worker-10`."""
+    return [int(part) if place % 2 else part for place, part in enumerate(re.split("([0-9]+)", label))]
+
+
+def _edges(drawn: Drawn) -> list[tuple[int, float | None, float | None, str, int]]:
+    """Return points without a value at the ends of the period, where no line reaches them: the axis covers it all."""
+    first = drawn.lines[0]
+    return [
+        (time, None, None, first.label, 0)
+        for time, missing in zip(
+            drawn.period_ms,
+            (first.times_ms[0] > drawn.period_ms[0], first.times_ms[-1] < drawn.period_ms[1]),
+            strict=True,
+        )
+        if missing
+    ]
+
+
+def spec(
+    title: str, *, step: bool, whole: bool = False, others: bool = False, events: Sequence[Event] = ()
+) -> dict[str, Any]:
+    """Return a Vega-Lite specification of lines over time; `step`: a value holds until the next one.
+
+    With `others` there is an area behind the lines. Each of the `events` is a thin vertical line that says what
+    happened.
+    """
+    base = alt.Chart(alt.NamedData("rows"))
+    near = alt.selection_point(
+        name="near", nearest=True, on="pointerover", clear="pointerout", fields=[TIME], empty=False
+    )
+    axis = alt.Axis(format=",d" if whole else ",.3~f", tickMinStep=1 if whole else 0, tickCount=5, title=None)
+    x = alt.X(f"{TIME}:T", title=None, axis=alt.Axis(tickCount=6, labelOverlap=True, grid=False, labelExpr=_CLOCK))
+    # Without this nothing but zeros would be drawn in the middle, over an axis of negative numbers.
+    floor = alt.Scale(zero=True, nice=True, domain={"unionWith": [0, 1]}) if whole else alt.Scale(zero=False, nice=True)
+    y = alt.Y(f"{VALUE}:Q", axis=axis, scale=floor)
+    colors = alt.Scale(domain=list(range(len(COLORS) + 1)), range=[*COLORS, OTHERS])
+    color = alt.Color(f"{COLOR}:N", legend=None, scale=colors)
+    curve: Literal["step-after", "linear"] = "step-after" if step else "linear"
+    lines = base.mark_line(interpolate=curve, strokeWidth=2).encode(x=x, y=y, color=color)
+    tooltip = [
+        alt.Tooltip(f"{SERIES}:N", title="series"),
+        alt.Tooltip("shown:N", title=title),
+        alt.Tooltip(f"{TIME}:T", title="time", format="%Y-%m-%d %H:%M:%S"),
+    ]
+    # One layer both catches the pointer and marks what it is near: a layer of its own for the mark would mostly be
+    # empty, and Vega warns about empty layers at every refresh.
+    points = (
+        base.transform_calculate(shown=_SHOWN)
+        .mark_point(filled=True, size=70)
+        .encode(
+            x=x, y=y, color=color, tooltip=tooltip, opacity=alt.when(near).then(alt.value(1)).otherwise(alt.value(0))
+        )
+        .add_params(near)
+    )
+    drawn = [lines, points]
+    if others:
+        lines = lines.transform_filter(alt.datum[COLOR] < len(COLORS))
+        area = base.mark_area(interpolate=curve, opacity=0.25, line={"color": OTHERS, "strokeWidth": 1})
+        edges = area.encode(x=x, y=y, y2=alt.Y2(HIGH), color=color)
+        drawn = [edges.transform_filter(alt.datum[COLOR] == len(COLORS)), lines, points]
+    layers: dict[str, Any] = alt.layer(*drawn).properties(height=260).to_dict(validate=True)
+    layers.pop("data", None)
+    for layer in layers["layer"]:
+        layer.pop("data", None)
+    # Events are few: they stand in the specification, which changes only when there is a new one.
+    if events:
+        layers["layer"].insert(0, _marks(events))
+    return layers
+
+
+def _marks(events: Sequence[Event]) -> dict[str, Any]:
+    return {
+        "data": {"values": [{TIME: event.ts_ms, "what": event.text} for event in events]},
+        "mark": {"type": "rule", "strokeDash": [4, 3], "strokeWidth": 1, "color": "#d9822b", "opacity": 0.8},
+        "encoding": {
+            "x": {"field": TIME, "type": "temporal"},
+            "tooltip": [
+                {"field": "what", "type": "nominal", "title": "event"},
+                {"field": TIME, "type": "temporal", "title": "time", "format": "%Y-%m-%d %H:%M:%S"},
+            ],
+        },
+    }

@@ -1,0 +1,151 @@
+"""What every view is drawn with: charts, tables, tiles, and the page's own looks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import streamlit as st
+
+from tallystream_dashboards import formatting
+from tallystream_dashboards.lag.status import Verdict
+from tallystream_dashboards.page import charts, html_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import tzinfo
+
+    import pandas as pd
+
+    from tallystream_dashboards.page.data.lines import Drawn
+    from tallystream_dashboards.page.data.read_sums import Event
+
+SILENT_MS = 150_000
+"""The slowest collector writes every minute: older lag than this is news by itself."""
+
+TILE: Any = {"border": True, "height": "stretch"}
+
+ICON = (
+    "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E"
+    "%3Cpath d='M2 14V9h2v5zm5 0V5h2v9zm5 0V2h2v12z' fill='%230b6bcb'/%3E%3C/svg%3E"
+)
+"""The page's sign, inline: Streamlit would fetch one of its own from the internet."""
+
+_LOOKS = """
+.stMainBlockContainer { padding-top: 2.2rem; padding-bottom: 2rem; max-width: 1500px; }
+[data-testid="stMetricValue"] { font-variant-numeric: tabular-nums; }
+[data-stale="true"] { opacity: 1 !important; transition: none !important; }
+.stHtml .chart-legend { display: flex; flex-wrap: wrap; gap: 0.1rem 1rem; max-height: 6.4rem; overflow-y: auto;
+  margin: 0; padding: 0; list-style: none; font-size: 0.8rem; }
+.stHtml .chart-legend li { max-width: 100%; margin: 0; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.chart-legend i { display: inline-block; width: 0.7em; height: 0.7em; margin-right: 0.4em; border-radius: 50%; }
+"""
+STYLE = f"<style>{_LOOKS}{html_table.STYLE}</style>"
+"""Narrow margins, digits of one width, no fading while the page refreshes, scrolling legends, and tables with text."""
+
+COLORS: dict[Verdict, Literal["green", "orange", "red", "gray"]] = {
+    Verdict.OK: "green",
+    Verdict.NOTFOUND: "gray",
+    Verdict.WARN: "orange",
+    Verdict.REWIND: "red",
+    Verdict.STALL: "red",
+    Verdict.STOP: "red",
+    Verdict.ERR: "red",
+}
+_COLUMNS = {
+    **{name: st.column_config.NumberColumn(format="localized") for name in ("Offsets", "Counted from", "Position")},
+    **{name: st.column_config.TextColumn(alignment="right") for name in ("Sum", "Mean")},
+}
+
+
+def table(content: pd.DataFrame, *, key: str) -> None:
+    """Draw a table, at most 15 rows high; more are scrolled to."""
+    with st.container(key=key):
+        st.dataframe(
+            content,
+            hide_index=True,
+            placeholder=formatting.NOTHING,
+            key=f"{key}-data",
+            column_config={name: column for name, column in _COLUMNS.items() if name in content},
+        )
+
+
+def text_table(content: pd.DataFrame, *, key: str) -> None:
+    """Draw a table whose texts wrap, so that they are shown in full on a screen of any width."""
+    colors = {verdict.name: color for verdict, color in COLORS.items()}
+    with st.container(key=key):
+        st.html(html_table.html_table(content, colors))
+
+
+def chart(
+    title: str, drawn: Drawn, *, key: str, step: bool = False, whole: bool = False, events: Sequence[Event] = ()
+) -> None:
+    """Draw lines over time, with a mark for each event; says so where there is nothing to draw.
+
+    The title is in the page's own words, with no name in it: Vega makes it a part of an expression.
+    """
+    st.markdown(f"**{title}**")
+    if not drawn.lines:
+        st.caption("There is nothing in the chosen period.")
+        return
+    # Data beside the specification, not in it: the same chart takes new rows and nothing flickers.
+    with st.container(key=f"{key}-box", gap="xsmall"):
+        st.vega_lite_chart(
+            charts.frame(drawn),
+            charts.spec(title, step=step, whole=whole, others=drawn.others is not None, events=events),
+            key=key,
+        )
+        if len(drawn.lines) > 1:
+            st.html(charts.legend(drawn))
+    if drawn.left_out:
+        st.caption(f"The largest are drawn; {drawn.left_out:,} more are not.")
+
+
+def as_of(what: str, newest_ms: int | None, *, now_ms: int, zone: tzinfo, every: float, past: bool) -> None:
+    """Say how old the newest data are; `what` they are begins the sentence."""
+    if newest_ms is None:
+        return
+    ago = formatting.duration((now_ms - newest_ms) / 1000)
+    moment = formatting.clock(newest_ms, zone, now_ms=now_ms)
+    if past:
+        st.caption(f"History: as it was at **{moment}** · *Time* leads back to now")
+        return
+    st.caption(f"{what} **{moment}** · {ago} ago · refreshes every {every:g} s")
+
+
+def silent(as_of_ms: int | None, *, now_ms: int) -> None:
+    """Warn when the collector has not looked for too long."""
+    if as_of_ms is not None and now_ms - as_of_ms > SILENT_MS:
+        ago = formatting.duration((now_ms - as_of_ms) / 1000)
+        st.warning(
+            f"No lag has been collected for {ago}: this is the lag as it was then. "
+            "Check that the collector runs: `tallystream status`.",
+            icon=":material/schedule:",
+        )
+
+
+def empty() -> None:
+    """Say what to do when the store has no points at all."""
+    st.info(
+        "**The store is empty.** Sums appear as soon as an application reports and the aggregator and the "
+        "shipper run; lag appears as soon as the collector runs.\n\n"
+        "- start everything: `tallystream up`, or with sample data: `tallystream demo --keep`\n"
+        "- see what runs: `tallystream status`",
+        icon=":material/hourglass_empty:",
+    )
+
+
+def no_lag() -> None:
+    """Say what to do when there is no lag in the store."""
+    st.info(
+        "No lag has been collected yet. Start the collector: `tallystream lag collect`.", icon=":material/search_off:"
+    )
+
+
+def index(choices: Sequence[str], wanted: str | None) -> int:
+    """Return where the wanted choice is, the first where it is none of them."""
+    return choices.index(wanted) if wanted is not None and wanted in choices else 0
+
+
+def clock(zone: tzinfo, now_ms: int) -> Callable[[int], str]:
+    """Return what writes a moment as people read it."""
+    return lambda time_ms: formatting.clock(time_ms, zone, now_ms=now_ms)

@@ -1,0 +1,1 @@
+"""What the page shows, read from the store and worked out."""

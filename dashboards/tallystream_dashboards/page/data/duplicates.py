@@ -1,0 +1,89 @@
+"""Processed twice: everything processed, less the offsets that the positions cover. Pure.
+
+Consumers report, in the same snapshot and set together, how many records they processed and how far they got in each
+partition. What they processed beyond the offsets covered they processed more than once; it needs no quiet moment, and
+what is merely in flight is never counted. The formula is that of docs/metrics.md, and of the Grafana dashboard.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tallystream_dashboards.page.data.lines import Line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tallystream_dashboards.page.data.sums import Metric
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """How far all instances together got in one partition: `start` <= offset < `position`."""
+
+    topic: str
+    partition: str
+    start: int
+    position: int
+
+    @property
+    def count(self) -> int:
+        """Offsets covered."""
+        return self.position - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Twice:
+    """The newest numbers, and those of the past: `number` records were processed more than once."""
+
+    processed: int
+    covered: int
+    over_time: Line
+    partitions: tuple[Covered, ...]
+
+    @property
+    def number(self) -> int:
+        """Processed twice; below 0 where offsets hold no record, or the counter counts something else."""
+        return self.processed - self.covered
+
+
+def positions_of(counter: str) -> str:
+    """Return the name of the positions that are set together with a counter: ConsumerProgress gives them this name."""
+    return f"{counter}.position"
+
+
+def twice(counters: Sequence[Metric], positions: Sequence[Metric]) -> Twice:
+    """Return what was processed twice by these counters, which are added up, and these positions."""
+    processed = total("processed", [metric.value for metric in counters])
+    covered = total("covered", [metric.line("position") for metric in positions])
+    start = total("start", [metric.line("start") for metric in positions])
+    times = sorted({*processed.times_ms, *covered.times_ms, *start.times_ms})
+    values = [_less(processed.at(ts), covered.at(ts), start.at(ts)) for ts in times]
+    partitions = [_covered(metric) for metric in positions]
+    return Twice(
+        int(processed.last or 0),
+        sum(one.count for one in partitions),
+        Line("processed twice", times, values),
+        tuple(sorted(partitions, key=lambda one: (one.topic, len(one.partition), one.partition))),
+    )
+
+
+def total(label: str, lines: Sequence[Line]) -> Line:
+    """Return the sum of the lines at every time at which one of them changes; one that has not begun counts nothing."""
+    times = sorted({ts for line in lines for ts in line.times_ms})
+    sums: list[float | int | None] = [0] * len(times)
+    for line in lines:
+        for index, ts in enumerate(times):
+            sums[index] = (sums[index] or 0) + (line.at(ts) or 0)
+    return Line(label, times, sums)
+
+
+def _less(processed: float | None, covered: float | None, start: float | None) -> float | int | None:
+    return None if processed is None or covered is None else processed - covered + (start or 0)
+
+
+def _covered(metric: Metric) -> Covered:
+    tags = dict(metric.tags)
+    start, position = metric.line("start").last, metric.line("position").last
+    return Covered(tags.get("topic", ""), tags.get("partition", ""), int(start or 0), int(position or 0))

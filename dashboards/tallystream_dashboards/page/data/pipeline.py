@@ -1,0 +1,101 @@
+"""The aggregator's own pipeline, hop by hop: instance → metrics → sums → store → this page. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tallystream_dashboards import formatting
+from tallystream_dashboards.lag.catch_up import Between, NotKnown, Steady
+from tallystream_dashboards.lag.formatting import age, lag_range, until_drained, why
+from tallystream_dashboards.lag.status import Verdict
+from tallystream_dashboards.page.data.roles import AGGREGATOR, SHIPPER, role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tallystream_aggregator.sinks.base import Series
+    from tallystream_dashboards.lag.catch_up import Drain
+    from tallystream_dashboards.lag.state import GroupState
+
+QUIET_MS = 60_000
+"""An instance reports every minute at the least: a topic that is silent for longer says something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """One hop: what its delay is, in words, and what there is to say about it. `verdict` is None where none fits."""
+
+    name: str
+    delay: str
+    verdict: Verdict | None
+    detail: str
+
+
+def own_groups(states: Iterable[GroupState]) -> tuple[GroupState | None, GroupState | None]:
+    """Return the aggregator's group and the shipper's, of several the ones that live and lag most."""
+    living = sorted(states, key=lambda one: (one.gone, -(one.lag or 0)))
+    return tuple(next((one for one in living if role(one.group) == what), None) for what in (AGGREGATOR, SHIPPER))  # type: ignore[return-value]  # two
+
+
+def last_arrival_ms(ends: Sequence[Series]) -> int | None:
+    """Return when a record last came, of the ends of a topic's partitions: the newest moment at which one had grown."""
+    grown = (
+        one.times_ms[i]
+        for one in ends
+        for i in range(len(one.times_ms) - 1, 0, -1)
+        if one.values[i] != one.values[i - 1]
+    )
+    return max(grown, default=None)
+
+
+def hops(
+    aggregator: GroupState | None,
+    shipper: GroupState | None,
+    *,
+    arrived_ms: int | None,
+    stored_ms: int | None,
+    now_ms: int,
+) -> list[Hop]:
+    """Return the hops in order. `arrived_ms` is when a record last came, `stored_ms` the time of the newest sum."""
+    return [
+        _arrival(arrived_ms, now_ms),
+        _reading("metrics → sums", aggregator, "the aggregator"),
+        _reading("sums → store", shipper, "the shipper"),
+        _stored(stored_ms, now_ms),
+    ]
+
+
+def _arrival(arrived_ms: int | None, now_ms: int) -> Hop:
+    if arrived_ms is None:
+        return Hop("instance → metrics", formatting.NOTHING, None, "No record came in the chosen period.")
+    silent_ms = max(0, now_ms - arrived_ms)
+    quiet = silent_ms > QUIET_MS
+    detail = "The newest record in `metrics`." + (" Check that an instance reports." if quiet else "")
+    verdict = Verdict.WARN if quiet else Verdict.OK
+    return Hop("instance → metrics", f"{formatting.duration(silent_ms / 1000)} ago", verdict, detail)
+
+
+def _reading(name: str, state: GroupState | None, who: str) -> Hop:
+    if state is None:
+        return Hop(name, formatting.NOTHING, None, f"There is no consumer group of {who}. Check that it runs.")
+    said = (f"{lag_range(state)} records behind.", _catches_up(state.drain), why(state))
+    return Hop(name, age(state.seconds), state.judgement.verdict, " ".join(one for one in said if one))
+
+
+def _catches_up(drain: Drain) -> str:
+    match drain:
+        case Steady():
+            return "It keeps up."
+        case Between():
+            return f"Catches up in {until_drained(drain)}."
+        case NotKnown():
+            return ""
+    return f"Catches up: {until_drained(drain)}."
+
+
+def _stored(stored_ms: int | None, now_ms: int) -> Hop:
+    if stored_ms is None:
+        return Hop("store → page", formatting.NOTHING, None, "There is no sum in the store yet.")
+    behind = f"{formatting.duration(max(0, now_ms - stored_ms) / 1000)} ago"
+    return Hop("store → page", behind, None, "The newest sum in the store; a sum is written when it changes.")

@@ -1,0 +1,134 @@
+"""What the views of lag need from the store, for one refresh."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tallystream_dashboards.lag.model import LAG
+from tallystream_dashboards.lag.reader import last_round_ms, read_group, read_groups
+from tallystream_dashboards.lag.storage import GROUPS
+from tallystream_dashboards.page.data.lines import MAX_LINES, Drawn, Line, draw
+from tallystream_dashboards.page.url_state import AHEAD_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tallystream_aggregator.sinks.base import PointReader, Series
+    from tallystream_dashboards.lag.state import GroupState, PartitionState
+
+TRENDS = 300
+"""With more groups than that, only the worst have a sparkline and a line."""
+WORST = 50
+_OVER_TIME = {"seconds": "time lag", "produced": "produced", "consumed": "consumed"}
+"""The fields of a group that have a chart of their own, and how their lines are called."""
+PARTITIONS = 100
+"""With more partitions than that, a group's lag over time is read for the worst only, as many as lines are drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsView:
+    """Every group, worst first, their lag over time, and when the collector last looked."""
+
+    states: tuple[GroupState, ...]
+    trends: Mapping[str, Line]
+    drawn: Drawn
+    as_of_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """One group with its partitions; over time: its lag by partition, its time lag, what was produced and consumed."""
+
+    state: GroupState | None
+    by_partition: Drawn
+    total: Line
+    seconds: Drawn
+    rates: Drawn
+    as_of_ms: int | None
+
+
+def read_groups_view(reader: PointReader, *, at_ms: int, range_s: int, ahead_ms: int = AHEAD_MS) -> GroupsView:
+    """Read every group as it was at `at_ms`, or less than `ahead_ms` later, and its lag in the period before.
+
+    Raises:
+        SinkUnavailableError: the store does not answer.
+    """
+    until_ms = at_ms + ahead_ms
+    as_of_ms = last_round_ms(reader, at_ms=until_ms)
+    states = read_groups(reader, at_ms=max(at_ms, min(as_of_ms or 0, until_ms)))
+    start_ms = at_ms - range_s * 1000
+    if len(states) <= TRENDS:
+        found = reader.read(GROUPS, ("lag",), start_ms=start_ms, end_ms=until_ms, last_before=False)
+    else:
+        found = [
+            series
+            for state in states[:WORST]
+            for series in reader.read(GROUPS, ("lag",), start_ms=start_ms, end_ms=until_ms, tags={"group": state.group})
+        ]
+    trends = {one.tags["group"]: _line(one.tags["group"], one) for one in found}
+    lines = [trends[state.group] for state in states if state.group in trends and not state.gone]
+    lines.sort(key=lambda line: -(line.last or 0))
+    # A point that says nothing new is not kept: what was last said holds until the newest round.
+    drawn = draw(lines, start_ms, at_ms, until_ms=as_of_ms, left_out=_unread(len(states), TRENDS, WORST))
+    return GroupsView(tuple(states), trends, drawn, as_of_ms)
+
+
+def read_group_view(
+    reader: PointReader, group: str, *, at_ms: int, range_s: int, ahead_ms: int = AHEAD_MS
+) -> GroupView:
+    """Read one group with its partitions as they were at `at_ms`, or less than `ahead_ms` later, and its period before.
+
+    Raises:
+        SinkUnavailableError: the store does not answer.
+    """
+    until_ms = at_ms + ahead_ms
+    as_of_ms = last_round_ms(reader, at_ms=until_ms)
+    state = read_group(reader, group, at_ms=max(at_ms, min(as_of_ms or 0, until_ms)))
+    start_ms = at_ms - range_s * 1000
+    fields = ("lag", *_OVER_TIME)
+    found = {
+        one.field: one for one in reader.read(GROUPS, fields, start_ms=start_ms, end_ms=until_ms, tags={"group": group})
+    }
+    worst = [] if state is None else list(state.partitions[:MAX_LINES])
+    count = 0 if state is None else len(state.partitions)
+    lines = _partition_lines(reader, group, worst, few=count <= PARTITIONS, start_ms=start_ms, end_ms=until_ms)
+    lines.sort(key=lambda line: -(line.last or 0))
+    seconds, *rates = (_line(name, found.get(field)) for field, name in _OVER_TIME.items())
+    # A point that says nothing new is not kept: what was last said of a group that is there holds until the newest
+    # round.
+    last_ms = as_of_ms if state is not None and not state.gone else None
+    return GroupView(
+        state,
+        draw(lines, start_ms, at_ms, until_ms=last_ms, left_out=_unread(count, PARTITIONS, MAX_LINES)),
+        _line(group, found.get("lag")),
+        draw([seconds], start_ms, at_ms, until_ms=last_ms),
+        draw(rates, start_ms, at_ms, until_ms=last_ms),
+        as_of_ms,
+    )
+
+
+def _unread(count: int, limit: int, worst: int) -> int:
+    """Return of how many the history is not read: above the limit, only that of the worst is."""
+    return 0 if count <= limit else count - worst
+
+
+def _partition_lines(
+    reader: PointReader, group: str, worst: Sequence[PartitionState], *, few: bool, start_ms: int, end_ms: int
+) -> list[Line]:
+    if few:
+        found = reader.read(LAG, ("lag",), start_ms=start_ms, end_ms=end_ms, tags={"group": group})
+        return [_line(f"{one.tags['topic']}/{one.tags['partition']}", one) for one in found]
+    lines = []
+    for state in worst:
+        tags = {"group": group, "topic": state.topic, "partition": str(state.partition)}
+        found = reader.read(LAG, ("lag",), start_ms=start_ms, end_ms=end_ms, tags=tags)
+        lines += [_line(state.name, one) for one in found]
+    return lines
+
+
+def _line(label: str, series: Series | None) -> Line:
+    if series is None:
+        return Line(label)
+    values = [value if isinstance(value, int | float) else None for value in series.values]
+    return Line(label, list(series.times_ms), values)

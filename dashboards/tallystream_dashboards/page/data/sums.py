@@ -1,0 +1,163 @@
+"""The sums as the page shows them, worked out from what a PointReader returns. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tallystream_dashboards import formatting
+from tallystream_dashboards.page.data.lines import Line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tallystream_aggregator.sinks.base import Series
+
+ALWAYS = ("instances", "lives")
+"""Fields that every point of a sum has."""
+
+VALUE_FIELD = {"counter": "count", "meter": "count", "histogram": "count", "timer": "count", "position": "position"}
+"""Which field is the value of which type; the value of the others (updown, gauge) is their `sum`."""
+
+REPORTER = "tallystream.reporter."
+"""What the names of a reporter's own metrics begin with: every app has them."""
+
+GAUGES = ("gauge", "updown")
+DISTRIBUTIONS = ("histogram", "timer")
+
+NOUNS = {"timer": "Calls", "histogram": "Values", "position": "Position"}
+"""What the value of a type is; that of the others is a sum."""
+
+
+def noun(type_: str | None) -> str:
+    """Return what the value of a metric of this type is, for the title of a tile or a chart."""
+    return NOUNS.get(type_ or "", "Sum")
+
+
+def counted(type_: str | None, name: str) -> str:
+    """Return what the value of a metric is: `Calls of batch`, `Sum of records`."""
+    return f"{noun(type_)} of {name}"
+
+
+def mean_text(type_: str, mean: float | None) -> str:
+    """Return a mean as people read it: a timer's is a time, a histogram's has the unit of its values."""
+    if mean is None:
+        return ""
+    return formatting.mean_time(mean) if type_ == "timer" else formatting.number(mean)
+
+
+def fields(types: Iterable[str]) -> tuple[str, ...]:
+    """Return the fields to read for metrics of these types, and no others: a store looks long for what never was."""
+    wanted = set(ALWAYS)
+    for type_ in types:
+        wanted.add(VALUE_FIELD.get(type_, "sum"))
+        if type_ in GAUGES:
+            wanted.add("number")
+        if type_ in DISTRIBUTIONS:
+            wanted.add("sum")
+    return tuple(sorted(wanted))
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One sum: a metric of an app, with the user's own tags, and its fields over time."""
+
+    app: str
+    name: str
+    type: str
+    tags: tuple[tuple[str, str], ...]
+    fields: Mapping[str, Series]
+
+    @property
+    def label(self) -> str:
+        """The tags as people write them, or the name where there are none."""
+        return ", ".join(f"{key}={value}" for key, value in self.tags) or self.name
+
+    @property
+    def of_reporter(self) -> bool:
+        """Whether a reporter says it of itself."""
+        return self.name.startswith(REPORTER)
+
+    @property
+    def changed_ms(self) -> int:
+        """When the newest point was written: a sum is published when it changes."""
+        return max(series.times_ms[-1] for series in self.fields.values())
+
+    def line(self, field: str) -> Line:
+        """Return one field over time, under this metric's label."""
+        series = self.fields.get(field)
+        if series is None:
+            return Line(self.label)
+        return Line(self.label, list(series.times_ms), [_number(value) for value in series.values])
+
+    @property
+    def value(self) -> Line:
+        """The value over time. A gauge that nobody reports has none, whatever it was before."""
+        line = self.line(VALUE_FIELD.get(self.type, "sum"))
+        if self.type not in GAUGES:
+            return line
+        silent = [(t, None) for t, n in zip(*_pair(self.line("number")), strict=True) if n == 0]
+        known = dict(zip(*_pair(line), strict=True)) | dict(silent)
+        times = sorted(known)
+        return Line(line.label, times, [known[time] for time in times])
+
+    @property
+    def mean(self) -> float | None:
+        """The mean of a distribution's values (Σ values / count), or None: other types and empty ones have none."""
+        if self.type not in DISTRIBUTIONS:
+            return None
+        total, count = self.line("sum").last, self.line("count").last
+        return total / count if total is not None and count else None
+
+
+def metrics(series: Iterable[Series]) -> list[Metric]:
+    """Gather the fields of each sum; sorted by app, name, tags and type. Empty series are left out."""
+    gathered: dict[tuple[str, str, tuple[tuple[str, str], ...], str], dict[str, Series]] = {}
+    for one in series:
+        if not one.times_ms:
+            continue
+        tags = dict(one.tags)
+        app, type_ = tags.pop("app", ""), tags.pop("metric_type", "")
+        gathered.setdefault((app, one.measurement, tuple(sorted(tags.items())), type_), {})[one.field] = one
+    return [
+        Metric(app, name, type_, tags, gathered[app, name, tags, type_]) for app, name, tags, type_ in sorted(gathered)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class SumRow:
+    """The newest state of one sum, as the table shows it."""
+
+    metric: str
+    tags: str
+    type: str
+    value: float | int | None
+    mean: float | None
+    instances: int
+    lives: int
+    changed_ms: int
+
+
+def rows(found: Iterable[Metric]) -> list[SumRow]:
+    """Return a row for each metric, in the order given."""
+    return [
+        SumRow(
+            metric=one.name,
+            tags=", ".join(f"{key}={value}" for key, value in one.tags),
+            type=one.type,
+            value=one.value.last,
+            mean=one.mean,
+            instances=int(one.line("instances").last or 0),
+            lives=int(one.line("lives").last or 0),
+            changed_ms=one.changed_ms,
+        )
+        for one in found
+    ]
+
+
+def _pair(line: Line) -> tuple[list[int], list[float | int | None]]:
+    return line.times_ms, line.values
+
+
+def _number(value: object) -> float | int | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -1,0 +1,85 @@
+"""A table of texts as HTML: its cells wrap, and on a narrow screen each row becomes a list. Pure."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from tallystream_dashboards import formatting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pandas as pd
+
+WIDTH, HEIGHT = 100, 24
+
+STYLE = """
+.text-table { width: 100%; border-collapse: collapse; font-size: .875rem; }
+.text-table th { text-align: left; font-weight: 400; opacity: .7; white-space: nowrap; }
+.text-table th, .text-table td { padding: .35rem .5rem; vertical-align: top;
+  border-bottom: 1px solid color-mix(in srgb, currentcolor 15%, transparent); }
+.text-table td { white-space: nowrap; }
+.text-table .words { white-space: normal; overflow-wrap: anywhere; min-width: 9rem; }
+.text-table .number { text-align: right; font-variant-numeric: tabular-nums; }
+.text-table img { display: block; max-width: none; }
+.text-table .badge { justify-self: start; padding: .05rem .4rem; border-radius: .4rem; font-size: .8rem; }
+.text-table .green { background: color-mix(in srgb, #158237 22%, transparent); }
+.text-table .orange { background: color-mix(in srgb, #e2660c 26%, transparent); }
+.text-table .red { background: color-mix(in srgb, #d9362b 26%, transparent); }
+.text-table .gray { background: color-mix(in srgb, currentcolor 12%, transparent); }
+.st-key-groups-table, .st-key-partitions-table { max-height: 44rem; overflow: auto; }
+@media (max-width: 640px) {
+  .text-table thead { display: none; }
+  .text-table, .text-table tbody, .text-table tr, .text-table td { display: block; }
+  .text-table tr { padding: .5rem 0; border-bottom: 1px solid color-mix(in srgb, currentcolor 25%, transparent); }
+  .text-table td, .text-table td.number { border: 0; padding: .1rem 0; display: grid; grid-template-columns: 6.5rem 1fr;
+    text-align: left; }
+  .text-table td::before { content: attr(data-name); opacity: .7; }
+  .st-key-groups-table, .st-key-partitions-table { max-height: none; }
+}
+"""
+
+_WORDS = {"Group", "Topic", "Why"}
+_NUMBERS = {"Lag", "Time lag", "Partitions", "Partition", "Produced/s", "Consumed/s", "Committed", "End"}
+
+
+def html_table(content: pd.DataFrame, colors: Mapping[str, str]) -> str:
+    """Return the table. Lists of text are drawn as badges in their `colors`, lists of numbers as a sparkline."""
+    head = "".join(f"<th{_kind(name)}>{escape(name)}</th>" for name in content.columns)
+    rows = content.to_dict(orient="records")
+    body = "".join(
+        "<tr>"
+        + "".join(
+            f'<td{_kind(str(name))} data-name="{escape(str(name))}">{_cell(value, colors)}</td>'
+            for name, value in row.items()
+        )
+        + "</tr>"
+        for row in rows
+    )
+    return f'<table class="text-table"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def _kind(name: str) -> str:
+    return ' class="words"' if name in _WORDS else ' class="number"' if name in _NUMBERS else ""
+
+
+def _cell(value: Any, colors: Mapping[str, str]) -> str:
+    if isinstance(value, str):
+        return f"<span>{escape(value)}</span>"
+    if isinstance(value, list):
+        if value and not isinstance(value[0], str):
+            return _sparkline(value)
+        return "".join(f'<span class="badge {colors.get(one, "gray")}">{escape(one)}</span>' for one in value)
+    return f"<span>{f'{value:,}' if isinstance(value, int) else formatting.NOTHING}</span>"
+
+
+def _sparkline(values: Sequence[float]) -> str:
+    top, last = max(values) or 1, max(1, len(values) - 1)
+    points = " ".join(
+        f"{WIDTH * at / last:.1f},{HEIGHT - 1 - (HEIGHT - 2) * value / top:.1f}" for at, value in enumerate(values)
+    )
+    line = f"<polyline points='{points}' fill='none' stroke='#4a90d9' stroke-width='1.5'/>"
+    svg = f"<svg xmlns='http://www.w3.org/2000/svg' width='{WIDTH}' height='{HEIGHT}'>{line}</svg>"
+    return f'<img alt="" width="{WIDTH}" height="{HEIGHT}" src="data:image/svg+xml,{quote(svg)}">'

@@ -1,0 +1,166 @@
+"""The middleware in front of Streamlit: it refuses requests that the page does not need, and asks for the password."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import time
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import parse_qs
+
+from tallystream_dashboards.page.server.attempts import MAX_WAIT_S, Attempts
+from tallystream_dashboards.page.server.login import CONTENT_POLICY, login_page
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, MutableMapping
+
+    Message: TypeAlias = MutableMapping[str, Any]
+    Receive: TypeAlias = Callable[[], Awaitable[Message]]
+    Send: TypeAlias = Callable[[Message], Awaitable[None]]
+    App: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
+
+HEALTH = "/_stcore/health"
+POLICY_VIOLATION = 1008
+"""The status code of a WebSocket that is refused (RFC 6455)."""
+LASTS_S = 30 * 86_400
+"""Seconds for which a browser stays logged in, unless the password changes."""
+MAX_DIGITS = 12
+"""Of the time in a cookie: reading a very long number takes long."""
+MAX_BODY = 4096
+"""Bytes of the form with the password."""
+BODY_S = 10.0
+"""Seconds in which the form must arrive."""
+
+
+class Gate:
+    """ASGI middleware that refuses all methods but GET and HEAD, and everything but health before the login.
+
+    The page needs no other method. So Streamlit's route for uploads, which asks for no login, can't be reached.
+
+    Args:
+        app: what is served after the login.
+        password: empty for a page without a login.
+        attempts: how often an address may try a password.
+        clock: epoch seconds, for the time until which a cookie is valid.
+        sleep: waits for an attempt's turn.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        password: str,
+        attempts: Attempts | None = None,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._app, self._clock, self._sleep = app, clock, sleep
+        self._password = password.encode()
+        self._attempts = attempts or Attempts()
+        self._key = _key(self._password)
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] == "http":
+            await self._serve(scope, receive, send)
+        elif scope["type"] == "lifespan" or self._is_logged_in(scope):
+            await self._app(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": POLICY_VIOLATION})
+
+    async def _serve(self, scope: Message, receive: Receive, send: Send) -> None:
+        path, method = scope["path"], scope["method"]
+        if method == "POST" and path == "/" and self._password:
+            await self._log_in(scope, receive, send)
+        elif method not in ("GET", "HEAD"):
+            await _answer(send, HTTPStatus.METHOD_NOT_ALLOWED, "The page only reads: use GET.", allow="GET, HEAD")
+        elif path == HEALTH or self._is_logged_in(scope):
+            await self._app(scope, receive, send)
+        elif path == "/":
+            await _answer(send, HTTPStatus.OK, login_page())
+        else:
+            await _answer(send, HTTPStatus.UNAUTHORIZED, "Log in at / first.")
+
+    def _is_logged_in(self, scope: Message) -> bool:
+        if not self._password:
+            return True
+        found = b"; ".join(value for name, value in scope.get("headers", ()) if name == b"cookie").decode("latin-1")
+        cookies = dict(part.strip().partition("=")[::2] for part in found.split(";"))
+        until, _, _ = cookies.get(_cookie(scope), "").partition(".")
+        if not until.isdecimal() or len(until) > MAX_DIGITS or int(until) < self._clock():
+            return False
+        return hmac.compare_digest(cookies[_cookie(scope)].encode(), self._signed(until).encode())
+
+    def _signed(self, until: str) -> str:
+        """Return the value of a cookie that is valid until then, in epoch seconds."""
+        return f"{until}.{hmac.digest(self._key, until.encode(), 'sha256').hex()}"
+
+    async def _log_in(self, scope: Message, receive: Receive, send: Send) -> None:
+        try:
+            async with asyncio.timeout(BODY_S):
+                given = await _given(receive)
+        except TimeoutError:
+            await _answer(send, HTTPStatus.REQUEST_TIMEOUT, "The password did not arrive.")
+            return
+        address = (scope.get("client") or ("", 0))[0]
+        wait_s = self._attempts.wait_s(address)
+        if wait_s is None:
+            said = f"Too many attempts from your address: try again in {MAX_WAIT_S:g} s."
+            await _answer(send, HTTPStatus.TOO_MANY_REQUESTS, login_page(said), retry_after=f"{MAX_WAIT_S:g}")
+            return
+        await self._sleep(wait_s)
+        if not hmac.compare_digest(given, self._password):
+            self._attempts.failed(address)
+            await _answer(send, HTTPStatus.UNAUTHORIZED, login_page("That is not the password."))
+            return
+        # To the page itself, never to a path of the request: `//host` would lead to another server.
+        query = scope["query_string"].decode("latin-1")
+        secure = "; Secure" if scope["scheme"] == "https" else ""
+        cookie = f"{_cookie(scope)}={self._signed(str(round(self._clock()) + LASTS_S))}"
+        await _answer(
+            send,
+            HTTPStatus.SEE_OTHER,
+            "",
+            location=f"/?{query}" if query else "/",
+            set_cookie=f"{cookie}; Max-Age={LASTS_S}; Path=/; HttpOnly; SameSite=Lax{secure}",
+        )
+
+
+def _key(password: bytes) -> bytes:
+    """Return the key that signs cookies: the same in every replica, and after a restart; scrypt makes guessing slow."""
+    return hashlib.scrypt(password, salt=b"tallystream page", n=2**14, r=8, p=1) if password else b""
+
+
+def _cookie(scope: Message) -> str:
+    # Browsers send a host's cookies to each of its ports: two pages of one host need two names.
+    return f"tallystream_page_{(scope.get('server') or ('', 0))[1]}"
+
+
+async def _given(receive: Receive) -> bytes:
+    """Return the password in the form that is received, empty if there is none or the form is too long."""
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body += message.get("body", b"")
+        more = message["type"] == "http.request" and message.get("more_body", False) and len(body) <= MAX_BODY
+    if len(body) > MAX_BODY:
+        return b""
+    return parse_qs(body.decode("latin-1")).get("password", [""])[0].encode()
+
+
+async def _answer(send: Send, status: HTTPStatus, body: str, **headers: str) -> None:
+    content = body.encode()
+    kind = "text/html" if body.startswith("<") else "text/plain"
+    known = {
+        "content-type": f"{kind}; charset=utf-8",
+        "content-length": str(len(content)),
+        "cache-control": "no-store",
+        "content-security-policy": CONTENT_POLICY,
+        "referrer-policy": "same-origin",
+    }
+    made = known | {name.replace("_", "-"): value for name, value in headers.items()}
+    lines = [(name.encode(), value.encode("latin-1")) for name, value in made.items()]
+    await send({"type": "http.response.start", "status": int(status), "headers": lines})
+    await send({"type": "http.response.body", "body": content})

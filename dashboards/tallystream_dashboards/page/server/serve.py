@@ -1,0 +1,126 @@
+"""Starts Streamlit on the page, in this process, and stops it on SIGTERM or Ctrl-C."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import logging
+import signal
+import socket
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tallystream.errors import ConfigError
+from tallystream_dashboards.page import serving
+from tallystream_dashboards.page.server.gate import Gate
+
+if TYPE_CHECKING:
+    from tallystream_dashboards.page.settings import PageSettings
+
+log = logging.getLogger(__name__)
+
+APP = Path(__file__).parents[1] / "app.py"
+MAX_MESSAGE_MB = 16
+"""Messages of either direction: ten times what a view takes, and less than would be a burden."""
+
+
+def run(settings: PageSettings) -> int:
+    """Serve the page until SIGTERM or Ctrl-C, then return 0; must be called in the main thread.
+
+    A store that is away is no reason to end: the page says so and looks again at every refresh.
+
+    Raises:
+        ConfigError: the address or port can't be listened on.
+    """
+    from starlette.middleware import Middleware
+    from streamlit.starlette import App
+
+    port = _free_port(settings)
+    url = f"http://{_host(settings.address)}:{port}"
+    serving.settings = settings
+    app = App(APP, middleware=[Middleware(Gate, password=settings.password)])
+    stopped = threading.Event()
+    watcher = threading.Thread(target=_announce, args=(settings, port, url, stopped), name="page-ready", daemon=True)
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    watcher.start()
+    try:
+        # The server closes its connections at either signal, and then raises it again.
+        with contextlib.suppress(KeyboardInterrupt):
+            app.run(config=options(settings, port))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        stopped.set()
+        watcher.join(timeout=5)
+    return 0
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def options(settings: PageSettings, port: int) -> dict[str, object]:
+    """Return Streamlit's options: no telemetry, no browser, no watching of files, no developer menu, both themes."""
+    return {
+        "server.address": settings.address,
+        "server.port": port,
+        "server.headless": True,
+        "server.fileWatcherType": "none",
+        "server.runOnSave": False,
+        "server.maxUploadSize": 1,
+        "server.maxMessageSize": MAX_MESSAGE_MB,
+        "browser.gatherUsageStats": False,
+        "browser.serverAddress": settings.address,
+        "client.toolbarMode": "minimal",
+        "client.showErrorDetails": "none",
+        "logger.level": "warning",
+        "logger.hideWelcomeMessage": True,
+        "theme.light.primaryColor": "#0b6bcb",
+        "theme.dark.primaryColor": "#5aa9f0",
+    }
+
+
+def _announce(settings: PageSettings, port: int, url: str, stopped: threading.Event) -> None:
+    while not stopped.wait(0.1):
+        if _healthy(settings.address, port):
+            log.info("the page is at %s", url)
+            if settings.ready_file is not None:
+                # Renamed into place: who sees the file can read the address in it.
+                partial = settings.ready_file.with_name(settings.ready_file.name + ".partial")
+                partial.write_text(url, encoding="utf-8")
+                partial.replace(settings.ready_file)
+            return
+
+
+def _healthy(address: str, port: int) -> bool:
+    connection = http.client.HTTPConnection(_reachable(address), port, timeout=2)
+    try:
+        connection.request("GET", "/_stcore/health")
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except OSError:
+        return False
+    finally:
+        connection.close()
+
+
+def _free_port(settings: PageSettings) -> int:
+    family = socket.AF_INET6 if ":" in settings.address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.address, settings.port))
+        except OSError as error:
+            where = f"{settings.address}:{settings.port}"
+            raise ConfigError(
+                "--address and --port", where, f"choose others, the system says: {error.strerror or error}"
+            ) from error
+        return int(probe.getsockname()[1])
+
+
+def _reachable(address: str) -> str:
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)  # noqa: S104 - compared, not listened on
+
+
+def _host(address: str) -> str:
+    reachable = _reachable(address)
+    return f"[{reachable}]" if ":" in reachable else reachable

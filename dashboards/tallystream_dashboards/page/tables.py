@@ -1,0 +1,155 @@
+"""The tables as data frames, with the columns as people read them. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import pandas as pd
+
+from tallystream_dashboards import formatting
+from tallystream_dashboards.lag.formatting import age, skew, until_drained, why
+from tallystream_dashboards.page.data.lines import Line
+from tallystream_dashboards.page.data.roles import role
+from tallystream_dashboards.page.data.sums import DISTRIBUTIONS, mean_text, noun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from tallystream_dashboards.lag.state import GroupState, PartitionState
+    from tallystream_dashboards.page.data.duplicates import Covered
+    from tallystream_dashboards.page.data.pipeline import Hop
+    from tallystream_dashboards.page.data.read_sums import Event
+    from tallystream_dashboards.page.data.sums import SumRow
+
+Clock: TypeAlias = "Callable[[int], str]"
+"""Epoch milliseconds → the time as text, in the reader's time zone."""
+
+TREND_POINTS = 40
+FEW = 20
+"""Tables with more rows have a filter."""
+MINUTE_MS = 60_000
+
+
+def sums(rows: Sequence[SumRow], clock: Clock) -> pd.DataFrame:
+    """Return the table of sums. Values are text: a browser would round counts above 2**53."""
+    return pd.DataFrame(
+        [
+            {
+                "Metric": row.metric,
+                "Tags": row.tags,
+                "Type": row.type,
+                "Sum": formatting.number(row.value)
+                + (f" {noun(row.type).lower()}" if row.type in DISTRIBUTIONS else ""),
+                "Mean": mean_text(row.type, row.mean),
+                "Living instances": row.instances,
+                "Living lives": row.lives,
+                "Last change": clock(row.changed_ms),
+            }
+            for row in rows
+        ]
+    )
+
+
+def groups(states: Sequence[GroupState], trends: Mapping[str, Line], clock: Clock, *, now_ms: int) -> pd.DataFrame:
+    """Return the table of consumer groups. The status is a list of one: the browser shows it as a badge."""
+    return pd.DataFrame(
+        {
+            "Group": [state.group for state in states],
+            "Status": [["GONE" if state.gone else state.judgement.verdict.name] for state in states],
+            "Lag": _whole(state.lag for state in states),
+            "Time lag": [age(state.seconds) for state in states],
+            "Catches up in": [until_drained(state.drain) for state in states],
+            "Trend": [trend(trends.get(state.group, Line(state.group))) for state in states],
+            "Partitions": [state.count for state in states],
+            "Why": [why(state) for state in states],
+            "Since": ["" if state.since_ms is None else clock(state.since_ms) for state in states],
+            "Role": [role(state.group) for state in states],
+            "Last seen": [clock(min(now_ms, state.seen_ms)) for state in states],
+        }
+    )
+
+
+def partitions(states: Sequence[PartitionState], clock: Clock) -> pd.DataFrame:
+    """Return the table of one group's partitions."""
+    return pd.DataFrame(
+        {
+            "Topic": [one.topic for one in states],
+            # As text: a partition's number is a name, which no separator of thousands belongs into.
+            "Partition": [str(one.partition) for one in states],
+            "Status": [[one.judgement.verdict.name] for one in states],
+            "Lag": _whole(one.lag for one in states),
+            "Time lag": [age(one.seconds) for one in states],
+            "Produced/s": [formatting.rate(one.rates.produced if one.rates else None) for one in states],
+            "Consumed/s": [formatting.rate(one.rates.consumed if one.rates else None) for one in states],
+            "Committed": _whole(one.committed for one in states),
+            "End": _whole(one.end for one in states),
+            "Why": [_partition_why(one, clock) for one in states],
+        }
+    )
+
+
+def since(state: GroupState, now_ms: int) -> str:
+    """Return since when the status holds, as the end of a phrase: ` for 12 min`."""
+    if state.since_ms is None or now_ms - state.since_ms < MINUTE_MS:
+        return ""
+    return f" for {formatting.duration((now_ms - state.since_ms) / 1000)}"
+
+
+def hops(found: Sequence[Hop]) -> pd.DataFrame:
+    """Return the table of the pipeline's hops."""
+    return pd.DataFrame(
+        {
+            "Hop": [hop.name for hop in found],
+            "Status": [[] if hop.verdict is None else [hop.verdict.name] for hop in found],
+            "Delay": [hop.delay for hop in found],
+            "Why": [hop.detail for hop in found],
+        }
+    )
+
+
+def events(found: Sequence[Event], clock: Clock) -> pd.DataFrame:
+    """Return the table of events, newest first."""
+    newest = sorted(found, key=lambda event: -event.ts_ms)
+    return pd.DataFrame(
+        {
+            "Time": [clock(event.ts_ms) for event in newest],
+            "Kind": [event.kind for event in newest],
+            "Event": [event.text for event in newest],
+        }
+    )
+
+
+def covered(found: Sequence[Covered]) -> pd.DataFrame:
+    """Return the table of positions."""
+    return pd.DataFrame(
+        {
+            "Topic": [one.topic for one in found],
+            "Partition": [one.partition for one in found],
+            "Counted from": _whole(one.start for one in found),
+            "Position": _whole(one.position for one in found),
+            "Offsets": _whole(one.count for one in found),
+        }
+    )
+
+
+def _partition_why(one: PartitionState, clock: Clock) -> str:
+    said = [one.judgement.reason]
+    if one.record_ms is not None:
+        said.append(f"The timestamp of its oldest unread record is {clock(one.record_ms)}.")
+    if one.skew_ms:
+        said.append(skew(one.skew_ms))
+    return " ".join(said)
+
+
+def _whole(values: Iterable[int | None]) -> pd.Series[int]:
+    # Not by way of floats, as pandas would have it where a value is missing: they round above 2**53.
+    return pd.Series(list(values), dtype="Int64")
+
+
+def trend(line: Line) -> list[float]:
+    """Return a few values of the line, evenly spaced in time, that end with its last one: a sparkline."""
+    if not line.times_ms:
+        return []
+    first, last = line.times_ms[0], line.times_ms[-1]
+    times = [last - (last - first) * i // (TREND_POINTS - 1) for i in reversed(range(TREND_POINTS))]
+    return [float(line.at(time) or 0) for time in times]

@@ -1,0 +1,170 @@
+"""The view of all consumer groups, worst first, and of one group by partition."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from tallystream_dashboards import formatting
+from tallystream_dashboards.lag.catch_up import Between
+from tallystream_dashboards.lag.formatting import age, lag_range, until_drained, why
+from tallystream_dashboards.lag.status import Verdict
+from tallystream_dashboards.page import components, tables
+from tallystream_dashboards.page.data.roles import role
+from tallystream_dashboards.page.markdown import literal
+from tallystream_dashboards.page.url_state import options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import tzinfo
+
+    from tallystream_dashboards.lag.catch_up import Drain
+    from tallystream_dashboards.lag.state import GroupState, PartitionState
+    from tallystream_dashboards.page.data.read_lag import GroupsView, GroupView
+
+ALL = "All groups"
+ALARMS = 3
+"""Of how many groups the reason is written out above the table."""
+SHOWN = 500
+"""How many partitions a table shows: the worst. A filter finds the others."""
+
+
+def choose(states: Sequence[GroupState], wanted: str | None) -> None:
+    """Draw the choice of a group; the page's state has it under `group`."""
+    names = [ALL, *options((state.group for state in states), wanted)]
+    st.selectbox("Consumer group", names, key="group", index=components.index(names, wanted))
+
+
+def worst_of(living: Sequence[GroupState]) -> GroupState | None:
+    """Return the first group, of those in order, whose lag is known; one of Tallystream's own only if it is not OK."""
+    return next(
+        (
+            state
+            for state in living
+            if state.lag is not None and (role(state.group) == "consumer" or state.judgement.verdict > Verdict.NOTFOUND)
+        ),
+        None,
+    )
+
+
+def draw_groups(view: GroupsView, *, now_ms: int, zone: tzinfo) -> None:
+    """Every group: how many are well, the worst, their lag over time, and a table."""
+    living = [state for state in view.states if not state.gone]
+    _tiles(living, now_ms=now_ms)
+    _alarms(living, now_ms=now_ms)
+    components.chart("Lag by group, records", view.drawn, whole=True, key="lag-chart")
+    states = _filtered(view.states)
+    table = tables.groups(states, view.trends, components.clock(zone, now_ms), now_ms=now_ms)
+    components.text_table(table, key="groups-table")
+    st.caption("A group's partitions, rates and history: choose it above.")
+
+
+def draw_group(name: str, view: GroupView, *, now_ms: int, zone: tzinfo) -> None:
+    """One group: its status and why, its partitions over time, what was produced and consumed."""
+    state = view.state
+    if state is None:
+        st.info(
+            f"The store has no lag of the group **{literal(name)}** at this time. Check its name, that it has "
+            "committed, and that the collector's `--include` matches it.",
+            icon=":material/search_off:",
+        )
+        return
+    _verdict(state, now_ms=now_ms, zone=zone)
+    left, middle, right = st.columns(3)
+    with left:
+        components.chart("Lag by partition, records", view.by_partition, whole=True, key="lag-chart")
+    with middle:
+        components.chart("Produced and consumed, records a second", view.rates, key="rates-chart")
+    with right:
+        components.chart("Time lag, seconds: age of the oldest unread record", view.seconds, key="seconds-chart")
+    shown = _partitions(state)
+    components.text_table(tables.partitions(shown[:SHOWN], components.clock(zone, now_ms)), key="partitions-table")
+    if len(shown) > SHOWN:
+        st.caption(f"The worst {SHOWN:,} of {len(shown):,} partitions; the filter finds the others.")
+
+
+def _tiles(living: Sequence[GroupState], *, now_ms: int) -> None:
+    columns = st.columns(4)
+    bad = {verdict: sum(one.judgement.verdict is verdict for one in living) for verdict in (Verdict.ERR, Verdict.WARN)}
+    columns[0].metric(
+        "Groups",
+        formatting.number(len(living)),
+        f"{bad[Verdict.ERR]} ERR · {bad[Verdict.WARN]} WARN",
+        delta_color="red" if bad[Verdict.ERR] else "orange" if bad[Verdict.WARN] else "green",
+        delta_arrow="off",
+        **components.TILE,
+    )
+    worst = worst_of(living)
+    if worst is None:
+        columns[1].metric("Worst lag", formatting.NOTHING, **components.TILE)
+        return
+    verdict = worst.judgement.verdict
+    columns[1].metric(
+        f"Worst: {literal(worst.group)}",
+        lag_range(worst),
+        f"{verdict.name}{tables.since(worst, now_ms)}",
+        delta_color=components.COLORS[verdict],
+        delta_arrow="off",
+        **components.TILE,
+    )
+    columns[2].metric("Time lag", age(worst.seconds), **components.TILE)
+    _catches_up(columns[3], worst.drain)
+
+
+def _alarms(living: Sequence[GroupState], *, now_ms: int) -> None:
+    """Say in full why the worst groups are bad: a table's cell is too narrow for that."""
+    for state in [one for one in living if one.judgement.verdict in (Verdict.ERR, Verdict.WARN)][:ALARMS]:
+        told = f"{state.judgement.verdict.name}{tables.since(state, now_ms)}"
+        said = f"**{literal(state.group)}** · {told} · {literal(why(state))}"
+        if state.judgement.verdict is Verdict.ERR:
+            st.error(said, icon=":material/error:")
+        else:
+            st.warning(said, icon=":material/warning:")
+
+
+def _catches_up(column: Any, drain: Drain) -> None:
+    """Draw in what time a group catches up; a tile has no room for the whole of `never at this rate`."""
+    label = "Catches up in" if isinstance(drain, Between) else "Catches up"
+    time, _, rate = until_drained(drain).partition(" at ")
+    more = f"at {rate}" if rate else None
+    column.metric(label, time, more, delta_color="off", delta_arrow="off", **components.TILE)
+
+
+def _verdict(state: GroupState, *, now_ms: int, zone: tzinfo) -> None:
+    verdict = state.judgement.verdict
+    said = literal(why(state))
+    if state.gone:
+        st.warning(f"**GONE** · {said}", icon=":material/person_off:")
+    elif verdict is Verdict.ERR:
+        st.error(f"**ERR{tables.since(state, now_ms)}** · {said}", icon=":material/error:")
+    elif verdict is Verdict.WARN:
+        st.warning(f"**WARN{tables.since(state, now_ms)}** · {said}", icon=":material/warning:")
+    else:
+        st.markdown(f":{components.COLORS[verdict]}-badge[{verdict.name}{tables.since(state, now_ms)}] {said}")
+    columns = st.columns(5)
+    columns[0].metric("Lag, records", lag_range(state), **components.TILE)
+    columns[1].metric("Time lag", age(state.seconds), **components.TILE)
+    _catches_up(columns[2], state.drain)
+    rates = state.rates
+    quiet: Any = {"delta_color": "off", "delta_arrow": "off"}
+    consumed = f"consumed {formatting.per_second(rates.consumed)}" if rates else None
+    produced = formatting.per_second(rates.produced if rates else None)
+    columns[3].metric("Produced", produced, consumed, **quiet, **components.TILE)
+    members: Any = {"delta": literal(state.broker_state) or None, **quiet}
+    columns[4].metric("Members", formatting.number(state.members), **members, **components.TILE)
+    st.caption(f"Last seen {formatting.clock(state.seen_ms, zone, now_ms=now_ms)}")
+
+
+def _filtered(states: Sequence[GroupState]) -> list[GroupState]:
+    if len(states) <= tables.FEW:
+        return list(states)
+    wanted = st.text_input("Filter", key="filter", placeholder="part of a group's name", label_visibility="collapsed")
+    return [state for state in states if wanted.lower() in state.group.lower()]
+
+
+def _partitions(state: GroupState) -> list[PartitionState]:
+    if len(state.partitions) <= tables.FEW:
+        return list(state.partitions)
+    wanted = st.text_input("Filter", key="filter", placeholder="topic/partition", label_visibility="collapsed")
+    return [one for one in state.partitions if wanted.lower() in one.name.lower()]

@@ -1,0 +1,30 @@
+"""The view of the aggregator's own pipeline: each hop's delay, now and over time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from tallystream_dashboards.page import components, tables
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tallystream_dashboards.page.data.lines import Drawn
+    from tallystream_dashboards.page.data.pipeline import Hop
+
+
+def draw_pipeline(hops: Sequence[Hop], delays: Drawn) -> None:
+    """The hops from left to right, their delays over time, and what there is to say about each."""
+    for column, hop in zip(st.columns(len(hops)), hops, strict=True):
+        column.metric(
+            hop.name,
+            hop.delay,
+            hop.verdict.name if hop.verdict is not None else None,
+            delta_color=components.COLORS[hop.verdict] if hop.verdict is not None else "off",
+            delta_arrow="off",
+            **components.TILE,
+        )
+    components.chart("Delay of each hop, seconds", delays, key="delay-chart")
+    components.text_table(tables.hops(hops), key="hops-table")

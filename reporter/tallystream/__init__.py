@@ -1,0 +1,72 @@
+"""Tallystream's reporter: metrics counted in the process, published to Kafka, summed exactly over instances.
+
+    from tallystream import KafkaReporter, MetricRegistry
+    registry = MetricRegistry("orders")
+    processed = registry.counter("records.processed")
+    reporter = KafkaReporter(registry, bootstrap_servers="localhost:9092", instance="orders-1").start()
+    processed.inc()
+
+Importing it imports no Kafka client: that happens when a `KafkaReporter` begins to report.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tallystream.config import report
+from tallystream.errors import ConfigError, TallystreamError
+from tallystream.kafka.reporter import KafkaReporter
+from tallystream.metrics.counter import Counter, UpDown
+from tallystream.metrics.gauge import Gauge
+from tallystream.metrics.gauges import derived, ratio
+from tallystream.metrics.histogram import Histogram
+from tallystream.metrics.meter import Meter
+from tallystream.metrics.position import Position
+from tallystream.metrics.sampling import ExponentiallyDecaying, Sampling, SlidingTimeWindow, SlidingWindow, Uniform
+from tallystream.metrics.timer import Timer
+from tallystream.progress import ConsumerProgress
+from tallystream.registry import MetricRegistry, MetricTypeError
+from tallystream.reporters.console import ConsoleReporter, LoggingReporter
+from tallystream.reporters.graphite import GraphiteReporter
+from tallystream.reporters.influx import InfluxReporter
+from tallystream.reporters.jsonlines import JsonLinesReporter
+
+__all__ = [
+    "ConfigError",
+    "ConsoleReporter",
+    "ConsumerProgress",
+    "Counter",
+    "ExponentiallyDecaying",
+    "Gauge",
+    "GraphiteReporter",
+    "Histogram",
+    "InfluxReporter",
+    "JsonLinesReporter",
+    "KafkaReporter",
+    "LoggingReporter",
+    "Meter",
+    "MetricRegistry",
+    "MetricTypeError",
+    "Position",
+    "Sampling",
+    "SlidingTimeWindow",
+    "SlidingWindow",
+    "TallystreamError",
+    "Timer",
+    "Uniform",
+    "UpDown",
+    "derived",
+    "ratio",
+    "report",
+]
+
+if TYPE_CHECKING:
+    __version__: str
+else:
+
+    def __getattr__(name: str) -> str:
+        if name != "__version__":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib.metadata import version  # slow to import, and seldom needed
+
+        return version("tallystream")

@@ -1,0 +1,97 @@
+"""What the OpenTelemetry SDK counts in the process, for a registry to report.
+
+Its `reader` is given to the MeterProvider, and the source to the registry.
+"""
+
+from __future__ import annotations
+
+import json
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from tallystream import record
+from tallystream.bridges.base import Reading, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+SCOPE = "otel.scope.name"
+"""The tag that names the meter, as in OpenTelemetry's own exporter for Prometheus."""
+
+
+class OpenTelemetrySource:
+    """Reads the metrics of the `MeterProvider` that was given `source.reader`, with cumulative temporality.
+
+    - A monotonic sum becomes a counter; a fraction is cut off, for counts are whole numbers. Other sums become updowns.
+    - A gauge becomes a gauge.
+    - A histogram, explicit or exponential, becomes a histogram with count, sum, min and max, without a sketch.
+    - Attributes become tags: text as it is, all else as JSON (so `true` for True). The meter's name is the tag
+      `otel.scope.name`. Resource attributes are left out: they belong to the whole process.
+
+        source = OpenTelemetrySource()
+        metrics.set_meter_provider(MeterProvider(metric_readers=[source.reader]))
+        registry.add_source(source)
+
+    Other readers of the same provider are not disturbed. Values stay readable after the provider's `shutdown()`.
+
+    Raises:
+        ImportError: opentelemetry-sdk (1.30 or later) is not installed.
+    """
+
+    kind = "opentelemetry"
+
+    def __init__(self) -> None:
+        from opentelemetry.sdk import metrics
+        from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader
+
+        kinds: list[type] = [
+            *(metrics.Counter, metrics.UpDownCounter, metrics.Histogram),
+            *(metrics.ObservableCounter, metrics.ObservableUpDownCounter, metrics.ObservableGauge),
+        ]
+        # Increments would be lost between two readers of one registry; whole values replace each other.
+        cumulative = dict.fromkeys(kinds, AggregationTemporality.CUMULATIVE)
+        self.reader: InMemoryMetricReader = InMemoryMetricReader(preferred_temporality=cumulative)
+
+    def read(self) -> Iterator[Reading]:
+        """Return the metrics as they are now; none before a provider has the reader."""
+        data = self.reader.get_metrics_data()
+        if data is None:
+            return
+        for resource in data.resource_metrics:
+            for scope in resource.scope_metrics:
+                for metric in scope.metrics:
+                    for point in metric.data.data_points:
+                        tags = {SCOPE: scope.scope.name, **_tags(point.attributes or {})}
+                        yield Reading(_converted(metric.name, tags, metric.data, point), _began(point))
+
+
+def _converted(name: str, tags: dict[str, str], data: Any, point: Any) -> record.Metric:
+    if hasattr(point, "count"):
+        return record.Histogram(
+            name=name,
+            tags=tags,
+            count=point.count,
+            sum=float(point.sum),
+            min=_finite(point.min),
+            max=_finite(point.max),
+        )
+    if not hasattr(data, "is_monotonic"):
+        return record.Gauge(name=name, tags=tags, value=point.value)
+    if data.is_monotonic:
+        return record.Counter(name=name, tags=tags, count=whole(point.value))
+    return record.UpDown(name=name, tags=tags, value=point.value)
+
+
+def _finite(extreme: float | None) -> float | None:
+    return extreme if extreme is not None and isfinite(extreme) else None  # infinite before there is a value
+
+
+def _began(point: Any) -> float | None:
+    start = point.start_time_unix_nano
+    return start / 1e9 if start else None
+
+
+def _tags(attributes: Mapping[str, Any]) -> dict[str, str]:
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in attributes.items()}

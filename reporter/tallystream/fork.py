@@ -1,0 +1,65 @@
+"""What happens around a fork: what must be at rest before it, and, in the child, an order that imports don't change."""
+
+from __future__ import annotations
+
+import os
+from enum import IntEnum
+from threading import get_ident
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from tallystream.deadline import Deadline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+
+WAIT_BEFORE_FORK = 0.2
+"""Seconds that a fork waits, for everything together."""
+
+
+class Step(IntEnum):
+    """First everything counted is forgotten, then what was reported; only then may a reporter's thread start again.
+
+    Before the fork the order is the opposite: a report that ends no longer reads metrics.
+    """
+
+    METRICS = 0
+    ACCOUNTS = 1
+    REPORTERS = 2
+
+
+_hooks: list[tuple[Step, Callable[[], None]]] = []
+_resters: list[tuple[Step, Callable[[Deadline], Iterable[Callable[[], None]]]]] = []
+_at_rest: dict[int, list[Callable[[], None]]] = {}  # by the thread that forks: several may at once
+
+
+def after_fork_in_child(step: Step, hook: Callable[[], None]) -> None:
+    """Call `hook` in the child of every fork, at its step."""
+    _hooks.append((step, hook))
+    _hooks.sort(key=lambda pair: pair[0])
+
+
+def before_fork(step: Step, rest: Callable[[Deadline], Iterable[Callable[[], None]]]) -> None:
+    """Call `rest` before every fork, with the deadline of all; what it returns is called after it, in the parent."""
+    _resters.append((step, rest))
+    _resters.sort(key=lambda pair: -pair[0])
+
+
+def _before() -> None:
+    deadline = Deadline(WAIT_BEFORE_FORK, monotonic)
+    _at_rest[get_ident()] = [go_on for _, rest in _resters for go_on in rest(deadline)]
+
+
+def _in_parent() -> None:
+    for go_on in _at_rest.pop(get_ident(), ()):
+        go_on()
+
+
+def _in_child() -> None:
+    _at_rest.clear()
+    for _, hook in _hooks:
+        hook()
+
+
+os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)

@@ -1,0 +1,1 @@
+"""The reporter to Kafka: from a snapshot to acknowledged records."""

@@ -1,0 +1,106 @@
+"""Which lives a registry has had at which destination: kept beside the registry, so that a later reporter counts on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary, ref
+
+import msgspec
+
+from tallystream.errors import DuplicateReporterError
+from tallystream.fork import Step, after_fork_in_child
+from tallystream.kafka.lives import Lives
+
+if TYPE_CHECKING:
+    from tallystream.registry import MetricRegistry
+
+
+class Account(msgspec.Struct, eq=False):
+    """The lives of one registry at one destination, under one instance ID; `owner` is who reports there now.
+
+    A destination is a topic of a cluster. `cluster` is None as long as nothing was sent: the ID is known once a broker
+    was reached, by its `address`. Only then is it known whether two addresses lead to the same cluster.
+    """
+
+    address: str
+    topic: str
+    instance: str
+    lives: Lives
+    cluster: str | None = None
+    owner: Callable[[], object | None] = lambda: None
+
+    def release(self) -> None:
+        """Let another reporter go on here."""
+        self.owner = lambda: None
+
+
+class _Accounts:
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        self._lock = Lock()
+        self._all: WeakKeyDictionary[MetricRegistry, list[Account]] = WeakKeyDictionary()
+
+    def claim(self, owner: object, registry: MetricRegistry, address: str, topic: str, instance: str) -> Account:
+        """Return the account of this address, which `identify` may replace. Raises DuplicateReporterError."""
+        with self._lock:
+            accounts = self._all.setdefault(registry, [])
+            for account in accounts:
+                if (account.address, account.topic) == (address, topic):
+                    _take(account, owner, registry, instance)
+                    return account
+            account = Account(address, topic, instance, Lives(registry.app, 1000), owner=ref(owner))
+            accounts.append(account)
+            return account
+
+    def identify(self, account: Account, cluster: str, owner: object, registry: MetricRegistry) -> Account:
+        """Return the account of this cluster, now that the address of a claimed one has led there.
+
+        Raises:
+            DuplicateReporterError: another reporter has it, under another address.
+        """
+        with self._lock:
+            if account.cluster == cluster:
+                return account
+            accounts = self._all[registry]
+            found = next((a for a in accounts if (a.cluster, a.topic) == (cluster, account.topic)), None)
+            if found is not None:
+                _take(found, owner, registry, account.instance)
+            elif account.cluster is None:
+                account.cluster = cluster
+                return account
+            else:
+                lives = Lives(registry.app, 1000)
+                found = Account(account.address, account.topic, account.instance, lives, cluster, ref(owner))
+                accounts.append(found)
+            # The address leads to `found` from now on.
+            found.address, account.address = account.address, ""
+            account.release()
+            if account.cluster is None:
+                accounts.remove(account)
+            return found
+
+
+def _take(account: Account, owner: object, registry: MetricRegistry, instance: str) -> None:
+    if account.instance != instance:
+        raise DuplicateReporterError(
+            "instance",
+            instance,
+            f"this registry is reported to {account.topic!r} as {account.instance!r} already; use the same",
+        )
+    if account.owner() not in (None, owner):
+        raise DuplicateReporterError(
+            "registry",
+            registry.app,
+            f"another reporter reports it to {account.topic!r} of the same cluster ({account.address}): stop that one "
+            "first",
+        )
+    account.owner = ref(owner)
+
+
+_accounts = _Accounts()
+claim, identify = _accounts.claim, _accounts.identify
+after_fork_in_child(Step.ACCOUNTS, _accounts.forget)

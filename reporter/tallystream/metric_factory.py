@@ -1,0 +1,171 @@
+"""Where metrics are asked for: a registry, or a child of one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from tallystream.errors import ConfigError
+from tallystream.metrics.base import Metric
+from tallystream.metrics.cached import Cached
+from tallystream.metrics.counter import Counter, UpDown
+from tallystream.metrics.gauge import Gauge
+from tallystream.metrics.histogram import Histogram
+from tallystream.metrics.meter import Meter
+from tallystream.metrics.position import Position
+from tallystream.metrics.timer import Timer
+from tallystream.validation import check_name, check_tags, require_mapping
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from tallystream.clock import Clock
+    from tallystream.metrics.sampling import Sampling
+
+POSITION_NAME = "consumer.position"
+
+M = TypeVar("M", bound=Metric)
+H = TypeVar("H", bound=Histogram)
+
+
+class Metrics(ABC):
+    """Gives metrics by name and tags: makes one, or returns the one that is there, whatever the threads."""
+
+    clock: Clock
+    sampling: Sampling
+
+    @abstractmethod
+    def get(
+        self,
+        kind: type[M],
+        name: str,
+        tags: Mapping[str, str] | None,
+        make: Callable[[str, Mapping[str, str]], M],
+    ) -> M:
+        """Return the metric of this type, name and tags; `make(name, tags)` makes it.
+
+        Raises:
+            ConfigError: name or tags can't be used.
+            MetricTypeError: the name belongs to a metric of another type.
+        """
+
+    @abstractmethod
+    def together(self) -> AbstractContextManager[None]:
+        """Make updates that no snapshot can separate: `with registry.together():`. Keep it short; it may be nested."""
+
+    @abstractmethod
+    def keep_together(self, *metrics: Metric) -> None:
+        """Have these metrics reported in the same record, however large the registry is.
+
+        What belongs to one another must not be torn apart when a large registry is split over records.
+        """
+
+    def counter(self, name: str, tags: Mapping[str, str] | None = None) -> Counter:
+        """Return the counter of this name and tags. Raises ConfigError, MetricTypeError, as all of its like do."""
+        return self.get(Counter, name, tags, Counter)
+
+    def updown(self, name: str, tags: Mapping[str, str] | None = None) -> UpDown:
+        """Return the up-down counter of this name and tags."""
+        return self.get(UpDown, name, tags, UpDown)
+
+    def gauge(
+        self,
+        name: str,
+        function: Callable[[], float | None] | None = None,
+        *,
+        cached_for: float | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> Gauge:
+        """Return the gauge of this name and tags; `function`, if given, computes its value from now on.
+
+        With `cached_for` the function is called once in so many seconds at most.
+        """
+        if isinstance(function, Mapping):
+            raise ConfigError(f"function of {name!r}", function, f"give tags by name: tags={function!r}")
+        if cached_for is not None:
+            if function is None:
+                remedy = "give a function with it: a gauge that is set needs no cache"
+                raise ConfigError("cached_for", cached_for, remedy)
+            function = Cached(function, cached_for, self.clock)
+        gauge = self.get(Gauge, name, tags, Gauge)
+        if function is not None:
+            gauge.function = function
+        return gauge
+
+    def meter(self, name: str, tags: Mapping[str, str] | None = None) -> Meter:
+        """Return the meter of this name and tags."""
+        return self.get(Meter, name, tags, lambda n, t: Meter(n, t, self.clock))
+
+    def histogram(
+        self, name: str, tags: Mapping[str, str] | None = None, *, sampling: Sampling | None = None
+    ) -> Histogram:
+        """Return the histogram of this name and tags; `sampling` chooses its sample, else the registry does."""
+        made = self.get(Histogram, name, tags, lambda n, t: Histogram(n, t, self.clock, sampling or self.sampling))
+        return _sampled(made, sampling)
+
+    def timer(self, name: str, tags: Mapping[str, str] | None = None, *, sampling: Sampling | None = None) -> Timer:
+        """Return the timer of this name and tags; `sampling` chooses its sample, else the registry does."""
+        made = self.get(Timer, name, tags, lambda n, t: Timer(n, t, self.clock, sampling or self.sampling))
+        return _sampled(made, sampling)
+
+    def position(
+        self, topic: str, partition: int, tags: Mapping[str, str] | None = None, *, name: str = POSITION_NAME
+    ) -> Position:
+        """Return the position in this topic and partition, which become the tags `topic` and `partition`."""
+        require_mapping(name, tags)
+        tags = {**(tags or {}), "topic": topic, "partition": str(partition)}
+        return self.get(Position, name, tags, Position)
+
+    def child(self, prefix: str = "", tags: Mapping[str, str] | None = None) -> Child:
+        """Return a view of this registry: what is asked of it has `prefix` and a point before its name, and `tags`."""
+        return Child(self, prefix, tags)
+
+
+class Child(Metrics):
+    """A part of a registry that has names and tags in common: `registry.child("http", tags={"listener": "public"})`.
+
+    Its metrics are the registry's own. A tag that is given with a metric goes before the child's.
+
+    Raises:
+        ConfigError: the prefix or a tag can't be used.
+    """
+
+    def __init__(self, parent: Metrics, prefix: str, tags: Mapping[str, str] | None) -> None:
+        self.clock, self.sampling = parent.clock, parent.sampling
+        self._parent = parent
+        self._prefix = check_name("prefix", prefix) + "." if prefix else ""
+        self._tags = check_tags(prefix, tags)
+
+    def __repr__(self) -> str:
+        tags = f" tags={self._tags!r}" if self._tags else ""
+        return f"<Child {self._prefix.removesuffix('.')!r}{tags} of {self._parent!r}>"
+
+    def get(
+        self,
+        kind: type[M],
+        name: str,
+        tags: Mapping[str, str] | None,
+        make: Callable[[str, Mapping[str, str]], M],
+    ) -> M:
+        """Return the metric of the registry, with prefix and tags."""
+        name = self._prefix + check_name("the name of a metric", name)
+        require_mapping(name, tags)
+        return self._parent.get(kind, name, {**self._tags, **(tags or {})}, make)
+
+    def together(self) -> AbstractContextManager[None]:
+        """Make updates that no snapshot can separate."""
+        return self._parent.together()
+
+    def keep_together(self, *metrics: Metric) -> None:
+        """Have these metrics reported in the same record."""
+        self._parent.keep_together(*metrics)
+
+
+def _sampled(metric: H, sampling: Sampling | None) -> H:
+    if sampling is not None:
+        if metric.sampling != sampling:
+            raise ConfigError("sampling", sampling, f"{metric.name!r} has {metric.sampling} already: choose it once")
+        metric.keep_sample()
+    return metric

@@ -1,0 +1,58 @@
+"""What all metrics have in common: an identity, and one reading that goes into a snapshot."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+from tallystream.record import Identity, identity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tallystream import record
+
+
+_FOR_SNAPSHOTS_AND_FORKS = {"collect", "compute", "keep_sample", "start_anew"}
+_BETWEEN_METRICS = {"clock", "due", "monotonic", "take", "took"}
+_NOT_OFFERED = _FOR_SNAPSHOTS_AND_FORKS | _BETWEEN_METRICS
+
+
+class Metric(ABC):
+    """A metric of a registry, which makes it: `registry.counter(name)` and its like. Safe to use from any thread."""
+
+    kind: ClassVar[str]
+    """The type as the record names it."""
+
+    __slots__ = ("__weakref__", "name", "tags")
+
+    def __init__(self, name: str, tags: Mapping[str, str]) -> None:
+        self.name = name
+        self.tags = dict(tags)
+
+    @property
+    def identity(self) -> Identity:
+        """What is summed over instances: (name, type, sorted tags)."""
+        return identity(self.name, self.kind, self.tags)
+
+    @abstractmethod
+    def read(self) -> record.Metric | None:
+        """Return the present value in the record's form, None where there is nothing to report."""
+
+    def collect(self, *, views: bool) -> record.Metric | None:  # noqa: ARG002 - matters to distributions
+        """Return the present value for a snapshot, whose registry is locked: no code of the application may run here.
+
+        `views` says whether a distribution's record has the view of its sample, too.
+        """
+        return self.read()
+
+    @abstractmethod
+    def start_anew(self) -> None:
+        """Forget everything counted so far, and make new locks: for the child of a fork, before it has threads."""
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in _NOT_OFFERED]
+
+    def __repr__(self) -> str:
+        tags = f", tags={self.tags!r}" if self.tags else ""
+        return f"<{type(self).__name__} {self.name!r}{tags}>"

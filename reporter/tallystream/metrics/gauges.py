@@ -1,0 +1,57 @@
+"""Functions for gauges that are computed from other metrics: `registry.gauge("hit.ratio", ratio(hits, lookups))`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tallystream.metrics.counter import Counter, UpDown
+from tallystream.metrics.gauge import Gauge
+from tallystream.metrics.histogram import Histogram
+from tallystream.metrics.meter import Meter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Source = Counter | UpDown | Gauge | Meter | Histogram | Callable[[], float | None]
+
+
+def derived(source: Source, transform: Callable[[float], float | None]) -> Callable[[], float | None]:
+    """Return a function for a gauge: `transform` of the source's value; no value where the source has none.
+
+    Args:
+        source: a gauge or updown (its value), a counter, meter, histogram or timer (its count), or any function.
+        transform: takes that value.
+    """
+    read = _reader(source)
+
+    def compute() -> float | None:
+        value = read()
+        return None if value is None else transform(value)
+
+    return compute
+
+
+def ratio(numerator: Source, denominator: Source) -> Callable[[], float | None]:
+    """Return a function for a gauge: one value over another; no value where either is missing or the divisor is 0.
+
+    Args:
+        numerator: as `source` of `derived`.
+        denominator: likewise.
+    """
+    above, below = _reader(numerator), _reader(denominator)
+
+    def compute() -> float | None:
+        # The divisor is read last: of two counts that grow together it is then not the older one.
+        top = above()
+        bottom = below()
+        return None if top is None or not bottom else top / bottom
+
+    return compute
+
+
+def _reader(source: Source) -> Callable[[], float | None]:
+    if isinstance(source, Gauge | UpDown):
+        return lambda: source.value
+    if isinstance(source, Counter | Meter | Histogram):
+        return lambda: source.count
+    return source

@@ -1,0 +1,112 @@
+"""A meter: how many events, and how fast they come."""
+
+from __future__ import annotations
+
+from operator import index
+from threading import Lock
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from tallystream import record
+from tallystream.metrics.base import Metric
+from tallystream.metrics.counter import Counter
+from tallystream.metrics.ewma import Averages
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tallystream.clock import Clock
+
+
+class Rates(NamedTuple):
+    """Events per second: since the beginning, and averaged over the last 1, 5 and 15 minutes."""
+
+    mean_rate: float
+    m1_rate: float
+    m5_rate: float
+    m15_rate: float
+
+
+class Meter(Metric):
+    """A count with its rates (Dropwizard's): mean, and exponentially weighted over 1, 5 and 15 minutes, per second.
+
+    `due` is when the rates tick next, in seconds of the monotonic clock.
+    """
+
+    kind: ClassVar[str] = "meter"
+    __slots__ = ("_averages", "_counter", "_latest", "_lock", "_monotonic", "_seen", "_start", "due")
+
+    def __init__(self, name: str, tags: Mapping[str, str], clock: Clock) -> None:
+        super().__init__(name, tags)
+        self._monotonic = clock.monotonic
+        self._counter = Counter(name, tags)
+        self.start_anew()
+
+    def mark(self, n: int = 1) -> None:
+        """Take `n` events, a whole number that is not negative.
+
+        Raises:
+            ValueError: `n` is negative.
+            TypeError: `n` is not a whole number.
+        """
+        if n.__class__ is not int:
+            n = index(n)
+        if n < 0:
+            raise ValueError(f"the meter {self.name!r} can't take {n} events; events can't be taken back")
+        # Whatever was counted before a tick is due belongs to it, so it is enough to look at the clock.
+        if self._monotonic() >= self.due:
+            self.rates()
+        self._counter.inc(n)
+
+    def took(self, n: int) -> None:
+        """Take `n` events that came before the next tick was `due`: for a timer, which looks at the clock itself."""
+        self._counter.inc(n)
+
+    @property
+    def count(self) -> int:
+        """Every event taken in this process."""
+        return self._counter.count
+
+    def rates(self) -> Rates:
+        """Return the four rates of this moment."""
+        return self._sample()[1]
+
+    def read(self) -> record.Meter:
+        """Return count and rates in the record's form."""
+        count, rates = self._sample()
+        return record.Meter(
+            name=self.name,
+            tags=self.tags,
+            count=count,
+            mean_rate=rates.mean_rate,
+            m1_rate=rates.m1_rate,
+            m5_rate=rates.m5_rate,
+            m15_rate=rates.m15_rate,
+        )
+
+    def start_anew(self) -> None:
+        """Count from zero again, the rates too."""
+        self._lock = Lock()
+        self._counter.start_anew()
+        self._seen = 0
+        self._start = self._monotonic()
+        self._averages = Averages(self._start)
+        self._latest = (0.0, 0.0, 0.0)
+        self.due = self._averages.due
+
+    def _sample(self) -> tuple[int, Rates]:
+        now = self._monotonic()
+        if now < self.due:
+            count = self._counter.count
+            return count, self._rates(count, now)
+        with self._lock:
+            now = self._monotonic()
+            count = self._counter.count
+            self._averages.take(count - self._seen)
+            self._seen = count
+            self._latest = self._averages.rates(now)
+            self.due = self._averages.due
+        return count, self._rates(count, now)
+
+    def _rates(self, count: int, now: float) -> Rates:
+        elapsed = now - self._start
+        return Rates(count / elapsed if elapsed > 0 else 0.0, *self._latest)

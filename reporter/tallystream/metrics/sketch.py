@@ -1,0 +1,324 @@
+"""OpenTelemetry's exponential histogram: quantiles that merge, with a known relative error. Not locked, no clock.
+
+Source: OpenTelemetry, "Metrics Data Model: ExponentialHistogram". With base = 2 ** (2 ** -scale), the bucket `index`
+counts the values in (base ** index, base ** (index + 1)], and stands for the value whose relative distance to both ends
+is the same: (base - 1) / (base + 1), which is 0.54 % at scale 6. Negative values have buckets of their own by their
+magnitude, zeros a count.
+
+A sketch begins at scale 6. When one sign has more than MAX_BUCKETS buckets from its lowest value to its highest, the
+scale falls by one: every two neighbours become one bucket. So a sketch depends on its values alone, not on the order in
+which they came or in which sketches were merged.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import zip_longest
+from math import ceil, exp2, log2
+from typing import TYPE_CHECKING, Self
+
+from tallystream import record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+SCALE = 6
+MAX_BUCKETS = 4096
+"""Buckets of one sign, the empty ones between them included: 64 powers of two, or 19 of ten, at scale 6."""
+
+_LOWEST_EXPONENT, _HIGHEST_EXPONENT = -1075, 1024
+"""Every float except 0 is in (2**-1075, 2**1024)."""
+
+_LONG_RUN = re.compile(rb"\0{8,}")
+"""Empty buckets that are worth one number in their place."""
+
+
+class Buckets:
+    """The counts of consecutive buckets: `counts[i]` belongs to the bucket `offset + i`."""
+
+    __slots__ = ("counts", "offset")
+
+    def __init__(self, offset: int = 0, counts: list[int] | None = None) -> None:
+        self.offset = offset
+        self.counts = [] if counts is None else counts
+
+    def spread(self, other: Buckets) -> int:
+        """Return how many buckets there are from the lowest to the highest of both."""
+        if not self.counts or not other.counts:
+            return max(len(self.counts), len(other.counts))
+        ends = self.offset + len(self.counts), other.offset + len(other.counts)
+        return max(ends) - min(self.offset, other.offset)
+
+    def increment(self, index: int) -> None:
+        """Count one value more in a bucket, which may be outside of those that are there."""
+        at = index - self.offset
+        if not self.counts:
+            self.offset, self.counts = index, [1]
+        elif at < 0:
+            self.offset, self.counts = index, [1, *[0] * (-at - 1), *self.counts]
+        elif at >= len(self.counts):
+            self.counts += [*[0] * (at - len(self.counts)), 1]
+        else:
+            self.counts[at] += 1
+
+    def add(self, other: Buckets, sign: int = 1) -> None:
+        """Add the counts of others, or with the sign -1 take them away. Empty buckets at the ends are dropped."""
+        if other.counts:
+            first, mine, theirs = aligned(self, other)
+            self.offset = first
+            self.counts = [count + sign * more for count, more in zip_longest(mine, theirs, fillvalue=0)]
+            self.trim()
+
+    def trim(self) -> None:
+        """Drop the empty buckets at both ends."""
+        counts = self.counts
+        while counts and not counts[-1]:
+            counts.pop()
+        first = next((at for at, count in enumerate(counts) if count), 0)
+        if first:
+            self.offset += first
+            del counts[:first]
+
+    def halve(self) -> None:
+        """Make one bucket of every two neighbours: the scale falls by one."""
+        counts = [0, *self.counts] if self.offset & 1 else self.counts
+        self.counts = [low + high for low, high in zip_longest(counts[::2], counts[1::2], fillvalue=0)]
+        self.offset >>= 1
+
+    def copy(self) -> Buckets:
+        """Return an independent copy."""
+        return Buckets(self.offset, list(self.counts))
+
+
+def aligned(one: Buckets, other: Buckets) -> tuple[int, list[int], list[int]]:
+    """Return the lower of both offsets, and the counts of both from there on. Neither is changed."""
+    if not one.counts:
+        return other.offset, [], other.counts
+    if not other.counts:
+        return one.offset, one.counts, []
+    first = min(one.offset, other.offset)
+    left, right = ([*[0] * (each.offset - first), *each.counts] for each in (one, other))
+    return first, left, right
+
+
+class Sketch:
+    """A distribution of finite numbers."""
+
+    __slots__ = ("_factor", "negative", "positive", "scale", "zeros")
+
+    def __init__(self, scale: int = SCALE) -> None:
+        self.positive, self.negative = Buckets(), Buckets()
+        self.zeros = 0
+        self._set_scale(scale)
+
+    def _set_scale(self, scale: int) -> None:
+        self.scale = scale
+        self._factor = 2.0**scale
+
+    @property
+    def count(self) -> int:
+        """How many values it stands for."""
+        return self.zeros + sum(self.positive.counts) + sum(self.negative.counts)
+
+    def add(self, values: Iterable[float]) -> None:
+        """Take finite values."""
+        for value in values:
+            if value > 0:
+                buckets, index = self.positive, ceil(log2(value) * self._factor) - 1
+            elif value:
+                buckets, index = self.negative, ceil(log2(-value) * self._factor) - 1
+            else:
+                self.zeros += 1
+                continue
+            at = index - buckets.offset
+            if 0 <= at < len(buckets.counts):  # as almost always
+                buckets.counts[at] += 1
+                continue
+            while buckets.spread(Buckets(index, [1])) > MAX_BUCKETS:
+                self._halve()
+                index >>= 1
+            buckets.increment(index)
+
+    def merge(self, other: Sketch) -> None:
+        """Take everything that another sketch stands for. The smaller scale of both is kept, or one below it."""
+        theirs = other.copy()
+        while theirs.scale > self.scale:
+            theirs._halve()  # noqa: SLF001 - of the same class
+        while (
+            self.scale > theirs.scale
+            or self.positive.spread(theirs.positive) > MAX_BUCKETS
+            or self.negative.spread(theirs.negative) > MAX_BUCKETS
+        ):
+            if self.scale == theirs.scale:
+                theirs._halve()  # noqa: SLF001
+            self._halve()
+        self.zeros += theirs.zeros
+        self.positive.add(theirs.positive)
+        self.negative.add(theirs.negative)
+
+    def subtract(self, earlier: Sketch) -> None:
+        """Take away what an earlier state of this same sketch stood for.
+
+        Raises:
+            ValueError: the other is no earlier state of this one.
+        """
+        before = earlier.copy()
+        while before.scale > self.scale:
+            before._halve()  # noqa: SLF001
+        if not (
+            before.scale == self.scale
+            and before.zeros <= self.zeros
+            and _contains(self.positive, before.positive)
+            and _contains(self.negative, before.negative)
+        ):
+            raise ValueError("a sketch can't be taken from one that does not contain it")
+        self.zeros -= before.zeros
+        self.positive.add(before.positive, -1)
+        self.negative.add(before.negative, -1)
+
+    def copy(self) -> Sketch:
+        """Return an independent copy."""
+        copy = Sketch(self.scale)
+        copy.zeros, copy.positive, copy.negative = self.zeros, self.positive.copy(), self.negative.copy()
+        return copy
+
+    def quantiles(self, shares: Sequence[float]) -> list[float]:
+        """Return, for each share q in rising order, an estimate of the value with the rank floor(q * (count - 1)).
+
+        At scale 6 its relative error is 0.54 % at most; with every fall of the scale it about doubles.
+
+        Raises:
+            ValueError: the sketch is empty, or a share is not from 0 to 1.
+        """
+        if any(not 0 <= share <= 1 for share in shares):
+            raise ValueError(f"shares go from 0 to 1, not {list(shares)}")
+        if not self.count:
+            raise ValueError("an empty sketch has no quantiles")
+        return quantiles(self.scale, self._ascending(), self.count, shares)
+
+    def pairs(self) -> Iterator[tuple[float, int]]:
+        """Yield what each bucket stands for, in rising order, and how many values are in it; no empty buckets."""
+        for sign, index, count in self._ascending():
+            if count:
+                yield sign * _middle(self.scale, index), count
+
+    def _ascending(self) -> Iterator[tuple[int, int, int]]:
+        yield from ((-1, index, count) for index, count in reversed(list(enumerate(*_from(self.negative)))))
+        yield 0, 0, self.zeros
+        yield from ((1, index, count) for index, count in enumerate(*_from(self.positive)))
+
+    def encode(self) -> record.Sketch:
+        """Return it in the record's form."""
+        return record.Sketch(
+            scale=self.scale,
+            zero_count=self.zeros,
+            positive=_encoded(self.positive),
+            negative=_encoded(self.negative),
+        )
+
+    @classmethod
+    def decode(cls, sketch: record.Sketch) -> Self:
+        """Return the sketch that a record has.
+
+        Raises:
+            ValueError: it has too many buckets, or some beyond the range of floats.
+        """
+        made = cls(sketch.scale)
+        made.zeros = sketch.zero_count
+        size_of(sketch.positive, sketch.scale)
+        size_of(sketch.negative, sketch.scale)
+        made.positive, made.negative = (expanded(each).copy() for each in (sketch.positive, sketch.negative))
+        made.positive.trim()
+        made.negative.trim()
+        return made
+
+    def _halve(self) -> None:
+        self._set_scale(self.scale - 1)
+        self.positive.halve()
+        self.negative.halve()
+
+
+def _from(buckets: Buckets) -> tuple[list[int], int]:
+    return buckets.counts, buckets.offset
+
+
+def _contains(buckets: Buckets, earlier: Buckets) -> bool:
+    _, now, before = aligned(buckets, earlier)
+    return all(count >= less for count, less in zip_longest(now, before, fillvalue=0))
+
+
+def quantiles(
+    scale: int, ascending: Iterable[tuple[int, int, int]], count: int, shares: Sequence[float]
+) -> list[float]:
+    """Return an estimate for each share, as `Sketch.quantiles` does, of `count` values, which are not none.
+
+    `ascending` has (sign, bucket, how many values) from the least value to the greatest; zeros have the sign 0.
+    """
+    buckets = iter(ascending)
+    sign, index, passed = next(buckets)
+    found = []
+    for share in shares:
+        rank = int(share * (count - 1))
+        while passed <= rank:
+            sign, index, more = next(buckets)
+            passed += more
+        found.append(sign * _middle(scale, index))
+    return found
+
+
+def _middle(scale: int, index: int) -> float:
+    """Return the value that a bucket stands for: 2 * low * high / (low + high), of its two ends."""
+    width = 2.0**-scale  # the bucket's width, in powers of two
+    return exp2(index * width) * (2 / (1 + exp2(-width)))
+
+
+def _encoded(buckets: Buckets) -> record.Buckets | None:
+    counts = buckets.counts
+    if not counts:
+        return None
+    written: list[int] = []
+    first = 0
+    if 2 * counts.count(0) > len(counts):  # else there is little to save
+        for run in _LONG_RUN.finditer(bytes(map(bool, counts))):
+            begin, end = run.span()
+            written += counts[first:begin]
+            written.append(begin - end)
+            first = end
+    return record.Buckets(offset=buckets.offset, counts=written + counts[first:])
+
+
+def size_of(buckets: record.Buckets | None, scale: int) -> int:
+    """Return how many values the buckets of a record count.
+
+    Raises:
+        ValueError: there are too many buckets, or some are beyond the range of floats.
+    """
+    if buckets is None:
+        return 0
+    written = buckets.counts
+    runs = [] if min(written, default=0) >= 0 else [count for count in written if count < 0]
+    size = len(written) - len(runs) - sum(runs)
+    if size > MAX_BUCKETS:
+        raise ValueError(f"it has {size} buckets of one sign, {MAX_BUCKETS} at most are taken")
+    lowest, end = (
+        exponent << scale if scale >= 0 else exponent >> -scale for exponent in (_LOWEST_EXPONENT, _HIGHEST_EXPONENT)
+    )
+    if not lowest <= buckets.offset <= buckets.offset + size <= end:
+        raise ValueError(f"the buckets from {buckets.offset} on are beyond the range of floats")
+    return sum(written) - sum(runs)
+
+
+def expanded(buckets: record.Buckets | None) -> Buckets:
+    """Return the buckets of a record, which `size_of` has found good, with those between them that are empty."""
+    if buckets is None:
+        return Buckets()
+    written = buckets.counts
+    if min(written, default=0) >= 0:
+        return Buckets(buckets.offset, written)
+    counts: list[int] = []
+    first = 0
+    for at in [at for at, count in enumerate(written) if count < 0]:
+        counts += written[first:at]
+        counts += [0] * -written[at]
+        first = at + 1
+    return Buckets(buckets.offset, counts + written[first:])

@@ -1,0 +1,154 @@
+"""How long something takes, and how often it happens."""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar, overload
+
+from tallystream import record
+from tallystream.metrics.histogram import Histogram
+from tallystream.metrics.meter import Meter, Rates
+from tallystream.metrics.sampling import DEFAULT_SAMPLING
+from tallystream.validation import LARGEST, as_number
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from tallystream.clock import Clock
+    from tallystream.metrics.sampling import Sampling
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_A = TypeVar("_A")
+_B = TypeVar("_B")
+
+
+class Timing:
+    """One stretch of time, from `with` (or `async with`) to its end.
+
+    `elapsed` has it in seconds afterwards, None before.
+    """
+
+    __slots__ = ("_start", "_timer", "elapsed")
+
+    def __init__(self, timer: Timer) -> None:
+        self._timer = timer
+        self._start = 0.0
+        self.elapsed: float | None = None
+
+    def __enter__(self) -> Self:
+        self._start = self._timer.monotonic()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        now = self._timer.monotonic()
+        self.elapsed = now - self._start
+        self._timer.take(self.elapsed, now)
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+
+class Timer(Histogram):
+    """A histogram of durations in seconds, with the rates of the calls.
+
+    `with timer.time():` takes a stretch of code, `@timer` every call of a function; one that raises counts too.
+    """
+
+    kind: ClassVar[str] = "timer"
+    __slots__ = ("_meter", "clock", "monotonic")
+
+    def __init__(self, name: str, tags: Mapping[str, str], clock: Clock, sampling: Sampling = DEFAULT_SAMPLING) -> None:
+        self.clock = clock
+        self.monotonic = clock.monotonic
+        self._meter = Meter(name, tags, clock)
+        super().__init__(name, tags, clock, sampling)
+
+    def update(self, value: float) -> None:
+        """Take one duration, in seconds.
+
+        Raises:
+            ValueError: it is negative, NaN, infinite or above 1e150.
+        """
+        self.take(value, self.monotonic())
+
+    def take(self, value: float, now: float) -> None:
+        """Take one duration that ended at `now`, by the timer's monotonic clock. Raises as `update` does."""
+        if value.__class__ is not float:
+            value = as_number(value)
+        if not 0 <= value <= LARGEST:
+            raise ValueError(
+                f"the timer {self.name!r} can't take {value} s; a duration is not negative, and 1e150 s at most"
+            )
+        # What is in the buffer came before this tick was due: it is counted before the rates tick.
+        if now >= self._meter.due:
+            self.rates()
+        self._put((now, value) if self._distribution.is_timed else value)
+
+    def time(self) -> Timing:
+        """Return a context manager that takes the time between its two ends."""
+        return Timing(self)
+
+    @overload
+    def __call__(self, function: Callable[_P, Coroutine[_A, _B, _R]]) -> Callable[_P, Coroutine[_A, _B, _R]]: ...
+
+    @overload
+    def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]: ...
+
+    def __call__(self, function: Callable[_P, Any]) -> Callable[_P, Any]:
+        """Return `function`, each call of which is timed; of a coroutine function, from its first step to its end."""
+        from inspect import iscoroutinefunction  # here alone, for it takes its time
+
+        if iscoroutinefunction(function):
+
+            @wraps(function)
+            async def timed_async(*args: _P.args, **kwargs: _P.kwargs) -> Any:
+                with Timing(self):
+                    return await function(*args, **kwargs)
+
+            return timed_async
+
+        @wraps(function)
+        def timed(*args: _P.args, **kwargs: _P.kwargs) -> Any:
+            with Timing(self):
+                return function(*args, **kwargs)
+
+        return timed
+
+    def rates(self) -> Rates:
+        """Return how many calls come per second: mean, m1, m5, m15."""
+        with self._lock:
+            self._work_in()
+            return self._meter.rates()
+
+    def read(self) -> record.Timer:
+        """Return the histogram and the rates in the record's form."""
+        return self.collect(views=True)
+
+    def collect(self, *, views: bool) -> record.Timer:
+        """Return the same; without `views` it has no view."""
+        with self._lock:
+            self._work_in()
+            rates = self._meter.rates()
+            fields = self._distribution.fields(self.monotonic(), views=views)
+        return record.Timer(name=self.name, tags=self.tags, **fields, **rates._asdict())
+
+    def start_anew(self) -> None:
+        """Forget all durations and rates."""
+        super().start_anew()
+        self._meter.start_anew()
+
+    def _work_in(self) -> int:
+        worked_in = super()._work_in()
+        if worked_in:
+            self._meter.took(worked_in)
+        return worked_in

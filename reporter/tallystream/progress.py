@@ -1,0 +1,102 @@
+"""What a consumer of Kafka processed, and how far it got: one step, so that no snapshot separates the two."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tallystream.metric_factory import Metrics
+    from tallystream.metrics.position import Position
+
+
+class ConsumedMessage(Protocol):
+    """The three methods of `confluent_kafka.Message` that are needed; `error()` is called where there is one."""
+
+    def topic(self) -> str | None:
+        """Return the topic's name."""
+
+    def partition(self) -> int | None:
+        """Return the partition's number."""
+
+    def offset(self) -> int | None:
+        """Return the offset."""
+
+
+class ConsumedRecord(Protocol):
+    """The three attributes of a record of aiokafka or kafka-python that are needed."""
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+
+    @property
+    def partition(self) -> int:
+        """The partition's number."""
+
+    @property
+    def offset(self) -> int:
+        """The offset."""
+
+
+class ConsumerProgress:
+    """The counter of a consumer's messages, and its position in each partition (a metric of type `position`).
+
+    Processed twice, over all instances, is then what was counted less the offsets that were covered.
+
+    Args:
+        registry: where the metrics are, a registry or a child of one.
+        counter_name: the counter's name; the positions are called `<counter_name>.position`.
+        tags: the counter's tags; the positions have them too, beside topic and partition.
+    """
+
+    def __init__(self, registry: Metrics, counter_name: str, tags: Mapping[str, str] | None = None) -> None:
+        self._registry = registry
+        self.counter = registry.counter(counter_name, tags=tags)
+        self._tags = dict(tags or {})
+        self._position_name = f"{counter_name}.position"
+        self._positions: dict[tuple[str, int], Position] = {}
+
+    def __repr__(self) -> str:
+        return repr(self.counter).replace("Counter", type(self).__name__, 1)
+
+    def processed(self, messages: Iterable[ConsumedMessage | ConsumedRecord]) -> int:
+        """Count messages that were processed, move the positions past them, and return how many there were.
+
+        They are confluent-kafka's messages, or records of aiokafka or kafka-python. Messages that carry an error, which
+        `consume()` returns among the others, are skipped. Call it when the work on the others is done, and before
+        their offsets are committed.
+
+        Raises:
+            ValueError: a message without an error has no topic, partition or offset: it did not come from a consumer.
+        """
+        count = 0
+        spans: dict[tuple[str, int], tuple[int, int]] = {}
+        for message in messages:
+            if _told(getattr(message, "error", None)) is not None:
+                continue
+            topic, partition, offset = _told(message.topic), _told(message.partition), _told(message.offset)
+            if topic is None or partition is None or offset is None or offset < 0:
+                raise ValueError(f"a message of topic {topic!r}, partition {partition!r} has the offset {offset!r}")
+            low, high = spans.get((topic, partition), (offset, offset))
+            spans[topic, partition] = (min(low, offset), max(high, offset))
+            count += 1
+        positions = [(self._position(*where), low, high + 1) for where, (low, high) in spans.items()]
+        with self._registry.together():
+            self.counter.inc(count)
+            for position, start, end in positions:
+                position.cover(start, end)
+        return count
+
+    def _position(self, topic: str, partition: int) -> Position:
+        position = self._positions.get((topic, partition))
+        if position is None:
+            position = self._registry.position(topic, partition, name=self._position_name, tags=self._tags)
+            self._registry.keep_together(self.counter, position)
+            self._positions[topic, partition] = position
+        return position
+
+
+def _told(attribute: Any) -> Any:
+    return attribute() if callable(attribute) else attribute

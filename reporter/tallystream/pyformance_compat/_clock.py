@@ -1,0 +1,37 @@
+"""Clocks as pyformance takes them: any object with `time()`, such as the module `time`."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from tallystream.clock import SYSTEM_CLOCK, Instant
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tallystream.clock import Clock as MetricClock
+
+
+class Clock(Protocol):
+    """Where the seconds come from."""
+
+    def time(self) -> float:
+        """Return seconds since any start."""
+
+
+WALL: Clock = time
+"""The default, the module `time`, as in pyformance."""
+
+
+class _GivenClock:
+    def __init__(self, clock: Clock) -> None:
+        self.monotonic: Callable[[], float] = clock.time
+
+    def now(self) -> Instant:
+        return Instant(self.monotonic(), int(self.monotonic() * 1000))
+
+
+def metric_clock(clock: Clock) -> MetricClock:
+    """Return the clock for a metric; for the module `time` one that is never set back."""
+    return SYSTEM_CLOCK if clock is time else _GivenClock(clock)

@@ -1,0 +1,10 @@
+"""The logger of skipped metrics and values, which logs the same message once a minute."""
+
+from __future__ import annotations
+
+import logging
+
+from tallystream.log_throttle import OncePerKind
+
+log = logging.getLogger("tallystream.pyformance_compat")
+log.addFilter(OncePerKind())

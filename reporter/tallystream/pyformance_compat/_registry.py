@@ -1,0 +1,328 @@
+"""The registries, the global one and its functions."""
+
+from __future__ import annotations
+
+import re
+from threading import RLock
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from tallystream import record
+from tallystream.baselines import identity_of, until
+from tallystream.pyformance_compat._clock import WALL, Clock
+from tallystream.pyformance_compat._log import log
+from tallystream.pyformance_compat.meters.counter import Counter
+from tallystream.pyformance_compat.meters.gauge import CallbackGauge, Gauge, SimpleGauge
+from tallystream.pyformance_compat.meters.histogram import Histogram
+from tallystream.pyformance_compat.meters.meter import Meter
+from tallystream.pyformance_compat.meters.timer import Sink, Timer
+from tallystream.registry import MetricRegistry
+from tallystream.validation import check_name, check_tags, label
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    Key = tuple[Any, tuple[tuple[str, str], ...]]  # (key, sorted tags)
+    Tags = Mapping[str, object] | None
+
+M = TypeVar("M", Counter, Histogram, Meter, Timer, Gauge)
+_CLASSES: tuple[type[Any], ...] = (Counter, Histogram, Meter, Timer, Gauge)
+"""In the order of a dump. Of a key with metrics of several classes, a later attribute replaces an earlier one."""
+
+UNMATCHED = "(unmatched)"
+"""The record's name of the key "", which a RegexRegistry uses for what its pattern does not match."""
+
+
+class MetricsRegistry:
+    """All metrics of an application, by key. Tallystream's reporters take it: `KafkaReporter(registry, …)`.
+
+    Each method that asks for a metric makes it, or returns the existing one: one object for all threads. The same key
+    may be used for metrics of several types.
+
+    Args:
+        clock: where the metrics get the seconds from: any object with `time()`.
+    """
+
+    def __init__(self, clock: Clock = WALL) -> None:
+        self._clock = clock
+        self._making = RLock()
+        self._metrics: dict[type[Any], dict[Key, Any]] = {each: {} for each in _CLASSES}
+        self._retired: dict[tuple[type[Any], Key], record.Metric] = {}
+        self._reported = _ReportedRegistry(self)
+
+    @property
+    def tallystream(self) -> MetricRegistry:
+        """The registry that the reporters take: it reports these metrics, and those that are made in it."""
+        return self._reported
+
+    @property
+    def app(self) -> str:
+        """The application's name, which the sums belong to, "default" if not set. Set it before you make a reporter.
+
+        Raises:
+            ConfigError: the name can't be used.
+        """
+        return self._reported.app
+
+    @app.setter
+    def app(self, name: str) -> None:
+        self._reported.app = check_name("app", name)
+
+    def add(self, key: str, metric: Any, tags: Tags = None) -> None:
+        """Add a metric that was made elsewhere.
+
+        Raises:
+            LookupError: the registry has a metric of this class and key.
+            TypeError: the object is no metric.
+        """
+        for kind in reversed(_CLASSES):  # a Timer is a Histogram, too
+            if isinstance(metric, kind):
+                place = _place(key, tags)
+                with self._making:
+                    if place in self._metrics[kind]:
+                        raise LookupError(f"Metric {key!r} already registered")
+                    self._put(kind, place, metric)
+                return
+        raise TypeError(f"Invalid class. Could not register metric {key!r}")
+
+    def counter(self, key: str, tags: Tags = None) -> Counter:
+        """Return the counter of this key and tags."""
+        return self._get(Counter, key, tags, Counter)
+
+    def histogram(self, key: str, tags: Tags = None) -> Histogram:
+        """Return the histogram of this key and tags."""
+        return self._get(Histogram, key, tags, lambda: Histogram(clock=self._clock))
+
+    def gauge(
+        self,
+        key: str,
+        gauge: Gauge | Callable[[], Any] | None = None,
+        default: Any = float("nan"),
+        tags: Tags = None,
+    ) -> Any:
+        """Return the gauge of this key and tags. A new one is `gauge`, calls the function `gauge`, or is a SimpleGauge.
+
+        Raises:
+            TypeError: `gauge` is neither a gauge nor a function.
+        """
+
+        def make() -> Gauge:
+            if gauge is None:
+                return SimpleGauge(default)
+            if isinstance(gauge, Gauge):
+                return gauge
+            if not callable(gauge):
+                raise TypeError("gauge getter not callable")
+            return CallbackGauge(gauge)
+
+        return self._get(Gauge, key, tags, make)
+
+    def meter(self, key: str, tags: Tags = None) -> Meter:
+        """Return the meter of this key and tags."""
+        return self._get(Meter, key, tags, lambda: Meter(clock=self._clock))
+
+    def timer(self, key: str, tags: Tags = None) -> Timer:
+        """Return the timer of this key and tags."""
+        return self._get(Timer, key, tags, lambda: Timer(clock=self._clock, sink=self.create_sink()))
+
+    def create_sink(self) -> Sink | None:
+        """Return an object whose method `add` gets the durations of a new timer; subclasses override it."""
+        return None
+
+    def clear(self) -> None:
+        """Remove all metrics. A new metric of the same key starts at zero; its count in the record goes on."""
+        with self._making:
+            for kind, metrics in self._metrics.items():
+                for place, metric in metrics.items():
+                    value = metric.tallystream_retire(_name(place), dict(place[1]))
+                    if value is not None:
+                        self._retired[kind, place] = _with_retired(value, self._retired.get((kind, place)))
+                metrics.clear()
+
+    def get_metrics(self, key: str, tags: Tags = None) -> dict[str, Any]:
+        """Return the values of all metrics of a key, by attribute."""
+        return self._values(_place(key, tags))
+
+    def dump_metrics(self) -> dict[str, dict[str, Any]]:
+        """Return the values of all metrics, by key and attribute; tagged metrics have the key `key{tag=value,…}`.
+
+        A metric that can't be read, such as a gauge whose function raises, is skipped and logged.
+        """
+        dumped = {}
+        for _, (key, tags), _ in self._members():
+            try:
+                name = f"{key}{{{','.join(f'{tag}={value}' for tag, value in tags)}}}" if tags else key
+                dumped[name] = self._values((key, tags))
+            except Exception:  # noqa: BLE001 - the application's function; the other metrics must be dumped
+                log.exception("%s is left out of this dump", label(key, dict(tags)))
+        return dumped
+
+    def _values(self, place: Key) -> dict[str, Any]:
+        found = [self._metrics[kind].get(place) for kind in _CLASSES]
+        dumps = [metric.tallystream_dump() for metric in found if metric is not None]
+        return {name: value for dump in dumps for name, value in dump.items()}
+
+    def _get(self, kind: type[M], key: str, tags: Tags, make: Callable[[], M]) -> M:
+        place = _place(key, tags)
+        metric: M | None = self._metrics[kind].get(place)
+        if metric is not None:
+            return metric
+        with self._making:
+            metric = self._metrics[kind].get(place)
+            if metric is None:
+                metric = make()
+                self._put(kind, place, metric)
+            return metric
+
+    def _put(self, kind: type[Any], place: Key, metric: Any) -> None:
+        metric.tallystream_join(str(place[0]))
+        self._metrics[kind][place] = metric
+
+    def _members(self) -> list[tuple[type[Any], Key, Any]]:
+        with self._making:
+            return [(kind, place, each) for kind, found in self._metrics.items() for place, each in found.items()]
+
+    def _report(self) -> list[record.Metric]:
+        # Return the metrics in the record's form. clear() must not come between a count and what it is added to.
+        # Gauges call functions of the application, which may wait for this lock.
+        with self._making:
+            members = self._members()
+            found = [self._read(*each) for each in members if each[0] is not Gauge]
+        found += [self._read(*each) for each in members if each[0] is Gauge]
+        return [value for value in found if value is not None]
+
+    def _read(self, kind: type[Any], place: Key, metric: Any) -> record.Metric | None:
+        name, tags = _name(place), dict(place[1])
+        try:
+            value = metric.tallystream_read(check_name("the name of a metric", name), check_tags(name, tags))
+            return None if value is None else _with_retired(value, self._retired.get((kind, place)))
+        except Exception as error:  # noqa: BLE001 - the other metrics must be reported
+            log.warning("%s is left out of this snapshot: %s: %s", label(name, tags), type(error).__name__, error)
+            return None
+
+    def _reset_after_fork(self) -> None:
+        self._making = RLock()
+        self._retired.clear()
+        for metrics in self._metrics.values():
+            for metric in metrics.values():
+                metric.tallystream_reset()
+
+
+class RegexRegistry(MetricsRegistry):
+    r"""A registry that builds the key from the groups of a pattern, joined by `/`.
+
+    With `^/api/(\w+)/\d+/(\w+)?$`, /api/users/1/edit and /api/users/2/edit both have the key users/edit. What the
+    pattern does not match has the key "".
+
+    Args:
+        pattern: a regular expression.
+        clock: as in MetricsRegistry.
+    """
+
+    def __init__(self, pattern: str | None = None, clock: Clock = WALL) -> None:
+        super().__init__(clock)
+        self.pattern = re.compile("^$" if pattern is None else pattern)
+
+    def _get(self, kind: type[M], key: str, tags: Tags, make: Callable[[], M]) -> M:
+        groups = (group for match in self.pattern.finditer(key) for group in match.groups() if group)
+        return super()._get(kind, "/".join(groups), tags, make)
+
+
+class _ReportedRegistry(MetricRegistry):
+    """The registry that reporters take: its own metrics, and those of a MetricsRegistry."""
+
+    def __init__(self, metrics: MetricsRegistry) -> None:
+        super().__init__(record.DEFAULT_APP)
+        self._compatible = metrics
+
+    def snapshot(self, *, views: bool = True) -> list[record.Metric]:
+        """Return the value of every metric that has one, in the record's form.
+
+        A metric that can't be read, whose name is invalid or used twice, is skipped and logged.
+        """
+        found = super().snapshot(views=views)
+        known = {identity_of(metric) for metric in found}
+        for metric in self._compatible._report():  # noqa: SLF001 - of the same module
+            identity = identity_of(metric)
+            if identity in known:
+                what = label(metric.name, metric.tags)
+                log.warning("%s is left out: there is another %s of this name and tags", what, metric.type)
+                continue
+            known.add(identity)
+            found.append(metric)
+        return found
+
+    def start_anew(self) -> None:
+        """Reset every metric in the child of a fork."""
+        super().start_anew()
+        self._compatible._reset_after_fork()  # noqa: SLF001 - of the same module
+
+
+def _place(key: Any, tags: Tags) -> Key:
+    return key, tuple(sorted((str(name), str(value)) for name, value in tags.items())) if tags else ()
+
+
+def _name(place: Key) -> str:
+    return str(place[0]) or UNMATCHED
+
+
+def _with_retired(metric: record.Metric, retired: record.Metric | None) -> record.Metric:
+    """Return the metric plus what metrics of its name had counted when the registry was cleared."""
+    if retired is None:
+        return metric
+    (merged,) = until([metric], {identity_of(metric): retired})
+    if not isinstance(merged, record.Histogram) or not isinstance(retired, record.Histogram):
+        return merged
+    lowest = [each for each in (merged.min, retired.min) if each is not None]
+    highest = [each for each in (merged.max, retired.max) if each is not None]
+    return msgspec.structs.replace(merged, min=min(lowest, default=None), max=max(highest, default=None))
+
+
+_global = MetricsRegistry()
+
+
+def global_registry() -> MetricsRegistry:
+    """Return the registry that the functions and decorators use."""
+    return _global
+
+
+def set_global_registry(registry: MetricsRegistry) -> None:
+    """Make the functions and decorators use this registry."""
+    global _global  # noqa: PLW0603 - one a process, as in pyformance
+    _global = registry
+
+
+def counter(key: str, tags: Tags = None) -> Counter:
+    """Return the global registry's counter of this key and tags."""
+    return _global.counter(key, tags)
+
+
+def histogram(key: str, tags: Tags = None) -> Histogram:
+    """Return the global registry's histogram of this key and tags."""
+    return _global.histogram(key, tags)
+
+
+def meter(key: str, tags: Tags = None) -> Meter:
+    """Return the global registry's meter of this key and tags."""
+    return _global.meter(key, tags)
+
+
+def timer(key: str, tags: Tags = None) -> Timer:
+    """Return the global registry's timer of this key and tags."""
+    return _global.timer(key, tags)
+
+
+def gauge(key: str, gauge: Gauge | Callable[[], Any] | None = None, tags: Tags = None) -> Any:
+    """Return the global registry's gauge of this key and tags; see `MetricsRegistry.gauge`."""
+    return _global.gauge(key, gauge, tags=tags)
+
+
+def dump_metrics() -> dict[str, dict[str, Any]]:
+    """Return the values of all metrics of the global registry, by key and attribute."""
+    return _global.dump_metrics()
+
+
+def clear() -> None:
+    """Remove all metrics of the global registry."""
+    _global.clear()

@@ -1,0 +1,104 @@
+"""How many events, and how fast they come."""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tallystream.metrics import counter, meter
+from tallystream.pyformance_compat._clock import WALL, Clock, metric_clock
+
+if TYPE_CHECKING:
+    from tallystream import record
+
+
+class Meter:
+    """A count with its rates per second: mean since `clear()`, and weighted over 1, 5 and 15 minutes.
+
+    The record has all events since the start of the process: counts never fall there.
+    """
+
+    _rest: float
+
+    def __init__(self, clock: Clock = WALL) -> None:
+        self.clock = clock
+        self.tallystream_reset()
+
+    def mark(self, value: float = 1) -> None:
+        """Add `value` events.
+
+        A fraction or a negative number is in `get_count()` at once, and in the rates and the record as soon as it makes
+        a positive whole number with later ones.
+        """
+        with self._lock:
+            rest = self._rest + value
+            whole = max(int(rest), 0)
+            self._rest = rest - whole
+            self._meter.mark(whole)
+            self._reported.inc(whole)
+
+    def clear(self) -> None:
+        """Set the count and the rates to zero."""
+        with self._lock:
+            self._clear()
+
+    def tick(self) -> None:
+        """Update the weighted rates, if five seconds have passed."""
+        self._meter.rates()
+
+    def get_count(self) -> float:
+        """Return the count, as a float."""
+        with self._lock:
+            return float(self._meter.count + self._rest)
+
+    def get_mean_rate(self) -> float:
+        """Return the events per second since the start or `clear()`, 0 when no time has passed."""
+        return self._meter.rates().mean_rate or 0
+
+    def get_one_minute_rate(self) -> float:
+        """Return the events per second, weighted over a minute."""
+        return self._meter.rates().m1_rate or 0
+
+    def get_five_minute_rate(self) -> float:
+        """Return the events per second, weighted over 5 minutes."""
+        return self._meter.rates().m5_rate or 0
+
+    def get_fifteen_minute_rate(self) -> float:
+        """Return the events per second, weighted over 15 minutes."""
+        return self._meter.rates().m15_rate or 0
+
+    def _clear(self) -> None:
+        self._meter = meter.Meter("", {}, metric_clock(self.clock))
+        self._rest = 0
+
+    def tallystream_join(self, name: str) -> None:
+        """Do nothing: a meter does not need its name."""
+
+    def tallystream_dump(self) -> dict[str, Any]:
+        """Return the values by pyformance's names."""
+        return {"count": self.get_count(), **self.tallystream_rates()}
+
+    def tallystream_rates(self) -> dict[str, Any]:
+        """Return the rates by pyformance's names."""
+        return {
+            "15m_rate": self.get_fifteen_minute_rate(),
+            "5m_rate": self.get_five_minute_rate(),
+            "1m_rate": self.get_one_minute_rate(),
+            "mean_rate": self.get_mean_rate(),
+        }
+
+    def tallystream_read(self, name: str, tags: dict[str, str]) -> record.Meter:
+        """Return all events since the start of the process, and the rates, in the record's form."""
+        return msgspec.structs.replace(self._meter.read(), name=name, tags=tags, count=self._reported.count)
+
+    def tallystream_retire(self, name: str, tags: dict[str, str]) -> record.Metric:
+        """Return the same, for the next meter of this name."""
+        return self.tallystream_read(name, tags)
+
+    def tallystream_reset(self) -> None:
+        """Count from zero in the child of a fork."""
+        self._lock = Lock()
+        self._reported = counter.Counter("", {})
+        self._clear()

@@ -1,0 +1,162 @@
+"""How long something takes, and how often it happens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+import msgspec
+
+from tallystream import record
+from tallystream.pyformance_compat._clock import WALL, Clock, metric_clock
+from tallystream.pyformance_compat.meters.histogram import Histogram, Sample
+from tallystream.pyformance_compat.meters.meter import Meter
+from tallystream.pyformance_compat.stats.samples import DEFAULT_ALPHA, DEFAULT_SIZE
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+
+class Sink(Protocol):
+    """An object that gets every duration, too."""
+
+    def add(self, seconds: float) -> None:
+        """Add one duration."""
+
+
+class Timer(Histogram):
+    """A histogram of durations in seconds, and a meter of the calls.
+
+    Args:
+        threshold: seconds; a longer duration sends the signal `call_too_long`, if blinker is installed.
+        size, alpha, sample: of the histogram.
+        clock: where the seconds come from.
+        sink: its method `add` gets every duration.
+    """
+
+    def __init__(  # noqa: PLR0917 - pyformance's order
+        self,
+        threshold: float | None = None,
+        size: int = DEFAULT_SIZE,
+        alpha: float = DEFAULT_ALPHA,
+        clock: Clock = WALL,
+        sink: Sink | None = None,
+        sample: Sample | None = None,
+    ) -> None:
+        self.meter = Meter(clock=clock)
+        self.sink = sink
+        self.threshold = threshold
+        super().__init__(size, alpha, clock, sample)
+
+    @property
+    def hist(self) -> Histogram:
+        """The histogram of the durations: the timer itself."""
+        return self
+
+    def get_mean_rate(self) -> float:
+        """Return the calls per second since the start or `clear()`."""
+        return self.meter.get_mean_rate()
+
+    def get_one_minute_rate(self) -> float:
+        """Return the calls per second, weighted over a minute."""
+        return self.meter.get_one_minute_rate()
+
+    def get_five_minute_rate(self) -> float:
+        """Return the calls per second, weighted over 5 minutes."""
+        return self.meter.get_five_minute_rate()
+
+    def get_fifteen_minute_rate(self) -> float:
+        """Return the calls per second, weighted over 15 minutes."""
+        return self.meter.get_fifteen_minute_rate()
+
+    def time(self, *args: Any, **kwargs: Any) -> TimerContext:
+        """Start a duration; it ends with the `with` block, or with `stop()`.
+
+        The arguments are sent with the signal: positional ones as `args`, the others by their names.
+        """
+        return TimerContext(self, self.meter.clock, *args, **kwargs)
+
+    def clear(self) -> None:
+        """Remove all durations, and set the rates to zero."""
+        super().clear()
+        self.meter.clear()
+
+    def _update(self, seconds: float) -> None:
+        # A clock that was set back gives a negative duration, which is not a measurement.
+        if seconds >= 0:
+            self.add(seconds)
+            self.meter.mark()
+            if self.sink:
+                self.sink.add(seconds)
+
+    def tallystream_dump(self) -> dict[str, Any]:
+        """Return the values by pyformance's names."""
+        durations = super().tallystream_dump()
+        spread = {name: durations.pop(name) for name in ("count", "max", "min", "std_dev")}
+        return {
+            "avg": durations.pop("avg"),
+            "sum": self.get_sum(),
+            **spread,
+            **self.meter.tallystream_rates(),
+            "50_percentile": self.get_snapshot().get_median(),
+            **durations,
+        }
+
+    def tallystream_read(self, name: str, tags: dict[str, str]) -> record.Timer:
+        """Return all durations since the start of the process, and the rates, in the record's form."""
+        rates = self.meter.tallystream_read(name, tags)
+        return record.Timer(
+            **msgspec.structs.asdict(super().tallystream_read(name, tags)),
+            mean_rate=rates.mean_rate,
+            m1_rate=rates.m1_rate,
+            m5_rate=rates.m5_rate,
+            m15_rate=rates.m15_rate,
+        )
+
+    def tallystream_reset(self) -> None:
+        """Remove all durations and rates in the child of a fork."""
+        super().tallystream_reset()
+        self.meter.tallystream_reset()
+
+
+class TimerContext:
+    """One duration: `with timer.time():`, or `context = timer.time()` and `context.stop()`."""
+
+    def __init__(self, timer: Timer, clock: Clock, *args: Any, **kwargs: Any) -> None:
+        self.clock = clock
+        self.timer = timer
+        self.args, self.kwargs = args, kwargs
+        self._seconds = metric_clock(clock).monotonic
+        self.start_time = self._seconds()
+
+    def stop(self) -> float:
+        """Add the seconds since the start to the timer, and return them."""
+        elapsed = self._seconds() - self.start_time
+        self.timer._update(elapsed)  # noqa: SLF001 - what subclasses of pyformance's Timer override
+        if self.timer.threshold and self.timer.threshold < elapsed:
+            _send_signal(self, elapsed)
+        return elapsed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _send_signal(context: TimerContext, elapsed: float) -> None:
+    from tallystream.pyformance_compat.meters._signal import call_too_long
+
+    if call_too_long is not None:
+        more = {"args": context.args} if context.args else {}
+        call_too_long.send(context.timer, elapsed=elapsed, **more, **context.kwargs)
+
+
+def __getattr__(name: str) -> Any:
+    # Imported on first use: blinker imports asyncio.
+    if name in ("call_too_long", "timer_signals"):
+        from tallystream.pyformance_compat.meters import _signal
+
+        return getattr(_signal, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

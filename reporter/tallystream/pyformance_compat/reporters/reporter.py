@@ -1,0 +1,105 @@
+"""The base class of the reporters: a thread that reports at once, then every `reporting_interval` seconds."""
+
+from __future__ import annotations
+
+import logging
+import time
+from threading import Lock, Thread, current_thread
+from typing import TYPE_CHECKING, Any
+
+from tallystream.errors import ConfigError
+from tallystream.pyformance_compat._clock import WALL, Clock
+from tallystream.pyformance_compat._registry import global_registry
+from tallystream.reporters.schedule import Schedule
+from tallystream.signals import SignalSafeEvent
+
+if TYPE_CHECKING:
+    from tallystream.pyformance_compat._registry import MetricsRegistry
+
+JOIN_TIMEOUT = 5.0
+"""Seconds that `stop()` waits for the last report."""
+
+_log = logging.getLogger("tallystream.pyformance_compat")
+
+
+class Reporter:
+    """Reports a registry from a daemon thread, from `start()` to `stop()`; a subclass defines `report_now()`.
+
+    A report that fails is logged and counted in `failures`, and the next one is made. `stop()` makes a last report;
+    the reporter does not start again.
+
+    Args:
+        registry: what is reported; the present global registry if not given.
+        reporting_interval: seconds between two reports.
+        clock: where the timestamps come from: any object with `time()`.
+
+    Raises:
+        ConfigError: the interval is not above zero.
+    """
+
+    def __init__(
+        self, registry: MetricsRegistry | None = None, reporting_interval: float = 30, clock: Clock | None = None
+    ) -> None:
+        if reporting_interval <= 0:
+            raise ConfigError("reporting_interval", reporting_interval, "use a number of seconds above 0")
+        self.registry = global_registry() if registry is None else registry
+        self.reporting_interval = reporting_interval
+        self.clock = WALL if clock is None else clock
+        self.failures = 0
+        self._stopped = SignalSafeEvent()
+        self._starting = Lock()
+        self.create_thread()
+
+    def create_thread(self) -> None:
+        """Make the thread that `start()` starts."""
+        self._loop_thread = Thread(
+            target=self._loop, name=f"tallystream-pyformance-{type(self).__qualname__}", daemon=True
+        )
+
+    def start(self) -> bool:
+        """Start to report; return False if it has started already, or was stopped.
+
+        The child of a fork has no such thread: call it there again.
+        """
+        with self._starting:
+            if self._stopped.is_set() or self._loop_thread.is_alive():
+                return False
+            if self._loop_thread.ident is not None:
+                self.create_thread()
+            self._loop_thread.start()
+            return True
+
+    def stop(self) -> None:
+        """Make a last report and stop; a reporter that is not running makes none."""
+        self._stopped.set()
+        if self._loop_thread.is_alive() and self._loop_thread is not current_thread():
+            self._loop_thread.join(JOIN_TIMEOUT)
+
+    def report_now(self, registry: MetricsRegistry | None = None, timestamp: float | None = None) -> None:
+        """Make one report: of `registry` instead of its own, with `timestamp` (epoch seconds) instead of now.
+
+        Raises:
+            NotImplementedError: the subclass does not define it.
+        """
+        raise NotImplementedError(self.report_now)
+
+    def _loop(self) -> None:
+        schedule = Schedule(time.monotonic(), self.reporting_interval)
+        while True:
+            stopped = self._stopped.is_set()
+            schedule.take(time.monotonic())
+            try:
+                self.report_now(self.registry)
+            except Exception:  # noqa: BLE001 - one failed report must not end the reporting
+                self.failures += 1
+                _log.exception("%s: a report failed; the next one comes", type(self).__name__)
+            if stopped:
+                return
+            self._stopped.wait(max(schedule.due - time.monotonic(), 0))
+
+    def _values(
+        self, registry: MetricsRegistry | None, timestamp: float | None
+    ) -> tuple[dict[str, dict[str, Any]], int]:
+        # Return what to report, and the epoch seconds of the report.
+        values = (self.registry if registry is None else registry).dump_metrics()
+        return values, round(self.clock.time() if timestamp is None else timestamp)

@@ -1,0 +1,217 @@
+"""The record contract, version 1: what a reporter publishes to the topic `metrics`.
+
+The key of a record is the instance ID in UTF-8. The value is JSON in UTF-8: one `Snapshot` of one registry, or the
+`ShortForm` of one metric, or nothing at all (a tombstone). Counts are 64-bit: from 0 to 2**63 - 1. Rates are per
+second, durations in seconds, clocks in epoch milliseconds. Unknown fields are ignored, so that a later reporter may
+add some.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+import msgspec
+
+from tallystream.decoding import json_decoder
+from tallystream.ulid import ulid_ms
+
+VERSION = 1
+MAX_COUNT = 2**63 - 1
+MIN_EVERY_MS, MAX_EVERY_MS = 10, 3_600_000
+TIMELY_MS = 86_400_000
+"""A record must be appended less than this after its `prev`, and its life's ULID be at most this ahead."""
+
+MIN_SCALE, MAX_SCALE = -10, 20
+"""Scales of a sketch: those of OpenTelemetry's exponential histograms."""
+
+DEFAULT_APP = "default"
+"""The app of a metric in the short form."""
+
+MAX_NAME, MAX_TAGS, MAX_TAG_NAME, MAX_TAG_VALUE = 512, 32, 128, 512
+"""Bounds on text, in characters, and on the number of tags: what keeps a row of any topic far below Kafka's limit."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
+Tags = Annotated[
+    dict[
+        Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_TAG_NAME)],
+        Annotated[str, msgspec.Meta(max_length=MAX_TAG_VALUE)],
+    ],
+    msgspec.Meta(max_length=MAX_TAGS),
+]
+Number = float | int
+LifeId = Annotated[str, msgspec.Meta(pattern=r"^[0-7][0-9A-HJKMNP-TV-Z]{25}\Z")]
+"""A ULID: 48 bits of epoch milliseconds and 80 random bits, in Crockford's base 32 (github.com/ulid/spec)."""
+
+
+class _Metric(msgspec.Struct, tag_field="type", omit_defaults=True, kw_only=True, gc=False):
+    name: Name
+    tags: Tags = {}
+
+    @property
+    def type(self) -> str:
+        """The metric's type as the record names it."""
+        return _TYPES[self.__class__]
+
+
+class Counter(_Metric, tag="counter"):
+    """A count that only grows within a life."""
+
+    count: Count
+
+
+class UpDown(_Metric, tag="updown"):
+    """A count that may fall: summed over living lives, like a gauge."""
+
+    value: Number
+
+
+class Gauge(_Metric, tag="gauge"):
+    """A value of this moment."""
+
+    value: Number
+
+
+class Meter(_Metric, tag="meter"):
+    """A count and how fast it grows, in events per second (Dropwizard's exponentially weighted averages)."""
+
+    count: Count
+    mean_rate: Number = 0.0
+    m1_rate: Number = 0.0
+    m5_rate: Number = 0.0
+    m15_rate: Number = 0.0
+
+
+class Buckets(msgspec.Struct, kw_only=True, gc=False):
+    """The counts of consecutive buckets of a sketch, the first of which is `offset`; -n stands for n empty ones."""
+
+    offset: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+    counts: list[Annotated[int, msgspec.Meta(ge=-(2**31), le=MAX_COUNT)]]
+
+
+class Sketch(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
+    """How often which values came: OpenTelemetry's exponential histogram, whose buckets grow by 2 ** (2 ** -scale).
+
+    The bucket i counts values in (base ** i, base ** (i + 1)], `negative` has the magnitudes of those below zero.
+    """
+
+    scale: Annotated[int, msgspec.Meta(ge=MIN_SCALE, le=MAX_SCALE)]
+    zero_count: Count = 0
+    positive: Buckets | None = None
+    negative: Buckets | None = None
+
+
+class Histogram(_Metric, tag="histogram"):
+    """A distribution: count, sum, min and max of everything, a sketch that merges, and the instance's own view."""
+
+    count: Count
+    sum: Number = 0.0
+    min: Number | None = None
+    max: Number | None = None
+    sketch: Sketch | None = None
+    mean: Number | None = None
+    stddev: Number | None = None
+    p50: Number | None = None
+    p75: Number | None = None
+    p95: Number | None = None
+    p98: Number | None = None
+    p99: Number | None = None
+    p999: Number | None = None
+
+
+class Timer(Histogram, tag="timer"):
+    """A histogram of durations in seconds, and the rate of the calls."""
+
+    mean_rate: Number = 0.0
+    m1_rate: Number = 0.0
+    m5_rate: Number = 0.0
+    m15_rate: Number = 0.0
+
+
+class Position(_Metric, tag="position"):
+    """How far a consumer got in the topic and partition that its tags name: the next offset, and where it began."""
+
+    start: Count
+    position: Count
+
+
+Metric = Counter | UpDown | Gauge | Meter | Histogram | Timer | Position
+METRIC_TYPES: tuple[type[_Metric], ...] = (Counter, UpDown, Gauge, Meter, Histogram, Timer, Position)
+_TYPES = {kind: str(kind.__struct_config__.tag) for kind in METRIC_TYPES}
+
+
+class Header(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """Everything in a snapshot but its metrics."""
+
+    v: Literal[1] = 1
+    app: Name
+    life: LifeId
+    part: Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
+    seq: Annotated[int, msgspec.Meta(ge=1, le=MAX_COUNT)]
+    prev: Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)] | None = None
+    ts: Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
+    every_ms: Annotated[int, msgspec.Meta(ge=MIN_EVERY_MS, le=MAX_EVERY_MS)]
+    final: bool
+
+
+def is_timely(header: Header, append_ms: int) -> bool:
+    """Tell whether a record that was appended at `append_ms` (its own timestamp, epoch ms) counts, or is refused.
+
+    It is too late when that is `TIMELY_MS` or more after its `prev`, or after its life's ULID where it has none, and
+    too early when the ULID is more than `TIMELY_MS` after it. The record alone decides, so that the aggregator and the
+    reporter, which is acknowledged the same append time, say the same.
+    """
+    born_ms = ulid_ms(header.life)
+    since_ms = born_ms if header.prev is None else header.prev
+    return append_ms - since_ms < TIMELY_MS and born_ms - append_ms <= TIMELY_MS
+
+
+class Snapshot(Header, omit_defaults=True, kw_only=True):
+    """One registry at one moment, or one part of it.
+
+    `seq` counts 1, 2, 3 … within (life, part). `prev` is the broker's append time of this life's last acknowledged
+    record, absent until there is one. `ts` is the wall clock, for display only. `final` marks the last of a life.
+    """
+
+    metrics: list[Metric]
+
+
+class ShortForm(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """One counter from any program: no life, so no protection against duplicates or reordering."""
+
+    name: Name
+    value: Count
+    tags: Tags = {}
+    type: ClassVar[str] = "counter"
+
+
+Identity = tuple[str, str, tuple[tuple[str, str], ...]]
+"""What is summed over instances, within an app: (name, type, sorted tags)."""
+
+
+def identity(name: str, type_: str, tags: dict[str, str]) -> Identity:
+    """Return the identity of a metric: the same for the same tags in any order."""
+    return name, type_, tuple(sorted(tags.items())) if len(tags) > 1 else tuple(tags.items())
+
+
+_encoder = msgspec.json.Encoder()
+_decode = json_decoder(Snapshot)
+
+
+def encode(snapshot: Snapshot) -> bytes:
+    """Return the value of the record; `v` is always written, though it has a default.
+
+    JSON has no word for NaN and infinity: they become null, which the table refuses for that metric alone.
+    """
+    body = _encoder.encode(snapshot)
+    return b'{"v":1,' + body[1:]
+
+
+def decode(value: bytes) -> Snapshot:
+    """Return the snapshot in `value`, which must be good as a whole.
+
+    Raises:
+        msgspec.DecodeError: the value is not JSON in UTF-8, or it is nested too deep; its subclass
+            msgspec.ValidationError: a field is missing, of another type or out of its bounds. The message names it.
+    """
+    return _decode(value)

@@ -1,0 +1,1 @@
+"""What all reporters share, and the reporters that need no Kafka."""

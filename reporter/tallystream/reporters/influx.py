@@ -1,0 +1,82 @@
+"""The reporter to InfluxDB 2.x, in line protocol over HTTP."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tallystream.errors import ConfigError, TallystreamError
+from tallystream.reporters.lines import influx
+from tallystream.reporters.local import SimpleReporter
+from tallystream.validation import check_instance
+
+if TYPE_CHECKING:
+    from tallystream.record import Metric
+    from tallystream.registry import MetricRegistry
+    from tallystream.reporters.reportable import Reportable
+
+
+class InfluxReporter(SimpleReporter):
+    """Writes each snapshot to InfluxDB: a point a metric, tagged with app, instance and metric_type, in milliseconds.
+
+    Args:
+        registry: what is reported.
+        instance: the instance ID, which becomes the tag `instance`: series of several instances stay apart.
+        url: where InfluxDB answers, http or https.
+        token, org, bucket: as InfluxDB gives them; the token appears in no message.
+        timeout: seconds for each answer.
+        options: those of every reporter (interval, include, attributes …).
+
+    Raises:
+        ConfigError: the url is none.
+    """
+
+    kind: ClassVar[str] = "influx"
+
+    def __init__(
+        self,
+        registry: MetricRegistry | Reportable,
+        *,
+        instance: str,
+        url: str,
+        token: str,
+        org: str,
+        bucket: str,
+        timeout: float = 5.0,
+        **options: Any,
+    ) -> None:
+        from http.client import HTTPConnection, HTTPSConnection  # slow to import, and only this reporter needs it
+        from urllib.parse import urlencode, urlsplit
+
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError("url", url.rpartition("@")[2], "give http://host:port or https://host:port")
+        self._connect = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        self._where, self._timeout = parts.netloc.rpartition("@")[2], timeout
+        query = urlencode({"org": org, "bucket": bucket, "precision": "ms"})
+        self._path = f"{parts.path.rstrip('/')}/api/v2/write?{query}"
+        self._headers = {"Authorization": f"Token {token}", "Content-Type": "text/plain; charset=utf-8"}
+        self._instance = check_instance(instance)
+        super().__init__(registry, **options)
+
+    def _write(self, metrics: list[Metric], ts_ms: int) -> int:
+        from http.client import HTTPException
+
+        tags = {"app": self.registry.app, "instance": self._instance}
+        lines = [
+            influx(metric, self.shape.values(metric), {**tags, "metric_type": metric.type}, ts_ms) for metric in metrics
+        ]
+        data = "\n".join(line for line in lines if line).encode()
+        if not data:
+            return 0
+        connection = self._connect(self._where, timeout=self._timeout)
+        try:
+            connection.request("POST", self._path, data, self._headers)
+            answer = connection.getresponse()
+            said = answer.read(500).decode(errors="replace")
+        except HTTPException as error:
+            raise TallystreamError(f"InfluxDB's answer is no HTTP: {error!r}") from error
+        finally:
+            connection.close()
+        if answer.status != 204:  # "no content": written
+            raise TallystreamError(f"InfluxDB answered {answer.status} {answer.reason}: {said}")
+        return len(data)

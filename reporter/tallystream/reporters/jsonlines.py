@@ -1,0 +1,43 @@
+"""The reporter to a file: one JSON object a line, one line a snapshot."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+from tallystream.reporters.local import SimpleReporter
+
+if TYPE_CHECKING:
+    from tallystream.record import Metric
+    from tallystream.registry import MetricRegistry
+    from tallystream.reporters.reportable import Reportable
+
+_encoder = msgspec.json.Encoder()
+
+
+class JsonLinesReporter(SimpleReporter):
+    """Appends each snapshot to a file as `{"app", "ts", "metrics": [{"name", "tags", "type", attributes …}]}`.
+
+    The file is opened for each report, so that it may be moved away at any time; several processes may append to one.
+
+    Args:
+        registry: what is reported.
+        path: the file; its folder must be there.
+        options: those of every reporter (interval, include, attributes …).
+    """
+
+    kind: ClassVar[str] = "jsonlines"
+
+    def __init__(self, registry: MetricRegistry | Reportable, *, path: str | os.PathLike[str], **options: Any) -> None:
+        self._path = os.fspath(path)
+        super().__init__(registry, **options)
+
+    def _write(self, metrics: list[Metric], ts_ms: int) -> int:
+        shown = [{"name": m.name, "tags": m.tags, "type": m.type, **self.shape.values(m)} for m in metrics]
+        line = _encoder.encode({"app": self.registry.app, "ts": ts_ms, "metrics": shown}) + b"\n"
+        # Unbuffered and in one write: lines of several processes do not mix.
+        with open(self._path, "ab", buffering=0) as file:  # noqa: PTH123 - importing pathlib takes its time
+            file.write(line)
+        return len(line)

@@ -1,0 +1,223 @@
+"""The reporter that reports by itself: one daemon thread, one report at a time, and a last one at the end."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from tallystream.deadline import Deadline, call_within
+from tallystream.errors import ConfigError, DuplicateReporterError
+from tallystream.record import MAX_EVERY_MS, MIN_EVERY_MS
+from tallystream.reporters import forked
+from tallystream.reporters.base import Reports
+from tallystream.reporters.internal_metrics import OwnMetrics
+from tallystream.reporters.reportable import registry_of
+from tallystream.reporters.thread import ReportingThread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import TracebackType
+
+    from tallystream.registry import MetricRegistry
+    from tallystream.reporters.reportable import Reportable
+
+MOST_FOR_THE_END, SHARE_FOR_THE_END = 1.0, 0.2
+"""Seconds of `stop()`'s, and which share of them at most, that are left when the last report is given up."""
+
+_log = logging.getLogger("tallystream")
+
+
+class ScheduledReporter(Reports):
+    """Reports a registry every `interval` seconds from a daemon thread, from `start()` to `stop()`.
+
+    The first report comes at a random moment of the first interval, so that instances that start together do not report
+    together. Reports that become due while another one is made are skipped. One that fails is logged and counted
+    (`failures`, `last_error`), and the next one still happens. `stop()`, the end of a `with` block and the end of the
+    process make a last report. After a fork the child reports for itself.
+
+    A subclass sets its own attributes before it calls `__init__`, which adds metrics to the registry and lets the
+    reporter take part in forks. So a reporter whose arguments are refused leaves nothing behind.
+
+    Args:
+        registry: what is reported.
+        interval: seconds between two reports, from 0.01 to 3600.
+        own_metrics: whether the registry shows what this reporter does, as `tallystream.reporter.*`.
+
+    Raises:
+        ConfigError: the interval is out of these bounds.
+    """
+
+    kind: ClassVar[str]
+    """The tag `reporter` of its own metrics."""
+
+    def __init__(self, registry: MetricRegistry | Reportable, *, interval: float, own_metrics: bool = True) -> None:
+        if not MIN_EVERY_MS <= interval * 1000 <= MAX_EVERY_MS:
+            raise ConfigError("interval", interval, f"use {MIN_EVERY_MS / 1000} to {MAX_EVERY_MS // 1000} seconds")
+        registry = registry_of(registry)
+        self.registry, self.interval = registry, interval
+        self.failures = 0
+        self.last_error: str | None = None
+        self._own = OwnMetrics(registry, self.kind) if own_metrics else None
+        self._thread: ReportingThread | None = None
+        self._opened = False
+        self._monotonic = registry.clock.monotonic
+        self._make_locks()
+        forked.follow(self)
+
+    def start(self) -> Self:
+        """Begin to report, and return the reporter; nothing happens if it has begun.
+
+        Raises:
+            ConfigError: an option can't be used.
+        """
+        with self._life_cycle:
+            if self._thread is None or self._thread.has_ended:
+                with self._reporting:
+                    self._ready()
+                self._start_thread()
+        return self
+
+    def stop(self, timeout: float = 5.0) -> bool:
+        """Make a last report and end, in `timeout` seconds at most; return whether it arrived. Safe to call again.
+
+        A fifth of that time, a second at most, is for the end; the last report has the rest. A report that takes
+        longer ends in the background. A signal handler may call it too, since another thread makes the report.
+        """
+        deadline = Deadline(timeout, self._monotonic)
+        if not self._life_cycle.acquire(timeout=deadline.left()):
+            return False
+        try:
+            thread, self._thread = self._thread, None
+            if thread is not None:
+                return thread.end(deadline)
+            return call_within(deadline, lambda: self._end(deadline)) if self._opened else True
+        finally:
+            self._life_cycle.release()
+
+    def report_now(self, timeout: float = 10.0) -> bool:
+        """Report the values of this moment and wait until they arrived; return False when they have not in `timeout` s.
+
+        Works without `start()` too. What was counted before the call is in the report. A report that takes longer
+        ends in the background.
+
+        Raises:
+            ConfigError: an option can't be used.
+        """
+        deadline = Deadline(timeout, self._monotonic)
+        return call_within(deadline, lambda: self._exclusive(deadline, final=False))
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.registry.app!r}>"
+
+    def _error(self, what: str, error: object, level: int = logging.ERROR) -> None:
+        self.failures += 1
+        self.last_error = f"{what}: {error}"
+        if self._own:
+            self._own.fail()
+        _log.log(level, "%s", self.last_error)
+
+    def _ready(self) -> None:
+        self._open()
+        if not self._opened:
+            self._opened = True
+            atexit.register(self.stop)
+
+    def _shut(self, deadline: Deadline) -> None:
+        self._close(deadline)
+        self._opened = False
+        atexit.unregister(self.stop)
+
+    def _end(self, deadline: Deadline) -> bool:
+        left = deadline.left()
+        try:
+            seconds = left - min(MOST_FOR_THE_END, SHARE_FOR_THE_END * left)
+            return self._exclusive(Deadline(seconds, self._monotonic), final=True)
+        except ConfigError as error:
+            self._error("the last report failed", error)
+            return False
+        finally:
+            # Where there is no time left, since a metric's lock was held, the report at exit makes the end.
+            in_time = deadline.left() or not deadline.seconds
+            if in_time and self._reporting.acquire(timeout=deadline.left()):
+                try:
+                    self._shut(deadline)
+                finally:
+                    self._reporting.release()
+
+    def _exclusive(self, deadline: Deadline, *, final: bool) -> bool:
+        if not self._reporting.acquire(timeout=deadline.left()):
+            return False
+        try:
+            self._ready()
+            try:
+                return self._report_and_wait(deadline.left(), final=final)
+            except DuplicateReporterError:
+                self._shut(deadline)
+                raise
+            except Exception as error:  # noqa: BLE001 - the caller learns it from the result, the log has the reason
+                _log.debug("the failure in full", exc_info=True)
+                self._error("a report failed", error)
+                return False
+        finally:
+            self._reporting.release()
+
+    def _make_locks(self) -> None:
+        self._life_cycle = threading.RLock()
+        self._reporting = threading.Lock()
+
+    def _start_thread(self) -> None:
+        self._thread = ReportingThread(
+            f"tallystream-{type(self).__name__}",
+            self.interval,
+            self._monotonic,
+            self._turn,
+            self._end,
+        )
+
+    def _turn(self, is_due: Callable[[], bool]) -> bool | None:
+        # Another thread is making a report, which has the newest values: this one is skipped.
+        if not self._reporting.acquire(blocking=False):
+            is_due()
+            return None
+        try:
+            if is_due():
+                self._ready()
+                return self._report()
+            return self._attend()
+        except DuplicateReporterError as error:  # so would any later report
+            self._error("the reporter has stopped", error)
+            self._shut(Deadline(MOST_FOR_THE_END, self._monotonic))
+            raise
+        except Exception as error:  # noqa: BLE001 - one failed report must not end the reporting
+            _log.debug("the failure in full", exc_info=True)
+            self._error("a report failed", error)
+            return None
+        finally:
+            self._reporting.release()
+
+    def before_fork(self, deadline: Deadline) -> Iterable[Callable[[], None]]:
+        """Come to rest for a fork; what is returned ends that in the parent."""
+        if not self._reporting.acquire(timeout=deadline.left()):
+            return ()
+        self._rest(deadline)
+        return (self._reporting.release,)
+
+    def after_fork_in_child(self) -> None:
+        """Start again in the child of a fork, if it had started."""
+        running, self._thread = self._thread is not None and not self._thread.has_ended, None
+        self._opened = False
+        self.failures, self.last_error = 0, None
+        self._make_locks()
+        self._leave_to_parent()
+        if running:
+            self._start_thread()

@@ -1,0 +1,87 @@
+"""For the tests of applications that embed the reporter: a clock turned by hand, a reporter that keeps, assertions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tallystream.clock import Instant
+from tallystream.reporters.local import SimpleReporter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tallystream.record import Metric
+    from tallystream.registry import MetricRegistry
+    from tallystream.reporters.reportable import Reportable
+
+__all__ = ["InMemoryReporter", "ManualClock", "assert_count", "assert_not_reported", "find"]
+
+
+class ManualClock:
+    """Both clocks of a process, moved by the test alone: `MetricRegistry("orders", clock=ManualClock())`.
+
+    Args:
+        wall_ms: the wall clock at the beginning, epoch milliseconds.
+    """
+
+    def __init__(self, wall_ms: int = 1_700_000_000_000) -> None:
+        self._monotonic = 0.0
+        self._wall_ms = float(wall_ms)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, on both clocks."""
+        self._monotonic += seconds
+        self._wall_ms += seconds * 1000
+
+    def sleep(self, seconds: float) -> None:
+        """Let the machine sleep: the wall clock moves on, the monotonic one does not."""
+        self._wall_ms += seconds * 1000
+
+    def monotonic(self) -> float:
+        """Return the seconds advanced so far."""
+        return self._monotonic
+
+    def now(self) -> Instant:
+        """Return this moment on both clocks."""
+        return Instant(self._monotonic, int(self._wall_ms))
+
+
+class InMemoryReporter(SimpleReporter):
+    """Keeps every report in `reports`, newest last: a list of metrics each, in the record's form."""
+
+    kind: ClassVar[str] = "memory"
+
+    def __init__(self, registry: MetricRegistry | Reportable, *, own_metrics: bool = False, **options: Any) -> None:
+        self.reports: list[list[Metric]] = []
+        super().__init__(registry, own_metrics=own_metrics, **options)
+
+    def _write(self, metrics: list[Metric], ts_ms: int) -> int:  # noqa: ARG002 - its clock is the test's
+        self.reports.append(metrics)
+        return 0
+
+
+def find(registry: MetricRegistry, name: str, tags: Mapping[str, str] | None = None) -> Metric | None:
+    """Return the metric's present value in the record's form, None if there is none of this name and tags."""
+    wanted = dict(tags or {})
+    return next((m for m in registry.snapshot() if m.name == name and m.tags == wanted), None)
+
+
+def assert_count(registry: MetricRegistry, name: str, count: int, tags: Mapping[str, str] | None = None) -> None:
+    """Assert that a counter, meter, histogram or timer counted `count`; the message names what was found instead."""
+    found = find(registry, name, tags=tags)
+    if found is None:
+        metrics = registry.snapshot()
+        names = " and ".join(sorted({repr(metric.name) for metric in metrics})) or "none"
+        others = " and ".join(sorted(str(metric.tags) for metric in metrics if metric.name == name))
+        there = f"it has {others}" if others else f"there are {names}"
+        raise AssertionError(f"no metric {name!r} with the tags {dict(tags or {})}; {there}")
+    actual = getattr(found, "count", None)
+    if actual != count:
+        raise AssertionError(f"{name!r} counted {actual}, not {count}: {found}")
+
+
+def assert_not_reported(registry: MetricRegistry, name: str, tags: Mapping[str, str] | None = None) -> None:
+    """Assert that there is no metric of this name and tags, or that it has no value."""
+    found = find(registry, name, tags=tags)
+    if found is not None:
+        raise AssertionError(f"{name!r} is reported: {found}")

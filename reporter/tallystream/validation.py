@@ -1,0 +1,106 @@
+"""Names, tags, instance IDs and numbers: what the record does not take is refused at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import fsum
+from operator import index
+
+from tallystream.errors import ConfigError
+from tallystream.record import MAX_NAME, MAX_TAG_NAME, MAX_TAG_VALUE, MAX_TAGS
+
+MAX_INSTANCE_BYTES = 1024
+
+LARGEST = 1e150
+"""The largest magnitude of a value that is added up: its square, and any sum of such values, is a finite float."""
+
+
+def check_name(field: str, name: object) -> str:
+    """Return `name`, which must be text of 1 to 512 characters.
+
+    Raises:
+        ConfigError: it is not; the message names `field`.
+    """
+    return _text(field, name, 1, MAX_NAME)
+
+
+def require_mapping(metric: str, tags: object) -> None:
+    """Take tags as they were given.
+
+    Raises:
+        ConfigError: they are no mapping.
+    """
+    if tags is not None and not isinstance(tags, Mapping):
+        raise ConfigError(f"tags of {metric!r}", tags, 'give a mapping, such as {"topic": "orders"}')
+
+
+def check_tags(metric: str, tags: Mapping[str, str] | None) -> dict[str, str]:
+    """Return a copy of the tags, sorted by name.
+
+    Raises:
+        ConfigError: they are no mapping, there are more than 32, or one is no text or too long.
+    """
+    require_mapping(metric, tags)
+    if not tags:
+        return {}
+    if len(tags) > MAX_TAGS:
+        raise ConfigError(f"tags of {metric!r}", f"{len(tags)} tags", f"use {MAX_TAGS} at most")
+    checked = {
+        _text(f"a tag's name of {metric!r}", name, 1, MAX_TAG_NAME): _text(
+            f"the tag {name!r} of {metric!r}", value, 0, MAX_TAG_VALUE
+        )
+        for name, value in tags.items()
+    }
+    return dict(sorted(checked.items()))
+
+
+def label(name: object, tags: Mapping[str, str]) -> str:
+    """Return name and tags as messages have them, which tells metrics of one name apart."""
+    return f"{name!r} {dict(tags)}" if tags else repr(name)
+
+
+def check_instance(instance: object) -> str:
+    """Return the instance ID, which becomes the key of every record.
+
+    Raises:
+        ConfigError: it is empty, no text, or longer than 1024 bytes of UTF-8.
+    """
+    text = _text("instance", instance, 1, MAX_INSTANCE_BYTES)
+    if len(text.encode()) > MAX_INSTANCE_BYTES:
+        raise ConfigError("instance", text[:40] + "…", f"use at most {MAX_INSTANCE_BYTES} bytes of UTF-8")
+    return text
+
+
+def _text(field: str, value: object, least: int, most: int) -> str:
+    if not isinstance(value, str):
+        raise ConfigError(field, value, "use a text (str)")
+    if not least <= len(value) <= most:
+        shown = value if len(value) <= 40 else value[:40] + "…"
+        raise ConfigError(field, shown, f"use {least} to {most} characters, not {len(value)}")
+    if "\0" in value:
+        raise ConfigError(field, value, "take the NUL character out: no store keeps it")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(field, value, "take the lone surrogate out: it has no UTF-8") from None
+    return value
+
+
+def as_number(value: float) -> float:
+    """Return a whole number as an int, any other real one as a float: also numpy's, Decimal, Fraction, bool.
+
+    The encoder of records knows no others, and one of them would keep all metrics from being reported.
+
+    Raises:
+        TypeError: it is no real number.
+    """
+    if value.__class__ is float or value.__class__ is int:
+        return value
+    try:
+        return int(index(value))  # type: ignore[arg-type]  # what has no __index__ is no whole number
+    except TypeError:
+        pass
+    try:
+        return fsum((value,))  # float() would take text too
+    except TypeError:
+        raise TypeError(f"{value!r:.100} is no number: give an int, a float, or another real number.") from None
