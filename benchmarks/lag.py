@@ -23,8 +23,8 @@ from tallystream_aggregator.sinks.sqlite.reader import LocalReader
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_cli.servers.broker import KafkaBroker
 from tallystream_dashboards.lag.collector.kafka_admin import Asker
-from tallystream_dashboards.lag.collector.patterns import Patterns
 from tallystream_dashboards.lag.collector.recorder import Recorder
+from tallystream_dashboards.lag.collector.settings import Patterns
 from tallystream_dashboards.lag.collector.tracker import Watch
 from tallystream_dashboards.lag.exposition import exposition
 from tallystream_dashboards.lag.reader import read_group, read_groups

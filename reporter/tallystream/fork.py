@@ -8,7 +8,7 @@ from threading import get_ident
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from tallystream.deadline import Deadline
+from tallystream.clock import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tallystream.errors import ConfigError
 from tallystream.metrics.base import Metric
-from tallystream.metrics.cached import Cached
 from tallystream.metrics.counter import Counter, UpDown
-from tallystream.metrics.gauge import Gauge
+from tallystream.metrics.gauge import Cached, Gauge
 from tallystream.metrics.histogram import Histogram
 from tallystream.metrics.meter import Meter
 from tallystream.metrics.position import Position

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from tallystream.record import Metric
     from tallystream.registry import MetricRegistry
-    from tallystream.reporters.reportable import Reportable
+    from tallystream.reporters.base import Reportable
 
 __all__ = ["InMemoryReporter", "ManualClock", "assert_count", "assert_not_reported", "find"]
 

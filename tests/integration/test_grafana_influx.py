@@ -13,7 +13,7 @@ from support.grafana import CHOSEN, METRIC_OF, put_in
 from support.grafana_stores import flux, influxql
 from support.grafana_system import MINUTES, ODD, STEP_MS, STEPS, System
 from support.stores import influx_bucket, write
-from tallystream_aggregator.shipping.rows import PREFIX
+from tallystream_aggregator.shipping.points import PREFIX
 from tallystream_aggregator.sinks.base import Point
 from tallystream_dashboards.grafana import Settings, Thresholds, resources
 from tallystream_dashboards.grafana.alerts.flux import queries

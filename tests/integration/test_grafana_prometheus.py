@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tallystream_aggregator.sinks.base import Point
-    from tallystream_dashboards.grafana.alerts.rule import Rule
+    from tallystream_dashboards.grafana.alerts.rules import Rule
 
 pytestmark = pytest.mark.integration
 

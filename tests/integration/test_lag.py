@@ -20,8 +20,8 @@ from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
 from tallystream_cli.servers.process import free_port
 from tallystream_dashboards.lag import LAG, Behind, BeyondEnd, GroupLag, NothingCommitted
 from tallystream_dashboards.lag.collector.kafka_admin import Asker, BrokerAwayError, StoppedError
-from tallystream_dashboards.lag.collector.patterns import Patterns
 from tallystream_dashboards.lag.collector.record_timestamps import Prober
+from tallystream_dashboards.lag.collector.settings import Patterns
 from tallystream_dashboards.lag.collector.spark_offsets import Ledgers
 from tallystream_dashboards.lag.collector.tracker import Watch
 from tallystream_dashboards.lag.model import Probed

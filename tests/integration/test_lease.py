@@ -11,8 +11,8 @@ from confluent_kafka import Producer
 from tallystream_aggregator import sums
 from tallystream_aggregator.jobs.aggregate.repair import Watch
 from tallystream_aggregator.kafka import ledger
-from tallystream_aggregator.kafka.epochs import Epochs
 from tallystream_aggregator.kafka.lease import Lease, LeaseError
+from tallystream_aggregator.kafka.ledger import Epochs
 from tallystream_aggregator.versions import version_of
 
 if TYPE_CHECKING:

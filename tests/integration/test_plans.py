@@ -11,8 +11,7 @@ from support.application import Application, assert_exact
 from support.kafka import aggregator, read_topic
 from support.wait import wait_until
 from tallystream_aggregator.kafka.ledger import LedgerRow, read_rows
-from tallystream_aggregator.spark.catch_up.reader import Reading
-from tallystream_aggregator.spark.catch_up.reread import SpanReader
+from tallystream_aggregator.spark.catch_up.reader import Reading, SpanReader
 from tallystream_aggregator.spark.catch_up.splits import size
 from tallystream_aggregator.spark.query.pacing import parse_latency
 from tallystream_aggregator.table.compaction import Span

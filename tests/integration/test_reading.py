@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from support.kafka import read_topic as read_for_tests
 from tallystream_aggregator.jobs.aggregate.repair import Watch
-from tallystream_aggregator.kafka.epochs import Epochs
+from tallystream_aggregator.kafka.ledger import Epochs
 from tallystream_aggregator.kafka.reader import read_topic
 from tallystream_cli.demo.topic import read as read_for_demo
 

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Self
 
 from support.wait import wait_until
-from tallystream_aggregator.sinks.graphite_text import decode
-from tallystream_cli.servers.process import free_port, spawn, tail
-from tallystream_cli.servers.server import Server
+from tallystream_aggregator.sinks.graphite import decode
+from tallystream_cli.servers.process import Server, free_port, spawn, tail
 
 CARBON = "/usr/bin/carbon-cache"
 PYTHON = "/usr/bin/python3"

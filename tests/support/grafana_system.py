@@ -16,9 +16,9 @@ from tallystream.registry import MetricRegistry
 from tallystream.testing import ManualClock
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.health import Health, HealthSettings
-from tallystream_aggregator.kafka.epochs import Epochs
+from tallystream_aggregator.kafka.ledger import Epochs
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.shipping.mapping import Shipped, Translator, is_sum
+from tallystream_aggregator.shipping.points import Shipped, Translator, is_sum
 from tallystream_aggregator.table import Record, State, Table
 from tallystream_dashboards.lag.collector.http_api import Served
 from tallystream_dashboards.lag.collector.tracker import Watched

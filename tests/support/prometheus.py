@@ -10,8 +10,7 @@ import urllib.request
 from typing import TYPE_CHECKING, Any, Self
 
 from support.wait import wait_until
-from tallystream_cli.servers.process import free_port, spawn, tail
-from tallystream_cli.servers.server import Server
+from tallystream_cli.servers.process import Server, free_port, spawn, tail
 
 if TYPE_CHECKING:
     from pathlib import Path

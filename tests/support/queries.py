@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from support.lag import Rounds, found, group
-from tallystream_aggregator.shipping.events import event_point
-from tallystream_aggregator.shipping.points import point
+from tallystream_aggregator.shipping.points import event_point, point
 from tallystream_aggregator.sums import Sum
 
 if TYPE_CHECKING:

@@ -1,21 +1,25 @@
-"""The figures of a query's health: which there are, and their values, kept in a registry of our own reporter.
+"""The internal metrics of a query: which there are, and how they follow from Spark's progress of a batch.
 
-One list serves `/metrics`, the reporter and docs/health.md. A figure's name there, `tallystream.table.records`, is
-`tallystream_table_records_total` for Prometheus: its points become underscores, a count gets `_total`, a timer
-`_seconds`.
+One list serves `/metrics`, the reporter and docs/health.md. The metric `tallystream.table.records` is
+`tallystream_table_records_total` for Prometheus: points become underscores, a counter gets `_total`, a timer
+`_seconds`. The progress of a batch is Spark's StreamingQueryProgress as JSON ("Monitoring Streaming Queries",
+Structured Streaming Programming Guide).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tallystream import ExponentiallyDecaying, record
 from tallystream.clock import SYSTEM_CLOCK, Clock
+from tallystream.decoding import json_decoder
 from tallystream.registry import MetricRegistry
 from tallystream_aggregator.health.exposition import Family, Sample
+from tallystream_aggregator.table.rows import ShardRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
 APP = "tallystream"
 
@@ -145,3 +149,87 @@ def _samples(metric: record.Metric) -> Iterable[Sample]:
         yield Sample(metric.count, metric.tags)
     elif isinstance(metric, record.Gauge):
         yield Sample(metric.value, metric.tags)
+
+
+OBSERVED = "table"
+"""The name under which a batch's records of the shards are observed: `{"table": {"shards": [JSON, …]}}`."""
+
+READ = "read"
+"""The name under which a backlog's batch is observed: `{"read": {"records": N}}`, with those that were left out."""
+
+_TOTALS = {"records": "records", "stale": "stale", "dead_letters": "dead", "forgotten": "forgotten"}
+_NOW = ("lives", "disk", "living", "instances", "rows", "state_bytes")
+_decode_shard = json_decoder(ShardRow)
+
+
+class Progress:
+    """Feeds the figures, batch by batch. A shard that a batch did not touch keeps what it said last."""
+
+    def __init__(self, figures: Figures) -> None:
+        self._figures = figures
+        self._shards: dict[int, ShardRow] = {}
+        self._batch: int | None = None
+
+    def take(self, progress: Mapping[str, Any]) -> int | None:
+        """Take one progress event; return the batch's number, None where nothing was to be done.
+
+        Raises:
+            KeyError, ValueError, msgspec.DecodeError: it is not as Spark writes it.
+        """
+        durations, number = progress["durationMs"], int(progress["batchId"])
+        if "addBatch" not in durations:  # a trigger that found nothing
+            return None
+        figures = self._figures
+        if number != self._batch:
+            figures.add("tallystream.batches", 1)
+            figures.add("tallystream.input.records", _records(progress))
+            self._batch = number
+        figures.set("tallystream.batch.number", number)
+        figures.set("tallystream.batch.time_seconds", datetime.fromisoformat(progress["timestamp"]).timestamp())
+        if took_ms := durations.get("triggerExecution"):
+            figures.set("tallystream.batch.records_per_second", _records(progress) * 1000 / took_ms)
+        for phase, ms in durations.items():
+            figures.took("tallystream.batch.duration", ms / 1000, phase=phase)
+        self._offsets(progress["sources"])
+        operators = progress.get("stateOperators") or []
+        if operators:
+            figures.set("tallystream.state.rows", sum(int(one["numRowsTotal"]) for one in operators))
+            figures.set("tallystream.state.memory_bytes", sum(int(one["memoryUsedBytes"]) for one in operators))
+        self._table((progress.get("observedMetrics") or {}).get(OBSERVED, {}).get("shards") or ())
+        return number
+
+    def due_ms(self) -> dict[int, int]:
+        """Return, by shard, when it has to look for silent lives next, in epoch ms; not of one that has none living."""
+        return {number: row.due_ms for number, row in self._shards.items() if row.due_ms}
+
+    def _offsets(self, sources: Iterable[Mapping[str, Any]]) -> None:
+        for source in sources:
+            for name, ends in (("tallystream.offset", "endOffset"), ("tallystream.end_offset", "latestOffset")):
+                for topic, partitions in (source.get(ends) or {}).items():
+                    for partition, offset in partitions.items():
+                        self._figures.set(name, int(offset), topic=topic, partition=str(partition))
+
+    def _table(self, observed: Iterable[str]) -> None:
+        rows = [_decode_shard(text) for text in observed]
+        if not rows:
+            return
+        self._shards = self._shards | {row.shard: row for row in rows}  # anew: other threads read it
+        shards, figures = self._shards.values(), self._figures
+        for name, field in _TOTALS.items():
+            figures.set(f"tallystream.table.{name}", sum(getattr(row, field) for row in shards))
+        for name in _NOW:
+            figures.set(f"tallystream.table.{name}", sum(getattr(row, name) for row in shards))
+        # Shards share their metrics: how many there are is known where there is one shard, else as a lower bound.
+        figures.set("tallystream.table.metrics", max(row.metrics for row in shards))
+        figures.set("tallystream.epoch", max(row.epoch for row in shards))
+        clocks: dict[str, int] = {}
+        for row in shards:
+            clocks |= {name: max(clock, clocks.get(name, 0)) for name, clock in row.clocks.items()}
+        for name, clock in clocks.items():
+            topic, _, partition = name.rpartition(":")
+            figures.set("tallystream.table.clock_seconds", clock / 1000, topic=topic, partition=partition)
+
+
+def _records(progress: Mapping[str, Any]) -> int:
+    read = (progress.get("observedMetrics") or {}).get(READ)
+    return int(progress["numInputRows"] if read is None else read["records"] or 0)

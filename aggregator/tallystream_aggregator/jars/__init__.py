@@ -6,9 +6,7 @@ build tool is needed. At each use every jar is compared with its SHA-256 in `jar
 
 from __future__ import annotations
 
-from tallystream_aggregator.jars._digest import sha256_of
-from tallystream_aggregator.jars._fetch import JarsError, cache_dir, fetch
-from tallystream_aggregator.jars._java import java, java_version
-from tallystream_aggregator.jars._lock import Jar, read_lock
+from tallystream_aggregator.jars.ivy import Jar, JarsError, cache_dir, fetch, read_lock, sha256_of
+from tallystream_aggregator.jars.java import java, java_version
 
 __all__ = ["Jar", "JarsError", "cache_dir", "fetch", "java", "java_version", "read_lock", "sha256_of"]

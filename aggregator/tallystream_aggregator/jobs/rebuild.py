@@ -18,7 +18,7 @@ from tallystream_aggregator import sums
 from tallystream_aggregator.initial_state import Seed, seed_path, write_seed
 from tallystream_aggregator.kafka import clients, ledger
 from tallystream_aggregator.kafka.auth import log_in
-from tallystream_aggregator.kafka.epochs import MAX_EPOCH
+from tallystream_aggregator.kafka.ledger import MAX_EPOCH
 from tallystream_aggregator.kafka.partition_bounds import watermarks
 from tallystream_aggregator.kafka.reader import read_topic
 from tallystream_aggregator.kafka.sharding import Layout, require_layout, write_layout

@@ -20,19 +20,67 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator import sums
 from tallystream_aggregator.kafka import clients, ledger
 from tallystream_aggregator.kafka.auth import log_in
+from tallystream_aggregator.kafka.ledger import QUERY
 from tallystream_aggregator.kafka.reader import read_topic
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.shipping.period import Period, chosen, period
 from tallystream_aggregator.shipping.points import point
 from tallystream_aggregator.shipping.retry import StoppedError, persist
 from tallystream_aggregator.sinks.stores import open_sink
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from tallystream.signals import SignalSafeEvent
+    from tallystream_aggregator.kafka.ledger import LedgerRow
     from tallystream_aggregator.sinks.base import Point, Sink
     from tallystream_aggregator.sinks.stores import StoreSettings
+    from tallystream_aggregator.sums import Sum
+
+Writer = tuple[int, int]
+"""(epoch, batch)"""
+
+
+class Period(NamedTuple):
+    """Whole batches: the first and the last, and how many the ledger has of them."""
+
+    first: Writer
+    last: Writer
+    batches: int
+
+
+def period(rows: Iterable[LedgerRow], from_ms: int, to_ms: int) -> Period:
+    """Return the batches that were processed from `from_ms` on and before `to_ms`, in epoch ms.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    found = sorted(
+        {
+            (row.epoch, row.batch)
+            for row in rows
+            if row.query == QUERY and row.kind == "batch" and from_ms <= row.ts < to_ms
+        }
+    )
+    if not found:
+        raise ConfigError("--from", from_ms, "the ledger has no batch from then on and before --to: widen the period")
+    return Period(found[0], found[-1], len(found))
+
+
+def chosen(rows: Iterable[Sum], wanted: Period, bound: int) -> Iterator[Sum]:
+    """Yield, of the rows of `metrics-agg` in offset order, those that a current writer wrote in the period.
+
+    Batches between the first and the last that read nothing, and so have no row in the ledger, are among them: a life
+    may have fallen silent in one. A row whose epoch is below one before it is a replaced writer's, and one whose epoch
+    is above `bound`, the highest of the ledger, is no aggregator's: neither was shipped.
+    """
+    highest = 0
+    for row in rows:
+        if not highest <= row.epoch <= bound:
+            continue
+        highest = row.epoch
+        if wanted.first <= (row.epoch, row.batch) <= wanted.last:
+            yield row
+
 
 log = logging.getLogger(__name__)
 

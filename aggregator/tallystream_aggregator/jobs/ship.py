@@ -14,11 +14,11 @@ from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.kafka import clients, ledger
 from tallystream_aggregator.kafka.auth import log_in
-from tallystream_aggregator.kafka.epochs import Epochs
 from tallystream_aggregator.kafka.groups import GroupCommitter
+from tallystream_aggregator.kafka.ledger import Epochs
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.shipping.dead_letters import Refused
-from tallystream_aggregator.shipping.mapping import LIFE, SHARD, Shipped, Translator
+from tallystream_aggregator.shipping.points import LIFE, SHARD, Shipped, Translator
 from tallystream_aggregator.shipping.retry import StoppedError, persist
 from tallystream_aggregator.shutdown import StopRequest
 from tallystream_aggregator.sinks.base import SinkUnavailableError

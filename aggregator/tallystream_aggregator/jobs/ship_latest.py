@@ -19,8 +19,8 @@ from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import log_in
-from tallystream_aggregator.kafka.epochs import epochs_of
 from tallystream_aggregator.kafka.groups import GroupCommitter
+from tallystream_aggregator.kafka.ledger import epochs_of
 from tallystream_aggregator.kafka.partition_bounds import watermarks
 from tallystream_aggregator.kafka.reader import Read
 from tallystream_aggregator.kafka.topics import Topics, create_topics

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from tallystream_aggregator.kafka.epochs import Epochs
+    from tallystream_aggregator.kafka.ledger import Epochs
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from tallystream_aggregator.shipping.points import point
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tallystream_aggregator.kafka.epochs import Epochs
+    from tallystream_aggregator.kafka.ledger import Epochs
     from tallystream_aggregator.kafka.reader import Read
     from tallystream_aggregator.sinks.base import Point
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -11,6 +12,36 @@ from tallystream.errors import TallystreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+
+def storable(value: Field) -> bool:
+    """Tell whether a value can be stored: a float is finite, an integer has 64 bits with its sign."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return not isinstance(value, int) or -(2**63) <= value < 2**63
+
+
+def refused(point: Point) -> list[Field]:
+    """Return those of a point's values, its time among them, that no store can hold."""
+    return [value for value in (point.ts_ms, *point.fields.values()) if not storable(value)]
+
+
+RESERVED = frozenset({"app", "metric_type"})
+"""The tags that every sum has beside its own."""
+
+_PREFIX = "tag_"
+
+
+def free(name: str, reserved: frozenset[str] = RESERVED) -> str:
+    """Return a user's tag name as the store has it: another one, where the name is ours.
+
+    What already has the prefix (tag_app) gets one more, so that no two names meet.
+    """
+    bare = name
+    while bare.startswith(_PREFIX):
+        bare = bare[len(_PREFIX) :]
+    return _PREFIX + name if bare in reserved else name
+
 
 log = logging.getLogger(__name__)
 

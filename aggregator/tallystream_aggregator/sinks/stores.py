@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, Self
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.sinks.address import LOOPBACK, Address
+from tallystream_aggregator.sinks.address import LOOPBACK, NO_CERTIFICATE, Address, ClientCertificate
 from tallystream_aggregator.sinks.base import Sink, Thinnable
-from tallystream_aggregator.sinks.client_certificate import NO_CERTIFICATE, ClientCertificate
-from tallystream_aggregator.sinks.graphite_text import require_prefix
+from tallystream_aggregator.sinks.graphite import require_prefix
 from tallystream_aggregator.sinks.influxdb.settings import certificates, require_url, token_file
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pyspark import SparkContext
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.listener import JStreamingQueryListener, StreamingQueryListener
 
-from tallystream_aggregator.health.progress import OBSERVED
+from tallystream_aggregator.health.internal_metrics import OBSERVED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from tallystream.errors import TallystreamError
 from tallystream_aggregator import jars
-from tallystream_aggregator.spark import jvm, sockets
+from tallystream_aggregator.spark import jvm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ _HABITS = {
     "spark.ui.showConsoleProgress": "false",
     # A worker per task is kept for the next batch: starting one costs more than a small batch does.
     "spark.python.worker.reuse": "true",
-    sockets.ENABLED: "true",
+    jvm.ENABLED: "true",
     "spark.sql.streaming.metricsEnabled": "false",
     # Rows on their way to Python: without it 10,000 at a time, however large they are.
     "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
@@ -78,7 +78,7 @@ def build_session(
         local = master.startswith("local")
         if local:
             # Not spark.jars, which are copied and served to executors, and whose classes no archive has.
-            settings |= {**_LOCAL_FILES, **sockets.settings(), "spark.driver.extraClassPath": jvm.class_path()}
+            settings |= {**_LOCAL_FILES, **jvm.settings(), "spark.driver.extraClassPath": jvm.class_path()}
             settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         else:
             settings["spark.jars"] = ",".join(str(path) for path in jars.fetch("spark"))

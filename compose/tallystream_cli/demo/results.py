@@ -1,19 +1,22 @@
-"""Waiting for the sums to catch up, and gathering every number of the final table from its own source."""
+"""Wait until the sums have caught up, collect every number of the final table, and compare them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream_aggregator.sinks.stores import open_reader
-from tallystream_cli.demo import journal, stored
+from tallystream_cli.demo import journal, sums
 from tallystream_cli.demo import topic as kafka
-from tallystream_cli.demo.compare import Findings
 from tallystream_cli.demo.replay import replay
 from tallystream_cli.demo.sums import PROCESSED, positions_covered
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.sinks.stores import StoreSettings
+    from tallystream_cli.demo.replay import Key, Values
     from tallystream_cli.demo.scenario import Choreography
     from tallystream_cli.demo.sums import Watch
 
@@ -52,7 +55,7 @@ def gather(
     aggregate = watch.sums.values()
     reader = open_reader(store)
     try:
-        in_store = stored.read(reader, aggregate)
+        in_store = sums.read(reader, aggregate)
     finally:
         reader.close()
     replayed = replay(kafka.read(bootstrap_servers, topics.metrics))
@@ -83,3 +86,127 @@ def gather(
         store=in_store,
         replay=replayed.sums(),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What was found, each from its own source; all are whole numbers of records unless they say otherwise.
+
+    `aggregate`, `store` and `replay` are the fields of every sum, by metric. `acknowledged` and `replayed` are by
+    instance: what the journals say was acknowledged, and what the replay has. `lives` are app-2's.
+    """
+
+    sent: int
+    aggregate_processed: int
+    journal_processed: int
+    journal_twice: int
+    journal_covered: int
+    journal_delays: int
+    journal_delay_sum: int
+    journal_batches: int
+    held: int
+    covered: int
+    lives: int
+    dips: int
+    dead: int
+    acknowledged: Mapping[str, int]
+    replayed: Mapping[str, int]
+    aggregate: Mapping[Key, Values] = field(default_factory=dict)
+    store: Mapping[Key, Values] = field(default_factory=dict)
+    replay: Mapping[Key, Values] = field(default_factory=dict)
+
+    @property
+    def twice(self) -> int:
+        """Processed twice, according to the aggregate."""
+        return self.aggregate_processed - self.sent
+
+
+class Row(NamedTuple):
+    """One line of the table; `agrees` is None where there is nothing to agree with."""
+
+    what: str
+    value: str
+    against: str = ""
+    other: str = ""
+    agrees: bool | None = None
+
+
+def rows(found: Findings) -> list[Row]:
+    """Return the table."""
+    acknowledged, replayed = sum(found.acknowledged.values()), sum(found.replayed.values())
+    return [
+        Row("events sent", _n(found.sent)),
+        _equal("processed, by the aggregate", found.aggregate_processed, "by the journals", found.journal_processed),
+        _equal("processed twice, by the aggregate", found.twice, "by the journals' offsets", found.journal_twice),
+        Row(
+            "in the batch that app-2 held when it was killed",
+            _n(found.held),
+            "at most those processed twice, above zero",
+            _n(found.twice),
+            0 < found.held <= found.twice,
+        ),
+        _equal("different events, by the positions", found.covered, "by the journals' offsets", found.journal_covered),
+        _equal("different events, by the journals", found.journal_covered, "events sent", found.sent),
+        _equal("flights with a delay, by the aggregate", _of(found, "flights.delay", "count"), *_j(found, "delays")),
+        _equal("minutes of delay, by the aggregate", _of(found, "flights.delay", "sum"), *_j(found, "delay_sum")),
+        _equal("batches, by the aggregate", _of(found, "flights.batch", "count"), *_j(found, "batches")),
+        _same("the aggregate", found.aggregate, "a plain replay of metrics", found.replay),
+        _same("the aggregate", found.aggregate, "the store", found.store),
+        Row(
+            "acknowledged increments, by the journals",
+            _n(acknowledged),
+            "in the aggregate",
+            _n(found.aggregate_processed),
+            _all_in(found) and acknowledged <= found.aggregate_processed and replayed == found.aggregate_processed,
+        ),
+        _equal("lives of app-2", found.lives, "the killed one and its successor", 2),
+        _equal("dips of flights.processed", found.dips, "none", 0),
+        _equal("dead letters", found.dead, "none", 0),
+    ]
+
+
+def exact(table: Sequence[Row]) -> bool:
+    """Tell whether everything agrees that has something to agree with."""
+    return all(row.agrees is not False for row in table)
+
+
+def _all_in(found: Findings) -> bool:
+    return all(count <= found.replayed.get(instance, 0) for instance, count in found.acknowledged.items())
+
+
+def _equal(what: str, value: int, against: str, other: int) -> Row:
+    return Row(what, _n(value), against, _n(other), value == other)
+
+
+def _same(what: str, values: Mapping[Key, Values], against: str, others: Mapping[Key, Values]) -> Row:
+    fields = sum(len(row) for row in values.values())
+    wrong = differences(values, others)
+    # No metric at all would agree with nothing at all.
+    other = "the same" if not wrong else f"{len(wrong)} differ: {'; '.join(wrong[:3])}"
+    return Row(f"{what}, {len(values)} metrics", f"{fields} numbers", against, other, bool(values) and not wrong)
+
+
+def differences(values: Mapping[Key, Values], others: Mapping[Key, Values]) -> list[str]:
+    """Return what differs, each as metric, field and both values."""
+    found = []
+    for key in sorted(values.keys() | others.keys()):
+        one, other = values.get(key, {}), others.get(key, {})
+        found += [
+            f"{key[1]}{dict(key[3]) or ''}.{name}: {one.get(name)} and {other.get(name)}"
+            for name in sorted(one.keys() | other.keys())
+            if one.get(name) != other.get(name)
+        ]
+    return found
+
+
+def _of(found: Findings, name: str, field_: str) -> int:
+    values = [row[field_] for key, row in found.aggregate.items() if key[1] == name and field_ in row]
+    return int(sum(values))
+
+
+def _j(found: Findings, name: str) -> tuple[str, int]:
+    return "by the journals", getattr(found, f"journal_{name}")
+
+
+def _n(number: int) -> str:
+    return f"{number:,}"

@@ -19,9 +19,8 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_cli.demo import dataset
-from tallystream_cli.demo.compare import Row, exact, rows
 from tallystream_cli.demo.display import Display
-from tallystream_cli.demo.results import catch_up, gather
+from tallystream_cli.demo.results import Row, catch_up, exact, gather, rows
 from tallystream_cli.demo.scenario import PROCESSED, SENT, Choreography
 from tallystream_cli.demo.sums import Watch
 from tallystream_cli.local.interrupts import Interrupts, no_orphans

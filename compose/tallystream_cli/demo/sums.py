@@ -1,8 +1,9 @@
-"""The sums as a reader of `metrics-agg` sees them, watched from the first row to the last."""
+"""The sums as a reader of `metrics-agg` sees them, and as the store has them."""
 
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
@@ -12,7 +13,9 @@ from tallystream_cli.demo import topic as kafka
 from tallystream_cli.demo.replay import FIELDS, Key, Values
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
+    from tallystream_aggregator.sinks.base import PointReader
 
 PROCESSED = "flights.processed"
 
@@ -104,3 +107,24 @@ class Watch:
             self.position = (message.offset() or 0) + 1
         elif error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 (it has no public name)
             raise KafkaException(error)
+
+
+DAY_MS = 86_400_000
+
+
+def read(store: PointReader, keys: Iterable[Key]) -> dict[Key, Values]:
+    """Return, for each key, the fields of its newest point in the store; a key without a point is left out.
+
+    Raises:
+        SinkUnavailableError: the store can't be read.
+    """
+    now = int(time.time() * 1000)
+    found: dict[Key, Values] = {}
+    for key in keys:
+        app, name, type_, tags = key
+        wanted = {**dict(tags), "app": app, "metric_type": type_}
+        for series in store.read(name, FIELDS[type_], start_ms=now - DAY_MS, end_ms=now + DAY_MS, tags=wanted):
+            value = series.values[-1]
+            if dict(series.tags) == wanted and isinstance(value, int | float):
+                found.setdefault(key, {})[series.field] = value
+    return found

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from tallystream_cli.servers.signals import SIGNALS
+from tallystream_cli.servers.process import SIGNALS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

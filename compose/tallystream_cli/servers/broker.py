@@ -12,8 +12,7 @@ from confluent_kafka import KafkaException
 from tallystream.errors import TallystreamError
 from tallystream_aggregator import files, jars
 from tallystream_aggregator.kafka import clients
-from tallystream_cli.servers.process import free_port, spawn, tail
-from tallystream_cli.servers.server import Server
+from tallystream_cli.servers.process import Server, free_port, spawn, tail
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tallystream.errors import TallystreamError
 from tallystream_aggregator import files
 from tallystream_cli.servers.influxd_build import BuildError, Found, find_or_build
-from tallystream_cli.servers.process import free_port, spawn, tail
-from tallystream_cli.servers.server import Server
+from tallystream_cli.servers.process import Server, free_port, spawn, tail
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tallystream_dashboards.grafana.alerts.contact import contact_point
-from tallystream_dashboards.grafana.alerts.group import rule_groups
+from tallystream_dashboards.grafana.alerts.group import contact_point, rule_groups
 from tallystream_dashboards.grafana.dashboards.all import dashboards
 from tallystream_dashboards.grafana.datasources import datasource
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tallystream_dashboards.lag.end_offset_history import HISTORY_MS, Ends, limit
 from tallystream_dashboards.lag.evaluate import worst_first
+from tallystream_dashboards.lag.history import HISTORY_MS, Ends, Looks, limit
 from tallystream_dashboards.lag.model import Behind, BeyondEnd
-from tallystream_dashboards.lag.offset_samples import Looks
 from tallystream_dashboards.lag.state import (
     GroupState,
     PartitionState,

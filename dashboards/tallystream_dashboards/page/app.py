@@ -19,7 +19,7 @@ from tallystream_dashboards.page import components, serving
 from tallystream_dashboards.page.data.read_lag import read_group_view, read_groups_view
 from tallystream_dashboards.page.data.read_pipeline import read_pipeline
 from tallystream_dashboards.page.data.read_sums import read_sums, read_twice
-from tallystream_dashboards.page.markdown import literal
+from tallystream_dashboards.page.html_table import literal
 from tallystream_dashboards.page.url_state import RANGES, VIEWS, Selection, chosen_moment, parse, refresh_every
 from tallystream_dashboards.page.views import groups as groups_view
 from tallystream_dashboards.page.views import metrics, pipeline

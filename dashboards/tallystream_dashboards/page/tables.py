@@ -9,7 +9,7 @@ import pandas as pd
 from tallystream_dashboards import formatting
 from tallystream_dashboards.lag.formatting import age, skew, until_drained, why
 from tallystream_dashboards.page.data.lines import Line
-from tallystream_dashboards.page.data.roles import role
+from tallystream_dashboards.page.data.pipeline import role
 from tallystream_dashboards.page.data.sums import DISTRIBUTIONS, mean_text, noun
 
 if TYPE_CHECKING:

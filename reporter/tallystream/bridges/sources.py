@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
 
     from tallystream.bridges.base import Source
-    from tallystream.clock import Clock
-    from tallystream.deadline import Deadline
+    from tallystream.clock import Clock, Deadline
     from tallystream.metrics.counter import Counter
 
 FAILED = "tallystream.reporter.source.failed"

@@ -11,7 +11,7 @@ import msgspec
 
 from tallystream.errors import DuplicateReporterError
 from tallystream.fork import Step, after_fork_in_child
-from tallystream.kafka.lives import Lives
+from tallystream.kafka.life import Lives
 
 if TYPE_CHECKING:
     from tallystream.registry import MetricRegistry

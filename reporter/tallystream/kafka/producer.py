@@ -1,17 +1,22 @@
-"""The producer: its options, and the few calls that the reporter makes of it."""
+"""The connection to the brokers: one producer at a time, its options, and no call that waits without a limit."""
 
 from __future__ import annotations
 
 import logging
+from threading import Thread
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from tallystream.errors import ConfigError
+from tallystream.fork import Step, before_fork
 from tallystream.log_throttle import OncePerKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from confluent_kafka import KafkaError, Message, Producer
+
+    from tallystream.clock import Deadline
 
 FIXED: dict[str, str | int | bool] = {
     "acks": "all",
@@ -69,3 +74,162 @@ def make_producer(options: Mapping[str, Any], on_error: Callable[[KafkaError], N
 def append_ms(message: Message) -> int:
     """Return the broker's append time of a delivered record, epoch ms (the producer's time on a topic without it)."""
     return int(message.timestamp()[1])
+
+
+SHORTEST_REQUEST, LONGEST_REQUEST = 0.05, 2.0
+"""Seconds to wait for a broker's answer: longer each time that a broker was there and did not answer."""
+
+_log = logging.getLogger("tallystream")
+
+
+class Link:
+    """Makes the producer when it is needed, and lets go of it. Used by one thread at a time.
+
+    `broken` says that the producer must be replaced, `all_down` that no broker takes connections, and `error` why the
+    last connection failed.
+
+    Args:
+        options: librdkafka's.
+        make: makes the producer of options and a function that is told of errors.
+    """
+
+    def __init__(
+        self, options: Mapping[str, Any], make: Callable[[Mapping[str, Any], Callable[[KafkaError], None]], Producer]
+    ) -> None:
+        self.options = options
+        self.broken = False
+        self.all_down = False
+        self.error = ""
+        self._make = make
+        self._producers: list[Producer] = []  # one or none; the list is what others may hold
+        self._settled = False
+        self._wait = SHORTEST_REQUEST
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a producer."""
+        return bool(self._producers)
+
+    def open(self) -> None:
+        """Make the producer, if there is none. Raises ConfigError when librdkafka refuses an option."""
+        if not self._producers:
+            import ctypes  # noqa: F401 - for a child of a fork, where an import could wait for a thread that is gone
+
+            self._producers = [self._make(self.options, self._on_error)]
+
+    def cluster(self, topic: str, timeout: float) -> str | None:
+        """Return the cluster's ID, None where no broker has told it within so many seconds, or less.
+
+        Where brokers have none it is the address by which they were reached.
+        """
+        from confluent_kafka import KafkaError, KafkaException
+
+        if not self._producers:
+            return None
+        try:
+            metadata = self._producers[0].list_topics(topic, timeout=max(min(timeout, self._wait), 0.0))
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError._TIMED_OUT:  # noqa: SLF001 - confluent-kafka's public name for it
+                self._wait = min(2 * self._wait, LONGEST_REQUEST)
+            return None
+        return metadata.cluster_id or str(self.options["bootstrap.servers"])
+
+    def produce(
+        self, topic: str, key: bytes, value: bytes, landed: Callable[[KafkaError | None, Message], None]
+    ) -> None:
+        """Hand a record over; `landed` is told what became of it, in a later `poll`. Raises what librdkafka does."""
+
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
+            self._settled = error is None
+            if error is None:
+                self.all_down, self.error = False, ""
+            self.broken = self.broken or (error is not None and error.fatal())
+            landed(error, message)
+
+        self._producers[0].produce(topic, key=key, value=value, on_delivery=on_delivery)
+
+    def poll(self, seconds: float) -> None:
+        """Let librdkafka tell what happened."""
+        if self._producers:
+            self._producers[0].poll(seconds)
+
+    def close(self, is_waiting: Callable[[], object], deadline: Deadline) -> None:
+        """Let the producer go, and what it has not delivered; `is_waiting` tells whether some of that is still to land.
+
+        Neither takes long, but where a thread of librdkafka is held up, as by a name server that does not answer: what
+        has not ended at the deadline ends in the background.
+        """
+        producers, self._producers = self._producers, []
+        self._forget()
+        if producers and is_waiting():
+            producers[0].purge(blocking=False)
+            while is_waiting() and (left := deadline.left()):
+                producers[0].flush(min(left, 0.05))
+        if producers:
+            _destroy(producers, deadline)
+
+    @property
+    def may_be_searching(self) -> bool:
+        """Whether the producer may be looking for its broker this very moment, so that no fork should happen.
+
+        The C library takes a lock to look a name up. Who is forked off meanwhile inherits it taken, for good, and would
+        never find a broker. A producer that has just delivered has its connections, and looks nothing up.
+        """
+        return self.is_open and not self._settled
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the last record arrived, and no connection has failed since."""
+        return self.is_open and self._settled
+
+    def leave_to_parent(self) -> None:
+        """Forget the producer without a touch: in a forked child its end would wait for threads only the parent has."""
+        for producer in self._producers:
+            _keep(producer)
+        self._producers = []
+        self._forget()
+
+    def _forget(self) -> None:
+        self.broken = self.all_down = self._settled = False
+        self.error = ""
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._settled = False
+        if error.code() == error._ALL_BROKERS_DOWN:  # noqa: SLF001 - confluent-kafka's public name for it
+            self.all_down = True
+        else:
+            self.error = error.str()
+        self.broken = self.broken or error.fatal()
+        _log.log(logging.ERROR if error.fatal() else logging.DEBUG, "librdkafka: %s", error.str())
+
+
+_ending: WeakSet[Thread] = WeakSet()
+
+
+def _destroy(producers: list[Producer], deadline: Deadline) -> None:
+    # The end of the last reference joins librdkafka's threads.
+    thread = Thread(target=producers.clear, name="tallystream-end", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:  # the interpreter is ending, and takes no more threads
+        for producer in producers:
+            _keep(producer)
+        return
+    _ending.add(thread)
+    thread.join(deadline.left())
+
+
+def _await_ends(deadline: Deadline) -> tuple[()]:
+    # A thread of a producer that is ending may look its broker's name up: see `may_be_searching`.
+    for thread in list(_ending):
+        thread.join(deadline.left())
+    return ()
+
+
+before_fork(Step.ACCOUNTS, _await_ends)
+
+
+def _keep(producer: Producer) -> None:
+    import ctypes
+
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(producer))

@@ -5,14 +5,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tallystream.deadline import Deadline
+from tallystream.clock import Deadline
 from tallystream.kafka import destinations
-from tallystream.kafka.connection import LONGEST_REQUEST, Link
-from tallystream.kafka.lives import Lives
-from tallystream.kafka.producer import append_ms, make_producer, producer_options
-from tallystream.kafka.silence import Silence
+from tallystream.kafka.life import Lives
+from tallystream.kafka.producer import LONGEST_REQUEST, Link, append_ms, make_producer, producer_options
+from tallystream.reporters.base import registry_of
 from tallystream.reporters.filters import Selection
-from tallystream.reporters.reportable import registry_of
 from tallystream.reporters.scheduled import ScheduledReporter
 from tallystream.validation import check_instance
 
@@ -23,7 +21,40 @@ if TYPE_CHECKING:
 
     from tallystream.kafka.life import Outgoing
     from tallystream.registry import MetricRegistry
-    from tallystream.reporters.reportable import Reportable
+    from tallystream.reporters.base import Reportable
+
+
+class Silence:
+    """The time since the first report that no acknowledgement has followed.
+
+    Args:
+        limit: after how many seconds it is `long`.
+        monotonic: the clock.
+    """
+
+    def __init__(self, limit: float, monotonic: Callable[[], float]) -> None:
+        self.limit, self._monotonic = limit, monotonic
+        self.long = False
+        self._since: float | None = None
+
+    def begin(self) -> None:
+        """Note that a report is due; what began earlier stands."""
+        if self._since is None:
+            self._since = self._monotonic()
+
+    def becomes_long(self) -> bool:
+        """Tell, once for each silence, that it has reached the limit."""
+        if self.long or self._since is None or self._monotonic() - self._since < self.limit:
+            return False
+        self.long = True
+        return True
+
+    def end(self) -> bool:
+        """Note an acknowledgement, or that none is expected any more; return whether the silence was long."""
+        was_long, self.long = self.long, False
+        self._since = None
+        return was_long
+
 
 SILENCE = 10.0
 """Seconds, or else three intervals, without an acknowledgement after which a warning says so."""

@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from tallystream.errors import ConfigError
-from tallystream.metrics.decaying import DecayingReservoir
-from tallystream.metrics.windows import SlidingTimeWindowReservoir, SlidingWindowReservoir, UniformReservoir
+from tallystream.metrics.reservoirs import (
+    DecayingReservoir,
+    SlidingTimeWindowReservoir,
+    SlidingWindowReservoir,
+    UniformReservoir,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tallystream.metrics.reservoir import Reservoir
+    from tallystream.metrics.reservoirs import Reservoir
 
 
 class Sampling(Protocol):

@@ -13,7 +13,7 @@ from tallystream.reporters.local import SimpleReporter
 if TYPE_CHECKING:
     from tallystream.record import Metric
     from tallystream.registry import MetricRegistry
-    from tallystream.reporters.reportable import Reportable
+    from tallystream.reporters.base import Reportable
 
 
 class ConsoleReporter(SimpleReporter):

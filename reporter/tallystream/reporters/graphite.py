@@ -11,7 +11,7 @@ from tallystream.validation import check_instance
 if TYPE_CHECKING:
     from tallystream.record import Metric
     from tallystream.registry import MetricRegistry
-    from tallystream.reporters.reportable import Reportable
+    from tallystream.reporters.base import Reportable
 
 
 class GraphiteReporter(SimpleReporter):

@@ -12,7 +12,7 @@ from tallystream.reporters.local import SimpleReporter
 if TYPE_CHECKING:
     from tallystream.record import Metric
     from tallystream.registry import MetricRegistry
-    from tallystream.reporters.reportable import Reportable
+    from tallystream.reporters.base import Reportable
 
 _encoder = msgspec.json.Encoder()
 

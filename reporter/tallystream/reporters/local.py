@@ -11,10 +11,10 @@ from tallystream.reporters.scheduled import ScheduledReporter
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tallystream.deadline import Deadline
+    from tallystream.clock import Deadline
     from tallystream.record import Metric
     from tallystream.registry import MetricRegistry
-    from tallystream.reporters.reportable import Reportable
+    from tallystream.reporters.base import Reportable
 
 
 class SimpleReporter(ScheduledReporter):

@@ -4,24 +4,76 @@ from __future__ import annotations
 
 import atexit
 import logging
+import sys
 import threading
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
+from weakref import WeakSet
 
-from tallystream.deadline import Deadline, call_within
+from tallystream.clock import Deadline, call_within
 from tallystream.errors import ConfigError, DuplicateReporterError
+from tallystream.fork import Step, after_fork_in_child, before_fork
 from tallystream.record import MAX_EVERY_MS, MIN_EVERY_MS
-from tallystream.reporters import forked
-from tallystream.reporters.base import Reports
-from tallystream.reporters.internal_metrics import OwnMetrics
-from tallystream.reporters.reportable import registry_of
-from tallystream.reporters.thread import ReportingThread
+from tallystream.reporters.base import OwnMetrics, ReportingThread, Reports, registry_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import TracebackType
 
     from tallystream.registry import MetricRegistry
-    from tallystream.reporters.reportable import Reportable
+    from tallystream.reporters.base import Reportable
+
+
+class Follower(Protocol):
+    """A reporter, as a fork sees it."""
+
+    def before_fork(self, deadline: Deadline) -> Iterable[Callable[[], None]]:
+        """Come to rest; what is returned ends that in the parent."""
+
+    def after_fork_in_child(self) -> None:
+        """Start again, with the counts of this process alone."""
+
+    def stop(self) -> bool:
+        """Make the last report."""
+
+
+_followers: WeakSet[Follower] = WeakSet()
+
+
+def follow(reporter: Follower) -> None:
+    """Let the reporter take part in every fork, and stop at the end of a child of multiprocessing."""
+    _followers.add(reporter)
+    _stop_with_multiprocessing(reporter)
+
+
+def _before(deadline: Deadline) -> list[Callable[[], None]]:
+    return [go_on for reporter in list(_followers) for go_on in reporter.before_fork(deadline)]
+
+
+def _in_child() -> None:
+    for reporter in list(_followers):
+        reporter.after_fork_in_child()
+        _stop_with_multiprocessing(reporter)
+
+
+def _stop_with_multiprocessing(reporter: Follower) -> None:
+    # Before Python 3.14 a child that multiprocessing forks, or its fork server does, runs no atexit functions. It runs
+    # multiprocessing's finalizers, but first clears those that were made before its own code runs, as by the import of
+    # the main module; then it calls what was registered for after the fork.
+    util = sys.modules.get("multiprocessing.util")
+    if util is None:
+        return
+
+    def stop_at_exit(it: Follower) -> None:
+        util.Finalize(None, it.stop, exitpriority=1)
+
+    util.register_after_fork(reporter, stop_at_exit)
+    if sys.modules["multiprocessing.process"].parent_process() is not None:
+        stop_at_exit(reporter)
+
+
+before_fork(Step.REPORTERS, _before)
+after_fork_in_child(Step.REPORTERS, _in_child)
+
 
 MOST_FOR_THE_END, SHARE_FOR_THE_END = 1.0, 0.2
 """Seconds of `stop()`'s, and which share of them at most, that are left when the last report is given up."""
@@ -64,7 +116,7 @@ class ScheduledReporter(Reports):
         self._opened = False
         self._monotonic = registry.clock.monotonic
         self._make_locks()
-        forked.follow(self)
+        follow(self)
 
     def start(self) -> Self:
         """Begin to report, and return the reporter; nothing happens if it has begun.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tallystream_aggregator import jars
-from tallystream_aggregator.jars import _fetch
+from tallystream_aggregator.jars import ivy
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +50,7 @@ def cached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     )
     java.chmod(0o755)
     jar = jars.Jar("spark", "g", "a", "1", hashlib.sha256(b"genuine").hexdigest())
-    monkeypatch.setattr(_fetch, "read_lock", lambda of: [jar] if of == "spark" else [])
+    monkeypatch.setattr(ivy, "read_lock", lambda of: [jar] if of == "spark" else [])
     path = tmp_path / "jars" / "spark" / "a-1.jar"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"genuine")
@@ -116,12 +116,12 @@ def test_a_jar_that_is_missing_or_forged_is_not_used(
     folder = tmp_path / "cache"
     folder.mkdir()
     with pytest.raises(jars.JarsError, match=message):
-        _fetch._retrieve([jar], folder, 30)
+        ivy._retrieve([jar], folder, 30)
     assert not (folder / "a-1.jar").exists()
 
 
 def test_what_ivy_is_asked_for_is_the_list_and_nothing_else() -> None:
     """Every dependency is exact and none is transitive; hostile text is quoted."""
-    text = _fetch._ivy_xml([jars.Jar("spark", "g", 'a"&', "1", "0" * 64)])
+    text = ivy._ivy_xml([jars.Jar("spark", "g", 'a"&', "1", "0" * 64)])
     assert text.count("<dependency ") == text.count('transitive="false"') == 1
     assert "'a\"&amp;'" in text

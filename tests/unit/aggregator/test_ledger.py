@@ -11,7 +11,7 @@ import pytest
 from support.undecodable import UNDECODABLE
 from tallystream_aggregator.jobs import rebuild
 from tallystream_aggregator.jobs.aggregate import writer
-from tallystream_aggregator.kafka import epochs, ledger, start_position
+from tallystream_aggregator.kafka import ledger, start_position
 from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.kafka.reader import Read
 from tallystream_aggregator.kafka.topics import Topics
@@ -92,11 +92,11 @@ def test_the_next_epoch_is_after_the_ledgers_or_else_after_those_of_the_topics(
     def read(topic: str, _kafka: object, **_options: object) -> Iterator[Read]:
         return (Read(b"k", value, 0, 0, UNKNOWN if value else (8, 1)) for value in values[topic])
 
-    monkeypatch.setattr(epochs, "read_topic", read)
+    monkeypatch.setattr(ledger, "read_topic", read)
     assert writer._next_epoch(rows, topics, {}) == wanted
 
 
 def test_a_new_table_has_the_first_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is on any topic."""
-    monkeypatch.setattr(epochs, "read_topic", holding())
+    monkeypatch.setattr(ledger, "read_topic", holding())
     assert writer._next_epoch([], Topics(), {}) == 1

@@ -9,8 +9,7 @@ from confluent_kafka import KafkaException
 
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.jobs.aggregate.repair import Checked, Repair, Watch, last_checked
-from tallystream_aggregator.kafka.epochs import Epochs
-from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow
+from tallystream_aggregator.kafka.ledger import QUERY, Epochs, LedgerRow
 from tallystream_aggregator.kafka.reader import Read
 from tallystream_aggregator.repair_request import Request, read_request, write_request
 from tallystream_aggregator.versions import UNKNOWN, Version, deletion_header, deletion_version, version_of

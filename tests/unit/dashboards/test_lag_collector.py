@@ -15,13 +15,12 @@ from tallystream_aggregator.kafka.lease import GROUP as LEASE
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
 from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards.lag import LAG
-from tallystream_dashboards.lag.collector.collector import Collector
+from tallystream_dashboards.lag.collector.collector import Collector, next_round
 from tallystream_dashboards.lag.collector.job import CollectSettings, watched
 from tallystream_dashboards.lag.collector.kafka_admin import BrokerAwayError
-from tallystream_dashboards.lag.collector.patterns import Patterns
-from tallystream_dashboards.lag.collector.schedule import next_round
+from tallystream_dashboards.lag.collector.recorder import Unwritten
+from tallystream_dashboards.lag.collector.settings import Patterns
 from tallystream_dashboards.lag.collector.tracker import Watch, Watched
-from tallystream_dashboards.lag.collector.write_buffer import Unwritten
 from tallystream_dashboards.lag.status import Rules
 
 if TYPE_CHECKING:

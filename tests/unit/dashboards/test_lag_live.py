@@ -14,11 +14,10 @@ from tallystream_aggregator.sinks.sqlite.reader import LocalReader
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_dashboards.lag import LAG
 from tallystream_dashboards.lag.collector.downsampling import Thinner, spans
-from tallystream_dashboards.lag.end_offset_history import Ends, limit
 from tallystream_dashboards.lag.evaluate import evaluate, halves
+from tallystream_dashboards.lag.history import Ends, Looks, limit
 from tallystream_dashboards.lag.live import GONE_MS, Live
 from tallystream_dashboards.lag.model import Probed
-from tallystream_dashboards.lag.offset_samples import Looks
 from tallystream_dashboards.lag.reader import read_group, read_groups, read_judged
 from tallystream_dashboards.lag.status import Look, Rules, Verdict
 from tallystream_dashboards.lag.storage import ENDS, GROUPS, ROUNDS

@@ -22,13 +22,12 @@ from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.sqlite.reader import LocalReader
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
-from tallystream_dashboards.lag.clock_skew import TOLERANCE_MS, skew, skews
 from tallystream_dashboards.lag.collector.http_api import Served
 from tallystream_dashboards.lag.collector.spark_offsets import offsets
 from tallystream_dashboards.lag.collector.tracker import Watched
-from tallystream_dashboards.lag.end_offset_history import Ends
 from tallystream_dashboards.lag.exposition import exposition
 from tallystream_dashboards.lag.formatting import skew as skew_words
+from tallystream_dashboards.lag.history import TOLERANCE_MS, Ends, skew, skews
 
 PAGE = Path(__file__).parents[3] / "docs" / "lag.md"
 T0 = 1_700_000_100_000

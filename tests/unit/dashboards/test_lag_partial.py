@@ -10,8 +10,8 @@ from support.lag_cluster import Cluster, Group
 from tallystream_aggregator.sinks.sqlite.reader import LocalReader
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_dashboards.lag.collector.kafka_admin import Asker
-from tallystream_dashboards.lag.collector.patterns import Patterns
 from tallystream_dashboards.lag.collector.recorder import Recorder
+from tallystream_dashboards.lag.collector.settings import Patterns
 from tallystream_dashboards.lag.collector.tracker import Watch, Watched
 from tallystream_dashboards.lag.exposition import exposition
 from tallystream_dashboards.lag.formatting import group_json, why

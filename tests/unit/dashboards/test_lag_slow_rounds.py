@@ -8,7 +8,7 @@ import pytest
 
 from support.lag_cluster import Cluster, Group
 from tallystream_dashboards.lag.collector.kafka_admin import Asker
-from tallystream_dashboards.lag.collector.patterns import Patterns
+from tallystream_dashboards.lag.collector.settings import Patterns
 from tallystream_dashboards.lag.collector.tracker import Watch, Watched
 from tallystream_dashboards.lag.status import Rules
 from tallystream_dashboards.lag.time_lag import at_least

@@ -10,9 +10,8 @@ from urllib.parse import urlencode
 import pytest
 
 from tallystream.errors import ConfigError
-from tallystream_dashboards.page.server.attempts import MAX_ADDRESSES, Attempts
 from tallystream_dashboards.page.server.gate import HEALTH, LASTS_S, MAX_BODY, Gate
-from tallystream_dashboards.page.server.password import ENV, from_environment
+from tallystream_dashboards.page.server.password import ENV, MAX_ADDRESSES, Attempts, from_environment
 
 if TYPE_CHECKING:
     from pathlib import Path

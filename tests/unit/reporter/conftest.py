@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tallystream import MetricRegistry
-from tallystream.reporters import forked
+from tallystream.reporters import scheduled
 from tallystream.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -28,5 +28,5 @@ def registry(clock: ManualClock) -> MetricRegistry:
 def _no_reporter_is_left_open() -> Iterator[None]:
     """Stop what a test left open: at the end of the interpreter its last report would print after pytest's summary."""
     yield
-    for reporter in list(forked._followers):
+    for reporter in list(scheduled._followers):
         reporter.stop(1)

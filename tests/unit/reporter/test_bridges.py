@@ -19,7 +19,7 @@ from support.topic import Topic
 from tallystream import ConfigError, MetricRegistry
 from tallystream.bridges.opentelemetry import OpenTelemetrySource
 from tallystream.bridges.prometheus import PrometheusSource
-from tallystream.kafka.lives import Lives
+from tallystream.kafka.life import Lives
 from tallystream.record import Counter, Gauge, Histogram, UpDown
 from tallystream.testing import ManualClock, assert_count, find
 

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystream import ExponentiallyDecaying, MetricRegistry
-from tallystream.metrics.decaying import DecayingReservoir
-from tallystream.metrics.reservoir import view
+from tallystream.metrics.reservoirs import DecayingReservoir, view
 from tallystream.metrics.sketch import Sketch
 from tallystream.testing import ManualClock
 

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError
 
 from support.scripted_producer import KafkaBench, ScriptedProducer, counts
 from tallystream import ConfigError, KafkaReporter, MetricRegistry
-from tallystream.deadline import Deadline
+from tallystream.clock import Deadline
 from tallystream.record import Counter, Gauge, Histogram, encode
 from tallystream.testing import ManualClock, assert_count, find
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tallystream.kafka.lives import Lives
+from tallystream.kafka.life import Lives
 from tallystream.record import Counter, Histogram, Position, Snapshot
 from tallystream.testing import ManualClock
 from tallystream.ulid import ulid_ms

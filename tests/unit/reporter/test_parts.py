@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tallystream import ConsumerProgress, MetricRegistry
 from tallystream.baselines import identity_of
-from tallystream.kafka.lives import Lives
+from tallystream.kafka.life import Lives
 from tallystream.kafka.parts import Parts, parts_for
 from tallystream.metrics.sketch import Sketch
 from tallystream.record import Counter, Histogram, Identity, Metric, Position, Snapshot

@@ -22,10 +22,16 @@ from tallystream import (
     SlidingWindow,
     Uniform,
 )
-from tallystream.metrics.decaying import DecayingReservoir
 from tallystream.metrics.histogram import BUFFER
-from tallystream.metrics.reservoir import QUANTILES, plain_view, view
-from tallystream.metrics.windows import SlidingTimeWindowReservoir, SlidingWindowReservoir, UniformReservoir
+from tallystream.metrics.reservoirs import (
+    QUANTILES,
+    DecayingReservoir,
+    SlidingTimeWindowReservoir,
+    SlidingWindowReservoir,
+    UniformReservoir,
+    plain_view,
+    view,
+)
 from tallystream.testing import InMemoryReporter, ManualClock
 
 if TYPE_CHECKING:

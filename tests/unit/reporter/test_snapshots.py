@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tallystream import ExponentiallyDecaying, MetricRegistry, Sampling, SlidingTimeWindow, record
-from tallystream.metrics.reservoir import View
+from tallystream.metrics.reservoirs import View
 from tallystream.metrics.sketch import Sketch
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from tallystream import ConfigError, MetricRegistry, record
 from tallystream.bridges.base import Reading, whole
 from tallystream.bridges.resets import Growing
 from tallystream.bridges.sources import FAILED
-from tallystream.kafka.lives import Lives
+from tallystream.kafka.life import Lives
 from tallystream.record import Counter, Gauge, Histogram
 from tallystream.testing import InMemoryReporter, ManualClock, assert_count, assert_not_reported, find
 

@@ -23,12 +23,10 @@ from tallystream_aggregator.shutdown import StopRequest
 from tallystream_aggregator.spark.checkpoint import PARTITIONS, state_partitions
 from tallystream_aggregator.spark.errors import sentence, start
 from tallystream_aggregator.spark.kafka_options import source_options
-from tallystream_aggregator.spark.query.modes import Choice, Plan
-from tallystream_aggregator.spark.query.query import summed
-from tallystream_aggregator.spark.query.runner import behind, run_plans
+from tallystream_aggregator.spark.query.modes import Choice, Plan, behind, run_plans
+from tallystream_aggregator.spark.query.query import Streams, summed
 from tallystream_aggregator.spark.query.settings import GROUP, AggregateSettings
 from tallystream_aggregator.spark.query.start import beginning
-from tallystream_aggregator.spark.query.streams import Streams
 from tallystream_aggregator.spark.query.warm_up import warm
 from tallystream_aggregator.spark.query_listener import HealthListener
 from tallystream_aggregator.spark.session import build_session, end_session

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from tallystream_aggregator.kafka.epochs import Epochs
-    from tallystream_aggregator.kafka.ledger import LedgerRow, Offsets
+    from tallystream_aggregator.kafka.ledger import Epochs, LedgerRow, Offsets
     from tallystream_aggregator.kafka.reader import Read
 
 log = logging.getLogger(__name__)

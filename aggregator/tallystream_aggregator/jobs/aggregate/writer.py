@@ -12,15 +12,14 @@ from tallystream_aggregator.jobs.aggregate.offset_commits import Bookkeeper
 from tallystream_aggregator.jobs.aggregate.repair import Repair, Watch, last_checked
 from tallystream_aggregator.jobs.aggregate.wake_up import wake
 from tallystream_aggregator.kafka import clients, ledger
-from tallystream_aggregator.kafka.epochs import epochs_of, highest_on
 from tallystream_aggregator.kafka.groups import GroupCommitter
+from tallystream_aggregator.kafka.ledger import epochs_of, highest_on
 from tallystream_aggregator.kafka.start_position import resolve
 from tallystream_aggregator.kafka.topics import require_append_time
 from tallystream_aggregator.repair_request import request_path
-from tallystream_aggregator.spark.checkpoint import keep_first, last_committed
+from tallystream_aggregator.spark.checkpoint import TopicIdentity, keep_first, last_committed
 from tallystream_aggregator.spark.query.settings import GROUP
 from tallystream_aggregator.spark.query.start import beginning, seed_of
-from tallystream_aggregator.spark.topic_ids import TopicIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -15,10 +15,9 @@ from urllib3.exceptions import HTTPError
 from urllib3.util import Retry
 
 from tallystream.errors import ConfigError, TallystreamError
-from tallystream_aggregator.sinks.base import Point, Refusals, Series, SinkUnavailableError
-from tallystream_aggregator.sinks.client_certificate import NO_CERTIFICATE, ClientCertificate
+from tallystream_aggregator.sinks.address import NO_CERTIFICATE, ClientCertificate
+from tallystream_aggregator.sinks.base import Point, Refusals, Series, SinkUnavailableError, refused
 from tallystream_aggregator.sinks.influxdb.text import decode, encode_name, encode_value
-from tallystream_aggregator.sinks.numbers import refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

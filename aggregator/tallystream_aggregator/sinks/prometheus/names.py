@@ -14,7 +14,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from tallystream_aggregator.sinks.tags import RESERVED, free
+from tallystream_aggregator.sinks.base import RESERVED, free
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,11 +6,9 @@ import logging
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.health.cached import CachedText
 from tallystream_aggregator.health.exposition import CONTENT_TYPE, render
-from tallystream_aggregator.health.server import Answer, HealthServer
-from tallystream_aggregator.sinks.base import Refusals
-from tallystream_aggregator.sinks.numbers import refused
+from tallystream_aggregator.health.server import Answer, CachedText, HealthServer
+from tallystream_aggregator.sinks.base import Refusals, refused
 from tallystream_aggregator.sinks.prometheus import names
 from tallystream_aggregator.sinks.prometheus.text import Held, exposition
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tallystream_aggregator.sinks.base import Refusals
-from tallystream_aggregator.sinks.numbers import refused
+from tallystream_aggregator.sinks.base import Refusals, refused
 from tallystream_aggregator.sinks.sqlite.database import BUSY_S, connect, said
 
 if TYPE_CHECKING:

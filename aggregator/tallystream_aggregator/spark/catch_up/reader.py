@@ -10,14 +10,15 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.kafka import clients
+from tallystream_aggregator.spark.catch_up.splits import Range
+from tallystream_aggregator.table.decode import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from confluent_kafka import Consumer
 
-    from tallystream_aggregator.spark.catch_up.splits import Range
-    from tallystream_aggregator.table.compaction import RawRecord
+    from tallystream_aggregator.table.compaction import RawRecord, Span
 
 AT_ONCE = 1_000
 """Messages that are read at a time: as many as stay in a core's cache until they are compacted."""
@@ -108,3 +109,24 @@ def _require_end(said: KafkaError, at: int, reading: Reading, wanted: Range) -> 
 
 def _name(wanted: Range) -> str:
     return f"topic {wanted.topic}, partition {wanted.partition},"
+
+
+class SpanReader:
+    """Reads spans of offsets. Sent to Spark's workers, so it holds no connection."""
+
+    def __init__(self, reading: Reading) -> None:
+        # Lost records are an error here even with `go_on`: the batch has read them once.
+        self._reading = reading._replace(go_on=False)
+
+    def __call__(self, span: Span) -> Iterator[Record]:
+        """Yield the records of a span in offset order.
+
+        Raises:
+            LostRecordsError: some are gone.
+            TallystreamError: the broker sent none for too long.
+            KafkaException: the broker refused.
+        """
+        wanted = Range(span.topic, span.partition, span.first, span.last + 1)
+        for rows in read_range(self._reading, wanted):
+            for row in rows:
+                yield Record(span.topic, span.partition, *row)

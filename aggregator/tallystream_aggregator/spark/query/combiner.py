@@ -8,8 +8,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from tallystream_aggregator.initial_state import read_seed
 from tallystream_aggregator.spark.gc_pause import gc_paused
-from tallystream_aggregator.spark.query.processor import COLUMNS, SAID, Row, batch_id, frames
-from tallystream_aggregator.spark.query.store import SparkStore
+from tallystream_aggregator.spark.query.processor import COLUMNS, SAID, Row, SparkStore, batch_id, frames
 from tallystream_aggregator.table.combiners import Combined, StoredCombined, load, unpack
 from tallystream_aggregator.table.shards import decode
 

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from tallystream_aggregator.initial_state import read_seed
 from tallystream_aggregator.repair_request import read_request
-from tallystream_aggregator.spark.catch_up.encoding import records_of
-from tallystream_aggregator.spark.catch_up.spilling import Spill
+from tallystream_aggregator.spark.catch_up.encoding import Spill, records_of
 from tallystream_aggregator.spark.gc_pause import gc_paused
-from tallystream_aggregator.spark.query.store import SparkStore
 from tallystream_aggregator.table.compaction import ExpansionNeededError, expand
 from tallystream_aggregator.table.rows import ShardRow
 from tallystream_aggregator.table.shards import encode, group_of, shard_of
@@ -40,6 +39,57 @@ if TYPE_CHECKING:
     from tallystream_aggregator.table.compaction import Span
     from tallystream_aggregator.table.decode import Record
     from tallystream_aggregator.table.table import Changes, TableSettings
+
+# Not as text, which Spark's JVM would be asked to read, six times in each batch.
+_NUMBER = StructType([StructField("number", LongType())])
+_PACKED = StructType([StructField("packed", BinaryType())])
+
+
+class SparkStore:
+    """`tallystream_aggregator.table.storage.Store` over the state of the key that Spark is handling.
+
+    Delivery: what is added and set in a batch is there for the next one if, and only if, the batch was committed.
+    """
+
+    def __init__(self, handle: StatefulProcessorHandle) -> None:
+        self._head = handle.getValueState("table", _PACKED)
+        self._entries = handle.getMapState("log", _NUMBER, _PACKED)
+        self._chunks = handle.getMapState("disk", _NUMBER, _PACKED)
+
+    def head(self) -> bytes | None:
+        """Return the head."""
+        stored = self._head.get()
+        return None if stored is None else bytes(stored[0])
+
+    def set_head(self, head: bytes) -> None:
+        """Replace the head."""
+        self._head.update((head,))
+
+    def entry(self, number: int) -> bytes | None:
+        """Return an entry."""
+        stored = self._entries.getValue((number,))
+        return None if stored is None else bytes(stored[0])
+
+    def add(self, number: int, entry: bytes) -> None:
+        """Add an entry."""
+        self._entries.updateValue((number,), (entry,))
+
+    def clear(self) -> None:
+        """Remove all entries."""
+        self._entries.clear()
+
+    def chunk(self, number: int) -> bytes | None:
+        """Return a chunk of lives on disk."""
+        stored = self._chunks.getValue((number,))
+        return None if stored is None else bytes(stored[0])
+
+    def set_chunk(self, number: int, chunk: bytes | None) -> None:
+        """Set a chunk; None removes it."""
+        if chunk is None:
+            self._chunks.removeKey((number,))
+        else:
+            self._chunks.updateValue((number,), (chunk,))
+
 
 log = logging.getLogger(__name__)
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+import logging
+import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
-from tallystream_aggregator.health.progress import READ
+from tallystream_aggregator.health.internal_metrics import READ
 from tallystream_aggregator.repair_request import request_path
-from tallystream_aggregator.spark.catch_up.reader import Reading
-from tallystream_aggregator.spark.catch_up.reread import SpanReader
+from tallystream_aggregator.spark.catch_up.reader import Reading, SpanReader
 from tallystream_aggregator.spark.catch_up.source import OPTION, BacklogOptions, BacklogSource
 from tallystream_aggregator.spark.checkpoint import plan_of
 from tallystream_aggregator.spark.kafka_options import source_options
 from tallystream_aggregator.spark.query.combiner import CombineProcessor
-from tallystream_aggregator.spark.query.modes import BACKLOG_FACTOR
+from tallystream_aggregator.spark.query.modes import BACKLOG_FACTOR, Plan
 from tallystream_aggregator.spark.query.processor import OUTPUT, SHARD_OUTPUT, TableProcessor
 from tallystream_aggregator.spark.query.settings import GROUP
 from tallystream_aggregator.spark.query.start import seed_of
@@ -32,6 +35,39 @@ if TYPE_CHECKING:
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.spark.checkpoint import Planned
     from tallystream_aggregator.spark.query.settings import AggregateSettings
+
+log = logging.getLogger(__name__)
+
+
+class Streams:
+    """Makes each plan's stream, the backlog's once: Spark starts a Python process to ask what its source is like."""
+
+    def __init__(self, session: SparkSession, settings: AggregateSettings, topics: Topics, *, shards: int) -> None:
+        self._session, self._settings, self._topics, self._shards = session, settings, topics, shards
+        self._lock = threading.Lock()
+        self._backlog: DataFrame | None = None
+
+    def prepare(self) -> None:
+        """Make the backlog's stream in a thread. Nothing depends on it: where that fails, it is made when needed."""
+        threading.Thread(target=self._prepare, name="tallystream-prepare", daemon=True).start()
+
+    def of(self, plan: Plan, begin: Mapping[str, Mapping[str, int]]) -> DataFrame:
+        """Return a plan's stream; `begin` is where a new checkpoint begins."""
+        if plan is Plan.LIVE:
+            return live(self._session, self._settings, self._topics, begin)
+        return self._of_backlog()
+
+    def _of_backlog(self) -> DataFrame:
+        with self._lock:
+            if self._backlog is None:
+                self._backlog = backlog(self._session, self._settings, self._topics, shards=self._shards)
+            return self._backlog
+
+    def _prepare(self) -> None:
+        try:
+            self._of_backlog()
+        except (Py4JError, PySparkException, OSError) as error:  # the session has ended: so early a stop is no matter
+            log.debug("the backlog's stream was not made ahead: %s", error)
 
 
 def live(

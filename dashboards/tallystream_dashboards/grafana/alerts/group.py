@@ -10,8 +10,23 @@ from tallystream_dashboards.grafana.dashboards.all import BY_NAME
 from tallystream_dashboards.grafana.datasources import reference
 
 if TYPE_CHECKING:
-    from tallystream_dashboards.grafana.alerts.rule import Rule
+    from tallystream_dashboards.grafana.alerts.rules import Rule
     from tallystream_dashboards.grafana.settings import Settings
+
+_KEYS = {"webhook": "url", "email": "addresses"}
+
+
+def contact_point(settings: Settings) -> dict[str, Any]:
+    """Return the contact point, named like the folder; each rule names it as its receiver."""
+    contact = settings.contact
+    return {
+        "uid": settings.uid("contact"),
+        "name": settings.folder_title,
+        "type": contact.kind,
+        "settings": {_KEYS[contact.kind]: contact.address},
+        "disableResolveMessage": False,
+    }
+
 
 GROUP = "tallystream"
 """The only group, and the label `owner` of every rule: what is in it is ours, and nothing else is."""

@@ -9,7 +9,7 @@ from tallystream_dashboards.grafana.alerts.prometheus import absences, expressio
 from tallystream_dashboards.grafana.alerts.rules import RULES
 
 if TYPE_CHECKING:
-    from tallystream_dashboards.grafana.alerts.rule import Rule
+    from tallystream_dashboards.grafana.alerts.rules import Rule
     from tallystream_dashboards.grafana.settings import Settings
 
 _VALUE = '{{ printf "%.0f" $value }}'

@@ -2,13 +2,103 @@
 
 from __future__ import annotations
 
-from tallystream_dashboards.grafana.dashboards import lag_panels, variables
+from tallystream_dashboards.grafana.dashboards import variables
 from tallystream_dashboards.grafana.model.dashboard import Board, Row
-from tallystream_dashboards.grafana.model.panel import Panel
-from tallystream_dashboards.grafana.model.panel_options import VERDICTS
-from tallystream_dashboards.grafana.model.query import Query
+from tallystream_dashboards.grafana.model.panel import VERDICTS, Panel
+from tallystream_dashboards.grafana.model.query import Queries, Query
 from tallystream_dashboards.grafana.queries import flux, influxql
-from tallystream_dashboards.grafana.queries import lag as q
+
+EMPTY = "No lag in this time: does tallystream lag collect run (with --http-port, for Prometheus)? Choose other groups."
+GROUPS = 'r._measurement == "tallystream.lag.groups" and r.group =~ /^${group:regex}$/'
+PARTS = 'r._measurement == "tallystream.lag" and r.group =~ /^${group:regex}$/ and r.topic =~ /^${topic:regex}$/'
+GROUPS_QL = '"tallystream.lag.groups"'
+GROUP_QL = '"group" =~ /^${group:regex}$/'
+PART_QL = f'{GROUP_QL} AND "topic" =~ /^${{topic:regex}}$/'
+GROUP = 'group=~"$group"'
+TOPIC = 'topic=~"$topic"'
+
+
+def by_group(field: str, prometheus: str, *, legend: str = "{group}") -> Queries:
+    """Return a field of the groups over time."""
+    return {
+        "flux": (Query(flux.each(f'{GROUPS} and r._field == "{field}"', labels=("group",)), legend=legend),),
+        "influxql": (Query(influxql.line(GROUPS_QL, field, where=GROUP_QL, labels=("group",)), legend=legend),),
+        "prometheus": (Query(prometheus, legend=legend),),
+    }
+
+
+PARTITIONS = Panel(
+    title="Lag by partition",
+    help="Records after the committed offset, each partition by itself.",
+    empty=EMPTY,
+    unit="short",
+    queries={
+        "flux": (
+            Query(
+                flux.each(f'{PARTS} and r._field == "lag"', labels=("group", "topic", "partition")),
+                legend="{group} {topic}/{partition}",
+            ),
+        ),
+        "influxql": (
+            Query(
+                influxql.line('"tallystream.lag"', "lag", where=PART_QL, labels=("group", "topic", "partition")),
+                legend="{group} {topic}/{partition}",
+            ),
+        ),
+        "prometheus": (
+            Query(f"kafka_consumergroup_group_lag{{{GROUP},{TOPIC}}}", legend="{group} {topic}/{partition}"),
+        ),
+    },
+)
+
+SKEW = Panel(
+    title="Clock skew",
+    help="By how much timestamps are ahead of the records' arrival, or, negative, behind it. It changes no age.",
+    empty=EMPTY,
+    unit="s",
+    queries={
+        "flux": (
+            Query(
+                flux.piped(
+                    flux.line(f'{PARTS} and r._field == "skew_ms"', labels=("topic", "partition"), fn="mean"),
+                    "map(fn: (r) => ({r with _value: float(v: r._value) / 1000.0}))",
+                ),
+                legend="{topic}/{partition}",
+            ),
+        ),
+        "influxql": (
+            Query(
+                f'SELECT last("skew_ms") / 1000 AS "skew" FROM "tallystream.lag" WHERE $timeFilter AND {PART_QL} '
+                'GROUP BY time($__interval), "topic", "partition" fill(none)',
+                legend="{topic}/{partition}",
+            ),
+        ),
+        "prometheus": (
+            Query(
+                f"max by (topic, partition) (tallystream_lag_skew_seconds{{{GROUP},{TOPIC}}})",
+                legend="{topic}/{partition}",
+            ),
+        ),
+    },
+)
+
+ROUNDS = Panel(
+    title="Rounds of the collector",
+    help="How long each round took; where there is none, nobody looked. In Prometheus: how old the newest one was.",
+    empty="The collector has not looked in this time: start tallystream lag collect.",
+    unit="s",
+    queries={
+        "flux": (
+            Query(
+                flux.line('r._measurement == "tallystream.lag.rounds" and r._field == "took_s"', labels=()),
+                legend="took",
+            ),
+        ),
+        "influxql": (Query(influxql.line('"tallystream.lag.rounds"', "took_s"), legend="took"),),
+        "prometheus": (Query("time() - max(tallystream_lag_round_time_seconds)", legend="age of the newest"),),
+    },
+)
+
 
 _COLUMNS = {
     "group": "Group",
@@ -27,7 +117,7 @@ _NOW = Panel(
     title="Groups",
     kind="table",
     help="The last status of every consumer group; tallystream lag show GROUP says more of one.",
-    empty=q.EMPTY,
+    empty=EMPTY,
     unit="none",
     width=24,
     height=9,
@@ -37,7 +127,7 @@ _NOW = Panel(
         "flux": (
             Query(
                 flux.piped(
-                    flux.during(q.GROUPS),
+                    flux.during(GROUPS),
                     "last()",
                     'drop(columns: ["_start", "_stop"])',
                     'pivot(rowKey: ["_time"], columnKey: ["_field"], valueColumn: "_value")',
@@ -55,15 +145,15 @@ _NOW = Panel(
             Query(
                 'SELECT last("verdict") AS "Status", '
                 + ", ".join(f'"{old}" AS "{new}"' for old, new in _COLUMNS.items() if old not in {"group", "verdict"})
-                + f' FROM {q.GROUPS_QL} WHERE $timeFilter AND {q.GROUP_QL} GROUP BY "group"',
+                + f' FROM {GROUPS_QL} WHERE $timeFilter AND {GROUP_QL} GROUP BY "group"',
                 table=True,
             ),
         ),
         "prometheus": (
-            Query(f"max by (group, verdict) (tallystream_group_verdict{{{q.GROUP}}} == 1)", table=True),
-            Query(f"max by (group) (kafka_consumergroup_group_sum_lag{{{q.GROUP}}})", table=True),
-            Query(f"max by (group) (kafka_consumergroup_group_max_lag_seconds{{{q.GROUP}}})", table=True),
-            Query(f"max by (group) (tallystream_group_members{{{q.GROUP}}})", table=True),
+            Query(f"max by (group, verdict) (tallystream_group_verdict{{{GROUP}}} == 1)", table=True),
+            Query(f"max by (group) (kafka_consumergroup_group_sum_lag{{{GROUP}}})", table=True),
+            Query(f"max by (group) (kafka_consumergroup_group_max_lag_seconds{{{GROUP}}})", table=True),
+            Query(f"max by (group) (tallystream_group_members{{{GROUP}}})", table=True),
         ),
     },
     join="group",
@@ -82,37 +172,35 @@ _NOW = Panel(
 _LAG = Panel(
     title="Lag by group",
     help="Records after the committed offset, all partitions together; of some partitions it may not be known.",
-    empty=q.EMPTY,
+    empty=EMPTY,
     unit="short",
-    queries=q.by_group("lag", f"max by (group) (kafka_consumergroup_group_sum_lag{{{q.GROUP}}})"),
+    queries=by_group("lag", f"max by (group) (kafka_consumergroup_group_sum_lag{{{GROUP}}})"),
 )
 
 _AGE = Panel(
     title="Age of the oldest unconsumed record",
     help="Seconds, told from the history of end offsets; or a lower bound.",
-    empty=q.EMPTY,
+    empty=EMPTY,
     unit="s",
-    queries=q.by_group("seconds", f"max by (group) (kafka_consumergroup_group_max_lag_seconds{{{q.GROUP}}})"),
+    queries=by_group("seconds", f"max by (group) (kafka_consumergroup_group_max_lag_seconds{{{GROUP}}})"),
 )
 
 _VERDICT = Panel(
     title="Status",
     kind="state-timeline",
     help="The status of each group over time. docs/lag.md explains the words.",
-    empty=q.EMPTY,
+    empty=EMPTY,
     unit="none",
     mappings=(VERDICTS,),
     queries={
         "flux": (
             Query(
-                flux.each(f'{q.GROUPS} and r._field == "verdict"', labels=("group",)),
+                flux.each(f'{GROUPS} and r._field == "verdict"', labels=("group",)),
                 legend="{group}",
             ),
         ),
         "influxql": (
-            Query(
-                influxql.line(q.GROUPS_QL, "verdict", where=q.GROUP_QL, labels=("group",), fn="last"), legend="{group}"
-            ),
+            Query(influxql.line(GROUPS_QL, "verdict", where=GROUP_QL, labels=("group",), fn="last"), legend="{group}"),
         ),
     },
 )
@@ -120,40 +208,40 @@ _VERDICT = Panel(
 _VERDICT_COUNT = Panel(
     title="Groups by status",
     help="How many groups have each status.",
-    empty=q.EMPTY,
+    empty=EMPTY,
     unit="none",
     queries={
-        "prometheus": (Query(f"count by (verdict) (tallystream_group_verdict{{{q.GROUP}}} == 1)", legend="{verdict}"),)
+        "prometheus": (Query(f"count by (verdict) (tallystream_group_verdict{{{GROUP}}} == 1)", legend="{verdict}"),)
     },
 )
 
 _FLOW = Panel(
     title="Produced and consumed",
     help="Records a second that are produced, and that the group consumes, over its window.",
-    empty=q.EMPTY,
+    empty=EMPTY,
     unit="cps",
     queries={
         "flux": tuple(
             Query(
-                flux.each(f'{q.GROUPS} and r._field == "{field}"', labels=("group",)),
+                flux.each(f'{GROUPS} and r._field == "{field}"', labels=("group",)),
                 legend=f"{field}, {{group}}",
             )
             for field in ("produced", "consumed")
         ),
         "influxql": tuple(
             Query(
-                influxql.line(q.GROUPS_QL, field, where=q.GROUP_QL, labels=("group",)),
+                influxql.line(GROUPS_QL, field, where=GROUP_QL, labels=("group",)),
                 legend=f"{field}, {{group}}",
             )
             for field in ("produced", "consumed")
         ),
         "prometheus": (
             Query(
-                f"sum by (group) (deriv(kafka_consumergroup_group_offset{{{q.GROUP}}}[$__rate_interval]))",
+                f"sum by (group) (deriv(kafka_consumergroup_group_offset{{{GROUP}}}[$__rate_interval]))",
                 legend="consumed, {group}",
             ),
             Query(
-                f"sum by (topic) (deriv(kafka_partition_latest_offset{{{q.TOPIC}}}[$__rate_interval]))",
+                f"sum by (topic) (deriv(kafka_partition_latest_offset{{{TOPIC}}}[$__rate_interval]))",
                 legend="produced, {topic}",
             ),
         ),
@@ -167,8 +255,8 @@ BOARD = Board(
     variables=(variables.GROUP, variables.TOPIC),
     rows=(
         Row("Now", (_NOW,)),
-        Row("Over time", (_LAG, _AGE, _VERDICT, _VERDICT_COUNT, _FLOW, lag_panels.PARTITIONS)),
-        Row("Clocks and collector", (lag_panels.SKEW, lag_panels.ROUNDS)),
+        Row("Over time", (_LAG, _AGE, _VERDICT, _VERDICT_COUNT, _FLOW, PARTITIONS)),
+        Row("Clocks and collector", (SKEW, ROUNDS)),
     ),
     events={},
 )

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from tallystream_dashboards.grafana.model.dashboard import Board, Row
-from tallystream_dashboards.grafana.model.panel import Panel
-from tallystream_dashboards.grafana.model.panel_options import yes_no
+from tallystream_dashboards.grafana.model.panel import Panel, yes_no
 from tallystream_dashboards.grafana.model.query import Query
 from tallystream_dashboards.grafana.queries import flux, influxql, phases, promql
-from tallystream_dashboards.grafana.queries.internal_metrics import figures, rates
+from tallystream_dashboards.grafana.queries.promql import figures, rates
 
 _EMPTY = "No figures: do aggregator and shipper run, without --no-own-metrics, or with --http-port for Prometheus?"
 _NO_LAG = "No lag of the shipper's and the aggregator's groups: start tallystream lag collect."

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from tallystream.errors import ConfigError, TallystreamError
-from tallystream_aggregator.sinks.client_certificate import NO_CERTIFICATE, ClientCertificate
+from tallystream_aggregator.sinks.address import NO_CERTIFICATE, ClientCertificate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.sinks.client_certificate import ClientCertificate
+from tallystream_aggregator.sinks.address import ClientCertificate
 from tallystream_dashboards.grafana.push import report
 from tallystream_dashboards.grafana.push.apply import apply
 from tallystream_dashboards.grafana.push.client import TOKEN, Grafana
 from tallystream_dashboards.grafana.push.model import Kind, PushRefusedError
-from tallystream_dashboards.grafana.push.permissions import missing
 from tallystream_dashboards.grafana.push.plan import plan
 from tallystream_dashboards.grafana.push.read import read
+from tallystream_dashboards.grafana.push.report import missing
 from tallystream_dashboards.grafana.push.secrets import Secrets
 from tallystream_dashboards.grafana.resources import resources
 from tallystream_dashboards.grafana.settings import Settings
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from tallystream_dashboards.grafana.push.decision import Hands
+    from tallystream_dashboards.grafana.push.plan import Hands
     from tallystream_dashboards.grafana.resources import Resources
 
 __all__ = ["PushSettings", "run"]

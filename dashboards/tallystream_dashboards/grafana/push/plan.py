@@ -1,18 +1,147 @@
-"""The plan of a push: (what is wanted, what is there) → what is done with each resource. Pure."""
+"""The plan of a push: what is created, updated, kept or removed, and why. Pure."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tallystream_dashboards.grafana.push import fingerprints as marks
-from tallystream_dashboards.grafana.push.created_once import plan_contact, plan_folder
-from tallystream_dashboards.grafana.push.decision import Hands, dashboard_verdict, datasource_verdict, group_verdict
 from tallystream_dashboards.grafana.push.difference import Change, difference
-from tallystream_dashboards.grafana.push.model import JSON, Action, Found, Kind, What
-from tallystream_dashboards.grafana.push.remove import removals
+from tallystream_dashboards.grafana.push.model import JSON, Action, Found, FoundDashboard, Kind, What
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tallystream_dashboards.grafana.push.fingerprints import Mark
     from tallystream_dashboards.grafana.resources import Resources
+
+Hands = Literal["refuse", "keep", "overwrite"]
+"""What becomes of what a person changed: the whole push is refused, it stays as it is, or it is written over."""
+
+PROVISIONED = "it is provisioned from a file or by another program: change it there, or push with another --uid-prefix"
+ADOPTED = "nothing differs, and it is this command's from now on"
+INTERRUPTED = "an earlier push was interrupted"
+HANDS: dict[Hands, Kind] = {"refuse": Kind.REFUSED, "keep": Kind.KEPT, "overwrite": Kind.UPDATE}
+
+Verdict = tuple[Kind, str]
+
+
+def datasource_verdict(was: JSON, mark: Mark, *, same: bool, hands: Hands) -> Verdict:
+    """Judge a data source by its mark, the new one, and whether it is the same as what is wanted."""
+    if was.get("readOnly"):
+        return Kind.BLOCKED, PROVISIONED
+    made = marks.digest(marks.plain_datasource(was))
+    return _verdict(marks.datasource_mark(was), mark, made, same=same, hands=hands)
+
+
+def dashboard_verdict(was: FoundDashboard, owner: str, wanted: str, *, same: bool, hands: Hands) -> Verdict:
+    """Judge a dashboard by the message of its newest version, and by its folder."""
+    if was.provisioned:
+        return Kind.BLOCKED, PROVISIONED
+    moved = "" if was.folder_uid == owner else "it was moved to another folder"
+    saved = " ".join(
+        part for part in ("it was last saved", was.by and f"by {was.by}", was.at and f"at {was.at}") if part
+    )
+    known = marks.pushed(was.message)
+    mark = None if known is None else marks.Mark(owner, known, made="")
+    return _verdict(mark, marks.Mark(owner, wanted), moved, same=same, hands=hands, told=moved or saved)
+
+
+def group_verdict(was: JSON, mark: Mark, *, same: bool, moved: str, hands: Hands) -> Verdict:
+    """Judge a rule group by its rules' marks. `moved` tells of a rule that is elsewhere now."""
+    if any(rule.get("provenance") for rule in was.get("rules") or []):
+        return Kind.BLOCKED, PROVISIONED
+    made = moved or marks.digest(marks.plain_group(was))
+    return _verdict(marks.group_mark(was), mark, made, same=same, hands=hands, told=moved)
+
+
+def _verdict(known: Mark | None, mark: Mark, made: str, *, same: bool, hands: Hands, told: str = "") -> Verdict:
+    """Compare the mark that is there with the new one, and what it says was made with what is there."""
+    mine = known is not None and known.owner == mark.owner
+    if known is not None and mine:
+        if known.made == made:
+            return (Kind.UNCHANGED if known.wanted == mark.wanted else Kind.UPDATE), ""
+        if known.made == marks.PENDING:
+            return Kind.UPDATE, INTERRUPTED
+    if same:
+        return Kind.UPDATE, ADOPTED
+    reason = "it was changed since the last push" if mine else "it is not as a push left it"
+    return HANDS[hands], f"{reason}: {told}" if told else reason
+
+
+HIDDEN = "[REDACTED]"
+"""What Grafana shows of a secret setting."""
+
+
+def plan_folder(wanted: JSON, found: Found, hands: Hands) -> Action:
+    """Plan the folder: it is known by its uid, and who gives it another title may do so."""
+    uid, title, was = wanted["uid"], wanted["title"], found.folder
+    if was is None:
+        return Action(Kind.CREATE, What.FOLDER, uid, title, wanted)
+    changes = tuple(difference({"title": was.get("title")}, {"title": title}))
+    if not changes:
+        return Action(Kind.UNCHANGED, What.FOLDER, uid, title, was=was)
+    return Action(_once(hands), What.FOLDER, uid, title, wanted, was, changes, "its title is a person's to choose")
+
+
+def plan_contact(shown: JSON, secret: JSON, found: Found, hands: Hands) -> Action:
+    """Plan the contact point: rules name it, so another one of its name serves as well."""
+    uid, name = shown["uid"], shown["name"]
+    was = next((one for one in found.contact_points if one.get("uid") == uid), None)
+    if was is None:
+        if any(one.get("name") == name for one in found.contact_points):
+            return Action(Kind.KEPT, What.CONTACT, uid, name, reason="another one of this name is there, and is told")
+        return Action(Kind.CREATE, What.CONTACT, uid, name, secret)
+    changes = tuple(_contact_changes(shown, secret, was))
+    if not changes:
+        return Action(Kind.UNCHANGED, What.CONTACT, uid, name, was=was)
+    if was.get("provenance"):
+        return Action(Kind.KEPT, What.CONTACT, uid, name, was=was, changes=changes, reason=PROVISIONED)
+    reason = "whom to tell is a person's to choose"
+    return Action(_once(hands), What.CONTACT, uid, name, secret, was, changes, reason)
+
+
+def _once(hands: Hands) -> Kind:
+    return Kind.UPDATE if hands == "overwrite" else Kind.KEPT
+
+
+def _contact_changes(shown: JSON, secret: JSON, was: JSON) -> Iterator[Change]:
+    """Yield what differs of what is wanted: Grafana fills in settings, and hides some. What is there is never told."""
+    for field in ("name", "type", "disableResolveMessage"):
+        yield from difference({field: was.get(field)}, {field: shown.get(field)})
+    there = was.get("settings") or {}
+    for field, value in secret["settings"].items():
+        if there.get(field) not in (value, HIDDEN):
+            yield Change("~", f"settings.{field}", f"… → {shown['settings'][field]}")
+
+
+def removals(wanted: Resources, found: Found, hands: Hands) -> Iterator[Action]:
+    """Yield what is to be removed: rules before dashboards, and what they read last. Only what bears our mark."""
+    owner = wanted.folder["uid"]
+    titles = {group["title"] for group in wanted.rule_groups}
+    for title, group in found.rule_groups.items():
+        known = marks.group_mark(group)
+        if title not in titles and known is not None and known.owner == owner:
+            judged = group_verdict(group, known, same=False, moved="", hands=hands)
+            yield _removal(What.RULES, title, title, judged, was=group)
+    prefix = owner.removesuffix("folder")
+    for uid, dashboard in found.dashboards.items():
+        # One that a person saved has lost its mark: the uid, and the folder, tell that it was ours.
+        ours = dashboard.folder_uid == owner and (uid.startswith(prefix) or marks.pushed(dashboard.message) is not None)
+        if uid not in wanted.dashboards and ours:
+            judged = dashboard_verdict(dashboard, owner, "", same=False, hands=hands)
+            yield _removal(What.DASHBOARD, uid, dashboard.model.get("title", uid), judged, was=dashboard.model)
+    uids = {one["uid"] for one in wanted.datasources}
+    for uid, one in found.datasources.items():
+        known = marks.datasource_mark(one)
+        if uid not in uids and known is not None and known.owner == owner:
+            judged = datasource_verdict(one, known, same=False, hands=hands)
+            yield _removal(What.DATASOURCE, uid, one.get("name", uid), judged, was=one)
+
+
+def _removal(what: What, uid: str, name: str, judged: Verdict, *, was: dict[str, object]) -> Action:
+    kind, reason = judged
+    kind = Kind.REMOVE if kind in (Kind.UNCHANGED, Kind.UPDATE) else kind
+    return Action(kind, what, uid, name, was=was, reason=reason or "it is no longer wanted")
 
 
 def plan(

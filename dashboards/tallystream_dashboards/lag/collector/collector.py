@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import TYPE_CHECKING
 
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_dashboards.lag.collector.kafka_admin import BrokerAwayError
-from tallystream_dashboards.lag.collector.recorder import Recorder
-from tallystream_dashboards.lag.collector.write_buffer import Unwritten
+from tallystream_dashboards.lag.collector.recorder import Recorder, Unwritten
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,6 +16,20 @@ if TYPE_CHECKING:
     from tallystream_aggregator.sinks.base import Sink
     from tallystream_dashboards.lag.collector.tracker import Watched
     from tallystream_dashboards.lag.status import Rules
+
+
+def next_round(first: float, interval: float, now: float) -> tuple[float, int]:
+    """Return when the next round is due and how many were missed since the one that has just ended.
+
+    Rounds are due at `first`, `first` + `interval`, … (seconds of a monotonic clock). A round that takes longer than
+    the interval makes the ones it overlaps fall away: they are never made up for in a burst.
+    """
+    due = first + interval
+    if now <= due:
+        return due, 0
+    missed = math.ceil((now - due) / interval)
+    return due + missed * interval, missed
+
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.health.cached import CachedText
 from tallystream_aggregator.health.exposition import CONTENT_TYPE
-from tallystream_aggregator.health.server import Answer, HealthServer, verdict
+from tallystream_aggregator.health.server import Answer, CachedText, HealthServer, verdict
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import open_reader
 from tallystream_aggregator.times import moment_ms

@@ -14,14 +14,12 @@ from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.shutdown import stop_on_signals
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import open_reader, open_store
-from tallystream_dashboards.lag.collector.collector import Collector
+from tallystream_dashboards.lag.collector.collector import Collector, next_round
 from tallystream_dashboards.lag.collector.downsampling import Thinner
 from tallystream_dashboards.lag.collector.http_api import Served, serve
 from tallystream_dashboards.lag.collector.kafka_admin import Asker, StoppedError
-from tallystream_dashboards.lag.collector.patterns import Patterns
 from tallystream_dashboards.lag.collector.record_timestamps import Prober
-from tallystream_dashboards.lag.collector.schedule import next_round
-from tallystream_dashboards.lag.collector.settings import CollectSettings
+from tallystream_dashboards.lag.collector.settings import CollectSettings, Patterns
 from tallystream_dashboards.lag.collector.spark_offsets import Ledgers
 from tallystream_dashboards.lag.collector.tracker import Watch
 

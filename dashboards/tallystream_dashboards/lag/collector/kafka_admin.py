@@ -19,7 +19,7 @@ from tallystream_dashboards.lag.model import QUERY, Round
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from tallystream_dashboards.lag.collector.patterns import Patterns
+    from tallystream_dashboards.lag.collector.settings import Patterns
     from tallystream_dashboards.lag.model import Place
 
 K = TypeVar("K")

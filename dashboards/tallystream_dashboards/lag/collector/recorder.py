@@ -1,16 +1,18 @@
-"""Which points of a round are worth keeping: those that say something new, and the last of those that did not."""
+"""Which points of a round are written to the store, and those that wait while the store is unavailable."""
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from tallystream_aggregator.sinks.base import Field, Point
+from tallystream_aggregator.sinks.base import Point
 from tallystream_dashboards.lag.status import Rules
 from tallystream_dashboards.lag.storage import ROUNDS, ends_point, group_point, partition_point, rules_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from tallystream_aggregator.sinks.base import Field, Sink
     from tallystream_dashboards.lag.state import GroupState
 
 AGAIN_MS = 30_000
@@ -105,3 +107,45 @@ def _points(state: GroupState, ts_ms: int) -> Iterable[Point]:
     if not state.gone:
         yield from (partition_point(state.group, one, state.members, ts_ms) for one in state.partitions)
     yield group_point(state, ts_ms)
+
+
+LIMIT = 200_000
+"""How many points are held while the store is away: an outage of about 10 minutes for 600 partitions every 2 s."""
+
+
+class Unwritten:
+    """Holds each round's points until the store has them; past `limit` points the oldest rounds go, and are counted."""
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._rounds: deque[list[Point]] = deque()
+        self._limit = limit
+        self._held = 0
+        self.dropped = 0
+
+    def __len__(self) -> int:
+        return self._held
+
+    def add(self, points: list[Point]) -> None:
+        """Take one round's points; the newest round is always kept."""
+        self._rounds.append(points)
+        self._held += len(points)
+        while self._held > self._limit and len(self._rounds) > 1:
+            lost = len(self._rounds.popleft())
+            self._held -= lost
+            self.dropped += lost
+
+    def write_to(self, sink: Sink) -> int:
+        """Write all rounds, oldest first, and return how many points that were.
+
+        Raises:
+            SinkUnavailableError: the store is away; what it has not taken is still held, and is written next time.
+        """
+        written = 0
+        while self._rounds:
+            sink.write(self._rounds[0])
+            # A round is let go only when it is durable; writing it twice after a failure changes nothing in the store.
+            sink.flush()
+            done = len(self._rounds.popleft())
+            self._held -= done
+            written += done
+        return written

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from tallystream.errors import ConfigError
@@ -14,6 +15,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tallystream_aggregator.sinks.stores import StoreSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Patterns:
+    """Shell patterns (`*`, `?`, `[a-z]`) over whole group names, case-sensitive; an exclusion beats an inclusion."""
+
+    include: tuple[str, ...] = ("*",)
+    exclude: tuple[str, ...] = ()
+
+    def match(self, group: str) -> bool:
+        """Say whether `group` is to be watched."""
+        wanted = any(fnmatchcase(group, pattern) for pattern in self.include)
+        return wanted and not any(fnmatchcase(group, pattern) for pattern in self.exclude)
+
 
 MIN_INTERVAL, MAX_INTERVAL = 1.0, 60.0
 

@@ -6,8 +6,8 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from tallystream_dashboards.lag.clock_skew import skews
 from tallystream_dashboards.lag.evaluate import FIELDS, evaluate
+from tallystream_dashboards.lag.history import skews
 from tallystream_dashboards.lag.live import Live
 from tallystream_dashboards.lag.model import LAG, Behind, Place
 from tallystream_dashboards.lag.reader import merge, read_groups
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from tallystream_aggregator.sinks.base import PointReader, Series
-    from tallystream_dashboards.lag.collector.patterns import Patterns
+    from tallystream_dashboards.lag.collector.settings import Patterns
     from tallystream_dashboards.lag.model import Probed, Round
     from tallystream_dashboards.lag.state import GroupState
     from tallystream_dashboards.lag.status import Rules

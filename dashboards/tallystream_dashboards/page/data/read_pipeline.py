@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.shipping.mapping import is_sum
+from tallystream_aggregator.shipping.points import is_sum
 from tallystream_dashboards.lag.reader import read_group
 from tallystream_dashboards.lag.storage import ALL, ENDS, GROUPS
 from tallystream_dashboards.page.data.lines import Drawn, Line, draw

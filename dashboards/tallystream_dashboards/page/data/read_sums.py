@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tallystream_aggregator.health.internal_metrics import APP as OWN_APP
-from tallystream_aggregator.shipping.events import MEASUREMENT as EVENTS
-from tallystream_aggregator.shipping.mapping import is_sum
-from tallystream_aggregator.shipping.rows import PREFIX
+from tallystream_aggregator.shipping.points import EVENTS, PREFIX, is_sum
 from tallystream_dashboards.lag.storage import ALL as LAGS
 from tallystream_dashboards.page.data import sums
 from tallystream_dashboards.page.data.duplicates import Twice, positions_of, twice

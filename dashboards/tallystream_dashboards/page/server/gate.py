@@ -10,8 +10,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qs
 
-from tallystream_dashboards.page.server.attempts import MAX_WAIT_S, Attempts
-from tallystream_dashboards.page.server.login import CONTENT_POLICY, login_page
+from tallystream_dashboards.page.server.password import CONTENT_POLICY, MAX_WAIT_S, Attempts, login_page
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, MutableMapping

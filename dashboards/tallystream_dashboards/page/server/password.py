@@ -1,15 +1,18 @@
-"""The page's optional password, as the environment has it."""
+"""The optional password of the page: where it comes from, how often one address may try it, and its form."""
 
 from __future__ import annotations
 
+import ipaddress
+import logging
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tallystream.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 ENV = "TALLYSTREAM_PAGE_PASSWORD"
 
@@ -33,3 +36,93 @@ def from_environment(env: Mapping[str, str] | None = None) -> str:
     if not found:
         raise ConfigError(f"{ENV}_FILE", path, "it is empty: write the password into it")
     return found
+
+
+log = logging.getLogger(__name__)
+
+SPACING_S = 1.0
+"""Seconds between two passwords that are checked for one address."""
+MAX_WAIT_S = 5.0
+"""A password that would have to wait longer than that is refused unchecked."""
+MAX_ADDRESSES = 10_000
+LOG_EVERY_S = 60.0
+
+
+class Attempts:
+    """Spaces the attempts of each address; other addresses never wait for them. Not for several threads."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._free_at: dict[str, float] = {}
+        self._failed = 0
+        self._logged_at = float("-inf")
+
+    def wait_s(self, address: str) -> float | None:
+        """Take the next turn of an address: the seconds until it, or None where there are too many before it."""
+        now, place = self._clock(), _place(address)
+        turn = max(now, self._free_at.pop(place, now))
+        if turn - now > MAX_WAIT_S:
+            self._free_at[place] = turn
+            return None
+        if len(self._free_at) >= MAX_ADDRESSES:
+            self._forget(now)
+        self._free_at[place] = turn + SPACING_S
+        return turn - now
+
+    def failed(self, address: str) -> None:
+        """Count a wrong password; a line is logged for the first one, and then one a minute at most."""
+        self._failed += 1
+        now = self._clock()
+        if now - self._logged_at >= LOG_EVERY_S:
+            count = "a wrong password" if self._failed == 1 else f"{self._failed:,} wrong passwords"
+            log.warning("%s given to the page, the last from %s", count, _place(address))
+            self._failed, self._logged_at = 0, now
+
+    def _forget(self, now: float) -> None:
+        self._free_at = {place: free_at for place, free_at in self._free_at.items() if free_at > now}
+        if len(self._free_at) >= MAX_ADDRESSES:
+            del self._free_at[next(iter(self._free_at))]
+
+
+def _place(address: str) -> str:
+    """Return what counts as one address: of IPv6 a network of 64 bits, which is what one host is given."""
+    try:
+        known = ipaddress.ip_address(address)
+    except ValueError:
+        return "an unknown address"
+    return str(known) if known.version == 4 else str(ipaddress.ip_network((known, 64), strict=False))
+
+
+CONTENT_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'self'; frame-ancestors 'none'"
+)
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>Tallystream</title>
+<link rel="icon" href="data:,">
+<style>
+:root {{ color-scheme: light dark; font-family: "Source Sans", sans-serif; }}
+form {{ max-width: 22rem; margin: 12vh auto; padding: 0 1rem; display: grid; gap: .6rem; }}
+input, button {{ font: inherit; padding: .5rem; }}
+[role=alert] {{ border-left: .3rem solid #d9362b; padding-left: .6rem; }}
+</style>
+</head>
+<body>
+<form method="post">
+<h1>Tallystream</h1>
+{said}<label for="password">Password</label>
+<input id="password" name="password" type="password" autocomplete="current-password" required autofocus>
+<button>Log in</button>
+</form>
+</body>
+</html>
+"""
+
+
+def login_page(said: str = "") -> str:
+    """Return the page, with a sentence of ours above the field."""
+    return _PAGE.format(said=f'<p role="alert">{said}</p>\n' if said else "")

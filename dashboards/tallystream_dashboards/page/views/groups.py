@@ -11,8 +11,8 @@ from tallystream_dashboards.lag.catch_up import Between
 from tallystream_dashboards.lag.formatting import age, lag_range, until_drained, why
 from tallystream_dashboards.lag.status import Verdict
 from tallystream_dashboards.page import components, tables
-from tallystream_dashboards.page.data.roles import role
-from tallystream_dashboards.page.markdown import literal
+from tallystream_dashboards.page.data.pipeline import role
+from tallystream_dashboards.page.html_table import literal
 from tallystream_dashboards.page.url_state import options
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from tallystream_dashboards.page import components, tables
 from tallystream_dashboards.page.data import instances
 from tallystream_dashboards.page.data.lines import draw, rate
 from tallystream_dashboards.page.data.sums import DISTRIBUTIONS, GAUGES, counted, mean_text, noun
-from tallystream_dashboards.page.markdown import literal
+from tallystream_dashboards.page.html_table import literal
 from tallystream_dashboards.page.url_state import options
 
 if TYPE_CHECKING:

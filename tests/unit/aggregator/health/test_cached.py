@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tallystream.testing import ManualClock
-from tallystream_aggregator.health.cached import CachedText
+from tallystream_aggregator.health.server import CachedText
 
 
 @pytest.fixture

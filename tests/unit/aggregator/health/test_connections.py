@@ -9,8 +9,7 @@ import pytest
 from support.health import ask, slow_client
 from support.wait import wait_until
 from tallystream.testing import ManualClock
-from tallystream_aggregator.health.connections import CONNECTIONS, DEADLINE_S
-from tallystream_aggregator.health.server import Answer, HealthServer
+from tallystream_aggregator.health.server import CONNECTIONS, DEADLINE_S, Answer, HealthServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tallystream_aggregator.health.health import QUIET_S
 from tallystream_aggregator.health.internal_metrics import FIGURES, Figure
-from tallystream_aggregator.health.status import QUIET_S
 
 DOC = (Path(__file__).parents[4] / "docs" / "health.md").read_text(encoding="utf-8")
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in DOC.splitlines()]

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from tallystream.testing import InMemoryReporter, ManualClock
-from tallystream_aggregator.health.internal_metrics import BY_NAME, FIGURES, Figures
-from tallystream_aggregator.health.progress import Progress
+from tallystream_aggregator.health.internal_metrics import BY_NAME, FIGURES, Figures, Progress
 
 SHARD = {
     "v": 1,

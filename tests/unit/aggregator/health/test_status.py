@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tallystream.testing import ManualClock
-from tallystream_aggregator.health.status import QUIET_S, Status
+from tallystream_aggregator.health.health import QUIET_S, Status
 
 
 @pytest.fixture

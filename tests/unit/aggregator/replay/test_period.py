@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tallystream.errors import ConfigError
+from tallystream_aggregator.jobs.replay import Period, chosen, period
 from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow
-from tallystream_aggregator.shipping.period import Period, chosen, period
 from tallystream_aggregator.sums import Sum
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from support.undecodable import UNDECODABLE
 from tallystream.errors import TallystreamError
-from tallystream_aggregator.kafka.epochs import Epochs
+from tallystream_aggregator.kafka.ledger import Epochs
 from tallystream_aggregator.shipping.fence import Fence
 from tallystream_aggregator.sums import Sum
 

@@ -7,7 +7,7 @@ import pytest
 from support.undecodable import UNDECODABLE
 from tallystream.errors import TallystreamError
 from tallystream_aggregator import sums
-from tallystream_aggregator.kafka.epochs import Epochs
+from tallystream_aggregator.kafka.ledger import Epochs
 from tallystream_aggregator.kafka.reader import Read
 from tallystream_aggregator.shipping.latest import Freshness, Newest
 

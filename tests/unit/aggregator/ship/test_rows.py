@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from support.topic import BEGIN_MS, FIRST, SECOND, Topic, counter, gauge
-from tallystream_aggregator.shipping.points import point
-from tallystream_aggregator.shipping.rows import FLOATS, INTEGERS, PREFIX, row_points
+from tallystream_aggregator.shipping.points import PREFIX, ROW_FLOATS, ROW_INTEGERS, point, row_points
 from tallystream_aggregator.sums import Sum
 from tallystream_aggregator.table.arithmetic.metric_types import STORED
 from tallystream_aggregator.table.rows import LifeRow, MetricRow
@@ -70,8 +69,8 @@ def test_no_value_of_a_row_is_forgotten(kind: str) -> None:
     (made,) = row_points(row)
     assert made.fields == values | {"life": FIRST}
     for name in values:
-        assert isinstance(made.fields[name], int if name in INTEGERS else float)
-        assert (name in INTEGERS) != (name in FLOATS)
+        assert isinstance(made.fields[name], int if name in ROW_INTEGERS else float)
+        assert (name in ROW_INTEGERS) != (name in ROW_FLOATS)
 
 
 def test_a_users_tag_called_instance_is_kept_beside_ours() -> None:

@@ -10,10 +10,9 @@ import pytest
 from support.topic import BEGIN_MS, FIRST, Topic, counter
 from support.undecodable import UNDECODABLE
 from tallystream_aggregator import sums
-from tallystream_aggregator.kafka.epochs import Epochs
+from tallystream_aggregator.kafka.ledger import Epochs
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.shipping.events import MEASUREMENT, event_point
-from tallystream_aggregator.shipping.mapping import Shipped, Translator, is_sum
+from tallystream_aggregator.shipping.points import EVENTS, Shipped, Translator, event_point, is_sum
 from tallystream_aggregator.table.outputs import Event
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def test_each_topic_has_its_points_in_the_order_of_its_offsets(tmp_path: Path) -
         Shipped(TOPICS.agg, 10, b"k", a_sum(1)),
     ]
     made = Translator(TOPICS, tmp_path / "c", Epochs(lambda: None)).points(records)
-    assert counts(made) == [("n", 1), ("n", 2), (MEASUREMENT, None), ("instance:n", 4)]
+    assert counts(made) == [("n", 1), ("n", 2), (EVENTS, None), ("instance:n", 4)]
 
 
 def test_the_rows_of_each_partition_are_judged_by_its_own_offsets(tmp_path: Path) -> None:
@@ -149,7 +148,7 @@ def test_an_event_is_a_point_and_the_same_one_again(event: Event, text: str) -> 
     """Kind, app, instance and detail are tags, the words a field; what a repeated batch wrote overwrites itself."""
     made = event_point(event.value())
     assert made == event_point(event.value())
-    assert (made.measurement, made.ts_ms, made.fields["text"]) == (MEASUREMENT, 5, text)
+    assert (made.measurement, made.ts_ms, made.fields["text"]) == (EVENTS, 5, text)
     tags = {"kind": event.kind, "app": event.app, "instance": event.instance, "detail": event.detail}
     assert made.tags == {name: value for name, value in tags.items() if value}
     assert made.fields.get("offset") == (event.offset[2] if event.offset else None)
@@ -165,5 +164,5 @@ def test_two_limits_at_once_are_two_points() -> None:
 def test_what_is_no_sum_is_told_by_its_measurement() -> None:
     """A reader of sums leaves the rest out."""
     assert is_sum("flights.processed")
-    assert not is_sum(MEASUREMENT)
+    assert not is_sum(EVENTS)
     assert not is_sum("instance:flights.processed")

@@ -9,8 +9,14 @@ from hypothesis import strategies as st
 
 from support.hostile_text import HOSTILE
 from tallystream_aggregator.sinks.base import Point
-from tallystream_aggregator.sinks.graphite import LONGEST_LINE, GraphiteSink, lines_of
-from tallystream_aggregator.sinks.graphite_text import decode, encode_path, encode_value
+from tallystream_aggregator.sinks.graphite import (
+    LONGEST_LINE,
+    GraphiteSink,
+    decode,
+    encode_path,
+    encode_value,
+    lines_of,
+)
 
 _texts = st.text(st.sampled_from(".;=~!^%/ a\n"), max_size=6) | st.sampled_from(HOSTILE) | st.text(max_size=8)
 _keys = _texts | st.sampled_from(["name", "tag_name", "app"])

@@ -12,7 +12,7 @@ from tallystream_aggregator.jobs.aggregate.job import AggregateSettings, settle
 from tallystream_aggregator.kafka.ledger import LedgerRow, decode, encode, key
 from tallystream_aggregator.kafka.sharding import Layout, layout_of, layout_path, write_layout
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.spark.query.streams import Streams
+from tallystream_aggregator.spark.query.query import Streams
 from tallystream_aggregator.table import TableSettings
 
 

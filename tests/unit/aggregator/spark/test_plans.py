@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tallystream_aggregator.spark.query.modes import FAR_BEHIND, PATIENCE, Choice, Plan
-from tallystream_aggregator.spark.query.runner import left
+from tallystream_aggregator.spark.query.modes import FAR_BEHIND, PATIENCE, Choice, Plan, left
 
 MOST = 100
 FAR = FAR_BEHIND * MOST + 1

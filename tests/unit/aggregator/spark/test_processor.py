@@ -15,8 +15,7 @@ from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.repair_request import Request, write_request
 from tallystream_aggregator.spark.catch_up.encoding import INPUT_COLUMNS
 from tallystream_aggregator.spark.checkpoint import Planned
-from tallystream_aggregator.spark.query.processor import FRAME_BYTES, TableProcessor, batch_id, frames
-from tallystream_aggregator.spark.query.store import SparkStore
+from tallystream_aggregator.spark.query.processor import FRAME_BYTES, SparkStore, TableProcessor, batch_id, frames
 from tallystream_aggregator.table.rows import ShardRow
 from tallystream_aggregator.table.state import State, StateVersionError, pack
 from tallystream_aggregator.table.storage import load

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.topic import FIRST, counter
-from tallystream_aggregator.spark.catch_up.spilling import Spill
+from tallystream_aggregator.spark.catch_up.encoding import Spill
 from tallystream_aggregator.table import Record, State, Table
 from tallystream_aggregator.table.table import run_batch
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tallystream_aggregator.shutdown import StopRequest
-from tallystream_aggregator.spark.query.modes import Choice, Plan
-from tallystream_aggregator.spark.query.runner import behind, run_plans
+from tallystream_aggregator.spark.query.modes import Choice, Plan, behind, run_plans
 
 if TYPE_CHECKING:
     from pathlib import Path

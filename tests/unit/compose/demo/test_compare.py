@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tallystream_cli.demo.compare import Findings, differences, exact, rows
+from tallystream_cli.demo.results import Findings, differences, exact, rows
 
 if TYPE_CHECKING:
     from tallystream_cli.demo.replay import Key, Values

@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 from tallystream.errors import ConfigError
-from tallystream_cli.demo.compare import Row
 from tallystream_cli.demo.display import Display
+from tallystream_cli.demo.results import Row
 from tallystream_cli.demo.run import DemoSettings, as_dict
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream_cli.local.backoff import FIRST_S, LONGEST_S, STEADY_S, Backoff
+from tallystream_cli.local.supervisor import FIRST_S, LONGEST_S, STEADY_S, Backoff
 
 
 def test_the_pause_doubles_up_to_half_a_minute() -> None:

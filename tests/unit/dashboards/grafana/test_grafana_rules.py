@@ -12,7 +12,7 @@ from tallystream_dashboards.grafana.alerts.rules import RULES
 from tallystream_dashboards.grafana.settings import Thresholds
 
 if TYPE_CHECKING:
-    from tallystream_dashboards.grafana.alerts.rule import Rule
+    from tallystream_dashboards.grafana.alerts.rules import Rule
 
 
 def test_slugs_are_anchors_and_unique() -> None:

@@ -1,19 +1,69 @@
-"""Resolve a set of jars with the Ivy that PySpark ships, verify them, and keep them in the user's cache."""
+"""Fetch the jars of the committed list with PySpark's Ivy, verify them, and keep them in the user's cache."""
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import importlib.util
 import os
 import subprocess
 import tempfile
+from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from tallystream.errors import TallystreamError
-from tallystream_aggregator.jars._digest import sha256_of
-from tallystream_aggregator.jars._java import java
-from tallystream_aggregator.jars._lock import Jar, read_lock
+from tallystream_aggregator.jars.java import java
+
+_computed: dict[Path, tuple[tuple[int, int, int, int], str]] = {}
+
+
+def sha256_of(path: Path) -> str | None:
+    """Return the SHA-256 of a file in hexadecimal, None where there is none.
+
+    Raises:
+        OSError: it can't be read.
+    """
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    state = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    known = _computed.get(path)
+    if known is None or known[0] != state:
+        with path.open("rb") as file:
+            known = _computed[path] = (state, hashlib.file_digest(file, "sha256").hexdigest())
+    return known[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Jar:
+    """One artifact of Maven coordinates, and the digest that its file must have."""
+
+    set: str
+    group: str
+    artifact: str
+    revision: str
+    sha256: str
+
+    @property
+    def file_name(self) -> str:
+        """The name under which the jar is kept."""
+        return f"{self.artifact}-{self.revision}.jar"
+
+
+def read_lock(of: str) -> list[Jar]:
+    """Return the jars of the set `of` (`spark`, `files` or `broker`), in the order of the list."""
+    text = (files("tallystream_aggregator.jars") / "jars.lock").read_text(encoding="utf-8")
+    jars = []
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            set_, coordinates, sha256 = line.split()
+            if set_ == of:
+                group, artifact, revision = coordinates.split(":")
+                jars.append(Jar(set_, group, artifact, revision, sha256))
+    return jars
 
 
 class JarsError(TallystreamError):

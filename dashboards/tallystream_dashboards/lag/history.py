@@ -1,0 +1,161 @@
+"""The history of offsets in memory: end offsets of partitions, offsets of a group, and clocks that are off."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+from tallystream_dashboards.lag.catch_up import SHORTEST_MS, Rates
+from tallystream_dashboards.lag.status import HELD_MS, Look
+from tallystream_dashboards.lag.time_lag import MAX_GAP_MS, SecondsLag, age_in, appended
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+HISTORY_MS = 3_600_000
+"""How far back the ends of a partition are remembered: an older lag is "≥ 1 h"."""
+BUDGET = 4_000_000
+"""Observations of all partitions together, 16 bytes each."""
+FEWEST, MOST = 60, 2_000
+
+
+def limit(partitions: int) -> int:
+    """Return how many observations each of so many partitions may have."""
+    return max(FEWEST, min(MOST, BUDGET // max(1, partitions)))
+
+
+class Ends:
+    """The ends of one partition over time. What lies between two equal observations is left out: it is known."""
+
+    __slots__ = ("_ends", "_times")
+
+    def __init__(self) -> None:
+        self._times: array[int] = array("q")
+        self._ends: array[int] = array("q")
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def add(self, ts_ms: int, end: int, *, most: int = MOST) -> None:
+        """Take an observation, later than all before; after a fall only what came since counts."""
+        times, ends = self._times, self._ends
+        if ends and end < ends[-1]:
+            del times[:], ends[:]
+        if len(ends) >= 2 and ends[-1] == ends[-2] == end and ts_ms - times[-2] <= MAX_GAP_MS:
+            times[-1] = ts_ms
+            return
+        times.append(ts_ms)
+        ends.append(end)
+        while len(times) > 2 and times[1] < ts_ms - HISTORY_MS:
+            del times[0], ends[0]
+        if len(times) > most:
+            # Every other of the older half: what is left is still true, and new records keep their precision.
+            del times[1 : most // 2 : 2], ends[1 : most // 2 : 2]
+
+    def age(self, committed: int | None, *, now_ms: int) -> SecondsLag:
+        """Return the age of the record at offset `committed`."""
+        return age_in(committed, self._times, self._ends, now_ms=now_ms)
+
+    def appended(self, offset: int) -> tuple[int | None, int] | None:
+        """Return between which moments the record at `offset` came, the first None where it is before the history.
+
+        None for an offset that is not below the end.
+        """
+        if not self._ends or offset >= self._ends[-1]:
+            return None
+        return appended(offset, self._times, self._ends)[:2]
+
+    def load(self, times_ms: Sequence[int], ends: Sequence[int]) -> None:
+        """Take what was observed before."""
+        for ts_ms, end in zip(times_ms, ends, strict=True):
+            self.add(ts_ms, end)
+
+
+_WIDTH = 4
+_NONE = -1
+
+
+class Looks:
+    """Looks in order of time, without those that say the same as both their neighbours."""
+
+    __slots__ = ("_packed",)
+
+    def __init__(self) -> None:
+        self._packed: array[int] = array("q")
+
+    def __len__(self) -> int:
+        return len(self._packed) // _WIDTH
+
+    def add(self, look: Look, *, window_ms: int) -> None:
+        """Take a look, later than all before, and forget what the window before it does not need."""
+        packed = self._packed
+        said = (look.committed, look.end, _NONE if look.members is None else look.members)
+        held = len(packed) >= 2 * _WIDTH and look.ts_ms - packed[-2 * _WIDTH] <= HELD_MS
+        if held and tuple(packed[-3:]) == said == tuple(packed[-_WIDTH - 3 : -_WIDTH]):
+            packed[-_WIDTH] = look.ts_ms
+            return
+        packed.extend((look.ts_ms, *said))
+        begin, drop = look.ts_ms - window_ms, 0
+        # One look from before the window stays: it says what held when the window began.
+        while drop + _WIDTH < len(packed) and packed[drop + _WIDTH] < begin:
+            drop += _WIDTH
+        del packed[:drop]
+
+    def all(self) -> list[Look]:
+        """Return the looks, oldest first."""
+        numbers = iter(self._packed)
+        return [
+            Look(ts_ms, committed, end, None if members == _NONE else members)
+            for ts_ms, committed, end, members in zip(numbers, numbers, numbers, numbers, strict=True)
+        ]
+
+    def rates(self, begin_ms: int) -> Rates | None:
+        """Return the rates since `begin_ms`: what `drain.rates` says of these looks, without unpacking them."""
+        packed, size = self._packed, len(self._packed)
+        at = 0
+        while at < size and packed[at] < begin_ms:
+            at += _WIDTH
+        since_ms = packed[at] if at < size else begin_ms
+        if 0 < at < size and packed[at] - packed[at - _WIDTH] <= HELD_MS:
+            at, since_ms = at - _WIDTH, begin_ms
+        if size - at < 2 * _WIDTH or packed[-_WIDTH] - since_ms < SHORTEST_MS:
+            return None
+        seconds = (packed[-_WIDTH] - since_ms) / 1000
+        committed, end = packed[-_WIDTH + 1] - packed[at + 1], packed[-_WIDTH + 2] - packed[at + 2]
+        return Rates(max(0, end) / seconds, max(0, committed) / seconds)
+
+
+TOLERANCE_MS = 5_000
+"""A record is some time on its way, and clocks are never quite the same: less than this is no skew."""
+
+
+def skew(timestamp_ms: int, earliest_ms: int | None, latest_ms: int, *, tolerance_ms: int = TOLERANCE_MS) -> int:
+    """Return by how many ms a record's timestamp is ahead of its arrival, negative where it is behind; 0: it fits.
+
+    The record came between `earliest_ms` (None: nobody looked) and `latest_ms`, by the collector's clock. A result is
+    the least that is certain.
+    """
+    if timestamp_ms > latest_ms + tolerance_ms:
+        return timestamp_ms - latest_ms
+    if earliest_ms is not None and timestamp_ms < earliest_ms - tolerance_ms:
+        return timestamp_ms - earliest_ms
+    return 0
+
+
+def skews(
+    newest: Mapping[tuple[str, int], tuple[int, int]],
+    ends: Mapping[tuple[str, int], Ends],
+    asked: Mapping[int, int],
+) -> dict[tuple[str, int], int]:
+    """Return the skew of each partition, told by its record with the highest timestamp: (offset, timestamp in ms).
+
+    `asked` says when the ends were asked for, by the times at which they were answered: the broker read them somewhere
+    between the two, so a record that they lack may have come as soon as they were asked for.
+    """
+    found = {}
+    for place, (offset, timestamp_ms) in newest.items():
+        came = ends[place].appended(offset) if place in ends else None
+        if came is not None:
+            earliest_ms, latest_ms = came
+            found[place] = skew(timestamp_ms, asked.get(earliest_ms or 0, earliest_ms), latest_ms)
+    return found
