@@ -33,7 +33,7 @@ bench-aggregator: setup ## the aggregator beside Kafka Streams (45 minutes): mak
 faults: setup ## the fault suite in full, forty minutes: make faults ARGS="-k disk"
 	@exec scripts/faults $(ARGS)
 
-lint: setup ## ruff, its formatter's check, and mypy strict
+lint: setup ## ruff, its formatter's check, the contracts of imports, and mypy strict
 	@exec scripts/lint
 
 format: setup ## let ruff format and fix what it can
