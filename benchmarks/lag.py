@@ -22,10 +22,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tallystream_aggregator.sinks.sqlite.reader import LocalReader
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_cli.servers.broker import KafkaBroker
-from tallystream_dashboards.lag.collector.kafka_admin import Asker
+from tallystream_dashboards.lag.collector.kafka_admin import OffsetFetcher
 from tallystream_dashboards.lag.collector.recorder import Recorder
 from tallystream_dashboards.lag.collector.settings import Patterns
-from tallystream_dashboards.lag.collector.tracker import Watch
+from tallystream_dashboards.lag.collector.tracker import LagTracker
 from tallystream_dashboards.lag.exposition import exposition
 from tallystream_dashboards.lag.reader import read_group, read_groups
 from tallystream_dashboards.lag.status import Rules
@@ -59,7 +59,9 @@ def _run(servers: str, folder: Path, asked: argparse.Namespace) -> None:
     _append(producer, topics, asked.partitions)
     store = LocalStore(folder / "store.db")
     store.setup()
-    watch = Watch(Asker(admin, timeout=60, stopping=lambda: False), Patterns(("group-*",)), Rules(), clock=time.time)
+    watch = LagTracker(
+        OffsetFetcher(admin, timeout=60, stopping=lambda: False), Patterns(("group-*",)), Rules(), clock=time.time
+    )
     recorder, took = Recorder(), []
     for number in range(asked.rounds):
         _commit(admin, topics, asked.groups, asked.partitions, number + 1)

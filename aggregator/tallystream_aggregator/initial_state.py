@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class Seed(msgspec.Struct, array_like=True):
+class InitialState(msgspec.Struct, array_like=True):
     """`shards` are the shards' states; `offsets` maps topic → partition → the next offset to read.
 
     `epoch` is the highest that a writer had taken by then. `combined` are the groups of combiners, each in entries,
@@ -31,20 +31,20 @@ class Seed(msgspec.Struct, array_like=True):
     combined: list[list[bytes]] = []
 
 
-_decode = msgpack_decoder(Seed)
+_decode = msgpack_decoder(InitialState)
 
 
-def seed_path(checkpoint: Path) -> Path:
+def initial_state_path(checkpoint: Path) -> Path:
     """Return where the seed of a checkpoint lies."""
     return checkpoint.with_name(checkpoint.name + ".seed")
 
 
-def write_seed(path: Path, seed: Seed) -> None:
+def write_initial_state(path: Path, seed: InitialState) -> None:
     """Write the file, whole or not at all; its owner alone may read it."""
     files.write_file(path, msgspec.msgpack.encode(seed))
 
 
-def read_seed(path: Path, *, shards: int | None = None) -> Seed:
+def read_initial_state(path: Path, *, shards: int | None = None) -> InitialState:
     """Return what is in the file; `shards` is how many the table has, None where any number will do.
 
     Raises:

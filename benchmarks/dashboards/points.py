@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tallystream_aggregator.health.internal_metrics import FIGURES
+from tallystream_aggregator.health.internal_metrics import INTERNAL_METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,7 +86,7 @@ def _lag() -> Iterator[Series]:
 
 def _own() -> Iterator[Series]:
     for command in ("aggregate", "ship"):
-        for one in FIGURES:
+        for one in INTERNAL_METRICS:
             tags = f",app=tallystream,command={command}"
             if one.kind == "timer":
                 for phase in PHASES:

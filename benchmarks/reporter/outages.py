@@ -50,6 +50,6 @@ def hour_of_outage() -> tuple[float, float, int]:
         clock.advance(1)
         if second in (599, 3599):
             sizes.append(process.memory_info().rss / 1e6)
-    waiting = len(reporter._lives.under_way)
+    waiting = len(reporter._lives.in_flight)
     reporter.stop(timeout=0.1)
     return sizes[0], sizes[1], waiting

@@ -105,7 +105,7 @@ def hand_over(reporter: KafkaReporter) -> Cost:
 
 def wait_for_broker(reporter: KafkaReporter) -> None:
     """Wait until nothing is under way."""
-    while reporter._lives.under_way:
+    while reporter._lives.in_flight:
         reporter._link.poll(0.1)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from tallystream.config import report
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream.kafka.reporter import KafkaReporter
-from tallystream.metrics.counter import Counter, UpDown
+from tallystream.metrics.counter import Counter, UpDownCounter
 from tallystream.metrics.gauge import Gauge
 from tallystream.metrics.gauges import derived, ratio
 from tallystream.metrics.histogram import Histogram
@@ -54,7 +54,7 @@ __all__ = [
     "TallystreamError",
     "Timer",
     "Uniform",
-    "UpDown",
+    "UpDownCounter",
     "derived",
     "ratio",
     "report",

@@ -13,7 +13,7 @@ EVERY = 60.0
 """Seconds for which a complaint of the same kind is not repeated."""
 
 
-class OncePerKind(logging.Filter):
+class RateLimitFilter(logging.Filter):
     """Lets a record pass if none of its kind did in the last minute; the kind is the message's first argument.
 
     librdkafka logs as ("%s [%s] %s", facility, client, text): the facility (FAIL, GETPID …) is the kind.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tallystream.errors import ConfigError
 from tallystream.metrics.base import Metric
-from tallystream.metrics.counter import Counter, UpDown
+from tallystream.metrics.counter import Counter, UpDownCounter
 from tallystream.metrics.gauge import Cached, Gauge
 from tallystream.metrics.histogram import Histogram
 from tallystream.metrics.meter import Meter
@@ -29,7 +29,7 @@ M = TypeVar("M", bound=Metric)
 H = TypeVar("H", bound=Histogram)
 
 
-class Metrics(ABC):
+class MetricFactory(ABC):
     """Gives metrics by name and tags: makes one, or returns the one that is there, whatever the threads."""
 
     clock: Clock
@@ -51,11 +51,11 @@ class Metrics(ABC):
         """
 
     @abstractmethod
-    def together(self) -> AbstractContextManager[None]:
-        """Make updates that no snapshot can separate: `with registry.together():`. Keep it short; it may be nested."""
+    def atomic(self) -> AbstractContextManager[None]:
+        """Make updates that no snapshot can separate: `with registry.atomic():`. Keep it short; it may be nested."""
 
     @abstractmethod
-    def keep_together(self, *metrics: Metric) -> None:
+    def colocate(self, *metrics: Metric) -> None:
         """Have these metrics reported in the same record, however large the registry is.
 
         What belongs to one another must not be torn apart when a large registry is split over records.
@@ -65,9 +65,9 @@ class Metrics(ABC):
         """Return the counter of this name and tags. Raises ConfigError, MetricTypeError, as all of its like do."""
         return self.get(Counter, name, tags, Counter)
 
-    def updown(self, name: str, tags: Mapping[str, str] | None = None) -> UpDown:
+    def updown(self, name: str, tags: Mapping[str, str] | None = None) -> UpDownCounter:
         """Return the up-down counter of this name and tags."""
-        return self.get(UpDown, name, tags, UpDown)
+        return self.get(UpDownCounter, name, tags, UpDownCounter)
 
     def gauge(
         self,
@@ -117,12 +117,12 @@ class Metrics(ABC):
         tags = {**(tags or {}), "topic": topic, "partition": str(partition)}
         return self.get(Position, name, tags, Position)
 
-    def child(self, prefix: str = "", tags: Mapping[str, str] | None = None) -> Child:
+    def child(self, prefix: str = "", tags: Mapping[str, str] | None = None) -> ScopedRegistry:
         """Return a view of this registry: what is asked of it has `prefix` and a point before its name, and `tags`."""
-        return Child(self, prefix, tags)
+        return ScopedRegistry(self, prefix, tags)
 
 
-class Child(Metrics):
+class ScopedRegistry(MetricFactory):
     """A part of a registry that has names and tags in common: `registry.child("http", tags={"listener": "public"})`.
 
     Its metrics are the registry's own. A tag that is given with a metric goes before the child's.
@@ -131,7 +131,7 @@ class Child(Metrics):
         ConfigError: the prefix or a tag can't be used.
     """
 
-    def __init__(self, parent: Metrics, prefix: str, tags: Mapping[str, str] | None) -> None:
+    def __init__(self, parent: MetricFactory, prefix: str, tags: Mapping[str, str] | None) -> None:
         self.clock, self.sampling = parent.clock, parent.sampling
         self._parent = parent
         self._prefix = check_name("prefix", prefix) + "." if prefix else ""
@@ -153,13 +153,13 @@ class Child(Metrics):
         require_mapping(name, tags)
         return self._parent.get(kind, name, {**self._tags, **(tags or {})}, make)
 
-    def together(self) -> AbstractContextManager[None]:
+    def atomic(self) -> AbstractContextManager[None]:
         """Make updates that no snapshot can separate."""
-        return self._parent.together()
+        return self._parent.atomic()
 
-    def keep_together(self, *metrics: Metric) -> None:
+    def colocate(self, *metrics: Metric) -> None:
         """Have these metrics reported in the same record."""
-        self._parent.keep_together(*metrics)
+        self._parent.colocate(*metrics)
 
 
 def _sampled(metric: H, sampling: Sampling | None) -> H:

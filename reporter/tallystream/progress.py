@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tallystream.metric_factory import Metrics
+    from tallystream.metric_factory import MetricFactory
     from tallystream.metrics.position import Position
 
 
@@ -51,7 +51,7 @@ class ConsumerProgress:
         tags: the counter's tags; the positions have them too, beside topic and partition.
     """
 
-    def __init__(self, registry: Metrics, counter_name: str, tags: Mapping[str, str] | None = None) -> None:
+    def __init__(self, registry: MetricFactory, counter_name: str, tags: Mapping[str, str] | None = None) -> None:
         self._registry = registry
         self.counter = registry.counter(counter_name, tags=tags)
         self._tags = dict(tags or {})
@@ -83,7 +83,7 @@ class ConsumerProgress:
             spans[topic, partition] = (min(low, offset), max(high, offset))
             count += 1
         positions = [(self._position(*where), low, high + 1) for where, (low, high) in spans.items()]
-        with self._registry.together():
+        with self._registry.atomic():
             self.counter.inc(count)
             for position, start, end in positions:
                 position.cover(start, end)
@@ -93,7 +93,7 @@ class ConsumerProgress:
         position = self._positions.get((topic, partition))
         if position is None:
             position = self._registry.position(topic, partition, name=self._position_name, tags=self._tags)
-            self._registry.keep_together(self.counter, position)
+            self._registry.colocate(self.counter, position)
             self._positions[topic, partition] = position
         return position
 

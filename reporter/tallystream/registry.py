@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Protocol
 from weakref import WeakSet
 
 from tallystream import record
-from tallystream.bridges.sources import FAILED, JoinedSource
+from tallystream.bridges.sources import FAILED, SourceAdapter
 from tallystream.clock import SYSTEM_CLOCK, Clock
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream.fork import Step, after_fork_in_child
-from tallystream.metric_factory import M, Metrics
+from tallystream.metric_factory import M, MetricFactory
 from tallystream.metrics.gauge import Gauge, checked
 from tallystream.metrics.histogram import Histogram
 from tallystream.metrics.sampling import DEFAULT_SAMPLING, Sampling
@@ -43,7 +43,7 @@ class Reporter(Protocol):
         """Report a last time within `timeout` seconds, and stop; return whether everything is delivered."""
 
 
-class MetricRegistry(Metrics):
+class MetricRegistry(MetricFactory):
     """All metrics of one application in one process.
 
     `app` is what the sums belong to: the instances of an application share it. Asking for a metric makes it, or returns
@@ -68,7 +68,7 @@ class MetricRegistry(Metrics):
         # moment leaves it there or not. All metrics of a name have one type.
         self._metrics: dict[str, dict[tuple[tuple[str, str], ...], Metric]] = {}
         self._groups: dict[record.Identity, record.Identity] = {}
-        self._sources: list[JoinedSource] = []
+        self._sources: list[SourceAdapter] = []
         self._making = Lock()
         self._lock = RLock()
         _registries.add(self)
@@ -94,12 +94,12 @@ class MetricRegistry(Metrics):
         self._reporter = reporter
 
     @contextmanager
-    def together(self) -> Iterator[None]:
-        """Make updates that no snapshot can separate: `with registry.together():`. Keep it short; it may be nested."""
+    def atomic(self) -> Iterator[None]:
+        """Make updates that no snapshot can separate: `with registry.atomic():`. Keep it short; it may be nested."""
         with self._lock:
             yield
 
-    def keep_together(self, *metrics: Metric) -> None:
+    def colocate(self, *metrics: Metric) -> None:
         """Have these metrics of this registry reported in the same record, however large the registry is.
 
         What belongs to one another must not be torn apart when a large registry is split over records.
@@ -126,7 +126,7 @@ class MetricRegistry(Metrics):
         """
         if any(joined.source is source for joined in self._sources):
             raise ConfigError("source", source.kind, "add it once: it is reported by this registry already")
-        joined = JoinedSource(
+        joined = SourceAdapter(
             source, prefix, tags, lambda: self.counter(FAILED, tags={"source": source.kind}), self.clock
         )
         self._sources = [*self._sources, joined]
@@ -147,7 +147,7 @@ class MetricRegistry(Metrics):
     def snapshot(self, *, views: bool = True) -> list[record.Metric]:
         """Return the value of every metric that has one, in the record's form, name by name.
 
-        What was set within one `together()` is in it as a whole or not at all. Counts are those of the whole process.
+        What was set within one `atomic()` is in it as a whole or not at all. Counts are those of the whole process.
         Without `views` histograms and timers have what merges over instances, and not their views.
         """
         bridged = self._read_sources()
@@ -166,14 +166,14 @@ class MetricRegistry(Metrics):
         seen: set[record.Identity] = set()
         return [metric for source in self._sources for metric in source.read(taken, seen)]
 
-    def start_anew(self) -> None:
+    def reset_after_fork(self) -> None:
         """Let every metric start anew, with new locks: for the child of a fork, before it has threads."""
         self._making = Lock()
         self._lock = RLock()
         for metric in self.metrics():
-            metric.start_anew()
+            metric.reset_after_fork()
         for source in self._sources:
-            source.start_anew()
+            source.reset_after_fork()
 
     def get(
         self,
@@ -206,9 +206,9 @@ class MetricRegistry(Metrics):
 _registries: WeakSet[MetricRegistry] = WeakSet()
 
 
-def _start_anew() -> None:
+def _reset_after_fork() -> None:
     for registry in list(_registries):
-        registry.start_anew()
+        registry.reset_after_fork()
 
 
-after_fork_in_child(Step.METRICS, _start_anew)
+after_fork_in_child(Step.METRICS, _reset_after_fork)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tallystream.clock import Instant
-from tallystream.reporters.local import SimpleReporter
+from tallystream.reporters.local import LocalReporter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +46,7 @@ class ManualClock:
         return Instant(self._monotonic, int(self._wall_ms))
 
 
-class InMemoryReporter(SimpleReporter):
+class InMemoryReporter(LocalReporter):
     """Keeps every report in `reports`, newest last: a list of metrics each, in the record's form."""
 
     kind: ClassVar[str] = "memory"

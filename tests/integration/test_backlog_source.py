@@ -15,7 +15,7 @@ from tallystream.testing import ManualClock
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.spark.catch_up.encoding import records_of
 from tallystream_aggregator.spark.catch_up.reader import LostRecordsError
-from tallystream_aggregator.spark.catch_up.source import BacklogOptions, BacklogReader
+from tallystream_aggregator.spark.catch_up.source import CatchUpOptions, CatchUpReader
 from tallystream_aggregator.spark.catch_up.splits import BATCH_S
 from tallystream_aggregator.spark.checkpoint import keep_first
 from tallystream_aggregator.spark.kafka_options import Fetch
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 
-def options(broker: KafkaBroker, topics: Topics, checkpoint: Path = Path(), *, go_on: bool = False) -> BacklogOptions:
-    return BacklogOptions(
+def options(broker: KafkaBroker, topics: Topics, checkpoint: Path = Path(), *, go_on: bool = False) -> CatchUpOptions:
+    return CatchUpOptions(
         kafka={"bootstrap.servers": broker.bootstrap_servers},
         group="tests-backlog",
         selection=Selection(topics.metrics),
@@ -55,7 +55,7 @@ def publish(broker: KafkaBroker, topic: str, records: int) -> None:
     assert producer.flush(60) == 0
 
 
-def read(reader: BacklogReader, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]) -> list[list[Record]]:
+def read(reader: CatchUpReader, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]) -> list[list[Record]]:
     """Return what each task of a batch hands on, in offset order, under another name of the topic."""
     tasks = [reader.read(one) for one in reader.partitions(start, end)]
     read = [[record for part in parts for record in records_of(part.to_pandas())] for parts in tasks]
@@ -67,7 +67,7 @@ def test_batches_and_tasks_are_all_that_is_there(broker: KafkaBroker, topics: To
     publish(broker, topics.metrics, 1000)
     keep_first(tmp_path, {topics.metrics: {"0": 0}})
     clock = ManualClock()
-    reader = BacklogReader(options(broker, topics, tmp_path), clock)
+    reader = CatchUpReader(options(broker, topics, tmp_path), clock)
     records = [
         Record("metrics", 0, one.offset, one.timestamp_ms, one.key, one.value)
         for one in read_topic(broker.bootstrap_servers, topics.metrics)
@@ -92,7 +92,7 @@ def test_batches_and_tasks_are_all_that_is_there(broker: KafkaBroker, topics: To
 def test_few_records_wait_and_a_full_batch_does_not(broker: KafkaBroker, topics: Topics, tmp_path: Path) -> None:
     """After a pause the first records start a batch; the next ones wait for the delay, or until they fill a batch."""
     clock, limit = ManualClock(), ReadMaxRows(100)
-    reader = BacklogReader(options(broker, topics, tmp_path), clock)
+    reader = CatchUpReader(options(broker, topics, tmp_path), clock)
 
     def reach(start: int, published: int) -> int:
         publish(broker, topics.metrics, published)
@@ -116,7 +116,7 @@ def test_records_that_are_gone_end_it_or_are_passed_over_by_choice(
     before, end = {topics.metrics: {"0": 10}}, {topics.metrics: {"0": 100}}
     for future in admin.delete_records([TopicPartition(topics.metrics, 0, 50)]).values():
         future.result()
-    strict, lenient = BacklogReader(options(broker, topics)), BacklogReader(options(broker, topics, go_on=True))
+    strict, lenient = CatchUpReader(options(broker, topics)), CatchUpReader(options(broker, topics, go_on=True))
     with pytest.raises(LostRecordsError, match="it has offsets 50 to 100, and 10 is the next"):
         strict.latestOffset(before, ReadMaxRows(1000))
     with pytest.raises(LostRecordsError, match="has no offset 10 any more"):

@@ -19,11 +19,11 @@ from tallystream_aggregator.kafka.ledger import LedgerRow, LedgerWriter
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
 from tallystream_cli.servers.process import free_port
 from tallystream_dashboards.lag import LAG, Behind, BeyondEnd, GroupLag, NothingCommitted
-from tallystream_dashboards.lag.collector.kafka_admin import Asker, BrokerAwayError, StoppedError
+from tallystream_dashboards.lag.collector.kafka_admin import BrokerAwayError, OffsetFetcher, StoppedError
 from tallystream_dashboards.lag.collector.record_timestamps import Prober
 from tallystream_dashboards.lag.collector.settings import Patterns
 from tallystream_dashboards.lag.collector.spark_offsets import Ledgers
-from tallystream_dashboards.lag.collector.tracker import Watch
+from tallystream_dashboards.lag.collector.tracker import LagTracker
 from tallystream_dashboards.lag.model import Probed
 from tallystream_dashboards.lag.reader import read_groups
 from tallystream_dashboards.lag.status import Rules, Verdict
@@ -76,7 +76,7 @@ def member(broker: KafkaBroker, group: str, topic: str) -> Iterator[Consumer]:
 
 def ask(admin: AdminClient, *include: str, exclude: tuple[str, ...] = ()) -> dict[str, GroupLag]:
     """Ask once, and want no problem."""
-    asked = Asker(admin, timeout=30, stopping=lambda: False).ask(Patterns(include, exclude))
+    asked = OffsetFetcher(admin, timeout=30, stopping=lambda: False).ask(Patterns(include, exclude))
     assert asked.problems == ()
     return {group.group: group for group in asked.groups}
 
@@ -151,14 +151,14 @@ def test_a_broker_that_is_away_is_said() -> None:
     """No broker: an error that can be retried, within the request's limit."""
     admin = AdminClient({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
     with pytest.raises(BrokerAwayError):
-        Asker(admin, timeout=2, stopping=lambda: False).ask(Patterns())
+        OffsetFetcher(admin, timeout=2, stopping=lambda: False).ask(Patterns())
 
 
 def test_a_stop_does_not_wait_for_the_broker() -> None:
     """A stop that is asked for while no broker answers ends the asking long before its limit."""
     admin = AdminClient({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
     with pytest.raises(StoppedError):
-        Asker(admin, timeout=600, stopping=lambda: True).ask(Patterns())
+        OffsetFetcher(admin, timeout=600, stopping=lambda: True).ask(Patterns())
 
 
 def test_a_group_says_its_state(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
@@ -186,7 +186,7 @@ def test_the_ledger_stands_in_where_nothing_is_committed(
     ledgers = Ledgers(topics.ledger, kafka, prefix=topic_prefix)
     try:
         wait_until(lambda: len(ledgers.offsets() or {}) == 2, 60, "the ledger is read")
-        asker = Asker(admin, timeout=30, stopping=lambda: False)
+        asker = OffsetFetcher(admin, timeout=30, stopping=lambda: False)
         found = asker.ask(Patterns((topic_prefix + "*", "ledger:*")), ledgers.offsets())
     finally:
         ledgers.close()
@@ -200,8 +200,8 @@ def test_a_clock_that_is_off_is_shown_as_skew(broker: KafkaBroker, admin: AdminC
     fill(broker, admin, topic, partitions=1, records=3)
     commit(admin, group, topic, {0: 3})
     now, ahead_ms = time.time(), 3_600_000
-    asker = Asker(admin, timeout=30, stopping=lambda: False, clock=lambda: now)
-    watch = Watch(asker, Patterns((group,)), Rules(), clock=lambda: now)
+    asker = OffsetFetcher(admin, timeout=30, stopping=lambda: False, clock=lambda: now)
+    watch = LagTracker(asker, Patterns((group,)), Rules(), clock=lambda: now)
     assert watch.look().states[0].skew_ms is None
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     producer.produce(topic, b"early", timestamp=round(time.time() * 1000) + ahead_ms)
@@ -233,9 +233,9 @@ def test_offsets_that_hold_no_record_are_told_from_lag(
     for _ in range(2):  # a reader has one position in a partition: the other offset is read in the next round
         found |= prober.probe({((topic, 0), 0), ((topic, 0), 1)}).get((topic, 0), {})
     assert found == {0: Probed(1_700_000_000_000), 1: Probed(None, nothing=True)}
-    asker = Asker(admin, timeout=30, stopping=lambda: False)
+    asker = OffsetFetcher(admin, timeout=30, stopping=lambda: False)
     probe = Prober(kafka, seconds=30, stopping=lambda: False).probe
-    watch = Watch(asker, Patterns((done,)), Rules(), clock=time.time, probe=probe)
+    watch = LagTracker(asker, Patterns((done,)), Rules(), clock=time.time, probe=probe)
     (state,) = watch.look().states
     assert (state.lag, state.seconds, state.judgement.verdict) == (1, Zero(), Verdict.OK)
     assert "transaction markers" in state.partitions[0].judgement.reason

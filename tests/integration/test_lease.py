@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tallystream_aggregator import sums
-from tallystream_aggregator.jobs.aggregate.repair import Watch
+from tallystream_aggregator.jobs.aggregate.repair import TopicWatch
 from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.lease import Lease, LeaseError
 from tallystream_aggregator.kafka.ledger import Epochs
@@ -93,7 +93,7 @@ def test_the_keys_of_what_a_replaced_writer_appends_are_found(broker: KafkaBroke
         assert producer.flush(30) == 0
 
     append((b"before", row(1, epoch=1, batch=7)))
-    watch = Watch(topics.agg, kafka, Epochs(lambda: 2), epoch=2)
+    watch = TopicWatch(topics.agg, kafka, Epochs(lambda: 2), epoch=2)
     assert watch.look() == set()
     append((b"a", row(5, epoch=2, batch=8)), (b"b", row(6, epoch=2, batch=8)), (b"c", None))
     assert watch.look() == set()

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from support.kafka import read_topic as read_for_tests
-from tallystream_aggregator.jobs.aggregate.repair import Watch
+from tallystream_aggregator.jobs.aggregate.repair import TopicWatch
 from tallystream_aggregator.kafka.ledger import Epochs
 from tallystream_aggregator.kafka.reader import read_topic
 from tallystream_cli.demo.topic import read as read_for_demo
@@ -52,7 +52,7 @@ def test_a_topic_that_never_rests_is_read_to_its_end(broker: KafkaBroker, topics
         producer.produce(topics.agg, key=b"k", value=b'{"epoch":2}')
     producer.flush(30)
     kafka = {"bootstrap.servers": broker.bootstrap_servers}
-    watch = Watch(topics.agg, kafka, Epochs(lambda: None), epoch=2)
+    watch = TopicWatch(topics.agg, kafka, Epochs(lambda: None), epoch=2)
     with writing(broker.bootstrap_servers, topics.agg):
         assert len(list(read_topic(topics.agg, kafka))) >= 50
         assert len(list(read_for_demo(broker.bootstrap_servers, topics.agg))) >= 50

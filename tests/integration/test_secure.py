@@ -17,7 +17,7 @@ from support.application import Application, assert_exact
 from support.certificates import encrypted, self_signed
 from support.kafka import run
 from tallystream import KafkaReporter, MetricRegistry
-from tallystream_aggregator.kafka.auth import LoginError, log_in
+from tallystream_aggregator.kafka.auth import LoginError, check_login
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_cli.servers.broker import KafkaBroker
 from tallystream_cli.servers.process import free_port
@@ -169,4 +169,4 @@ def test_a_missing_client_certificate_is_a_clear_error(secured: Secured) -> None
     without = {name: value for name, value in secured.options.items() if name not in own}
     kafka = {**without, "sasl.password": PASSWORD, "bootstrap.servers": secured.servers}
     with pytest.raises(LoginError, match=r"it refused us .*ssl\.certificate\.location and ssl\.key\.location"):
-        log_in(kafka)
+        check_login(kafka)

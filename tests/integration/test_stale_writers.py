@@ -13,7 +13,7 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 
 from support.kafka import Read, read_topic
 from support.wait import wait_until
-from tallystream_aggregator.initial_state import read_seed, seed_path
+from tallystream_aggregator.initial_state import initial_state_path, read_initial_state
 from tallystream_aggregator.jobs import rebuild
 from tallystream_aggregator.jobs.aggregate import writer as writing
 from tallystream_aggregator.jobs.aggregate.job import AggregateSettings
@@ -108,7 +108,7 @@ def test_a_stale_writer_s_rows_and_deletions_change_nothing_that_is_rebuilt(
     checkpoint = tmp_path / "checkpoint"
     asked = rebuild.RebuildSettings(broker.bootstrap_servers, checkpoint, topics.prefix)
     assert rebuild.run(asked, lambda _: None) == 0
-    (state,) = map(unpack, read_seed(seed_path(checkpoint)).shards)
+    (state,) = map(unpack, read_initial_state(initial_state_path(checkpoint)).shards)
     counts = {
         instance: [row.values[0] for row in life.rows.values()]  # noqa: PD011  (no column)
         for instance, (life,) in state.lives.items()
@@ -211,12 +211,12 @@ def test_a_restarted_successor_repairs_what_the_first_writer_appends_last(
     producer = Producer(kafka)
     query, outputs = Query(servers, topics, settings.checkpoint), Outputs(servers, topics, admin)
 
-    def open_next() -> writing.Writing:
-        writer = writing.Writing(settings, topics, kafka, Lease())  # type: ignore[arg-type]
+    def open_next() -> writing.Writer:
+        writer = writing.Writer(settings, topics, kafka, Lease())  # type: ignore[arg-type]
         query.start(writer.epoch)
         return writer
 
-    def count(writer: writing.Writing, value: int) -> None:
+    def count(writer: writing.Writer, value: int) -> None:
         producer.produce(topics.metrics, key=b"script", value=b'{"name":"n","value":%d}' % value)
         assert producer.flush(30) == 0
         query.batch()
@@ -248,6 +248,6 @@ def test_a_restarted_successor_repairs_what_the_first_writer_appends_last(
         writer.close()
     again = rebuild.RebuildSettings(servers, tmp_path / "again", topics.prefix)
     assert rebuild.run(again, lambda _: None) == 0
-    (state,) = map(unpack, read_seed(seed_path(again.checkpoint)).shards)
+    (state,) = map(unpack, read_initial_state(initial_state_path(again.checkpoint)).shards)
     (life,) = state.lives["script"]
     assert [row.values[0] for row in life.rows.values()] == [20]  # noqa: PD011  (no column)

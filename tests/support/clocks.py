@@ -127,7 +127,7 @@ class Play:
         self.off_ms: dict[int, int] = {}
         self.lives: dict[str, list[Life]] = {}
         self.programs: list[Program] = []
-        self.under_way: list[Sent] = []
+        self.in_flight: list[Sent] = []
         self.appended: list[Appended] = []
         self.heard_ms: dict[str, int] = {}
         self.seen_in: dict[str, set[int]] = {}
@@ -176,7 +176,7 @@ class Play:
         elif action == "drop" and self.programs:
             program = chance.choice(self.programs)
             # While records of it may be read in another order, only a moved instance has a rule for a missing metric.
-            if not any(one.program is program for one in self.under_way):
+            if not any(one.program is program for one in self.in_flight):
                 program.dropped.add(chance.choice(program.kinds))
         else:
             program = chance.choice(self.programs) if self.programs else self._begin(chance, self._name(chance))
@@ -222,7 +222,7 @@ class Play:
         self.programs.remove(program)
         # What a killed program had under way is lost, or arrives: neither it nor another life counts on from it.
         if chance.random() < 0.5:
-            self.under_way = [one for one in self.under_way if one.program is not program]
+            self.in_flight = [one for one in self.in_flight if one.program is not program]
         if chance.random() < 0.8:
             self._begin(chance, program.instance)
 
@@ -234,7 +234,7 @@ class Play:
         life = program.life
         if life is not None and life.refused_ms is None:
             return life
-        if life is not None and any(one.life is life for one in self.under_way):
+        if life is not None and any(one.life is life for one in self.in_flight):
             return None
         made = self.now + program.skew_ms if life is None else life.refused_ms or 0
         base = dict(life.base) if life is not None else {}
@@ -269,14 +269,14 @@ class Play:
                     counted[key] = count
             arrives = max(self.now, program.away_until_ms)
             value = json.dumps(header | {"metrics": metrics}).encode()
-            order = len(self.under_way) + len(self.appended)
-            self.under_way.append(Sent(arrives, order, program, life, part, partition, value, counted))
+            order = len(self.in_flight) + len(self.appended)
+            self.in_flight.append(Sent(arrives, order, program, life, part, partition, value, counted))
 
     def _arrive(self, until_ms: int) -> None:
         """Append what arrives until then, and have its programs compare the acknowledged append times."""
         # A connection keeps the order of what it sends; sorting is stable.
-        due = sorted((one for one in self.under_way if one.arrives_ms <= until_ms), key=lambda one: one.arrives_ms)
-        self.under_way = [one for one in self.under_way if one.arrives_ms > until_ms]
+        due = sorted((one for one in self.in_flight if one.arrives_ms <= until_ms), key=lambda one: one.arrives_ms)
+        self.in_flight = [one for one in self.in_flight if one.arrives_ms > until_ms]
         for one in due:
             record = self._append(one.program.instance, one.value, one.partition, one.arrives_ms)
             life, ts = one.life, record.timestamp_ms
@@ -322,7 +322,7 @@ class Play:
             instance
             for instance, lives in self.lives.items()
             if self.seen_in.get(instance) == {self._partition(instance)}
-            and not any(one.program.instance == instance for one in self.under_way)
+            and not any(one.program.instance == instance for one in self.in_flight)
             and all(self.now - self._last(instance, life) < SAFE_MS for life in lives)
         ]
         if not able:

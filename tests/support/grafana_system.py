@@ -18,7 +18,7 @@ from tallystream.ulid import new_ulid
 from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.kafka.ledger import Epochs
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.shipping.points import Shipped, Translator, is_sum
+from tallystream_aggregator.shipping.points import PointMapper, Shipped, is_sum
 from tallystream_aggregator.table import Record, State, Table
 from tallystream_dashboards.lag.collector.http_api import Served
 from tallystream_dashboards.lag.collector.tracker import Watched
@@ -80,7 +80,7 @@ class System:
         self._clock = ManualClock(start_ms)
         self._table, self._offset, self._batch = Table(State()), 0, 0
         self._topics = Topics("")
-        self._translator = Translator(self._topics, folder / f"checkpoint-{trouble}", Epochs(lambda: None))
+        self._translator = PointMapper(self._topics, folder / f"checkpoint-{trouble}", Epochs(lambda: None))
         self._expose = expose or (lambda _: "")
         self._health = {name: Health(name, HealthSettings(None), clock=self._clock) for name in ("aggregate", "ship")}
         for health in self._health.values():
@@ -122,7 +122,7 @@ class System:
         made = one.registry
         n = 0 if self._has("sum-stopped", step, 13) else 30
         one.end += n
-        with made.together():
+        with made.atomic():
             again = 5 if self._has("processed-twice", step) and step % 5 == 0 else 0
             made.counter("records.processed", tags={"topic": "orders"}).inc(n + again)
             made.position("orders", number, name="records.processed.position").cover(one.begin, one.end)

@@ -14,7 +14,7 @@ from tallystream_dashboards.lag.collector import kafka_admin
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from tallystream_dashboards.lag.model import Place
+    from tallystream_dashboards.lag.model import PartitionId
 
 AWAY = KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE)
 
@@ -23,8 +23,8 @@ AWAY = KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE)
 class Group:
     """A group's commits, and the partitions that its only member has; no partitions: no member."""
 
-    committed: dict[Place, int]
-    assigned: set[Place] = field(default_factory=set)
+    committed: dict[PartitionId, int]
+    assigned: set[PartitionId] = field(default_factory=set)
 
 
 class Cluster:
@@ -40,8 +40,8 @@ class Cluster:
 
     def __init__(self) -> None:
         self.groups: dict[str, Group] = {}
-        self.ends: dict[Place, int] = {}
-        self.newest: dict[Place, tuple[int, int]] = {}
+        self.ends: dict[PartitionId, int] = {}
+        self.newest: dict[PartitionId, tuple[int, int]] = {}
         self.fail: set[tuple[object, ...]] = set()
         self.unlisted: set[str] = set()
         self.listing_fails = False

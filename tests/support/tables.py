@@ -16,7 +16,7 @@ from tallystream_aggregator.table import Record, State, TableSettings, combiners
 from tallystream_aggregator.table.arithmetic.sketches import SHARES
 from tallystream_aggregator.table.combiners import Combined, combine
 from tallystream_aggregator.table.outputs import Total
-from tallystream_aggregator.table.restore.latest_rows import RebuildError, Standing
+from tallystream_aggregator.table.restore.latest_rows import LatestRows, RebuildError
 from tallystream_aggregator.table.restore.restore import included_by_all, restore
 from tallystream_aggregator.table.shards import ShardSum, group_of, shard_of
 from tallystream_aggregator.table.table import Republish, run_batch
@@ -236,7 +236,7 @@ class Tables:
         """
         if not self.is_begun:
             return
-        standing = Standing()
+        standing = LatestRows()
         for record in self._chance.sample(self.log, len(self.log)):  # partitions are read in any order
             standing.take(*record)
         known = self._start if behind else self._at

@@ -11,8 +11,8 @@ from tallystream.clock import SYSTEM_CLOCK, Clock
 from tallystream.errors import ConfigError
 from tallystream.kafka.reporter import KafkaReporter
 from tallystream_aggregator.health.exposition import CONTENT_TYPE, render
-from tallystream_aggregator.health.internal_metrics import Figures, Progress
-from tallystream_aggregator.health.server import Answer, HealthServer, verdict
+from tallystream_aggregator.health.internal_metrics import InternalMetrics, Progress
+from tallystream_aggregator.health.server import HealthServer, Response, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -112,7 +112,7 @@ class Health:
     def __init__(
         self, command: str, settings: HealthSettings, *, trigger_s: float = 0.5, clock: Clock = SYSTEM_CLOCK
     ) -> None:
-        self.figures = Figures(command, clock)
+        self.figures = InternalMetrics(command, clock)
         self.status = Status(clock, trigger_s=trigger_s)
         self.port: int | None = None
         self._command = command
@@ -164,14 +164,14 @@ class Health:
         """Return, by shard, when it has to look for silent lives next, in epoch ms; not of one that has none living."""
         return self._progress.due_ms()
 
-    def metrics(self) -> Answer:
+    def metrics(self) -> Response:
         """Return the figures as Prometheus reads them."""
-        return Answer(200, CONTENT_TYPE, render(self.figures.families()))
+        return Response(200, CONTENT_TYPE, render(self.figures.families()))
 
-    def healthz(self) -> Answer:
+    def healthz(self) -> Response:
         """Return whether the process and its query are alive."""
         return verdict(self.status.sick(), command=self._command, stage=self.status.stage)
 
-    def readyz(self) -> Answer:
+    def readyz(self) -> Response:
         """Return whether the query does its work: not while it starts, stands by, or waits for a store."""
         return verdict(self.status.unready(), command=self._command, stage=self.status.stage, batch=self.status.batch)

@@ -33,7 +33,7 @@ _KIND: dict[str, Literal["counter", "gauge", "summary"]] = {
 _QUANTILES = {"p50": "0.5", "p75": "0.75", "p95": "0.95", "p98": "0.98", "p99": "0.99", "p999": "0.999"}
 
 
-class Figure(NamedTuple):
+class InternalMetric(NamedTuple):
     """One figure. Every one has the label `command`, and those in `labels`.
 
     A counter counts what this process did. A total counts what the table has seen since it began, restarts and all: it
@@ -52,53 +52,65 @@ class Figure(NamedTuple):
 
 
 _PLACE = ("topic", "partition")
-FIGURES = (
-    Figure("tallystream.alive", "gauge", "1 when /healthz says 200, 0 otherwise."),
-    Figure("tallystream.ready", "gauge", "1 when /readyz says 200, 0 otherwise."),
-    Figure("tallystream.epoch", "gauge", "The epoch under which the newest batch was written."),
-    Figure("tallystream.looked_age_seconds", "gauge", "Seconds since the query finished a batch or looked for one."),
-    Figure("tallystream.batches", "counter", "Batches that this process finished."),
-    Figure("tallystream.batch.number", "gauge", "The number of the newest batch, as the checkpoint counts."),
-    Figure("tallystream.batch.time_seconds", "gauge", "When the newest batch began, epoch seconds."),
-    Figure("tallystream.batch.records_per_second", "gauge", "Records of the newest batch by the time that it took."),
-    Figure(
+INTERNAL_METRICS = (
+    InternalMetric("tallystream.alive", "gauge", "1 when /healthz says 200, 0 otherwise."),
+    InternalMetric("tallystream.ready", "gauge", "1 when /readyz says 200, 0 otherwise."),
+    InternalMetric("tallystream.epoch", "gauge", "The epoch under which the newest batch was written."),
+    InternalMetric(
+        "tallystream.looked_age_seconds", "gauge", "Seconds since the query finished a batch or looked for one."
+    ),
+    InternalMetric("tallystream.batches", "counter", "Batches that this process finished."),
+    InternalMetric("tallystream.batch.number", "gauge", "The number of the newest batch, as the checkpoint counts."),
+    InternalMetric("tallystream.batch.time_seconds", "gauge", "When the newest batch began, epoch seconds."),
+    InternalMetric(
+        "tallystream.batch.records_per_second", "gauge", "Records of the newest batch by the time that it took."
+    ),
+    InternalMetric(
         "tallystream.batch.duration",
         "timer",
         "Time of the batches by Spark's phases; triggerExecution is the whole of one.",
         ("phase",),
     ),
-    Figure("tallystream.input.records", "counter", "Records that this process read."),
-    Figure("tallystream.offset", "gauge", "The next offset that the query will read.", _PLACE),
-    Figure("tallystream.end_offset", "gauge", "The end of the partition when the newest batch began.", _PLACE),
-    Figure("tallystream.state.rows", "gauge", "Values in Spark's state store."),
-    Figure("tallystream.state.memory_bytes", "gauge", "Memory that Spark's state store takes."),
-    Figure("tallystream.table.records", "total", "Records that the table took since it began, of any kind."),
-    Figure("tallystream.table.stale", "total", "Records among them that were duplicates or older than what was known."),
-    Figure("tallystream.table.dead_letters", "total", "Records and metrics that went to metrics-dead."),
-    Figure("tallystream.table.forgotten", "total", "Lives whose rows were dropped; their counts stay in the sums."),
-    Figure("tallystream.table.lives", "gauge", "Lives in memory, silent ones too."),
-    Figure("tallystream.table.disk", "gauge", "Silent lives on disk."),
-    Figure("tallystream.table.living", "gauge", "Lives that were heard from lately."),
-    Figure("tallystream.table.instances", "gauge", "Different instance IDs of the living lives."),
-    Figure("tallystream.table.rows", "gauge", "Rows of the table: metrics of lives."),
-    Figure("tallystream.table.metrics", "gauge", "Identities: metrics of apps that were ever seen."),
-    Figure("tallystream.table.state_bytes", "gauge", "The packed table, which every batch reads and writes."),
-    Figure(
+    InternalMetric("tallystream.input.records", "counter", "Records that this process read."),
+    InternalMetric("tallystream.offset", "gauge", "The next offset that the query will read.", _PLACE),
+    InternalMetric("tallystream.end_offset", "gauge", "The end of the partition when the newest batch began.", _PLACE),
+    InternalMetric("tallystream.state.rows", "gauge", "Values in Spark's state store."),
+    InternalMetric("tallystream.state.memory_bytes", "gauge", "Memory that Spark's state store takes."),
+    InternalMetric("tallystream.table.records", "total", "Records that the table took since it began, of any kind."),
+    InternalMetric(
+        "tallystream.table.stale", "total", "Records among them that were duplicates or older than what was known."
+    ),
+    InternalMetric("tallystream.table.dead_letters", "total", "Records and metrics that went to metrics-dead."),
+    InternalMetric(
+        "tallystream.table.forgotten", "total", "Lives whose rows were dropped; their counts stay in the sums."
+    ),
+    InternalMetric("tallystream.table.lives", "gauge", "Lives in memory, silent ones too."),
+    InternalMetric("tallystream.table.disk", "gauge", "Silent lives on disk."),
+    InternalMetric("tallystream.table.living", "gauge", "Lives that were heard from lately."),
+    InternalMetric("tallystream.table.instances", "gauge", "Different instance IDs of the living lives."),
+    InternalMetric("tallystream.table.rows", "gauge", "Rows of the table: metrics of lives."),
+    InternalMetric("tallystream.table.metrics", "gauge", "Identities: metrics of apps that were ever seen."),
+    InternalMetric("tallystream.table.state_bytes", "gauge", "The packed table, which every batch reads and writes."),
+    InternalMetric(
         "tallystream.table.clock_seconds", "gauge", "The newest append time of the partition, epoch seconds.", _PLACE
     ),
-    Figure("tallystream.ship.points", "counter", "Points that this process wrote to the store."),
-    Figure("tallystream.ship.rejected", "counter", "Points that the store refused for good."),
-    Figure(
+    InternalMetric("tallystream.ship.points", "counter", "Points that this process wrote to the store."),
+    InternalMetric("tallystream.ship.rejected", "counter", "Points that the store refused for good."),
+    InternalMetric(
         "tallystream.ship.unreadable", "counter", "Records that this process could not read as what they should be."
     ),
-    Figure("tallystream.ship.stale", "counter", "Records that this process left out: of a replaced or unknown writer."),
-    Figure("tallystream.ship.store_away", "gauge", "1 while the store can't be reached and points wait, 0 otherwise."),
+    InternalMetric(
+        "tallystream.ship.stale", "counter", "Records that this process left out: of a replaced or unknown writer."
+    ),
+    InternalMetric(
+        "tallystream.ship.store_away", "gauge", "1 while the store can't be reached and points wait, 0 otherwise."
+    ),
 )
-BY_NAME = {figure.name: figure for figure in FIGURES}
+BY_NAME = {figure.name: figure for figure in INTERNAL_METRICS}
 
 
-class Figures:
-    """The values of one command's figures; for any thread. A name that is not in `FIGURES` is a KeyError."""
+class InternalMetrics:
+    """The values of one command's figures; for any thread. A name that is not in `INTERNAL_METRICS` is a KeyError."""
 
     def __init__(self, command: str, clock: Clock = SYSTEM_CLOCK) -> None:
         self.registry = MetricRegistry(APP, clock=clock, sampling=ExponentiallyDecaying())
@@ -121,7 +133,7 @@ class Figures:
         self.registry.timer(BY_NAME[name].name, tags=self._tags(labels)).update(seconds)
 
     def families(self) -> list[Family]:
-        """Return what there is now, in the order of `FIGURES`."""
+        """Return what there is now, in the order of `INTERNAL_METRICS`."""
         found: dict[str, list[record.Metric]] = {}
         for metric in self.registry.snapshot():
             found.setdefault(metric.name, []).append(metric)
@@ -129,7 +141,7 @@ class Figures:
             Family(
                 figure.exposed, _KIND[figure.kind], figure.help, [s for m in found[figure.name] for s in _samples(m)]
             )
-            for figure in FIGURES
+            for figure in INTERNAL_METRICS
             if figure.name in found
         ]
 
@@ -165,7 +177,7 @@ _decode_shard = json_decoder(ShardRow)
 class Progress:
     """Feeds the figures, batch by batch. A shard that a batch did not touch keeps what it said last."""
 
-    def __init__(self, figures: Figures) -> None:
+    def __init__(self, figures: InternalMetrics) -> None:
         self._figures = figures
         self._shards: dict[int, ShardRow] = {}
         self._batch: int | None = None

@@ -124,7 +124,7 @@ class BoundedServer(ThreadingHTTPServer):
             request.shutdown(socket.SHUT_RDWR)
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """What a path says: an HTTP status, a media type, and the text, in UTF-8 where it is bytes."""
 
     status: int
@@ -137,10 +137,10 @@ class Answer(NamedTuple):
         return self.body.decode() if isinstance(self.body, bytes) else self.body
 
 
-def verdict(reason: str | None, **known: Any) -> Answer:
+def verdict(reason: str | None, **known: Any) -> Response:
     """Return 200 where there is no reason against it, 503 with the reason otherwise; `known` is said beside it."""
     said = {"ok": reason is None, **({} if reason is None else {"reason": reason}), **known}
-    return Answer(200 if reason is None else 503, "application/json", json.dumps(said) + "\n")
+    return Response(200 if reason is None else 503, "application/json", json.dumps(said) + "\n")
 
 
 class HealthServer:
@@ -156,11 +156,11 @@ class HealthServer:
 
     def __init__(
         self,
-        paths: Mapping[str, Callable[[], Answer]],
+        paths: Mapping[str, Callable[[], Response]],
         *,
         address: str = "127.0.0.1",
         port: int,
-        other: Callable[[str], Answer | None] = lambda _: None,
+        other: Callable[[str], Response | None] = lambda _: None,
         option: str = "--http-port",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -187,7 +187,7 @@ class HealthServer:
 
 
 def _handler(
-    paths: Mapping[str, Callable[[], Answer]], other: Callable[[str], Answer | None]
+    paths: Mapping[str, Callable[[], Response]], other: Callable[[str], Response | None]
 ) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         server_version, sys_version = "tallystream", ""
@@ -196,7 +196,7 @@ def _handler(
             """Answer."""
             cast("BoundedServer", self.server).answer(self.connection)
             make = paths.get(self.path.partition("?")[0])
-            missing = Answer(404, "text/plain", f"there are {', '.join(sorted(paths))}\n")
+            missing = Response(404, "text/plain", f"there are {', '.join(sorted(paths))}\n")
             answer = make() if make is not None else other(self.path) or missing
             body = answer.body if isinstance(answer.body, bytes) else answer.body.encode()
             self.send_response(answer.status)

@@ -18,9 +18,9 @@ from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator.jobs.aggregate.wake_up import instances
 from tallystream_aggregator.jobs.rebuild import finished_offsets, read_table
 from tallystream_aggregator.kafka import clients
-from tallystream_aggregator.kafka.auth import log_in
+from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.partition_bounds import watermarks
-from tallystream_aggregator.kafka.producer import Outgoing, deliver, producer_for
+from tallystream_aggregator.kafka.producer import ProducerRecord, deliver, producer_for
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.table import Record, Table
 from tallystream_aggregator.table.combiners import Combined
@@ -78,7 +78,7 @@ class Changed(NamedTuple):
 class Plan(NamedTuple):
     """The records that take something out, and what they do. Of a metric, `lives` are those that have it."""
 
-    records: list[Outgoing]
+    records: list[ProducerRecord]
     lives: list[Taken]
     sums: list[Changed]
 
@@ -209,20 +209,20 @@ def _wait(
 
 def _connection(settings: ForgetSettings) -> tuple[Topics, dict[str, str]]:
     kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
-    log_in(kafka)
+    check_login(kafka)
     return Topics(settings.topic_prefix), kafka
 
 
-def _of_each_shard(states: Sequence[State], lives: Iterable[Life], forget: Forget) -> list[Outgoing]:
+def _of_each_shard(states: Sequence[State], lives: Iterable[Life], forget: Forget) -> list[ProducerRecord]:
     """Return a record for each shard in each partition: it is ordered against the records there alone."""
     partitions = {name for state in states for name in state.offsets} | {life.partition for life in lives}
     whole = msgspec.structs.replace(forget, shards=len(states))
     return [_record(name, key, whole) for name in sorted(partitions) for key in instances(len(states)).values()]
 
 
-def _record(partition: str, key: str, forget: Forget) -> Outgoing:
+def _record(partition: str, key: str, forget: Forget) -> ProducerRecord:
     topic, _, number = partition.rpartition(":")
-    return Outgoing(topic, key.encode(), forget.value(), int(number))
+    return ProducerRecord(topic, key.encode(), forget.value(), int(number))
 
 
 def _metrics_of(states: Iterable[State], lives: Iterable[Life]) -> set[MetricId]:

@@ -15,18 +15,18 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator import sums
-from tallystream_aggregator.initial_state import Seed, seed_path, write_seed
+from tallystream_aggregator.initial_state import InitialState, initial_state_path, write_initial_state
 from tallystream_aggregator.kafka import clients, ledger
-from tallystream_aggregator.kafka.auth import log_in
+from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.ledger import MAX_EPOCH
 from tallystream_aggregator.kafka.partition_bounds import watermarks
 from tallystream_aggregator.kafka.reader import read_topic
-from tallystream_aggregator.kafka.sharding import Layout, require_layout, write_layout
+from tallystream_aggregator.kafka.sharding import Sharding, require_sharding, write_sharding
 from tallystream_aggregator.kafka.topic_selection import Offsets, Selection
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.table.combiners import combine
 from tallystream_aggregator.table.combiners import pack as pack_combined
-from tallystream_aggregator.table.restore.latest_rows import Standing
+from tallystream_aggregator.table.restore.latest_rows import LatestRows
 from tallystream_aggregator.table.restore.restore import Rebuilt, behind, included_by_all, restore
 from tallystream_aggregator.table.state import pack
 
@@ -55,7 +55,7 @@ class RebuildSettings:
     partitions: int | None = None
 
     def __post_init__(self) -> None:
-        require_layout(self.shards, self.partitions, option="--partitions")
+        require_sharding(self.shards, self.partitions, option="--partitions")
 
 
 def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
@@ -69,7 +69,7 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
         raise ConfigError("--checkpoint", str(settings.checkpoint), "it is in use: name a new one, or move it away")
     topics = Topics(settings.topic_prefix)
     kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
-    log_in(kafka)
+    check_login(kafka)
     try:
         standing, finished = read_finished(topics, kafka, say)
         epoch = ledger.highest_epoch(ledger.read_rows(topics.ledger, kafka)) or standing.epoch
@@ -94,11 +94,11 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
     leaving = sum(len(state.leaving) for state in states)
     metrics = len({metric for state in states for metric in state.metrics})
     retired = sum(base.lives for state in states for base in state.base.values())
-    path = seed_path(settings.checkpoint)
+    path = initial_state_path(settings.checkpoint)
     combined = [list(pack_combined(group)) for group in combine(states)] if len(states) > 1 else []
-    layout = Layout(len(states), settings.partitions or len(states))
-    write_seed(path, Seed([pack(state) for state in states], offsets, epoch, combined))
-    write_layout(settings.checkpoint, layout)
+    layout = Sharding(len(states), settings.partitions or len(states))
+    write_initial_state(path, InitialState([pack(state) for state in states], offsets, epoch, combined))
+    write_sharding(settings.checkpoint, layout)
     say(f"{lives + leaving} lives, {metrics} metrics, {retired} rows of forgotten lives in the sums; seed {path}")
     say(f"{layout.shards} shards on {layout.partitions} partitions of Spark's state")
     say(f"{topics.table} needs {layout.shards} partitions, one for each shard")
@@ -111,18 +111,18 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
     return 0
 
 
-def read_finished(topics: Topics, kafka: Mapping[str, str], say: Callable[[str], object]) -> tuple[Standing, Offsets]:
+def read_finished(topics: Topics, kafka: Mapping[str, str], say: Callable[[str], object]) -> tuple[LatestRows, Offsets]:
     """Return what `metrics-table` holds, and where the last batch ended all of whose rows are in it."""
     finished = finished_offsets(topics, kafka)  # First: an aggregator that still runs may finish batches meanwhile.
     return read_table(topics, kafka, say), finished
 
 
-def read_table(topics: Topics, kafka: Mapping[str, str], say: Callable[[str], object]) -> Standing:
+def read_table(topics: Topics, kafka: Mapping[str, str], say: Callable[[str], object]) -> LatestRows:
     """Return what `metrics-table` holds, less what no aggregator can have written; `say` is told of the progress."""
     records = read_topic(topics.table, kafka)
     first = list(islice(records, 1))  # where the topic ends is known now: the ledger has the epoch of every record
     taken = ledger.highest_epoch(ledger.read_rows(topics.ledger, kafka))
-    standing = Standing(MAX_EPOCH if taken is None else taken)
+    standing = LatestRows(MAX_EPOCH if taken is None else taken)
     for number, record in enumerate(chain(first, records), 1):
         if record.key is not None:
             standing.take(record.key, record.value, record.deleted_by, record.partition)

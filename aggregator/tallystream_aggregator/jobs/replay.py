@@ -19,12 +19,12 @@ from confluent_kafka.admin import ConfigResource
 from tallystream.errors import ConfigError
 from tallystream_aggregator import sums
 from tallystream_aggregator.kafka import clients, ledger
-from tallystream_aggregator.kafka.auth import log_in
+from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.ledger import QUERY
 from tallystream_aggregator.kafka.reader import read_topic
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.shipping.points import point
-from tallystream_aggregator.shipping.retry import StoppedError, persist
+from tallystream_aggregator.shipping.retry import StoppedError, retry
 from tallystream_aggregator.sinks.stores import open_sink
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def run(settings: ReplaySettings, stop: SignalSafeEvent, say: Callable[[str], ob
     """
     topics = Topics(settings.topic_prefix)
     kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
-    log_in(kafka)
+    check_login(kafka)
     sink = open_sink(settings.store)
     try:
         rows = ledger.read_rows(topics.ledger, kafka, last=2**62)
@@ -143,11 +143,11 @@ def run(settings: ReplaySettings, stop: SignalSafeEvent, say: Callable[[str], ob
 
 def _write(rows: Iterator[sums.Sum], sink: Sink, stop: SignalSafeEvent, say: Callable[[str], object]) -> int:
     written = 0
-    persist(sink.setup, stop)
+    retry(sink.setup, stop)
     while points := [point(row) for row in islice(rows, CHUNK)]:
         if stop.is_set():
             raise StoppedError
-        persist(partial(_write_once, sink, points), stop)
+        retry(partial(_write_once, sink, points), stop)
         written += len(points)
         say(f"{written:,} points")
     return written

@@ -13,13 +13,13 @@ from pyspark.sql import functions as f
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.kafka import clients, ledger
-from tallystream_aggregator.kafka.auth import log_in
+from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.groups import GroupCommitter
 from tallystream_aggregator.kafka.ledger import Epochs
 from tallystream_aggregator.kafka.topics import Topics, create_topics
-from tallystream_aggregator.shipping.dead_letters import Refused
-from tallystream_aggregator.shipping.points import LIFE, SHARD, Shipped, Translator
-from tallystream_aggregator.shipping.retry import StoppedError, persist
+from tallystream_aggregator.shipping.dead_letters import RejectedPoints
+from tallystream_aggregator.shipping.points import LIFE, SHARD, PointMapper, Shipped
+from tallystream_aggregator.shipping.retry import StoppedError, retry
 from tallystream_aggregator.shutdown import StopRequest
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
@@ -90,7 +90,7 @@ class Shipper:
     """
 
     def __init__(
-        self, sink: Sink, translator: Translator, refused: Refused, *, stop: StopRequest, health: Health
+        self, sink: Sink, translator: PointMapper, refused: RejectedPoints, *, stop: StopRequest, health: Health
     ) -> None:
         self._sink = sink
         self._refused = refused
@@ -139,7 +139,7 @@ class Shipper:
                 raise
             self._health.status.waiting_for = None
 
-        persist(write, self.stop)
+        retry(write, self.stop)
         log.debug("batch %d: %d points", number, len(points))
         self._health.figures.add("tallystream.ship.points", len(points))
         self._count("rejected", self._sink.rejected)
@@ -174,15 +174,15 @@ def run(settings: ShipSettings) -> int:
         health = stack.enter_context(Health("ship", settings.health, trigger_s=settings.trigger_ms / 1000))
         kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
         try:
-            log_in(kafka)
+            check_login(kafka)
             create_topics(clients.admin(kafka), topics)
         except KafkaException as error:
             raise clients.failed(settings.bootstrap_servers, error) from error
         sink = open_sink(settings.store)
         stack.callback(sink.close)
-        refused = Refused(topics.dead, kafka, settings.store.spec)
+        refused = RejectedPoints(topics.dead, kafka, settings.store.spec)
         epochs = Epochs(lambda: _highest_epoch(topics, kafka, stop, health))
-        translator = Translator(topics, settings.checkpoint, epochs)
+        translator = PointMapper(topics, settings.checkpoint, epochs)
         shipper = Shipper(sink, translator, refused, stop=stop, health=health)
         shipper.look()
         health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
@@ -215,7 +215,7 @@ def _highest_epoch(topics: Topics, kafka: Mapping[str, str], stop: StopRequest, 
             raise SinkUnavailableError(f"{topics.ledger} can't be read: {said}.") from error
         health.status.waiting_for = None
 
-    persist(read, stop)
+    retry(read, stop)
     return ledger.highest_epoch(found)
 
 

@@ -18,13 +18,13 @@ from tallystream.clock import SYSTEM_CLOCK, Clock
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.kafka import clients
-from tallystream_aggregator.kafka.auth import log_in
+from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.groups import GroupCommitter
 from tallystream_aggregator.kafka.ledger import epochs_of
 from tallystream_aggregator.kafka.partition_bounds import watermarks
 from tallystream_aggregator.kafka.reader import Read
 from tallystream_aggregator.kafka.topics import Topics, create_topics
-from tallystream_aggregator.shipping.latest import Freshness, Newest
+from tallystream_aggregator.shipping.latest import Freshness, LatestSums
 from tallystream_aggregator.shutdown import StopRequest
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ PATIENCE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class FollowSettings:
+class ShipLatestSettings:
     """What `tallystream ship` may be told for a store of the latest only. `kafka` are librdkafka options.
 
     `ready_file` is created when the newest sums are shown for the first time. `group` has the topic prefix before it.
@@ -75,7 +75,7 @@ class Place(NamedTuple):
     committer: GroupCommitter
 
 
-class Follower:
+class LatestShipper:
     """Reads one partition into the sink, which shows it as long as it is the newest. For one thread."""
 
     def __init__(
@@ -83,7 +83,7 @@ class Follower:
         place: Place,
         sink: PrometheusSink,
         health: Health,
-        newest: Newest,
+        newest: LatestSums,
         freshness: Freshness,
         *,
         clock: Clock,
@@ -173,7 +173,7 @@ class Follower:
             self.shown = True
 
 
-def run(settings: FollowSettings, sink: PrometheusSink, *, clock: Clock = SYSTEM_CLOCK) -> int:
+def run(settings: ShipLatestSettings, sink: PrometheusSink, *, clock: Clock = SYSTEM_CLOCK) -> int:
     """Show the newest sums until SIGTERM or SIGINT, then return 0.
 
     Delivery: latest only. Nothing is shown before the end of the topic was reached, nor after it could not be reached
@@ -192,7 +192,7 @@ def run(settings: FollowSettings, sink: PrometheusSink, *, clock: Clock = SYSTEM
         stack.callback(sink.close)
         sink.setup()
         try:
-            log_in(kafka)
+            check_login(kafka)
             create_topics(clients.admin(kafka), topics)
             committer = GroupCommitter(settings.bootstrap_servers, group, settings.kafka)
             stack.callback(committer.close)
@@ -204,8 +204,8 @@ def run(settings: FollowSettings, sink: PrometheusSink, *, clock: Clock = SYSTEM
             health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
             health.status.run()
             place = Place(consumer, topics.agg, 0, committer)
-            newest = Newest(epochs_of(topics.ledger, kafka, timeout=5))
-            follower = Follower(place, sink, health, newest, Freshness(settings.patience_s), clock=clock)
+            newest = LatestSums(epochs_of(topics.ledger, kafka, timeout=5))
+            follower = LatestShipper(place, sink, health, newest, Freshness(settings.patience_s), clock=clock)
             while not stop.is_set():
                 follower.step()
                 if follower.shown and settings.ready_file is not None:

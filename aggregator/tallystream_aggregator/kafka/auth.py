@@ -27,7 +27,7 @@ class LoginError(TallystreamError):
     """The broker refused the user, or TLS failed; no secret is in the message."""
 
 
-def log_in(kafka: Mapping[str, str], *, timeout: float | None = None) -> None:
+def check_login(kafka: Mapping[str, str], *, timeout: float | None = None) -> None:
     """Return when the broker has answered with `kafka`'s options, librdkafka's.
 
     `timeout` is in seconds, `PATIENCE_S` where it is None.

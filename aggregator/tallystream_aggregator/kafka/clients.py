@@ -14,13 +14,13 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from tallystream.errors import ConfigError, TallystreamError
-from tallystream.log_throttle import OncePerKind
+from tallystream.log_throttle import RateLimitFilter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 log = logging.getLogger("tallystream.librdkafka")
-log.addFilter(OncePerKind())
+log.addFilter(RateLimitFilter())
 
 _SILENT = {"log_level": 0}
 _BROKERS = "bootstrap.servers"

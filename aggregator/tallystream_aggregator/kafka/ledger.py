@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from tallystream.decoding import json_decoder
-from tallystream_aggregator.kafka.producer import Outgoing, deliver, producer_for
+from tallystream_aggregator.kafka.producer import ProducerRecord, deliver, producer_for
 from tallystream_aggregator.kafka.reader import read_topic
 from tallystream_aggregator.versions import version_of
 
@@ -139,7 +139,7 @@ class LedgerWriter:
         Raises:
             KafkaException: the broker did not take one of them in time.
         """
-        records = (Outgoing(self._topic, key(row), encode(row)) for row in rows)
+        records = (ProducerRecord(self._topic, key(row), encode(row)) for row in rows)
         deliver(self._producer, records, timeout=self._timeout)
 
 

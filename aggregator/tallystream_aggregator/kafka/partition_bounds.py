@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Consumer, TopicPartition
 
-Answer = TypeVar("Answer")
+Bounds = TypeVar("Bounds")
 
 PAUSE_S = 0.1
 
@@ -104,7 +104,7 @@ def at_times(
     return _led(ask, timeout, clock, sleep)
 
 
-def _led(ask: Callable[[float], Answer], timeout: float, clock: Clock, sleep: Callable[[float], None]) -> Answer:
+def _led(ask: Callable[[float], Bounds], timeout: float, clock: Clock, sleep: Callable[[float], None]) -> Bounds:
     until = clock.monotonic() + timeout
     while True:
         try:

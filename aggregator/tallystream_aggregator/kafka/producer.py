@@ -18,7 +18,7 @@ ANY = -1
 """The partition is chosen by the key."""
 
 
-class Outgoing(NamedTuple):
+class ProducerRecord(NamedTuple):
     """A record to append; a null value deletes its key."""
 
     topic: str
@@ -40,7 +40,7 @@ def producer_for(kafka: Mapping[str, str], *, timeout: float, idempotent: bool =
     return clients.producer({**kafka, **options, "delivery.timeout.ms": int(timeout * 1000)})
 
 
-def deliver(producer: Producer, records: Iterable[Outgoing], *, timeout: float) -> None:
+def deliver(producer: Producer, records: Iterable[ProducerRecord], *, timeout: float) -> None:
     """Append `records` and return when the broker has acknowledged all of them.
 
     `timeout` is in seconds: that of `producer_for`.

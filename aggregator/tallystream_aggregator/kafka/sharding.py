@@ -12,15 +12,15 @@ import msgspec
 from tallystream.decoding import json_decoder
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator import files
-from tallystream_aggregator.initial_state import seed_path
+from tallystream_aggregator.initial_state import initial_state_path
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-MOST_SHARDS = 1024
+MAX_SHARDS = 1024
 
 
-class Layout(msgspec.Struct, frozen=True):
+class Sharding(msgspec.Struct, frozen=True):
     """The number of shards, and of Spark's partitions that they are spread over; `seeded`: the table needs its seed."""
 
     shards: int = 1
@@ -28,42 +28,42 @@ class Layout(msgspec.Struct, frozen=True):
     seeded: bool = False
 
 
-_decode = json_decoder(Layout)
+_decode = json_decoder(Sharding)
 
 
-def require_layout(shards: int | None, partitions: int | None, *, option: str) -> None:
+def require_sharding(shards: int | None, partitions: int | None, *, option: str) -> None:
     """Refuse numbers that no table has; `option` is the name of the second one.
 
     Raises:
         ConfigError: one is out of range, or there are more partitions than shards.
     """
     for name, number in (("--shards", shards), (option, partitions)):
-        if number is not None and not 1 <= number <= MOST_SHARDS:
-            raise ConfigError(name, number, f"give a whole number from 1 to {MOST_SHARDS}")
+        if number is not None and not 1 <= number <= MAX_SHARDS:
+            raise ConfigError(name, number, f"give a whole number from 1 to {MAX_SHARDS}")
     if shards is not None and partitions is not None and partitions > shards:
         raise ConfigError(option, partitions, f"give no more than there are shards: {shards}")
 
 
-def layout_path(checkpoint: Path) -> Path:
+def sharding_path(checkpoint: Path) -> Path:
     """Return where the layout of a checkpoint lies."""
     return checkpoint.with_name(checkpoint.name + ".layout")
 
 
-def write_layout(checkpoint: Path, layout: Layout) -> None:
+def write_sharding(checkpoint: Path, layout: Sharding) -> None:
     """Write the file, whole or not at all. The caller has the lease, or the checkpoint is not in use."""
-    files.write_file(layout_path(checkpoint), msgspec.json.encode(layout) + b"\n")
+    files.write_file(sharding_path(checkpoint), msgspec.json.encode(layout) + b"\n")
 
 
-def layout_of(checkpoint: Path, shards: int | None, partitions: int | None) -> Layout:
+def sharding_of(checkpoint: Path, shards: int | None, partitions: int | None) -> Sharding:
     """Return the layout of a checkpoint: the one that it has, or, for a new one, what was asked for.
 
-    Nothing is written: only the aggregator that has the lease may do that (`write_layout`).
+    Nothing is written: only the aggregator that has the lease may do that (`write_sharding`).
 
     Raises:
         ConfigError: something else than it has is asked for, or the seed with which its table began is gone.
         TallystreamError: the file can't be read.
     """
-    path, seed = layout_path(checkpoint), seed_path(checkpoint)
+    path, seed = sharding_path(checkpoint), initial_state_path(checkpoint)
     begun, has_seed = (checkpoint / "offsets").exists(), seed.exists()
     if path.exists() and (begun or has_seed):
         try:
@@ -71,10 +71,10 @@ def layout_of(checkpoint: Path, shards: int | None, partitions: int | None) -> L
         except (OSError, msgspec.DecodeError) as error:
             raise TallystreamError(f"layout: {path} can't be read ({error}); restore it.") from error
     elif begun:
-        known = Layout()
+        known = Sharding()
     else:
         asked = shards or 1
-        known = Layout(asked, partitions or asked)
+        known = Sharding(asked, partitions or asked)
     if known.seeded and not has_seed:
         raise ConfigError(
             "--checkpoint",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from tallystream_aggregator.kafka.producer import Outgoing, deliver, producer_for
+from tallystream_aggregator.kafka.producer import ProducerRecord, deliver, producer_for
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def letter(point: Point, reason: str, store: str) -> tuple[bytes, bytes]:
     return point.measurement.encode()[:1024], json.dumps(body, ensure_ascii=False).encode()
 
 
-class Refused:
+class RejectedPoints:
     """Sends dead letters of one store. Delivery: at least once; the batch that they are of is not done before.
 
     `kafka` is a librdkafka configuration with bootstrap.servers.
@@ -48,7 +48,7 @@ class Refused:
         Raises:
             SinkUnavailableError: it did not take one in time; send all of them again later.
         """
-        letters = [Outgoing(self._topic, *letter(point, reason, self._store)) for point, reason in refused]
+        letters = [ProducerRecord(self._topic, *letter(point, reason, self._store)) for point, reason in refused]
         if not letters:
             return
         if self._producer is None:

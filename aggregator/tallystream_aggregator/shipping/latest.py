@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Newest:
+class LatestSums:
     """Makes points of the topic's records, read from its beginning in order: of each chunk the last row of every key.
 
     A row of a lower epoch than one before it is of a writer that was replaced, and a row of an epoch that the ledger

@@ -139,7 +139,7 @@ def is_sum(measurement: str) -> bool:
     return measurement != EVENTS and not measurement.startswith(PREFIX)
 
 
-class Translator:
+class PointMapper:
     """Translates batches. `unreadable` counts the records that were not what their topic has.
 
     A record of a writer that was replaced, or of an epoch that no writer has taken, is left out, of sums and of rows;

@@ -31,7 +31,7 @@ def pause_s(attempt: int, random_: Callable[[], float] = random.random) -> float
     return float(longest / 2 + random_() * longest / 2)
 
 
-def persist(write: Callable[[], None], stop: SignalSafeEvent, *, random_: Callable[[], float] = random.random) -> int:
+def retry(write: Callable[[], None], stop: SignalSafeEvent, *, random_: Callable[[], float] = random.random) -> int:
     """Call `write` until it does not raise SinkUnavailableError, and return how many times it did.
 
     Raises:

@@ -76,7 +76,7 @@ class SinkUnavailableError(TallystreamError):
     """The store can't be reached now, or is overloaded: the same write may succeed later."""
 
 
-class Refusals:
+class Rejections:
     """What one sink refuses for good. `listen` is called with each point and the reason, if it is set."""
 
     def __init__(self, store: str) -> None:
@@ -103,7 +103,7 @@ class Sink(Protocol):
     listens to `refusals`; its neighbours are written. A sink is used by one thread at a time.
     """
 
-    refusals: Refusals
+    refusals: Rejections
 
     @property
     def rejected(self) -> int:
@@ -136,7 +136,7 @@ class Sink(Protocol):
         """Flush and release what is held; safe to call again."""
 
 
-class Thinnable(Protocol):
+class Deletable(Protocol):
     """A store in which a span of a measurement can be deleted; every call may raise SinkUnavailableError."""
 
     def delete(self, measurement: str, *, start_ms: int, end_ms: int) -> None:

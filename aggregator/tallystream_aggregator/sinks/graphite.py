@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.sinks.base import Point, Refusals, SinkUnavailableError, free, refused
+from tallystream_aggregator.sinks.base import Point, Rejections, SinkUnavailableError, free, refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -111,7 +111,7 @@ class GraphiteSink:
         self._sent: list[bytes] = []
         self._lately: deque[tuple[float, bytes]] = deque()
         self._failed = False
-        self.refusals = Refusals("Graphite")
+        self.refusals = Rejections("Graphite")
 
     @property
     def rejected(self) -> int:

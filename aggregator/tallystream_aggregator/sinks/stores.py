@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, Self
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.address import LOOPBACK, NO_CERTIFICATE, Address, ClientCertificate
-from tallystream_aggregator.sinks.base import Sink, Thinnable
+from tallystream_aggregator.sinks.base import Deletable, Sink
 from tallystream_aggregator.sinks.graphite import require_prefix
 from tallystream_aggregator.sinks.influxdb.settings import certificates, require_url, token_file
 
@@ -127,7 +127,7 @@ class StoreSettings:
         return self
 
 
-class Store(Sink, Thinnable, Protocol):
+class Store(Sink, Deletable, Protocol):
     """A sink of which spans can be deleted: what every store is that can be read."""
 
 

@@ -16,7 +16,7 @@ from tallystream.errors import TallystreamError
 from tallystream_aggregator import jars
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.spark import jvm
-from tallystream_aggregator.spark.catch_up.source import BacklogSource, compacted
+from tallystream_aggregator.spark.catch_up.source import CatchUpSource, compacted
 from tallystream_aggregator.spark.catch_up.splits import Range, cut
 from tallystream_aggregator.spark.checkpoint import Planned
 from tallystream_aggregator.spark.query.query import summed
@@ -47,7 +47,7 @@ _BATCHES = 6
 _PACKAGES = ("org/apache/kafka/clients/", "org/apache/kafka/common/", "org/apache/spark/sql/kafka010/")
 
 
-def practise(written: Path) -> None:
+def load_classes(written: Path) -> None:
     """Write the archive `written`; its folder is worked in.
 
     Raises:
@@ -75,15 +75,15 @@ def _load(session: SparkSession) -> None:
                 log.debug("%s: %s", name, error.java_exception)
 
 
-class PracticeSource(BacklogSource):
+class ClassLoadingSource(CatchUpSource):
     """The backlog's source without a broker."""
 
     def streamReader(self, schema: object) -> DataSourceStreamReader:
         """Return a reader that has always more."""
-        return PracticeReader()
+        return ClassLoadingReader()
 
 
-class PracticeReader(DataSourceStreamReader):
+class ClassLoadingReader(DataSourceStreamReader):
     """Has ten more records for each batch."""
 
     def initialOffset(self) -> Offsets:
@@ -118,8 +118,8 @@ def _run(session: SparkSession, folder: Path) -> None:
         "CAST('practice' AS binary) AS key, CAST('' AS binary) AS value"
     )
     live = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
-    session.dataSource.register(PracticeSource)
-    backlog = session.readStream.format(PracticeSource.name()).load()
+    session.dataSource.register(ClassLoadingSource)
+    backlog = session.readStream.format(ClassLoadingSource.name()).load()
     for name, records in (("live", live.selectExpr(*columns.split(", "))), ("backlog", backlog)):
         settings = AggregateSettings(bootstrap_servers="localhost:9092", checkpoint=folder)
         out = summed(records, settings, Topics(""), epoch=1, shards=1, planned=_planned)
@@ -135,4 +135,4 @@ def _run(session: SparkSession, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    practise(Path(sys.argv[1]))
+    load_classes(Path(sys.argv[1]))

@@ -14,7 +14,7 @@ from tallystream.ulid import ulid_ms
 from tallystream_aggregator.table.arithmetic.metric_types import Values, falls, merge_values, stored
 from tallystream_aggregator.table.arithmetic.sketches import taken
 from tallystream_aggregator.table.layouts import counts_of, size
-from tallystream_aggregator.table.limits import METRICS_PER_RECORD, Room, beyond, untimely
+from tallystream_aggregator.table.limits import METRICS_PER_RECORD, Room, out_of_bounds, over_limit
 from tallystream_aggregator.table.lives import SHORT_FORM_LIFE, Lives
 from tallystream_aggregator.table.state import Life, Row
 
@@ -71,7 +71,7 @@ def replace_all(
     """
     refused: Refused = []
     seen: set[MetricId] = set()
-    beyond: Counter[str] = Counter()
+    over_limit: Counter[str] = Counter()
     accepted: list[int] = []
     elsewhere = [part for part in life.blocks if part != snapshot.part]
     for metric in snapshot.metrics:
@@ -92,7 +92,7 @@ def replace_all(
         if row is None:
             limit = room.limit(size(life), metric_id, known=number >= 0)
             if limit is not None:
-                beyond[limit] += 1
+                over_limit[limit] += 1
                 continue
             if number < 0:  # only now: what is refused takes no room
                 number = lives.number(metric_id)
@@ -109,7 +109,7 @@ def replace_all(
                 refused.append((fault, _text(metric)))
                 continue
         accepted.append(number)
-    return refused, beyond, accepted
+    return refused, over_limit, accepted
 
 
 def _replace(
@@ -153,7 +153,7 @@ class Rows:
     def snapshot(self, instance: str, message: Good, record: Record, clock: int) -> Refused:
         """Apply one snapshot: it replaces what its part of its life had, unless untimely or stale (rules 1 and 3)."""
         snapshot = message.snapshot
-        untimed = untimely(snapshot, record.timestamp_ms)
+        untimed = out_of_bounds(snapshot, record.timestamp_ms)
         if untimed is not None:
             return [(untimed, None)]
         life = self._lives.find(instance, snapshot.app, snapshot.life)
@@ -222,7 +222,7 @@ class Rows:
     def _beyond(self, life: Life, limit: str, number: int, record: Record, clock: int) -> tuple[str, None]:
         """Refuse `number` metrics that are beyond a limit, as one."""
         self._lives.limit(life, limit, record, clock)
-        return beyond(limit, number, self._settings), None
+        return over_limit(limit, number, self._settings), None
 
     def _require_followed(self, instance: str, record: Record, whole: int | None) -> None:
         """Require that the record before the superseded ones was accepted whole: that its offset is `whole`."""
@@ -298,7 +298,7 @@ class Rows:
                 self._lives.change(life, part, record)
             life.living = life.living and parts != every
             if life.life == SHORT_FORM_LIFE and parts:
-                self._lives.bury(life)
+                self._lives.delete_all(life)
 
 
 def _follows(row: Row | None, value: int, after: int) -> bool:

@@ -24,7 +24,7 @@ from tallystream_aggregator.table.decode import (
     read_short_form,
     read_value,
 )
-from tallystream_aggregator.table.limits import untimely
+from tallystream_aggregator.table.limits import out_of_bounds
 from tallystream_aggregator.table.shards import shard_of
 
 if TYPE_CHECKING:
@@ -301,7 +301,7 @@ class Compactor:
         if run is None:
             run = instance.snapshots[part] = SnapshotRun()
             self._runs += 1
-        timely = untimely(snapshot, row[1]) is None
+        timely = out_of_bounds(snapshot, row[1]) is None
         whole = timely and not snapshot.final and not message.rejected and not message.beyond
         if whole and run.goes_on(snapshot):
             run.follow(row, clock, snapshot.seq)

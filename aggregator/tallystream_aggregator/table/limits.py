@@ -81,7 +81,7 @@ DAY_MS = 24 * 3_600_000
 """How long after its `prev`, and how far from its life's ULID, a record may be appended: part of the contract."""
 
 
-def untimely(snapshot: Snapshot, timestamp_ms: int) -> str | None:
+def out_of_bounds(snapshot: Snapshot, timestamp_ms: int) -> str | None:
     """Return why a record appended at `timestamp_ms` comes too late or too early, None when it does not.
 
     The record alone decides, and its own append time: the reporter makes the same comparison when a record is
@@ -106,7 +106,7 @@ def letters(refused: Sequence[tuple[str, str | None]]) -> Sequence[tuple[str, st
     return [*metrics[:LETTERS], rest, *(one for one in refused if one[1] is None)]
 
 
-def beyond(limit: str, number: int, settings: TableSettings) -> str:
+def over_limit(limit: str, number: int, settings: TableSettings) -> str:
     """Return why `number` metrics of a record are refused."""
     setting, what = _ALLOWED[limit]
     return f"limit: {number} metrics beyond the {getattr(settings, setting)} {what}"

@@ -11,7 +11,7 @@ from tallystream_aggregator.table.arithmetic.partial_sums import is_kept
 from tallystream_aggregator.table.layouts import Layouts, counts_of, size
 from tallystream_aggregator.table.outputs import Event
 from tallystream_aggregator.table.rows import Counted, Published, life_key, life_row, metric_text
-from tallystream_aggregator.table.state import Leaving, Row
+from tallystream_aggregator.table.state import Retiring, Row
 from tallystream_aggregator.table.sums import Partials
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ class Lives:
             for number in [number for number in life.rows if not is_kept(self.state.metrics[number][2])]:
                 del life.rows[number]
             self.partials.forget(life)
-            self.state.leaving.append(Leaving(self.state.fold + 1, life))
+            self.state.leaving.append(Retiring(self.state.fold + 1, life))
             self.state.forgotten += 1
 
     def known(self, metric_id: MetricId) -> int:
@@ -245,7 +245,7 @@ class Lives:
         for part in life.parts or (0,):
             self.publish(life, part)
 
-    def bury(self, life: Life) -> None:
+    def delete_all(self, life: Life) -> None:
         """Take a life out of the table at once, and its row off `metrics-table`."""
         self.remove(life)
         self._changed.pop(id(life), None)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.table.arithmetic.partial_sums import Base
     from tallystream_aggregator.table.state import Life, MetricId, Row, State
 
-FOLD_CHUNK = 500
+MAX_RETIRED_LIVES_OF_A_ROW = 500
 """Lives in one record of a fold: some 40 KB."""
 
 MAX_ROW_BYTES = 30 * 1024 * 1024
@@ -257,9 +257,11 @@ def base_row(shard: int, metric: MetricId, base: Base) -> Published:
 
 def fold_rows(shard: int, fold: int, ids: list[LifeId]) -> list[Published]:
     """Return the records of a list of lives to be forgotten."""
-    chunks = range(0, len(ids), FOLD_CHUNK)
+    chunks = range(0, len(ids), MAX_RETIRED_LIVES_OF_A_ROW)
     return [
-        Published(fold_key(shard, fold, chunk), FoldRow(fold=fold, lives=ids[first : first + FOLD_CHUNK]))
+        Published(
+            fold_key(shard, fold, chunk), FoldRow(fold=fold, lives=ids[first : first + MAX_RETIRED_LIVES_OF_A_ROW])
+        )
         for chunk, first in enumerate(chunks)
     ]
 

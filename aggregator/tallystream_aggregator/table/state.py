@@ -79,7 +79,7 @@ class Life(msgspec.Struct, array_like=True):
         return self.living and row.seq == self.parts.get(row.part, 0)
 
 
-class Leaving(msgspec.Struct, array_like=True):
+class Retiring(msgspec.Struct, array_like=True):
     """A life that is being forgotten, in the list with the number `fold`."""
 
     fold: int
@@ -137,8 +137,8 @@ class State(msgspec.Struct, array_like=True):
     judged: dict[str, int] = {}
     due_ms: int = 0
     fold: int = 0
-    leaving: list[Leaving] = []
-    deleting: list[Leaving] = []
+    leaving: list[Retiring] = []
+    deleting: list[Retiring] = []
     lists: dict[int, list[LifeId]] = {}
     finished: list[int] = []
     published: bool = False

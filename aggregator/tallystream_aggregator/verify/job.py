@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException
 from tallystream.decoding import json_decoder
 from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka import clients
-from tallystream_aggregator.kafka.auth import log_in
+from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow, highest_epoch, read_rows, rows
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.times import moment_ms
@@ -79,7 +79,7 @@ def run(settings: VerifySettings, *, progress: Callable[[int], None] = lambda _r
 def _run(settings: VerifySettings, progress: Callable[[int], None]) -> Outcome:
     topics = Topics(settings.topic_prefix)
     kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
-    log_in(kafka)
+    check_login(kafka)
     known = _known(kafka, topics)
     names = sorted({topic.split(place)[0] for place in known}) or [topics.metrics]
     ranges = topic.bounds(kafka, *names)

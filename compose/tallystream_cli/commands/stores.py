@@ -67,7 +67,7 @@ def ship(
 
         if rows:
             raise ConfigError("--rows", True, "Prometheus is shown sums alone: ship rows to another store")
-        follow = ship_latest.FollowSettings(
+        follow = ship_latest.ShipLatestSettings(
             bootstrap_servers,
             topic_prefix=topic_prefix,
             group=group,

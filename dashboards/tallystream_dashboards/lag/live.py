@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tallystream_dashboards.lag.catch_up import Rates
-    from tallystream_dashboards.lag.model import GroupLag, PartitionLag, Place, Probed, Round
+    from tallystream_dashboards.lag.model import GroupLag, PartitionId, PartitionLag, Probed, Round
     from tallystream_dashboards.lag.time_lag import SecondsLag
 
 GONE_MS = 7 * 86_400_000
@@ -40,8 +40,8 @@ class Live:
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        self._ends: dict[Place, Ends] = {}
-        self._looks: dict[tuple[str, Place], Looks] = {}
+        self._ends: dict[PartitionId, Ends] = {}
+        self._looks: dict[tuple[str, PartitionId], Looks] = {}
         self._groups: dict[str, GroupState] = {}
         self._asked: dict[int, int] = {}
 
@@ -56,7 +56,7 @@ class Live:
         return {name for name, state in self._groups.items() if not state.gone}
 
     @property
-    def ends(self) -> Mapping[Place, Ends]:
+    def ends(self) -> Mapping[PartitionId, Ends]:
         """The histories of the partitions' ends."""
         return self._ends
 
@@ -69,11 +69,11 @@ class Live:
         """Take a group's state from before this process began: how long it has had its verdict."""
         self._groups[group.group] = group
 
-    def load_ends(self, place: Place, times_ms: list[int], ends: list[int]) -> None:
+    def load_ends(self, place: PartitionId, times_ms: list[int], ends: list[int]) -> None:
         """Take a partition's ends from before this process began."""
         self._ends.setdefault(place, Ends()).load(times_ms, ends)
 
-    def load_looks(self, group: str, place: Place, looks: list[Look]) -> None:
+    def load_looks(self, group: str, place: PartitionId, looks: list[Look]) -> None:
         """Take a group's looks from before this process began."""
         kept = self._looks.setdefault((group, place), Looks())
         for look in looks:
@@ -93,8 +93,8 @@ class Live:
         found: Round,
         now_ms: int,
         *,
-        skew: Mapping[Place, int] | None = None,
-        probed: Mapping[Place, Mapping[int, Probed]] | None = None,
+        skew: Mapping[PartitionId, int] | None = None,
+        probed: Mapping[PartitionId, Mapping[int, Probed]] | None = None,
     ) -> list[GroupState]:
         """Take a round's groups, and return the state of every group, worst first.
 
@@ -137,8 +137,8 @@ class Live:
         self,
         group: GroupLag,
         now_ms: int,
-        skew: Mapping[Place, int],
-        probed: Mapping[Place, Mapping[int, Probed]],
+        skew: Mapping[PartitionId, int],
+        probed: Mapping[PartitionId, Mapping[int, Probed]],
     ) -> GroupState:
         before = self._groups.get(group.group)
         if before is not None and not before.gone and not group.complete and group.members is None:

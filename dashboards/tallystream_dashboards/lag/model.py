@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 LAG = "tallystream.lag"
 """The measurement under which lag is kept."""
 
-Place = tuple[str, int]
+PartitionId = tuple[str, int]
 """A topic and a partition."""
 
 QUERY = "ledger:"
@@ -121,7 +121,7 @@ class Round:
     groups: tuple[GroupLag, ...]
     problems: tuple[str, ...] = ()
     gone: frozenset[str] = frozenset()
-    places: Mapping[Place, tuple[int, int]] = field(default_factory=dict)
+    places: Mapping[PartitionId, tuple[int, int]] = field(default_factory=dict)
     asked_ms: int = 0
     ts_ms: int = 0
     complete: bool = True

@@ -22,7 +22,7 @@ class _Last(NamedTuple):
     read_at: float
 
 
-class Growing:
+class ResetAdjuster:
     """The counts of one source, as they would be had nothing ever been reset.
 
     A count that is lower than before began anew at zero, as Prometheus has it; so did one whose `began` is later than

@@ -13,10 +13,10 @@ import msgspec
 from tallystream import record
 from tallystream.baselines import identity_of
 from tallystream.bridges.base import Reading
-from tallystream.bridges.resets import Growing
+from tallystream.bridges.resets import ResetAdjuster
 from tallystream.errors import TallystreamError
 from tallystream.fork import Step, before_fork
-from tallystream.log_throttle import OncePerKind
+from tallystream.log_throttle import RateLimitFilter
 from tallystream.validation import LARGEST, as_number, check_name, check_tags, label
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ WAIT_IN_CHILD = 5.0
 
 _NUMBERS = ("count", "value", "sum", "min", "max")
 _log = logging.getLogger("tallystream.bridges")
-_log.addFilter(OncePerKind())
+_log.addFilter(RateLimitFilter())
 
 
-class JoinedSource:
+class SourceAdapter:
     """One source in one registry.
 
     Args:
@@ -55,7 +55,7 @@ class JoinedSource:
         self._prefix = check_name("prefix", prefix) + "." if prefix else ""
         self._tags = check_tags(prefix, tags)
         self._failed, self._clock = failed(), clock
-        self._growing: Growing | None = Growing()
+        self._growing: ResetAdjuster | None = ResetAdjuster()
         self.lock = Lock()
         _joined.add(self)
 
@@ -73,7 +73,7 @@ class JoinedSource:
             now = self._clock.now().wall_ms / 1000
             return [self._growing.take(reading, now) for reading in readings]
 
-    def start_anew(self) -> None:
+    def reset_after_fork(self) -> None:
         """Take what the source has counted as the parent's; in the child of a fork, before it has threads."""
         self.lock = Lock()
         self._growing = None
@@ -84,7 +84,7 @@ class JoinedSource:
         thread.join(WAIT_IN_CHILD)
         # Without all of what the parent counted, some of it would be counted twice.
         if found and found[0][1]:
-            self._growing = Growing(found[0][0])
+            self._growing = ResetAdjuster(found[0][0])
 
     def _readings(self, taken: Container[str], seen: set[record.Identity]) -> tuple[list[Reading], bool]:
         """Return what can be reported, and whether the source told everything."""
@@ -127,7 +127,7 @@ class JoinedSource:
         _log.error("%s is not reported: %s", f"{what} of {self.source.kind}", reason)
 
 
-_joined: WeakSet[JoinedSource] = WeakSet()
+_joined: WeakSet[SourceAdapter] = WeakSet()
 
 
 def _hold(deadline: Deadline) -> list[Callable[[], None]]:

@@ -11,13 +11,13 @@ import msgspec
 
 from tallystream.errors import DuplicateReporterError
 from tallystream.fork import Step, after_fork_in_child
-from tallystream.kafka.life import Lives
+from tallystream.kafka.life import LifeHistory
 
 if TYPE_CHECKING:
     from tallystream.registry import MetricRegistry
 
 
-class Account(msgspec.Struct, eq=False):
+class Destination(msgspec.Struct, eq=False):
     """The lives of one registry at one destination, under one instance ID; `owner` is who reports there now.
 
     A destination is a topic of a cluster. `cluster` is None as long as nothing was sent: the ID is known once a broker
@@ -27,7 +27,7 @@ class Account(msgspec.Struct, eq=False):
     address: str
     topic: str
     instance: str
-    lives: Lives
+    lives: LifeHistory
     cluster: str | None = None
     owner: Callable[[], object | None] = lambda: None
 
@@ -36,15 +36,15 @@ class Account(msgspec.Struct, eq=False):
         self.owner = lambda: None
 
 
-class _Accounts:
+class _Destinations:
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
         self._lock = Lock()
-        self._all: WeakKeyDictionary[MetricRegistry, list[Account]] = WeakKeyDictionary()
+        self._all: WeakKeyDictionary[MetricRegistry, list[Destination]] = WeakKeyDictionary()
 
-    def claim(self, owner: object, registry: MetricRegistry, address: str, topic: str, instance: str) -> Account:
+    def claim(self, owner: object, registry: MetricRegistry, address: str, topic: str, instance: str) -> Destination:
         """Return the account of this address, which `identify` may replace. Raises DuplicateReporterError."""
         with self._lock:
             accounts = self._all.setdefault(registry, [])
@@ -52,11 +52,11 @@ class _Accounts:
                 if (account.address, account.topic) == (address, topic):
                     _take(account, owner, registry, instance)
                     return account
-            account = Account(address, topic, instance, Lives(registry.app, 1000), owner=ref(owner))
+            account = Destination(address, topic, instance, LifeHistory(registry.app, 1000), owner=ref(owner))
             accounts.append(account)
             return account
 
-    def identify(self, account: Account, cluster: str, owner: object, registry: MetricRegistry) -> Account:
+    def identify(self, account: Destination, cluster: str, owner: object, registry: MetricRegistry) -> Destination:
         """Return the account of this cluster, now that the address of a claimed one has led there.
 
         Raises:
@@ -73,8 +73,8 @@ class _Accounts:
                 account.cluster = cluster
                 return account
             else:
-                lives = Lives(registry.app, 1000)
-                found = Account(account.address, account.topic, account.instance, lives, cluster, ref(owner))
+                lives = LifeHistory(registry.app, 1000)
+                found = Destination(account.address, account.topic, account.instance, lives, cluster, ref(owner))
                 accounts.append(found)
             # The address leads to `found` from now on.
             found.address, account.address = account.address, ""
@@ -84,7 +84,7 @@ class _Accounts:
             return found
 
 
-def _take(account: Account, owner: object, registry: MetricRegistry, instance: str) -> None:
+def _take(account: Destination, owner: object, registry: MetricRegistry, instance: str) -> None:
     if account.instance != instance:
         raise DuplicateReporterError(
             "instance",
@@ -101,6 +101,6 @@ def _take(account: Account, owner: object, registry: MetricRegistry, instance: s
     account.owner = ref(owner)
 
 
-_accounts = _Accounts()
-claim, identify = _accounts.claim, _accounts.identify
-after_fork_in_child(Step.ACCOUNTS, _accounts.forget)
+_destinations = _Destinations()
+claim, identify = _destinations.claim, _destinations.identify
+after_fork_in_child(Step.ACCOUNTS, _destinations.forget)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tallystream.record import Identity
 
 
-class Counted:
+class Acknowledged:
     """The newest values of each metric. Most of what is acknowledged is replaced by the next acknowledgement unread."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Counted:
         return self._values
 
 
-class Outgoing(msgspec.Struct, eq=False):
+class PendingRecord(msgspec.Struct, eq=False):
     """A record on its way: the snapshot, as published, and the values of the whole process that it stands for.
 
     Where two records of one part have the same object as `layout`, they are of the same metrics in the same order.
@@ -80,7 +80,7 @@ class Part(msgspec.Struct):
     seq: int = 0
     acknowledged_seq: int = 0
     closed: bool = False
-    under_way: Outgoing | None = None
+    in_flight: PendingRecord | None = None
 
 
 class Life(msgspec.Struct):
@@ -106,7 +106,7 @@ class Life(msgspec.Struct):
         return all(part.closed for part in self.parts.values())
 
 
-def records(life: Life, metrics: list[Metric], every_ms: int, now: Instant, *, final: bool) -> list[Outgoing]:
+def records(life: Life, metrics: list[Metric], every_ms: int, now: Instant, *, final: bool) -> list[PendingRecord]:
     """Return them; nothing is noted of them yet. A part that had a metric before has a record, without any now."""
     split = life.split.split(metrics)
     ready = []
@@ -123,14 +123,14 @@ def records(life: Life, metrics: list[Metric], every_ms: int, now: Instant, *, f
             final=final,
             metrics=since(values, life.base),
         )
-        ready.append(Outgoing(snapshot, encode(snapshot), values, life.split.layout))
+        ready.append(PendingRecord(snapshot, encode(snapshot), values, life.split.layout))
     return ready
 
 
 _log = logging.getLogger("tallystream")
 
 
-class Lives:
+class LifeHistory:
     """The state machine. Used by one thread at a time.
 
     `incomplete` says whether metrics are missing from the last records: they follow in a new life, or are too large.
@@ -144,7 +144,7 @@ class Lives:
 
     def __init__(self, app: str, every_ms: int, max_bytes: int = MAX_RECORD_BYTES) -> None:
         self.app, self.every_ms, self.max_bytes = app, every_ms, max_bytes
-        self._counted = Counted()  # the values of the whole process that the table has, over all lives
+        self._counted = Acknowledged()  # the values of the whole process that the table has, over all lives
         self._covered: Values = {}  # the positions that another app reported: those of this one begin there
         self._life: Life | None = None
         self.incomplete = False
@@ -154,10 +154,10 @@ class Lives:
         self._skew_ms = 0  # the broker's clock less ours, as of the last acknowledgement
 
     @property
-    def under_way(self) -> list[Outgoing]:
+    def in_flight(self) -> list[PendingRecord]:
         """The records that were handed over and whose fate is open: one a part at most."""
         parts = self._life.parts.values() if self._life else ()
-        return [part.under_way for part in parts if part.under_way]
+        return [part.in_flight for part in parts if part.in_flight]
 
     @property
     def refused(self) -> bool:
@@ -169,7 +169,7 @@ class Lives:
         """Whether the present life has ended early, so that a new one with all values should follow at once."""
         return self._life is not None and (self._life.refused or (self._life.outgrown and self._life.closed))
 
-    def has(self, outgoing: Outgoing) -> bool:
+    def has(self, outgoing: PendingRecord) -> bool:
         """Tell whether this record, or a newer one of its part and life, was acknowledged and not refused."""
         life, snapshot = self._life, outgoing.snapshot
         return (
@@ -183,12 +183,12 @@ class Lives:
         *,
         final: bool = False,
         groups: Mapping[Identity, Identity] | None = None,
-    ) -> list[Outgoing]:
+    ) -> list[PendingRecord]:
         """Return the records to hand over now, given the values of the whole process; none while others are under way.
 
         `groups` says which metrics must be in the same record.
         """
-        if self.under_way:
+        if self.in_flight:
             return []
         groups = groups or {}
         while True:
@@ -209,10 +209,10 @@ class Lives:
             self._make_room(life, too_large, metrics, groups)
         for outgoing in ready:
             part = life.parts.setdefault(outgoing.snapshot.part, Part())
-            part.seq, part.closed, part.under_way = outgoing.snapshot.seq, False, outgoing
+            part.seq, part.closed, part.in_flight = outgoing.snapshot.seq, False, outgoing
         return ready
 
-    def acknowledged(self, outgoing: Outgoing, append_ms: int, now: Instant) -> None:
+    def acknowledged(self, outgoing: PendingRecord, append_ms: int, now: Instant) -> None:
         """Take that the broker has the record, appended at `append_ms` by its clock."""
         life, part = self._landed(outgoing)
         self._skew_ms = append_ms - now.wall_ms
@@ -227,17 +227,17 @@ class Lives:
                 life.unknown.pop(identity, None)
         self._counted.take(outgoing.snapshot.part, outgoing.values, outgoing.layout)
 
-    def failed(self, outgoing: Outgoing, *, never_sent: bool = False) -> None:
+    def failed(self, outgoing: PendingRecord, *, never_sent: bool = False) -> None:
         """Take that no acknowledgement will come; `never_sent` says that the record surely did not reach the broker."""
         life, _ = self._landed(outgoing)
         if not never_sent:
             life.unknown.update(by_identity(outgoing.values))
 
-    def _landed(self, outgoing: Outgoing) -> tuple[Life, Part]:
+    def _landed(self, outgoing: PendingRecord) -> tuple[Life, Part]:
         assert self._life is not None
         part = self._life.parts[outgoing.snapshot.part]
-        assert part.under_way is outgoing
-        part.under_way = None
+        assert part.in_flight is outgoing
+        part.in_flight = None
         return self._life, part
 
     def _life_for(self, now: Instant, metrics: list[Metric]) -> Life:
@@ -259,7 +259,7 @@ class Lives:
         return self._life
 
     def _make_room(
-        self, life: Life, too_large: Outgoing, metrics: list[Metric], groups: Mapping[Identity, Identity]
+        self, life: Life, too_large: PendingRecord, metrics: list[Metric], groups: Mapping[Identity, Identity]
     ) -> None:
         """End the life, so that one with more parts follows; where these can't help, leave the largest group out."""
         group, size = largest_group(too_large.snapshot.metrics, groups)

@@ -9,7 +9,7 @@ from weakref import WeakSet
 
 from tallystream.errors import ConfigError
 from tallystream.fork import Step, before_fork
-from tallystream.log_throttle import OncePerKind
+from tallystream.log_throttle import RateLimitFilter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,7 +35,7 @@ DEFAULTS: dict[str, str | int | bool] = {
 _OTHER_NAMES = {"request.required.acks": "acks", "delivery.timeout.ms": "message.timeout.ms"}
 
 librdkafka_log = logging.getLogger("tallystream.librdkafka")
-librdkafka_log.addFilter(OncePerKind())
+librdkafka_log.addFilter(RateLimitFilter())
 
 
 def producer_options(bootstrap_servers: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -82,7 +82,7 @@ SHORTEST_REQUEST, LONGEST_REQUEST = 0.05, 2.0
 _log = logging.getLogger("tallystream")
 
 
-class Link:
+class Connection:
     """Makes the producer when it is needed, and lets go of it. Used by one thread at a time.
 
     `broken` says that the producer must be replaced, `all_down` that no broker takes connections, and `error` why the

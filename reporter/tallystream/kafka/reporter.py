@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tallystream.clock import Deadline
 from tallystream.kafka import destinations
-from tallystream.kafka.life import Lives
-from tallystream.kafka.producer import LONGEST_REQUEST, Link, append_ms, make_producer, producer_options
+from tallystream.kafka.life import LifeHistory
+from tallystream.kafka.producer import LONGEST_REQUEST, Connection, append_ms, make_producer, producer_options
 from tallystream.reporters.base import registry_of
-from tallystream.reporters.filters import Selection
+from tallystream.reporters.filters import MetricFilter
 from tallystream.reporters.scheduled import ScheduledReporter
 from tallystream.validation import check_instance
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import KafkaError, Message, Producer
 
-    from tallystream.kafka.life import Outgoing
+    from tallystream.kafka.life import PendingRecord
     from tallystream.registry import MetricRegistry
     from tallystream.reporters.base import Reportable
 
@@ -88,7 +88,7 @@ class KafkaReporter(ScheduledReporter):
         topic: where to.
         options: any option of librdkafka (TLS, SASL, client.id …) but those that the guarantees rest on.
         own_metrics: whether the registry shows what this reporter does, as `tallystream.reporter.*`.
-        own_views: whether histograms and timers have mean, stddev and p50 … p999 of this instance's sample, too. The
+        local_stats: whether histograms and timers have mean, stddev and p50 … p999 of this instance's sample, too. The
             aggregator has no use for them: its percentiles are those of all instances, from the sketches.
 
     Raises:
@@ -112,25 +112,25 @@ class KafkaReporter(ScheduledReporter):
         topic: str = "metrics",
         options: Mapping[str, Any] | None = None,
         own_metrics: bool = True,
-        own_views: bool = False,
+        local_stats: bool = False,
         producer: Callable[[Mapping[str, Any], Callable[[KafkaError], None]], Producer] = make_producer,
     ) -> None:
         registry = registry_of(registry)
-        self._link = Link(producer_options(bootstrap_servers, options), producer)
+        self._link = Connection(producer_options(bootstrap_servers, options), producer)
         self.instance = check_instance(instance)
         self.topic = topic
         self.sent = 0
-        self._own_views = own_views
-        self._selection = Selection(include, exclude)
+        self._local_stats = local_stats
+        self._selection = MetricFilter(include, exclude)
         self._servers = bootstrap_servers
-        self._account: destinations.Account | None = None
-        self._lives = Lives(registry.app, 1000)
+        self._account: destinations.Destination | None = None
+        self._lives = LifeHistory(registry.app, 1000)
         self._identified = False  # the cluster's ID is known
         self._owed = False  # a report is due, and is sent when no record is under way
         self._closing = False
         self._silence = Silence(max(SILENCE, 3 * interval), registry.clock.monotonic)
         super().__init__(registry, interval=interval, own_metrics=own_metrics)
-        if own_views:
+        if local_stats:
             registry.keep_samples()
 
     def __repr__(self) -> str:
@@ -171,9 +171,9 @@ class KafkaReporter(ScheduledReporter):
         return self._send_if_free()
 
     def _send_if_free(self) -> bool:
-        if self._owed and self._identify(LONGEST_REQUEST) and not self._lives.under_way:
+        if self._owed and self._identify(LONGEST_REQUEST) and not self._lives.in_flight:
             self._send(final=False)
-        return self._owed or bool(self._lives.under_way)
+        return self._owed or bool(self._lives.in_flight)
 
     def _report_and_wait(self, timeout: float, *, final: bool) -> bool:
         deadline, last_try = (Deadline(seconds, self._monotonic) for seconds in (timeout, min(timeout, LAST_TRY)))
@@ -191,7 +191,7 @@ class KafkaReporter(ScheduledReporter):
             if records and not self._lives.incomplete and all(self._lives.has(record) for record in records):
                 return True
             # A life that ended early is followed by a new one at once; after any other failure it returns False.
-            if not records or self._lives.under_way or not self._lives.new_life_due:
+            if not records or self._lives.in_flight or not self._lives.new_life_due:
                 break
         if final and self._was_never_reached:
             what = "nothing of this process was reported: no metrics have arrived at %s: %s"
@@ -203,7 +203,7 @@ class KafkaReporter(ScheduledReporter):
         return not (self.sent or self._identified) and (self._link.all_down or self._silence.long)
 
     def _wait_until_free(self, left: Callable[[], float]) -> None:
-        while self._lives.under_way and (seconds := left()):
+        while self._lives.in_flight and (seconds := left()):
             self._poll(min(seconds, 0.1))
 
     def _poll(self, seconds: float) -> None:
@@ -212,16 +212,16 @@ class KafkaReporter(ScheduledReporter):
             what = f"no metrics have arrived at {self._servers} for {self._silence.limit:g} s"
             self._error(what, self._link.error or NO_ANSWER, logging.WARNING)
 
-    def _send(self, *, final: bool) -> list[Outgoing]:
+    def _send(self, *, final: bool) -> list[PendingRecord]:
         """Send the values of this moment, and return the records; none while others are under way."""
-        if self._lives.under_way:
+        if self._lives.in_flight:
             return []
         self._owed = False
         if self._link.broken:
             self._close_link(Deadline(REPLACE, self._monotonic))
         self._open()  # a fork may have closed it since the report came due
         registry, begin = self.registry, self._monotonic()
-        metrics = self._selection.apply(registry.snapshot(views=self._own_views))
+        metrics = self._selection.apply(registry.snapshot(views=self._local_stats))
         self._lives.app = registry.app
         ready = self._lives.prepare(metrics, registry.clock.now(), final=final, groups=registry.groups())
         for sentence in self._lives.errors:
@@ -233,7 +233,7 @@ class KafkaReporter(ScheduledReporter):
             self._own.duration.update(self._monotonic() - begin)
         return ready
 
-    def _produce(self, outgoing: Outgoing) -> None:
+    def _produce(self, outgoing: PendingRecord) -> None:
         key, value = self.instance.encode(), outgoing.value
         try:
             self._link.produce(self.topic, key, value, lambda *landed: self._on_delivery(outgoing, *landed))
@@ -242,7 +242,7 @@ class KafkaReporter(ScheduledReporter):
             self._lives.failed(outgoing, never_sent=True)
             self._error(f"a snapshot for {self.topic!r} can't be sent", error)
 
-    def _on_delivery(self, outgoing: Outgoing, error: KafkaError | None, message: Message) -> None:
+    def _on_delivery(self, outgoing: PendingRecord, error: KafkaError | None, message: Message) -> None:
         if error is None:
             self.sent += 1
             if self._silence.end():
@@ -272,11 +272,11 @@ class KafkaReporter(ScheduledReporter):
     def _close_link(self, deadline: Deadline) -> None:
         self._closing = True
         try:
-            self._link.close(lambda: self._lives.under_way, deadline)
+            self._link.close(lambda: self._lives.in_flight, deadline)
         finally:
             self._closing = False
         # It is not known whether what is still under way arrives; the next record of its life settles that.
-        for outgoing in self._lives.under_way:
+        for outgoing in self._lives.in_flight:
             self._lives.failed(outgoing)
 
     def _rest(self, deadline: Deadline) -> None:
@@ -286,7 +286,7 @@ class KafkaReporter(ScheduledReporter):
     def _leave_to_parent(self) -> None:
         self._link.leave_to_parent()
         self._account, self._identified = None, False
-        self._lives = Lives(self.registry.app, 1000)
+        self._lives = LifeHistory(self.registry.app, 1000)
         self.sent = 0
         self._owed = False
         self._silence.end()

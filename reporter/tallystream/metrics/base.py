@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tallystream import record
 
 
-_FOR_SNAPSHOTS_AND_FORKS = {"collect", "compute", "keep_sample", "start_anew"}
+_FOR_SNAPSHOTS_AND_FORKS = {"collect", "compute", "keep_sample", "reset_after_fork"}
 _BETWEEN_METRICS = {"clock", "due", "monotonic", "take", "took"}
 _NOT_OFFERED = _FOR_SNAPSHOTS_AND_FORKS | _BETWEEN_METRICS
 
@@ -47,7 +47,7 @@ class Metric(ABC):
         return self.read()
 
     @abstractmethod
-    def start_anew(self) -> None:
+    def reset_after_fork(self) -> None:
         """Forget everything counted so far, and make new locks: for the child of a fork, before it has threads."""
 
     def __dir__(self) -> list[str]:

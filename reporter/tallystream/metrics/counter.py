@@ -29,7 +29,7 @@ class Counter(Metric):
 
     def __init__(self, name: str, tags: Mapping[str, str]) -> None:
         super().__init__(name, tags)
-        self.start_anew()
+        self.reset_after_fork()
 
     def inc(self, n: int = 1) -> None:
         """Add `n`, a whole number that is not negative.
@@ -57,7 +57,7 @@ class Counter(Metric):
         """Return the count in the record's form."""
         return record.Counter(name=self.name, tags=self.tags, count=self.count)
 
-    def start_anew(self) -> None:
+    def reset_after_fork(self) -> None:
         """Count from zero again."""
         self._lock = Lock()
         self._amounts = [0]  # what was added up so far, and the increments since
@@ -74,7 +74,7 @@ class Counter(Metric):
                 self._lock.release()
 
 
-class UpDown(Metric):
+class UpDownCounter(Metric):
     """A number that is moved up and down: connections open, jobs running. It is summed over the living instances."""
 
     kind: ClassVar[str] = "updown"
@@ -82,7 +82,7 @@ class UpDown(Metric):
 
     def __init__(self, name: str, tags: Mapping[str, str]) -> None:
         super().__init__(name, tags)
-        self.start_anew()
+        self.reset_after_fork()
 
     def inc(self, n: float = 1) -> None:
         """Add `n`, of either sign.
@@ -107,7 +107,7 @@ class UpDown(Metric):
         """Return the value in the record's form."""
         return record.UpDown(name=self.name, tags=self.tags, value=self._value)
 
-    def start_anew(self) -> None:
+    def reset_after_fork(self) -> None:
         """Begin at zero again: what the parent opened, the parent reports."""
         self._lock = Lock()
         self._value: float = 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tallystream import record
 from tallystream.errors import ConfigError
-from tallystream.log_throttle import OncePerKind
+from tallystream.log_throttle import RateLimitFilter
 from tallystream.metrics.base import Metric
 from tallystream.validation import as_number, label
 
@@ -51,14 +51,14 @@ class Cached:
                 self._lock.release()
         return self._value
 
-    def start_anew(self) -> None:
+    def reset_after_fork(self) -> None:
         """Forget the value, and make a new lock: for the child of a fork."""
         self._lock = Lock()
         self._due, self._value = -inf, None
 
 
 _log = logging.getLogger("tallystream.metrics.gauges")
-_log.addFilter(OncePerKind())
+_log.addFilter(RateLimitFilter())
 
 
 class Gauge(Metric):
@@ -114,11 +114,11 @@ class Gauge(Metric):
         value = self._value
         return None if value is None else record.Gauge(name=self.name, tags=self.tags, value=value)
 
-    def start_anew(self) -> None:
+    def reset_after_fork(self) -> None:
         """Unset the value, which is the parent's; a function stays, and is asked anew."""
         self._value = None
         if isinstance(self.function, Cached):
-            self.function.start_anew()
+            self.function.reset_after_fork()
 
 
 def checked(gauge: record.Gauge) -> record.Gauge | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tallystream.metrics.counter import Counter, UpDown
+from tallystream.metrics.counter import Counter, UpDownCounter
 from tallystream.metrics.gauge import Gauge
 from tallystream.metrics.histogram import Histogram
 from tallystream.metrics.meter import Meter
@@ -12,7 +12,7 @@ from tallystream.metrics.meter import Meter
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Source = Counter | UpDown | Gauge | Meter | Histogram | Callable[[], float | None]
+    Source = Counter | UpDownCounter | Gauge | Meter | Histogram | Callable[[], float | None]
 
 
 def derived(source: Source, transform: Callable[[float], float | None]) -> Callable[[], float | None]:
@@ -50,7 +50,7 @@ def ratio(numerator: Source, denominator: Source) -> Callable[[], float | None]:
 
 
 def _reader(source: Source) -> Callable[[], float | None]:
-    if isinstance(source, Gauge | UpDown):
+    if isinstance(source, Gauge | UpDownCounter):
         return lambda: source.value
     if isinstance(source, Counter | Meter | Histogram):
         return lambda: source.count

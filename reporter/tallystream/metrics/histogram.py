@@ -126,7 +126,7 @@ class Histogram(Metric):
         self._clock = clock
         self.sampling = sampling
         self._is_sampled = False
-        self.start_anew()
+        self.reset_after_fork()
 
     def update(self, value: float) -> None:
         """Take one value.
@@ -178,7 +178,7 @@ class Histogram(Metric):
                 self._is_sampled = True
                 self._distribution.keep_sample()
 
-    def start_anew(self) -> None:
+    def reset_after_fork(self) -> None:
         """Forget all values."""
         self._lock = Lock()
         self._buffer: list[Any] = []  # values; pairs of monotonic seconds and a value where the sample needs them

@@ -91,7 +91,7 @@ class Meter(Metric):
         super().__init__(name, tags)
         self._monotonic = clock.monotonic
         self._counter = Counter(name, tags)
-        self.start_anew()
+        self.reset_after_fork()
 
     def mark(self, n: int = 1) -> None:
         """Take `n` events, a whole number that is not negative.
@@ -135,10 +135,10 @@ class Meter(Metric):
             m15_rate=rates.m15_rate,
         )
 
-    def start_anew(self) -> None:
+    def reset_after_fork(self) -> None:
         """Count from zero again, the rates too."""
         self._lock = Lock()
-        self._counter.start_anew()
+        self._counter.reset_after_fork()
         self._seen = 0
         self._start = self._monotonic()
         self._averages = Averages(self._start)

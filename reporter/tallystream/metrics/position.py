@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Position(Metric):
     """The offsets of one topic and partition that were processed: where that began, and the next offset to come.
 
-    Set it together with the counter of what was processed (`registry.together()`, or `ConsumerProgress`, which does
+    Set it together with the counter of what was processed (`registry.atomic()`, or `ConsumerProgress`, which does
     both): processed twice = everything processed less the offsets covered.
     """
 
@@ -27,7 +27,7 @@ class Position(Metric):
         super().__init__(name, tags)
         self._start: int | None = None
         self._position = 0
-        self.start_anew()
+        self.reset_after_fork()
 
     def cover(self, start: int, position: int) -> None:
         """Take that the offsets from `start` to before `position` were processed; the furthest on each side is kept.
@@ -60,7 +60,7 @@ class Position(Metric):
                 return None
             return record.Position(name=self.name, tags=self.tags, start=self._start, position=self._position)
 
-    def start_anew(self) -> None:
+    def reset_after_fork(self) -> None:
         """Forget the offsets, which the parent covered."""
         self._lock = Lock()
         self._start = None

@@ -142,10 +142,10 @@ class Timer(Histogram):
             fields = self._distribution.fields(self.monotonic(), views=views)
         return record.Timer(name=self.name, tags=self.tags, **fields, **rates._asdict())
 
-    def start_anew(self) -> None:
+    def reset_after_fork(self) -> None:
         """Forget all durations and rates."""
-        super().start_anew()
-        self._meter.start_anew()
+        super().reset_after_fork()
+        self._meter.reset_after_fork()
 
     def _work_in(self) -> int:
         worked_in = super()._work_in()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from tallystream.log_throttle import OncePerKind
+from tallystream.log_throttle import RateLimitFilter
 
 log = logging.getLogger("tallystream.pyformance_compat")
-log.addFilter(OncePerKind())
+log.addFilter(RateLimitFilter())

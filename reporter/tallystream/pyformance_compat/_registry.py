@@ -253,9 +253,9 @@ class _ReportedRegistry(MetricRegistry):
             found.append(metric)
         return found
 
-    def start_anew(self) -> None:
+    def reset_after_fork(self) -> None:
         """Reset every metric in the child of a fork."""
-        super().start_anew()
+        super().reset_after_fork()
         self._compatible._reset_after_fork()  # noqa: SLF001 - of the same module
 
 

@@ -65,7 +65,7 @@ class OwnMetrics:
         self.last_error.set(self._clock.now().wall_ms / 1000)
 
 
-class Reports(ABC):
+class ReporterBase(ABC):
     """One report, its beginning and its end. Called by one thread at a time."""
 
     @abstractmethod
@@ -167,15 +167,15 @@ class ReportingThread:
     def _run(self) -> None:
         monotonic = self._monotonic
         schedule = Schedule(monotonic() + random.random() * self._interval, self._interval)
-        under_way = False
+        in_flight = False
         while True:
             pause = max(schedule.due - monotonic(), 0)
-            if self._stopping.wait(min(pause, ATTEND_EVERY) if under_way else pause):
+            if self._stopping.wait(min(pause, ATTEND_EVERY) if in_flight else pause):
                 break
             try:
                 left = self._turn(lambda: schedule.take(monotonic()))
             except DuplicateReporterError:
                 self.has_ended = True
                 return
-            under_way = under_way if left is None else left
+            in_flight = in_flight if left is None else left
         self._arrived = self._last(self._deadline)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
 from tallystream.reporters.lines import readable
-from tallystream.reporters.local import SimpleReporter
+from tallystream.reporters.local import LocalReporter
 
 if TYPE_CHECKING:
     from tallystream.record import Metric
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tallystream.reporters.base import Reportable
 
 
-class ConsoleReporter(SimpleReporter):
+class ConsoleReporter(LocalReporter):
     """Prints each snapshot: a line with the time and the app, then one for each metric.
 
     Args:
@@ -41,7 +41,7 @@ class ConsoleReporter(SimpleReporter):
         return len(text.encode())
 
 
-class LoggingReporter(SimpleReporter):
+class LoggingReporter(LocalReporter):
     """Logs one line for each metric of a snapshot.
 
     Args:

@@ -25,7 +25,7 @@ DURATION_UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6}
 _DURATIONS = frozenset({"sum", "min", "max", "mean", "stddev", "p50", "p75", "p95", "p98", "p99", "p999"})
 
 
-class Selection(msgspec.Struct, frozen=True):
+class MetricFilter(msgspec.Struct, frozen=True):
     """Which metrics: those whose name matches a pattern of `include` and none of `exclude` (shell patterns: `*`, `?`).
 
     Raises:
@@ -51,7 +51,7 @@ class Selection(msgspec.Struct, frozen=True):
         return metrics
 
 
-class Shape(msgspec.Struct, frozen=True):
+class AttributeFilter(msgspec.Struct, frozen=True):
     """Which attributes, and in which units: rates per second, minute or hour; durations in s, ms or us.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tallystream.reporters.lines import graphite
-from tallystream.reporters.local import SimpleReporter
+from tallystream.reporters.local import LocalReporter
 from tallystream.validation import check_instance
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tallystream.reporters.base import Reportable
 
 
-class GraphiteReporter(SimpleReporter):
+class GraphiteReporter(LocalReporter):
     """Sends each snapshot to carbon over TCP: a connection a report, a line an attribute, tagged with app and instance.
 
     Args:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream.reporters.lines import influx
-from tallystream.reporters.local import SimpleReporter
+from tallystream.reporters.local import LocalReporter
 from tallystream.validation import check_instance
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tallystream.reporters.base import Reportable
 
 
-class InfluxReporter(SimpleReporter):
+class InfluxReporter(LocalReporter):
     """Writes each snapshot to InfluxDB: a point a metric, tagged with app, instance and metric_type, in milliseconds.
 
     Args:

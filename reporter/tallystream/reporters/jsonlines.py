@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from tallystream.reporters.local import SimpleReporter
+from tallystream.reporters.local import LocalReporter
 
 if TYPE_CHECKING:
     from tallystream.record import Metric
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _encoder = msgspec.json.Encoder()
 
 
-class JsonLinesReporter(SimpleReporter):
+class JsonLinesReporter(LocalReporter):
     """Appends each snapshot to a file as `{"app", "ts", "metrics": [{"name", "tags", "type", attributes …}]}`.
 
     The file is opened for each report, so that it may be moved away at any time; several processes may append to one.

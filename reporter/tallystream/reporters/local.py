@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from tallystream.reporters.filters import Selection, Shape
+from tallystream.reporters.filters import AttributeFilter, MetricFilter
 from tallystream.reporters.scheduled import ScheduledReporter
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tallystream.reporters.base import Reportable
 
 
-class SimpleReporter(ScheduledReporter):
+class LocalReporter(ScheduledReporter):
     """Writes each snapshot at once: the values of the whole process.
 
     Delivery: none is promised. What a report can't write is logged and counted, and the next one has the newer values.
@@ -47,8 +47,8 @@ class SimpleReporter(ScheduledReporter):
         duration_unit: str = "s",
         own_metrics: bool = True,
     ) -> None:
-        self._selection = Selection(include, exclude)
-        self.shape = Shape(attributes, rate_unit, duration_unit)
+        self._selection = MetricFilter(include, exclude)
+        self.shape = AttributeFilter(attributes, rate_unit, duration_unit)
         super().__init__(registry, interval=interval, own_metrics=own_metrics)
         self.registry.keep_samples()
 

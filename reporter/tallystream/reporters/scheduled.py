@@ -13,7 +13,7 @@ from tallystream.clock import Deadline, call_within
 from tallystream.errors import ConfigError, DuplicateReporterError
 from tallystream.fork import Step, after_fork_in_child, before_fork
 from tallystream.record import MAX_EVERY_MS, MIN_EVERY_MS
-from tallystream.reporters.base import OwnMetrics, ReportingThread, Reports, registry_of
+from tallystream.reporters.base import OwnMetrics, ReporterBase, ReportingThread, registry_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tallystream.reporters.base import Reportable
 
 
-class Follower(Protocol):
+class ForkListener(Protocol):
     """A reporter, as a fork sees it."""
 
     def before_fork(self, deadline: Deadline) -> Iterable[Callable[[], None]]:
@@ -36,10 +36,10 @@ class Follower(Protocol):
         """Make the last report."""
 
 
-_followers: WeakSet[Follower] = WeakSet()
+_followers: WeakSet[ForkListener] = WeakSet()
 
 
-def follow(reporter: Follower) -> None:
+def follow(reporter: ForkListener) -> None:
     """Let the reporter take part in every fork, and stop at the end of a child of multiprocessing."""
     _followers.add(reporter)
     _stop_with_multiprocessing(reporter)
@@ -55,7 +55,7 @@ def _in_child() -> None:
         _stop_with_multiprocessing(reporter)
 
 
-def _stop_with_multiprocessing(reporter: Follower) -> None:
+def _stop_with_multiprocessing(reporter: ForkListener) -> None:
     # Before Python 3.14 a child that multiprocessing forks, or its fork server does, runs no atexit functions. It runs
     # multiprocessing's finalizers, but first clears those that were made before its own code runs, as by the import of
     # the main module; then it calls what was registered for after the fork.
@@ -63,7 +63,7 @@ def _stop_with_multiprocessing(reporter: Follower) -> None:
     if util is None:
         return
 
-    def stop_at_exit(it: Follower) -> None:
+    def stop_at_exit(it: ForkListener) -> None:
         util.Finalize(None, it.stop, exitpriority=1)
 
     util.register_after_fork(reporter, stop_at_exit)
@@ -81,7 +81,7 @@ MOST_FOR_THE_END, SHARE_FOR_THE_END = 1.0, 0.2
 _log = logging.getLogger("tallystream")
 
 
-class ScheduledReporter(Reports):
+class ScheduledReporter(ReporterBase):
     """Reports a registry every `interval` seconds from a daemon thread, from `start()` to `stop()`.
 
     The first report comes at a random moment of the first interval, so that instances that start together do not report

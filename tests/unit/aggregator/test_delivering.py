@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from tallystream_aggregator.jobs.aggregate import wake_up
 from tallystream_aggregator.kafka import clients, ledger
 from tallystream_aggregator.kafka.ledger import LedgerRow, LedgerWriter
-from tallystream_aggregator.shipping.dead_letters import Refused
+from tallystream_aggregator.shipping.dead_letters import RejectedPoints
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
 from tallystream_aggregator.table.shards import shard_of
 
@@ -112,4 +112,4 @@ def test_a_dead_letter_that_is_not_acknowledged_is_sent_again_later(
     """The shipper waits as for its store."""
     monkeypatch.setattr(clients, "producer", lambda _options: producer)
     with pytest.raises(SinkUnavailableError, match="metrics-dead"):
-        Refused("metrics-dead", {}, "local:x", timeout=0.1).send([(Point("n", {}, {"count": 1}, 0), "why")])
+        RejectedPoints("metrics-dead", {}, "local:x", timeout=0.1).send([(Point("n", {}, {"count": 1}, 0), "why")])

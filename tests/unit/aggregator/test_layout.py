@@ -8,8 +8,8 @@ import pytest
 
 from support.undecodable import UNDECODABLE
 from tallystream.errors import ConfigError, TallystreamError
-from tallystream_aggregator.initial_state import Seed, seed_path, write_seed
-from tallystream_aggregator.kafka.sharding import Layout, layout_of, layout_path, require_layout, write_layout
+from tallystream_aggregator.initial_state import InitialState, initial_state_path, write_initial_state
+from tallystream_aggregator.kafka.sharding import Sharding, require_sharding, sharding_of, sharding_path, write_sharding
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,88 +17,88 @@ if TYPE_CHECKING:
 
 def test_a_new_table_has_one_shard_unless_more_are_asked_for(tmp_path: Path) -> None:
     """A partition for each shard, if their number is not given either."""
-    assert layout_of(tmp_path / "a", None, None) == Layout(1, 1)
-    assert layout_of(tmp_path / "b", 4, None) == Layout(4, 4)
-    assert layout_of(tmp_path / "c", 4, 2) == Layout(4, 2)
+    assert sharding_of(tmp_path / "a", None, None) == Sharding(1, 1)
+    assert sharding_of(tmp_path / "b", 4, None) == Sharding(4, 4)
+    assert sharding_of(tmp_path / "c", 4, 2) == Sharding(4, 2)
 
 
 def test_a_table_that_has_begun_keeps_its_layout(tmp_path: Path) -> None:
     """No option is needed at the next start, another number is refused with the remedy; so is another for a seed."""
     begun, seeded = tmp_path / "begun", tmp_path / "seeded"
     for checkpoint in (begun, seeded):
-        write_layout(checkpoint, layout_of(checkpoint, 4, 2))
+        write_sharding(checkpoint, sharding_of(checkpoint, 4, 2))
     (begun / "offsets").mkdir(parents=True)
-    seed_path(seeded).touch()
+    initial_state_path(seeded).touch()
     for checkpoint in (begun, seeded):
-        wanted = Layout(4, 2, seeded=checkpoint == seeded)
-        assert layout_of(checkpoint, None, None) == layout_of(checkpoint, 4, 2) == wanted
+        wanted = Sharding(4, 2, seeded=checkpoint == seeded)
+        assert sharding_of(checkpoint, None, None) == sharding_of(checkpoint, 4, 2) == wanted
         with pytest.raises(ConfigError, match=r"--shards.*8.*has 4: leave the option out, or run tallystream rebuild"):
-            layout_of(checkpoint, 8, None)
+            sharding_of(checkpoint, 8, None)
         with pytest.raises(ConfigError, match=r"--state-partitions.*1.*has 2"):
-            layout_of(checkpoint, None, 1)
+            sharding_of(checkpoint, None, 1)
 
 
 def test_a_table_that_began_with_a_seed_goes_on_only_with_it(tmp_path: Path) -> None:
     """A shard that has had no record yet would begin empty, and its sums would be replaced by less."""
     checkpoint = tmp_path / "a"
-    write_seed(seed_path(checkpoint), Seed([b"", b""], {}, 1))
-    write_layout(checkpoint, Layout(2, 2))  # as a rebuild does
-    write_layout(checkpoint, layout_of(checkpoint, None, None))  # as the first start does
+    write_initial_state(initial_state_path(checkpoint), InitialState([b"", b""], {}, 1))
+    write_sharding(checkpoint, Sharding(2, 2))  # as a rebuild does
+    write_sharding(checkpoint, sharding_of(checkpoint, None, None))  # as the first start does
     (checkpoint / "offsets").mkdir(parents=True)
-    assert layout_of(checkpoint, 2, 2).shards == 2
-    seed_path(checkpoint).unlink()
+    assert sharding_of(checkpoint, 2, 2).shards == 2
+    initial_state_path(checkpoint).unlink()
     with pytest.raises(ConfigError, match=r"--checkpoint.*a\.seed.* is gone.*restore"):
-        layout_of(checkpoint, None, None)
+        sharding_of(checkpoint, None, None)
 
 
 def test_a_seed_that_went_before_the_table_began_decides_nothing(tmp_path: Path) -> None:
     """Nor does that of a checkpoint that is gone: a new table may begin there."""
     checkpoint = tmp_path / "a"
-    write_seed(seed_path(checkpoint), Seed([b"", b""], {}, 1))
-    write_layout(checkpoint, layout_of(checkpoint, 2, 2))
-    seed_path(checkpoint).unlink()
-    assert layout_of(checkpoint, None, None) == Layout()
+    write_initial_state(initial_state_path(checkpoint), InitialState([b"", b""], {}, 1))
+    write_sharding(checkpoint, sharding_of(checkpoint, 2, 2))
+    initial_state_path(checkpoint).unlink()
+    assert sharding_of(checkpoint, None, None) == Sharding()
 
 
 def test_to_ask_for_a_layout_writes_nothing(tmp_path: Path) -> None:
     """An aggregator that stands by with other options leaves the file of the one that has the lease as it is."""
     checkpoint = tmp_path / "a"
-    write_layout(checkpoint, layout_of(checkpoint, 4, 2))
-    written = layout_path(checkpoint).read_bytes()
-    assert layout_of(checkpoint, 8, None) == Layout(8, 8)  # until the table has begun, it may be the first to write
-    assert layout_path(checkpoint).read_bytes() == written
+    write_sharding(checkpoint, sharding_of(checkpoint, 4, 2))
+    written = sharding_path(checkpoint).read_bytes()
+    assert sharding_of(checkpoint, 8, None) == Sharding(8, 8)  # until the table has begun, it may be the first to write
+    assert sharding_path(checkpoint).read_bytes() == written
     (checkpoint / "offsets").mkdir(parents=True)
-    assert layout_of(checkpoint, None, None) == Layout(4, 2)
+    assert sharding_of(checkpoint, None, None) == Sharding(4, 2)
     with pytest.raises(ConfigError, match=r"--shards.*8.*has 4"):
-        layout_of(checkpoint, 8, None)
+        sharding_of(checkpoint, 8, None)
 
 
 def test_a_checkpoint_from_before_there_were_shards_has_one(tmp_path: Path) -> None:
     """It has begun and has no file."""
     (tmp_path / "old" / "offsets").mkdir(parents=True)
-    assert layout_of(tmp_path / "old", None, None) == Layout()
+    assert sharding_of(tmp_path / "old", None, None) == Sharding()
     with pytest.raises(ConfigError, match="has 1"):
-        layout_of(tmp_path / "old", 2, None)
+        sharding_of(tmp_path / "old", 2, None)
 
 
 def test_a_checkpoint_that_is_gone_leaves_no_layout_behind(tmp_path: Path) -> None:
     """Where neither a table nor a seed is, what was there before decides nothing."""
-    write_layout(tmp_path / "lost", layout_of(tmp_path / "lost", 4, None))
-    assert layout_of(tmp_path / "lost", 2, None) == Layout(2, 2)
+    write_sharding(tmp_path / "lost", sharding_of(tmp_path / "lost", 4, None))
+    assert sharding_of(tmp_path / "lost", 2, None) == Sharding(2, 2)
 
 
 @pytest.mark.parametrize("damaged", UNDECODABLE.values(), ids=UNDECODABLE)
 def test_a_file_that_is_damaged_is_refused(tmp_path: Path, damaged: bytes) -> None:
     """It names the file; a table is never read in another cut than its own."""
-    write_layout(tmp_path / "a", Layout(2, 2))
+    write_sharding(tmp_path / "a", Sharding(2, 2))
     (tmp_path / "a" / "offsets").mkdir(parents=True)
-    layout_path(tmp_path / "a").write_bytes(damaged)
+    sharding_path(tmp_path / "a").write_bytes(damaged)
     with pytest.raises(TallystreamError, match=r"a\.layout can't be read"):
-        layout_of(tmp_path / "a", None, None)
+        sharding_of(tmp_path / "a", None, None)
 
 
 @pytest.mark.parametrize(("shards", "partitions"), [(0, None), (1025, None), (None, 0), (2, 3)])
 def test_numbers_that_no_table_has_are_refused(shards: int | None, partitions: int | None) -> None:
     """The sentence names the option."""
     with pytest.raises(ConfigError, match=r"--shards|--partitions"):
-        require_layout(shards, partitions, option="--partitions")
+        require_sharding(shards, partitions, option="--partitions")

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.initial_state import Seed, read_seed, seed_path, write_seed
+from tallystream_aggregator.initial_state import (
+    InitialState,
+    initial_state_path,
+    read_initial_state,
+    write_initial_state,
+)
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_cli.local.system import LocalSystem, SystemSettings
@@ -77,13 +82,13 @@ def test_what_is_no_store_keeps_its_permissions(tmp_path: Path) -> None:
 def test_the_file_of_a_rebuild(tmp_path: Path) -> None:
     """The file that a rebuild makes holds the whole table; a new one replaces what an earlier attempt left."""
     checkpoint = tmp_path / "new" / "checkpoint"
-    seed = Seed([b"table"], {}, 1)
-    write_seed(seed_path(checkpoint), seed)
-    assert (mode(tmp_path / "new"), mode(seed_path(checkpoint))) == ("700", "600")
-    seed_path(checkpoint).with_name("checkpoint.seed.new").touch(0o666)
-    write_seed(seed_path(checkpoint), seed)
-    assert mode(seed_path(checkpoint)) == "600"
-    assert read_seed(seed_path(checkpoint)) == seed
+    seed = InitialState([b"table"], {}, 1)
+    write_initial_state(initial_state_path(checkpoint), seed)
+    assert (mode(tmp_path / "new"), mode(initial_state_path(checkpoint))) == ("700", "600")
+    initial_state_path(checkpoint).with_name("checkpoint.seed.new").touch(0o666)
+    write_initial_state(initial_state_path(checkpoint), seed)
+    assert mode(initial_state_path(checkpoint)) == "600"
+    assert read_initial_state(initial_state_path(checkpoint)) == seed
 
 
 def test_the_folder_of_the_local_system(tmp_path: Path) -> None:

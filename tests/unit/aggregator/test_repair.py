@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaException
 
 from tallystream.errors import TallystreamError
-from tallystream_aggregator.jobs.aggregate.repair import Checked, Repair, Watch, last_checked
+from tallystream_aggregator.jobs.aggregate.repair import Checked, Repair, TopicWatch, last_checked
 from tallystream_aggregator.kafka.ledger import QUERY, Epochs, LedgerRow
 from tallystream_aggregator.kafka.reader import Read
 from tallystream_aggregator.repair_request import Request, read_request, write_request
@@ -38,7 +38,7 @@ class Record(NamedTuple):
     partition: int = 0
 
 
-class Topic(Watch):
+class Topic(TopicWatch):
     """A watch of a topic in memory, by the writer of epoch 3."""
 
     def __init__(

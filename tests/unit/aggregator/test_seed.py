@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tallystream.errors import ConfigError, TallystreamError
-from tallystream_aggregator.initial_state import Seed, read_seed, write_seed
+from tallystream_aggregator.initial_state import InitialState, read_initial_state, write_initial_state
 from tallystream_aggregator.jobs import rebuild
 from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.ledger import LedgerRow
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 def test_a_seed_reads_back(tmp_path: Path) -> None:
     """In a folder that had to be made, and with nothing left beside it."""
-    path, seed = tmp_path / "new" / "checkpoint.seed", Seed([b"state"], {"metrics": {"0": 7}}, 3, [[b"entry"]])
-    write_seed(path, seed)
-    assert read_seed(path) == seed
+    path, seed = tmp_path / "new" / "checkpoint.seed", InitialState([b"state"], {"metrics": {"0": 7}}, 3, [[b"entry"]])
+    write_initial_state(path, seed)
+    assert read_initial_state(path) == seed
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
 def test_a_seed_of_another_number_of_shards_is_refused(tmp_path: Path) -> None:
     """A rebuild that was killed between its two files leaves one: no shard begins empty with it."""
     path = tmp_path / "checkpoint.seed"
-    write_seed(path, Seed([b"0", b"1"], {}, 3, [[b"a"], [b"b"]]))
-    assert [read_seed(path, shards=2).shards[shard] for shard in range(2)] == [b"0", b"1"]
+    write_initial_state(path, InitialState([b"0", b"1"], {}, 3, [[b"a"], [b"b"]]))
+    assert [read_initial_state(path, shards=2).shards[shard] for shard in range(2)] == [b"0", b"1"]
     with pytest.raises(TallystreamError, match=r"checkpoint\.seed has 2 shards, the table 4"):
-        read_seed(path, shards=4)
+        read_initial_state(path, shards=4)
 
 
 def test_a_seed_from_before_the_tables_last_batches_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,15 +47,15 @@ def test_a_seed_from_before_the_tables_last_batches_is_refused(tmp_path: Path, m
     batch = LedgerRow(kind="batch", query=ledger.QUERY, epoch=4, batch=1, ts=2, end={"metrics": {"0": 7}})
     monkeypatch.setattr(ledger, "read_topic", lambda *_, **__: iter([Read(b"k", ledger.encode(batch), 0)]))
     settings = AggregateSettings("broker:9092", tmp_path / "checkpoint")
-    start._require_current(Seed([b""], {"metrics": {"0": 7}}, 4), settings, Topics(), {})
+    start._require_current(InitialState([b""], {"metrics": {"0": 7}}, 4), settings, Topics(), {})
     for end, epoch in ((7, 3), (6, 4)):
         with pytest.raises(ConfigError, match=r"--checkpoint.*checkpoint\.seed.*older.*run tallystream rebuild"):
-            start._require_current(Seed([b""], {"metrics": {"0": end}}, epoch), settings, Topics(), {})
+            start._require_current(InitialState([b""], {"metrics": {"0": end}}, epoch), settings, Topics(), {})
     (tmp_path / "checkpoint" / "commits").mkdir(parents=True)
     (tmp_path / "checkpoint" / "offsets").mkdir()
     (tmp_path / "checkpoint" / "commits" / "0").write_text("v1\n{}")
     (tmp_path / "checkpoint" / "offsets" / "0").write_text('v1\n{"batchTimestampMs":1}\n{"metrics":{"0":7}}')
-    start._require_current(Seed([b""], {}, 3), settings, Topics(), {})  # its first batch has just been finished
+    start._require_current(InitialState([b""], {}, 3), settings, Topics(), {})  # its first batch has just been finished
 
 
 def test_a_rebuild_refuses_a_checkpoint_that_keeps_where_another_table_begins(tmp_path: Path) -> None:
@@ -84,4 +84,4 @@ def test_a_damaged_seed_is_one_sentence_with_the_remedy(tmp_path: Path, damaged:
     with pytest.raises(
         TallystreamError, match=r"checkpoint\.seed can't be read \(.*\); restore it, or run tallystream rebuild"
     ):
-        read_seed(path)
+        read_initial_state(path)

@@ -18,9 +18,9 @@ from tallystream_dashboards.lag import LAG
 from tallystream_dashboards.lag.collector.collector import Collector, next_round
 from tallystream_dashboards.lag.collector.job import CollectSettings, watched
 from tallystream_dashboards.lag.collector.kafka_admin import BrokerAwayError
-from tallystream_dashboards.lag.collector.recorder import Unwritten
+from tallystream_dashboards.lag.collector.recorder import WriteBuffer
 from tallystream_dashboards.lag.collector.settings import Patterns
-from tallystream_dashboards.lag.collector.tracker import Watch, Watched
+from tallystream_dashboards.lag.collector.tracker import LagTracker, Watched
 from tallystream_dashboards.lag.status import Rules
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def collector(store: Store, broker: Broker) -> Collector:
     def clock() -> float:
         return now
 
-    watch = Watch(broker, Patterns(), Rules(), clock=clock)
+    watch = LagTracker(broker, Patterns(), Rules(), clock=clock)
 
     def look() -> Watched:
         nonlocal now
@@ -143,7 +143,7 @@ def test_a_broker_that_is_away_leaves_a_gap_and_no_invented_points(caplog: pytes
 
 def test_the_buffer_is_bounded_and_drops_the_oldest() -> None:
     """Past the limit the oldest rounds are given up, and counted."""
-    held = Unwritten(limit=5)
+    held = WriteBuffer(limit=5)
     for ts in range(4):
         held.add([point(ts), point(ts)])
     store = Store()
@@ -153,14 +153,14 @@ def test_the_buffer_is_bounded_and_drops_the_oldest() -> None:
 
 def test_one_round_larger_than_the_limit_is_kept() -> None:
     """The newest round is never dropped, however large it is."""
-    held = Unwritten(limit=2)
+    held = WriteBuffer(limit=2)
     held.add([point(ts) for ts in range(9)])
     assert (len(held), held.dropped) == (9, 0)
 
 
 def test_what_was_not_flushed_is_written_again() -> None:
     """A round counts as written only once it is durable: after a failed flush it is written again."""
-    held, store = Unwritten(), Store()
+    held, store = WriteBuffer(), Store()
     held.add([point(1)])
     store.fail_flush = True
     with pytest.raises(SinkUnavailableError):

@@ -13,7 +13,7 @@ from tallystream_aggregator.sinks.base import Point, Series
 from tallystream_aggregator.sinks.sqlite.reader import LocalReader
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_dashboards.lag import LAG
-from tallystream_dashboards.lag.collector.downsampling import Thinner, spans
+from tallystream_dashboards.lag.collector.downsampling import Downsampler, spans
 from tallystream_dashboards.lag.evaluate import evaluate, halves
 from tallystream_dashboards.lag.history import Ends, Looks, limit
 from tallystream_dashboards.lag.live import GONE_MS, Live
@@ -262,7 +262,7 @@ def test_thinning_leaves_the_first_round_of_each_slot(store: LocalStore, reader:
         states = found(group("busy", (second, second * 2)), group("idle", (7, 7), topic="quiet"))
         store.write(rounds.points(states, T0 + second * 1000))
     now_ms = T0 + 1_200_000
-    thinner = Thinner(store, reader, full_ms=600_000, clock=lambda: now_ms)
+    thinner = Downsampler(store, reader, full_ms=600_000, clock=lambda: now_ms)
     thinner.thin()
     assert thinner.deleted_spans == 2
     for measurement, field, tags in (

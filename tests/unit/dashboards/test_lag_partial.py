@@ -9,10 +9,10 @@ import pytest
 from support.lag_cluster import Cluster, Group
 from tallystream_aggregator.sinks.sqlite.reader import LocalReader
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
-from tallystream_dashboards.lag.collector.kafka_admin import Asker
+from tallystream_dashboards.lag.collector.kafka_admin import OffsetFetcher
 from tallystream_dashboards.lag.collector.recorder import Recorder
 from tallystream_dashboards.lag.collector.settings import Patterns
-from tallystream_dashboards.lag.collector.tracker import Watch, Watched
+from tallystream_dashboards.lag.collector.tracker import LagTracker, Watched
 from tallystream_dashboards.lag.exposition import exposition
 from tallystream_dashboards.lag.formatting import group_json, why
 from tallystream_dashboards.lag.reader import read_group, read_groups, read_judged
@@ -49,8 +49,8 @@ class System:
         """Begin a new collector, which remembers what the store has, if it may read it."""
         admin = cast("AdminClient", self.cluster)
         self.recorder = Recorder(RULES)
-        asker = Asker(admin, timeout=5, stopping=lambda: False, clock=self.clock)
-        self.watch = Watch(asker, Patterns(), RULES, clock=self.clock)
+        asker = OffsetFetcher(admin, timeout=5, stopping=lambda: False, clock=self.clock)
+        self.watch = LagTracker(asker, Patterns(), RULES, clock=self.clock)
         if remember:
             reader = LocalReader(self.path)
             self.watch.remember(reader)
@@ -238,7 +238,7 @@ def test_a_query_of_the_ledger_is_gone_only_when_the_ledger_was_read() -> None:
     """Its offsets are nowhere else: until they have been read, the query's group keeps its state."""
     cluster = Cluster()
     cluster.ends["orders", 0] = 9
-    asker = Asker(cast("AdminClient", cluster), timeout=5, stopping=lambda: False)
+    asker = OffsetFetcher(cast("AdminClient", cluster), timeout=5, stopping=lambda: False)
     cluster.groups["other"] = Group({("orders", 0): 9})
     (query, _) = asker.ask(Patterns(), {"ledger:enrich": {("orders", 0): 4}}).groups
     assert (query.group, query.complete, query.partitions[0].lag) == ("ledger:enrich", True, 5)

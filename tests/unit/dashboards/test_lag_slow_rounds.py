@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from support.lag_cluster import Cluster, Group
-from tallystream_dashboards.lag.collector.kafka_admin import Asker
+from tallystream_dashboards.lag.collector.kafka_admin import OffsetFetcher
 from tallystream_dashboards.lag.collector.settings import Patterns
-from tallystream_dashboards.lag.collector.tracker import Watch, Watched
+from tallystream_dashboards.lag.collector.tracker import LagTracker, Watched
 from tallystream_dashboards.lag.status import Rules
 from tallystream_dashboards.lag.time_lag import at_least
 
@@ -37,8 +37,8 @@ class Slow:
         def clock() -> float:
             return self.now
 
-        asker = Asker(admin, timeout=30, stopping=lambda: False, clock=clock)
-        self.watch = Watch(asker, Patterns(), Rules(), clock=clock)
+        asker = OffsetFetcher(admin, timeout=30, stopping=lambda: False, clock=clock)
+        self.watch = LagTracker(asker, Patterns(), Rules(), clock=clock)
 
     def look(self, *records: float) -> Watched:
         """Look; records come at these seconds of the round, each with the time as its timestamp."""

@@ -19,7 +19,7 @@ from support.topic import Topic
 from tallystream import ConfigError, MetricRegistry
 from tallystream.bridges.opentelemetry import OpenTelemetrySource
 from tallystream.bridges.prometheus import PrometheusSource
-from tallystream.kafka.life import Lives
+from tallystream.kafka.life import LifeHistory
 from tallystream.record import Counter, Gauge, Histogram, UpDown
 from tallystream.testing import ManualClock, assert_count, find
 
@@ -123,7 +123,7 @@ def test_prometheus_resets_and_removals_never_let_a_sum_fall(
     requests = prometheus.Counter("requests", "", ["method"], registry=library)
     seconds = prometheus.Histogram("seconds", "", registry=library)
     registry.add_source(PrometheusSource(library))
-    lives, topic, clock = Lives("shop", 1000), Topic(), ManualClock()
+    lives, topic, clock = LifeHistory("shop", 1000), Topic(), ManualClock()
 
     def reported(name: str) -> tuple[int | None, float | None]:
         clock.advance(1)
@@ -258,7 +258,7 @@ def test_opentelemetry_sums_over_instances_and_lives() -> None:
         source, registry = OpenTelemetrySource(), MetricRegistry("shop", clock=clock)
         counter = MeterProvider(metric_readers=[source.reader]).get_meter("m").create_counter("orders")
         registry.add_source(source)
-        lives = Lives("shop", 1000)
+        lives = LifeHistory("shop", 1000)
         for batch in batches:
             counter.add(batch)
             clock.advance(1)

@@ -73,7 +73,7 @@ def test_threads_share_one_call_of_a_cached_function(registry: MetricRegistry) -
         answered.set()
         assert first.result() == 1
     assert gauge.value == 1
-    gauge.start_anew()
+    gauge.reset_after_fork()
     asked.clear()
     assert gauge.value == 1
     assert asked.is_set()

@@ -34,8 +34,8 @@ def test_report_now_returns_when_it_was_acknowledged() -> None:
 
 
 def test_records_have_this_instances_view_where_it_is_wanted() -> None:
-    """What merges is always there; mean, deviation and quantiles of the sample only with `own_views`."""
-    for arguments, p50 in (({}, None), ({"own_views": True}, 2.0)):
+    """What merges is always there; mean, deviation and quantiles of the sample only with `local_stats`."""
+    for arguments, p50 in (({}, None), ({"local_stats": True}, 2.0)):
         bench = KafkaBench(**arguments)
         bench.registry.histogram("h").update(2.0)
         assert bench.reporter.report_now()
@@ -299,7 +299,7 @@ def test_the_thread_sends_the_new_life_of_an_outgrown_registry_at_once() -> None
 def test_a_group_that_is_too_large_for_a_record_is_an_error_once_and_all_others_arrive() -> None:
     """report_now() returns False as long as something is left out: no offset is committed that was not counted."""
     bench = grown_bench(own_metrics=True)
-    bench.registry.keep_together(*(metric for metric in bench.registry.metrics() if metric.name.isdigit()))
+    bench.registry.colocate(*(metric for metric in bench.registry.metrics() if metric.name.isdigit()))
     for _ in range(2):
         bench.counter.inc()
         assert not bench.reporter.report_now()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tallystream import ConfigError, ConsoleReporter, GraphiteReporter, InfluxReporter, MetricRegistry
 from tallystream.record import Counter, Gauge, Meter, Sketch, Timer
-from tallystream.reporters.filters import Selection, Shape
+from tallystream.reporters.filters import AttributeFilter, MetricFilter
 from tallystream.reporters.lines import graphite, influx, readable
 
 if TYPE_CHECKING:
@@ -85,10 +85,10 @@ def test_no_text_makes_a_second_line(name: str, tag: str, value: str) -> None:
 
 def test_units_and_attributes() -> None:
     """Rates per minute, a timer's durations in ms, and only what is asked for; a sketch is no attribute."""
-    assert Shape().values(TIMER)["sum"] == 0.5
-    assert "sketch" not in Shape().values(TIMER)
-    assert "p50" not in Shape().values(TIMER)
-    shape = Shape(attributes=["p99", "m1_rate", "count"], rate_unit="minute", duration_unit="ms")
+    assert AttributeFilter().values(TIMER)["sum"] == 0.5
+    assert "sketch" not in AttributeFilter().values(TIMER)
+    assert "p50" not in AttributeFilter().values(TIMER)
+    shape = AttributeFilter(attributes=["p99", "m1_rate", "count"], rate_unit="minute", duration_unit="ms")
     assert shape.values(TIMER) == {"count": 2, "p99": 400.0, "m1_rate": 120.0}
     assert shape.values(Gauge(name="g", value=1)) == {}
 
@@ -104,11 +104,11 @@ def test_units_and_attributes() -> None:
 def test_bad_shapes_are_named(arguments: dict[str, Any], field: str) -> None:
     """One sentence with the option and what is possible."""
     with pytest.raises(ConfigError, match=r"use (one|some) of") as caught:
-        Shape(**arguments)
+        AttributeFilter(**arguments)
     assert caught.value.field == field
 
 
 def test_selection() -> None:
     """Included and not excluded, upper and lower case apart."""
-    selection = Selection(["a.*", "b"], ["*.x"])
+    selection = MetricFilter(["a.*", "b"], ["*.x"])
     assert [name for name in ("a.1", "a.x", "b", "c", "A.1") if selection.takes(name)] == ["a.1", "b"]

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tallystream.kafka.life import Lives
+from tallystream.kafka.life import LifeHistory
 from tallystream.record import Counter, Histogram, Position, Snapshot
 from tallystream.testing import ManualClock
 from tallystream.ulid import ulid_ms
 
 if TYPE_CHECKING:
-    from tallystream.kafka.life import Outgoing
+    from tallystream.kafka.life import PendingRecord
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 
@@ -51,8 +51,8 @@ class Run:
         self.clock, self.table, self.counts = ManualClock(), Table(), {"c": 0, "x": 0}
         self.shown = True  # whether the source of x tells it
         self.ahead_ms = 0  # the broker's clock
-        self.lives = Lives("app", 1000)
-        self.under_way: Outgoing | None = None
+        self.lives = LifeHistory("app", 1000)
+        self.in_flight: PendingRecord | None = None
         self.appended_at: int | None = None
 
     @property
@@ -74,26 +74,26 @@ class Run:
             Counter(name=n, count=count) for n, count in self.counts.items() if count and (self.shown or n != "x")
         ]
         for outgoing in self.lives.prepare(list(metrics), self.clock.now(), final=final):
-            self.under_way, self.appended_at = outgoing, None
+            self.in_flight, self.appended_at = outgoing, None
 
     def arrive(self) -> None:
         """Let the broker append what is under way; the acknowledgement is not out yet."""
-        if self.under_way is not None and self.appended_at is None:
+        if self.in_flight is not None and self.appended_at is None:
             self.appended_at = self.clock.now().wall_ms + self.ahead_ms
-            self.table.append(self.under_way.snapshot, self.appended_at)
+            self.table.append(self.in_flight.snapshot, self.appended_at)
 
     def acknowledge(self) -> None:
         """Let it arrive, if it has not, and acknowledge it."""
-        if self.under_way is not None:
+        if self.in_flight is not None:
             self.arrive()
             assert self.appended_at is not None
-            outgoing, self.under_way = self.under_way, None
+            outgoing, self.in_flight = self.in_flight, None
             self.lives.acknowledged(outgoing, self.appended_at, self.clock.now())
 
     def fail(self) -> None:
         """Report it as failed, whether it arrived or not."""
-        if self.under_way is not None:
-            outgoing, self.under_way = self.under_way, None
+        if self.in_flight is not None:
+            outgoing, self.in_flight = self.in_flight, None
             self.lives.failed(outgoing)
 
     def settle_down(self) -> None:
@@ -191,8 +191,8 @@ def test_seq_prev_and_life_of_a_quiet_run() -> None:
     snapshots = []
     for _ in range(3):
         run.hand_over(final=False)
-        assert run.under_way is not None
-        snapshots.append(run.under_way.snapshot)
+        assert run.in_flight is not None
+        snapshots.append(run.in_flight.snapshot)
         run.acknowledge()
         run.clock.advance(1)
     start = 1_700_000_000_000
@@ -204,7 +204,7 @@ def test_seq_prev_and_life_of_a_quiet_run() -> None:
 
 def test_one_record_is_under_way_at_most() -> None:
     """While a record's fate is open no other is prepared: the next one will have the newest values anyway."""
-    lives, clock = Lives("app", 1000), ManualClock()
+    lives, clock = LifeHistory("app", 1000), ManualClock()
     assert len(lives.prepare([], clock.now())) == 1
     assert lives.prepare([], clock.now()) == []
 
@@ -213,15 +213,15 @@ def test_an_acknowledged_final_ends_the_life_and_an_unacknowledged_one_does_not(
     """After an acknowledged final comes a new life; after one of unknown fate the same life goes on."""
     run = Run()
     run.hand_over(final=True)
-    assert run.under_way is not None
-    first = run.under_way.snapshot.life
+    assert run.in_flight is not None
+    first = run.in_flight.snapshot.life
     run.fail()
     run.hand_over(final=True)
-    assert run.under_way.snapshot.life == first
+    assert run.in_flight.snapshot.life == first
     run.acknowledge()
     run.hand_over(final=False)
-    assert run.under_way is not None
-    assert run.under_way.snapshot.life != first
+    assert run.in_flight is not None
+    assert run.in_flight.snapshot.life != first
 
 
 @pytest.mark.parametrize("pass_time", ["advance", "sleep"])
@@ -235,13 +235,13 @@ def test_a_life_ends_when_a_record_of_it_is_refused(pass_time: str, hours: float
     getattr(run.clock, pass_time)(hours * 3600)
     run.count(50)
     run.hand_over(final=False)
-    assert run.under_way is not None
-    life = run.under_way.snapshot.life
+    assert run.in_flight is not None
+    life = run.in_flight.snapshot.life
     run.acknowledge()
     assert run.lives.refused is not same
     run.hand_over(final=False)
-    assert run.under_way is not None
-    assert (run.under_way.snapshot.life == life) is same
+    assert run.in_flight is not None
+    assert (run.in_flight.snapshot.life == life) is same
     run.acknowledge()
     assert run.table.count == 160
 
@@ -270,13 +270,13 @@ def test_a_failed_delivery_is_decided_by_a_later_acknowledgement_of_its_life() -
     run.acknowledge()
     run.count(3)
     run.hand_over(final=False)
-    assert run.under_way is not None
-    life = run.under_way.snapshot.life
+    assert run.in_flight is not None
+    life = run.in_flight.snapshot.life
     run.fail()
     run.clock.advance(23 * 3600)
     run.hand_over(final=False)
-    assert run.under_way is not None
-    assert run.under_way.snapshot.life == life
+    assert run.in_flight is not None
+    assert run.in_flight.snapshot.life == life
     run.acknowledge()
     assert run.table.count == 3
 
@@ -315,7 +315,7 @@ def test_a_metric_that_only_a_failed_delivery_has_is_taken_as_delivered() -> Non
 def test_a_clock_that_is_days_off_costs_one_life_only(wall_ms: int) -> None:
     """A first record that the table refuses, its ULID being old or far ahead, is counted in the next life."""
     clock, broker_ms = ManualClock(wall_ms=wall_ms), 1_700_000_000_000
-    lives = Lives("app", 1000)
+    lives = LifeHistory("app", 1000)
     [first] = lives.prepare([Counter(name="c", count=3)], clock.now())
     lives.acknowledged(first, broker_ms, clock.now())
     assert not lives.has(first)
@@ -330,7 +330,7 @@ def test_a_clock_that_is_days_off_costs_one_life_only(wall_ms: int) -> None:
 def test_later_lives_publish_what_came_after() -> None:
     """Counts and sums of a later life are those since the last one; positions and extremes stay as they are."""
     clock = ManualClock()
-    lives = Lives("app", 1000)
+    lives = LifeHistory("app", 1000)
     position = Position(name="p", start=0, position=7)
     [first] = lives.prepare(
         [Histogram(name="h", count=2, sum=5.0, min=1.0, max=4.0), position], clock.now(), final=True
@@ -346,7 +346,7 @@ def test_later_lives_publish_what_came_after() -> None:
 @pytest.mark.parametrize("between", [["a"], ["b"], ["b", "a"], ["a", "b", "c"], []], ids="".join)
 def test_who_is_missing_for_a_while_is_not_counted_twice(between: list[str]) -> None:
     """A metric that a source does not tell for some records keeps what was acknowledged, whoever comes and goes."""
-    clock, lives, counts = ManualClock(), Lives("app", 1000), Counts[str]()
+    clock, lives, counts = ManualClock(), LifeHistory("app", 1000), Counts[str]()
 
     def publish(names: list[str], *, final: bool = False) -> dict[str, int]:
         for name in names:

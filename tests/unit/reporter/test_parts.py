@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tallystream import ConsumerProgress, MetricRegistry
 from tallystream.baselines import identity_of
-from tallystream.kafka.life import Lives
+from tallystream.kafka.life import LifeHistory
 from tallystream.kafka.parts import Parts, parts_for
 from tallystream.metrics.sketch import Sketch
 from tallystream.record import Counter, Histogram, Identity, Metric, Position, Snapshot
@@ -32,7 +32,7 @@ class Reports:
 
     def __init__(self) -> None:
         self.clock, self.registry = ManualClock(), MetricRegistry("app")
-        self.lives = Lives("app", 1000, max_bytes=LIMIT)
+        self.lives = LifeHistory("app", 1000, max_bytes=LIMIT)
         self.snapshots: list[Snapshot] = []
 
     def report(self, verdict: str = "acknowledged", *, final: bool = False) -> None:
@@ -94,7 +94,7 @@ def test_sums_are_exact_whatever_outgrows_its_part(
         for counter in chance.sample(made, k=min(20, len(made))):
             counter.inc(chance.randint(1, 9))
         if together:
-            reports.registry.keep_together(*chance.sample(made, k=min(2, len(made))))
+            reports.registry.colocate(*chance.sample(made, k=min(2, len(made))))
         reports.report(verdict, final=final)
     reports.report_all()
     rows = reports.rows()
@@ -151,9 +151,9 @@ def test_groups_that_meet_become_one() -> None:
     """keep_together of a metric of each of two groups joins the two."""
     registry = MetricRegistry("app")
     a, b, c, d = (registry.counter(name) for name in "abcd")
-    registry.keep_together(a, b)
-    registry.keep_together(c, d)
-    registry.keep_together(b, c)
+    registry.colocate(a, b)
+    registry.colocate(c, d)
+    registry.colocate(b, c)
     assert len(set(registry.groups().values())) == 1
     assert len(registry.groups()) == 4
 
@@ -168,18 +168,18 @@ def test_metrics_of_two_parts_that_are_to_be_kept_together_get_a_new_life_in_whi
     apart = reports.report_all()
     first = made[0]
     last, other = [each for each in made if part_of(each, apart) != part_of(first, apart)][:2]
-    registry.keep_together(first, last)
+    registry.colocate(first, last)
     last.inc()
     kept = reports.report_all()
     assert part_of(first, kept) == part_of(last, kept)
     assert {s.life for s in kept} != {s.life for s in apart}
     assert sum(reports.rows().values()) == 101
     late = registry.counter("late")
-    registry.keep_together(first, last, late)
+    registry.colocate(first, last, late)
     again = reports.report_all()
     assert {s.life for s in again} == {s.life for s in kept}
     assert part_of(late, again) == part_of(first, again)
-    registry.keep_together(other, late)
+    registry.colocate(other, late)
     assert part_of(other, renewed := reports.report_all()) == part_of(first, renewed) == part_of(last, renewed)
     assert sum(reports.rows().values()) == 101
 
@@ -196,7 +196,7 @@ def test_one_of_a_group_that_comes_before_those_that_have_a_part_is_in_theirs() 
 def test_a_large_registry_goes_out_in_several_records_and_each_counts_its_own_seq() -> None:
     """Parts have the same life, their own seq and every metric once; a life ends when all finals are acknowledged."""
     clock, names = ManualClock(), [f"{number:060}" for number in range(300)]
-    lives = Lives("app", 1000, max_bytes=LIMIT)
+    lives = LifeHistory("app", 1000, max_bytes=LIMIT)
     first = lives.prepare(counters(names), clock.now())
     assert len(first) == 3
     assert [(o.snapshot.part, o.snapshot.seq) for o in first] == [(part, 1) for part in range(len(first))]
@@ -218,7 +218,7 @@ def test_a_large_registry_goes_out_in_several_records_and_each_counts_its_own_se
 def test_a_metric_that_outgrows_its_part_gets_a_new_life_that_counts_on() -> None:
     """The old life ends with an acknowledged final, and only then a new one has the grown sketches, in more parts."""
     clock = ManualClock()
-    lives = Lives("app", 1000, max_bytes=30_000)
+    lives = LifeHistory("app", 1000, max_bytes=30_000)
     sketch = Sketch()
 
     def histograms() -> list[Metric]:
@@ -251,7 +251,7 @@ def test_a_metric_that_outgrows_its_part_gets_a_new_life_that_counts_on() -> Non
 def test_a_group_too_large_for_any_record_is_left_out_once_and_ends_no_life() -> None:
     """The other metrics are reported in the life that there is; one sentence says what is missing, and what to do."""
     clock = ManualClock()
-    lives = Lives("app", 1000, max_bytes=LIMIT)
+    lives = LifeHistory("app", 1000, max_bytes=LIMIT)
     metrics = counters([f"{number:0500}" for number in range(40)])
     groups = {identity_of(metric): identity_of(metrics[0]) for metric in metrics}
     other = counters(["other"])

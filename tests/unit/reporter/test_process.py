@@ -73,19 +73,19 @@ def test_a_forked_child_counts_from_zero_and_leaves_the_producer_alone() -> None
         # Every lock is held by another thread at the moment of the fork.
         held, go = threading.Event(), threading.Event()
         def hold():
-            with registry.together(), counter._lock, reporter._reporting:
+            with registry.atomic(), counter._lock, reporter._reporting:
                 held.set(); go.wait()
         thread = threading.Thread(target=hold, daemon=True); thread.start(); held.wait()
         child = os.fork()
         if not child:
             counter.inc()
-            print([(m.name, m.count) for m in registry.snapshot()], reporter._lives.under_way, flush=True)
+            print([(m.name, m.count) for m in registry.snapshot()], reporter._lives.in_flight, flush=True)
             print(reporter._thread.is_alive(), reporter._link.is_open, flush=True)
             reporter.stop(timeout=0.1)
             raise SystemExit(7)
         _, status = os.waitpid(child, 0)
         go.set(); thread.join()
-        print(os.waitstatus_to_exitcode(status), counter.count, len(reporter._lives.under_way))
+        print(os.waitstatus_to_exitcode(status), counter.count, len(reporter._lives.in_flight))
         reporter.stop(timeout=0)
     """)
     assert out.splitlines() == ["[('c', 1)] []", "True False", "7 5 1"]
@@ -121,8 +121,8 @@ def test_the_last_report_comes_at_exit() -> None:
     out = run("""
         import multiprocessing, sys
         from tallystream import MetricRegistry
-        from tallystream.reporters.local import SimpleReporter
-        class Printer(SimpleReporter):
+        from tallystream.reporters.local import LocalReporter
+        class Printer(LocalReporter):
             kind = "printer"
             def _write(self, metrics, ts_ms):
                 return print([m.count for m in metrics], flush=True) or 0
@@ -235,8 +235,8 @@ def test_a_signal_may_end_a_reporter_whatever_it_interrupts() -> None:
     out = run("""
         import os, signal
         from tallystream import MetricRegistry
-        from tallystream.reporters.local import SimpleReporter
-        class Printer(SimpleReporter):
+        from tallystream.reporters.local import LocalReporter
+        class Printer(LocalReporter):
             kind = "printer"
             def _write(self, metrics, ts_ms):
                 return print([m.count for m in metrics], flush=True) or 0
@@ -259,8 +259,8 @@ POOL = """
     import multiprocessing, os, sys
     from concurrent.futures import ProcessPoolExecutor
     from tallystream import MetricRegistry
-    from tallystream.reporters.local import SimpleReporter
-    class Appending(SimpleReporter):
+    from tallystream.reporters.local import LocalReporter
+    class Appending(LocalReporter):
         kind = "appending"
         def _write(self, metrics, ts_ms):
             with open(sys.argv[3], "a") as file:

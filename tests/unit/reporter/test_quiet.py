@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 
-from tallystream.log_throttle import OncePerKind
+from tallystream.log_throttle import RateLimitFilter
 from tallystream.testing import ManualClock
 
 
 def test_each_kind_is_logged_once_a_minute() -> None:
     """A complaint is not repeated within a minute; another kind, and the same one later, are logged."""
     clock = ManualClock()
-    quiet = OncePerKind(clock.monotonic)
+    quiet = RateLimitFilter(clock.monotonic)
 
     def logged(kind: str) -> bool:
         return quiet.filter(logging.LogRecord("n", logging.ERROR, "", 0, "%s [%s] %s", (kind, "client", "text"), None))

@@ -152,7 +152,7 @@ def test_no_snapshot_separates_what_is_set_together(registry: MetricRegistry) ->
 
     def move() -> None:
         for number in range(1, 5_001):
-            with registry.together():
+            with registry.atomic():
                 counter.inc()
                 histogram.update(1)
                 gauge.set(number)
@@ -178,7 +178,7 @@ def test_no_snapshot_separates_what_is_made_together(registry: MetricRegistry) -
     """Metrics that are made and counted in one together() block while a gauge's function is called are all there."""
 
     def make() -> float:
-        with registry.together():
+        with registry.atomic():
             registry.counter("one").inc()
             registry.counter("two").inc()
         return 0.0
@@ -195,7 +195,7 @@ def test_a_gauge_that_is_set_together_with_a_counter_is_not_separated_from_it(re
     height.set(0)
 
     def move() -> float:
-        with registry.together():
+        with registry.atomic():
             height.set(count.count + 1)
             count.inc()
         return 0.0
@@ -287,7 +287,7 @@ def test_a_gauge_that_needs_the_registry_does_not_deadlock(registry: MetricRegis
     entered, asked = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with registry.together():
+        with registry.atomic():
             entered.set()
             assert asked.wait(10)
 
@@ -340,7 +340,7 @@ def test_a_child_is_a_view_with_a_prefix_and_tags(registry: MetricRegistry) -> N
     requests = http.counter("requests", tags={"zone": "b"})
     assert requests is registry.counter("http.requests", tags={"listener": "public", "zone": "b"})
     inner = http.child("inner", tags={"x": "y"})
-    with inner.together():
+    with inner.atomic():
         inner.timer("t").update(1)
     assert_count(registry, "http.inner.t", 1, tags={"listener": "public", "zone": "a", "x": "y"})
     tagged = registry.child(tags={"only": "tags"})

@@ -228,7 +228,7 @@ def test_histograms_and_timers_keep_the_chosen_sample(make: str, choice: Samplin
         assert (read.count, read.sum, read.min, read.max) == (1000, 500_500, 1, 1000)
         assert read.p50 == pytest.approx(500.5, abs=0.5)
         assert metric.sketch().count == 1000
-        metric.start_anew()
+        metric.reset_after_fork()
         assert metric.view() is None
 
 
@@ -263,7 +263,7 @@ def test_without_a_sample_the_view_is_the_sketch_s(make: str) -> None:
 
 REPORTERS: dict[str, Callable[[MetricRegistry], object]] = {
     "a local reporter": InMemoryReporter,
-    "own_views": lambda registry: KafkaReporter(registry, bootstrap_servers="b", instance="i", own_views=True),
+    "local_stats": lambda registry: KafkaReporter(registry, bootstrap_servers="b", instance="i", local_stats=True),
 }
 
 
@@ -282,7 +282,7 @@ def test_samples_are_kept_once_a_reporter_shows_them(shown_by: Callable[[MetricR
         for number in range(1, 1001):
             metric.update(number)
         assert metric.read().p50 == 500
-        metric.start_anew()
+        metric.reset_after_fork()
         for value in (1.0, 2.0, 3.0):
             metric.update(value)
         assert metric.read().p50 == 2.0  # not within 1 %

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from support.topic import Topic
 from tallystream import ConfigError, MetricRegistry, record
 from tallystream.bridges.base import Reading, whole
-from tallystream.bridges.resets import Growing
+from tallystream.bridges.resets import ResetAdjuster
 from tallystream.bridges.sources import FAILED
-from tallystream.kafka.life import Lives
+from tallystream.kafka.life import LifeHistory
 from tallystream.record import Counter, Gauge, Histogram
 from tallystream.testing import InMemoryReporter, ManualClock, assert_count, assert_not_reported, find
 
@@ -153,7 +153,7 @@ def counted(count: int, began: float | None = None, low: float | None = None, hi
 
 def test_a_reset_adds_up() -> None:
     """A lower count began at zero: count, sum and extremes are of everything, whatever the number of resets."""
-    growing = Growing()
+    growing = ResetAdjuster()
     taken = [
         growing.take(counted(*arguments), now)
         for now, arguments in enumerate([(5, None, 1, 9), (2, None, 3, 4), (2, None, 3, 4), (0,), (1, None, 2, 20)])
@@ -169,7 +169,7 @@ def test_a_reset_adds_up() -> None:
 
 def test_a_reset_is_seen_by_when_the_count_began() -> None:
     """A count that began after the last reading is a new one, though it is no lower; a `began` that trembles is not."""
-    growing = Growing()
+    growing = ResetAdjuster()
     counts = []
     for now, count, began in [(10, 5, 1.0), (20, 6, 1.001), (30, 7, 25.0), (40, 8, 25.0), (50, 8, None), (60, 1, None)]:
         metric = growing.take(Reading(Counter(name="c", count=count), began), now)
@@ -181,7 +181,7 @@ def test_a_reset_is_seen_by_when_the_count_began() -> None:
 @given(st.lists(st.one_of(st.integers(0, 50), st.none(), st.just("reset"))))
 def test_what_is_reported_is_what_was_read(steps: list[int | str | None]) -> None:
     """Increments, absences and resets in any order: the count never falls, and misses only what no reading saw."""
-    growing, raw, expected, before = Growing(), 0, 0, 0
+    growing, raw, expected, before = ResetAdjuster(), 0, 0, 0
     for step in steps:
         if step == "reset":
             raw = 0
@@ -199,7 +199,7 @@ def test_what_is_reported_is_what_was_read(steps: list[int | str | None]) -> Non
 
 def test_a_child_does_not_repeat_its_parents_counts() -> None:
     """What was counted before a fork is taken off; extremes, which may be the parent's, are not told."""
-    growing = Growing([counted(5, 1.0, 1, 9)])
+    growing = ResetAdjuster([counted(5, 1.0, 1, 9)])
     assert growing.take(counted(5, 1.0, 1, 9), 10) == counted(0).metric
     assert growing.take(counted(8, 1.0, 1, 9), 20) == counted(3).metric
     assert growing.take(counted(2, 15.0, 3, 4), 30) == counted(5).metric
@@ -288,7 +288,7 @@ def test_a_large_source_is_split_and_a_metric_stays_in_its_part() -> None:
     clock, topic = ManualClock(), Topic()
     registry, source = MetricRegistry("shop", clock=clock), Fixed()
     registry.add_source(source)
-    lives = Lives("shop", 1000, max_bytes=8000)
+    lives = LifeHistory("shop", 1000, max_bytes=8000)
     places: dict[tuple[str, str], int] = {}
 
     def report(counts: dict[int, int], *, final: bool = False) -> None:

@@ -11,12 +11,12 @@ from confluent_kafka import KafkaException
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator import files
 from tallystream_aggregator.health import Health
-from tallystream_aggregator.jobs.aggregate.wake_up import Alarm
-from tallystream_aggregator.jobs.aggregate.writer import Writing
+from tallystream_aggregator.jobs.aggregate.wake_up import WakeUpTimer
+from tallystream_aggregator.jobs.aggregate.writer import Writer
 from tallystream_aggregator.kafka import clients
-from tallystream_aggregator.kafka.auth import log_in
+from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.lease import Lease
-from tallystream_aggregator.kafka.sharding import Layout, layout_of, layout_path, write_layout
+from tallystream_aggregator.kafka.sharding import Sharding, sharding_of, sharding_path, write_sharding
 from tallystream_aggregator.kafka.start_position import resolve
 from tallystream_aggregator.kafka.topics import TABLE_RECORD_BYTES, Topics, create_topics, require_partitions
 from tallystream_aggregator.shutdown import StopRequest
@@ -26,7 +26,7 @@ from tallystream_aggregator.spark.kafka_options import source_options
 from tallystream_aggregator.spark.query.modes import Choice, Plan, behind, run_plans
 from tallystream_aggregator.spark.query.query import Streams, summed
 from tallystream_aggregator.spark.query.settings import GROUP, AggregateSettings
-from tallystream_aggregator.spark.query.start import beginning
+from tallystream_aggregator.spark.query.start import start_position
 from tallystream_aggregator.spark.query.warm_up import warm
 from tallystream_aggregator.spark.query_listener import HealthListener
 from tallystream_aggregator.spark.session import build_session, end_session
@@ -69,12 +69,14 @@ def run(settings: AggregateSettings) -> int:
     with ExitStack() as stack:
         health = stack.enter_context(Health("aggregate", settings.health))
         try:
-            log_in(kafka)
+            check_login(kafka)
             layout = _layout(settings)
             _prepare_topics(topics, kafka, layout)
             files.make_folder(settings.checkpoint)
             health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
-            begin = beginning(settings, topics, kafka).offsets  # what can't be is said before anything is waited for
+            begin = start_position(
+                settings, topics, kafka
+            ).offsets  # what can't be is said before anything is waited for
             lease = Lease(topics.ledger, kafka, prefix=settings.topic_prefix)
             stack.callback(lease.close)
             lease.join()
@@ -97,7 +99,7 @@ def run(settings: AggregateSettings) -> int:
                 return 0
             layout, streams = settle(session, settings, topics, layout, streams)
             _prepare_topics(topics, kafka, layout)
-            writing = Writing(settings, topics, kafka, lease, shards=layout.shards)
+            writing = Writer(settings, topics, kafka, lease, shards=layout.shards)
             choice = _choice(settings, topics, kafka, writing.begin)
         except KafkaException as error:
             raise clients.failed(settings.bootstrap_servers, error) from error
@@ -107,7 +109,7 @@ def run(settings: AggregateSettings) -> int:
         stack.callback(writing.close)
         log.info("aggregating into %s, epoch %d, %d records behind", topics.agg, writing.epoch, choice.behind)
 
-        alarm = Alarm(health.due_ms, writing.wake)
+        alarm = WakeUpTimer(health.due_ms, writing.wake)
 
         def after_batch() -> None:
             if not settings.catch_up:  # which leaves no record of its own behind
@@ -128,8 +130,8 @@ def run(settings: AggregateSettings) -> int:
 
 
 def settle(
-    session: SparkSession, settings: AggregateSettings, topics: Topics, layout: Layout, streams: Streams
-) -> tuple[Layout, Streams]:
+    session: SparkSession, settings: AggregateSettings, topics: Topics, layout: Sharding, streams: Streams
+) -> tuple[Sharding, Streams]:
     """Return the layout that the checkpoint has now that we have the lease, and the streams for it; keep the layout.
 
     `layout` is the one of before: another aggregator may have begun the table with another one since.
@@ -138,27 +140,27 @@ def settle(
         ConfigError: another layout than it has is asked for, or its layout is not that of its state.
     """
     found = _layout(settings)
-    write_layout(settings.checkpoint, found)
+    write_sharding(settings.checkpoint, found)
     if found == layout:
         return layout, streams
     session.conf.set(PARTITIONS, str(found.partitions))
     return found, Streams(session, settings, topics, shards=found.shards)
 
 
-def _layout(settings: AggregateSettings) -> Layout:
-    found = layout_of(settings.checkpoint, settings.shards, settings.state_partitions)
+def _layout(settings: AggregateSettings) -> Sharding:
+    found = sharding_of(settings.checkpoint, settings.shards, settings.state_partitions)
     stored = state_partitions(settings.checkpoint)
     if stored not in (None, found.partitions):
         raise ConfigError(
             "--checkpoint",
             str(settings.checkpoint),
-            f"its state has {stored} partitions, and {layout_path(settings.checkpoint)} says {found.partitions}: "
+            f"its state has {stored} partitions, and {sharding_path(settings.checkpoint)} says {found.partitions}: "
             "restore that file, or move the checkpoint away and run tallystream rebuild",
         )
     return found
 
 
-def _prepare_topics(topics: Topics, kafka: Mapping[str, str], layout: Layout) -> None:
+def _prepare_topics(topics: Topics, kafka: Mapping[str, str], layout: Sharding) -> None:
     create_topics(clients.admin(kafka), topics, shards=layout.shards)
     require_partitions(clients.admin(kafka), topics, shards=layout.shards)
 
@@ -169,7 +171,7 @@ def _choice(settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str
 
 
 def _start(
-    records: DataFrame, settings: AggregateSettings, topics: Topics, writing: Writing, *, shards: int
+    records: DataFrame, settings: AggregateSettings, topics: Topics, writing: Writer, *, shards: int
 ) -> StreamingQuery:
     writer = (
         summed(records, settings, topics, epoch=writing.epoch, shards=shards)

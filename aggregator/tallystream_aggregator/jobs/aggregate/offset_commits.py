@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Bookkeeper:
+class OffsetCommits:
     """Follows a checkpoint. `last` is the last batch that the ledger already has, -1 for none.
 
     `checked` returns what rows of the ledger say under that name.

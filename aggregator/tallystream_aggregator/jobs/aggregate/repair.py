@@ -68,7 +68,7 @@ def last_checked(rows: Sequence[LedgerRow]) -> Checked:
     return Checked(found[-1], highest_epoch(rows) or 0) if found else Checked({}, 0)
 
 
-class Watch:
+class TopicWatch:
     """Reads the partitions of a topic, from where `checked` says or the beginning; for one thread.
 
     A record is stale where its epoch is lower than that of a record before it, or than `epoch`, ours, after our start.
@@ -175,7 +175,7 @@ class Repair:
     """
 
     def __init__(
-        self, table: Watch, agg: Watch, path: Path, *, epoch: int, shards: int, wake: Callable[[], None]
+        self, table: TopicWatch, agg: TopicWatch, path: Path, *, epoch: int, shards: int, wake: Callable[[], None]
     ) -> None:
         self._table, self._agg, self._path = table, agg, path
         self._shards, self._wake = shards, wake

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from tallystream_aggregator.kafka.producer import Outgoing, deliver, producer_for
+from tallystream_aggregator.kafka.producer import ProducerRecord, deliver, producer_for
 from tallystream_aggregator.table.shards import shard_of
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ GRACE_MS, AGAIN_MS = 500, 5_000
 """How long a record is waited for after a shard is due, before one is appended; and the time until the next one."""
 
 
-class Alarm:
+class WakeUpTimer:
     """Wakes the shards that are due while no records of them come. `due` returns these times by shard, in epoch ms.
 
     Delivery: a shard that stays due is woken every `AGAIN_MS`, as the broker may have been unreachable.
@@ -87,5 +87,5 @@ def wake(
     # Not idempotent: a tombstone sent twice changes nothing, and such a producer first waits half a second for its ID.
     producer = producer_for(kafka, timeout=timeout, idempotent=False)
     ids = instances(of)
-    records = (Outgoing(topic, ids[shard].encode(), None, partition) for shard in shards)
+    records = (ProducerRecord(topic, ids[shard].encode(), None, partition) for shard in shards)
     deliver(producer, records, timeout=timeout)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from tallystream_aggregator.jobs.aggregate.offset_commits import Bookkeeper
-from tallystream_aggregator.jobs.aggregate.repair import Repair, Watch, last_checked
+from tallystream_aggregator.jobs.aggregate.offset_commits import OffsetCommits
+from tallystream_aggregator.jobs.aggregate.repair import Repair, TopicWatch, last_checked
 from tallystream_aggregator.jobs.aggregate.wake_up import wake
 from tallystream_aggregator.kafka import clients, ledger
 from tallystream_aggregator.kafka.groups import GroupCommitter
@@ -19,7 +19,7 @@ from tallystream_aggregator.kafka.topics import require_append_time
 from tallystream_aggregator.repair_request import request_path
 from tallystream_aggregator.spark.checkpoint import TopicIdentity, keep_first, last_committed
 from tallystream_aggregator.spark.query.settings import GROUP
-from tallystream_aggregator.spark.query.start import beginning, seed_of
+from tallystream_aggregator.spark.query.start import seed_of, start_position
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +35,7 @@ LOOK_S = 5.0
 """Seconds from one look at the topics to the next: are they still the same, what did a replaced writer write."""
 
 
-class Writing:
+class Writer:
     """Opens the books under a new epoch; `begin` are the offsets of a new table, empty for one that goes on.
 
     Raises:
@@ -54,7 +54,7 @@ class Writing:
         shards: int = 1,
     ) -> None:
         self._lease, self._kafka, self._shards = lease, kafka, shards
-        begin, partial = beginning(settings, topics, kafka)
+        begin, partial = start_position(settings, topics, kafka)
         self.begin = keep_first(settings.checkpoint, begin)
         self._selection = settings.selection(topics)
         read = self._selection.find(kafka)
@@ -72,7 +72,7 @@ class Writing:
         epochs = epochs_of(topics.ledger, kafka)
         checked = last_checked(rows)
         table, agg = (
-            Watch(topic, kafka, epochs, epoch=self.epoch, checked=checked) for topic in (topics.table, topics.agg)
+            TopicWatch(topic, kafka, epochs, epoch=self.epoch, checked=checked) for topic in (topics.table, topics.agg)
         )
         self._repair = Repair(
             table,
@@ -102,7 +102,7 @@ class Writing:
         self._committer = GroupCommitter(settings.bootstrap_servers, settings.topic_prefix + GROUP, settings.kafka)
         if self.begin:
             self._committer.keep(self._selection.reads, topic=next(iter(read)))
-        self._books = Bookkeeper(
+        self._books = OffsetCommits(
             settings.checkpoint,
             self._committer,
             writer,

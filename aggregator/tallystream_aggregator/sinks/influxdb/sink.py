@@ -16,7 +16,7 @@ from urllib3.util import Retry
 
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator.sinks.address import NO_CERTIFICATE, ClientCertificate
-from tallystream_aggregator.sinks.base import Point, Refusals, Series, SinkUnavailableError, refused
+from tallystream_aggregator.sinks.base import Point, Rejections, Series, SinkUnavailableError, refused
 from tallystream_aggregator.sinks.influxdb.text import decode, encode_name, encode_value
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class InfluxStore:
         self._client_certificate = client
         self._client = open_client(url, token=token, org=org, ca_file=ca_file, client=client)
         self._writes = WriteService(self._client.api_client)
-        self.refusals = Refusals("InfluxDB")
+        self.refusals = Rejections("InfluxDB")
 
     @property
     def rejected(self) -> int:

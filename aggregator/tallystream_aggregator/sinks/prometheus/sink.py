@@ -7,8 +7,8 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from tallystream_aggregator.health.exposition import CONTENT_TYPE, render
-from tallystream_aggregator.health.server import Answer, CachedText, HealthServer
-from tallystream_aggregator.sinks.base import Refusals, refused
+from tallystream_aggregator.health.server import CachedText, HealthServer, Response
+from tallystream_aggregator.sinks.base import Rejections, refused
 from tallystream_aggregator.sinks.prometheus import names
 from tallystream_aggregator.sinks.prometheus.text import Held, exposition
 
@@ -44,7 +44,7 @@ class PrometheusSink:
         self._flushes = 0
         self._text = CachedText()
         self._noted: set[str] = set()
-        self.refusals = Refusals("Prometheus")
+        self.refusals = Rejections("Prometheus")
 
     @property
     def rejected(self) -> int:
@@ -104,13 +104,13 @@ class PrometheusSink:
             self._server.close()
             self._server = None
 
-    def metrics(self) -> Answer:
+    def metrics(self) -> Response:
         """Answer with all sums in the text format; 503 with the reason while they are not known."""
         with self._lock:
             silent, version = self._silent, self._flushes
         if silent is not None:
-            return Answer(503, "text/plain; charset=utf-8", f"{silent}\n")
-        return Answer(200, CONTENT_TYPE, self._text.body(version, self._exposition))
+            return Response(503, "text/plain; charset=utf-8", f"{silent}\n")
+        return Response(200, CONTENT_TYPE, self._text.body(version, self._exposition))
 
     def _exposition(self) -> str:
         with self._lock:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tallystream_aggregator.sinks.base import Refusals, refused
+from tallystream_aggregator.sinks.base import Rejections, refused
 from tallystream_aggregator.sinks.sqlite.database import BUSY_S, connect, said
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class LocalStore:
         self._connection: sqlite3.Connection | None = None
         self._series: dict[tuple[str, str], int] = {}
         self._seen = -1
-        self.refusals = Refusals("the local store")
+        self.refusals = Rejections("the local store")
 
     @property
     def rejected(self) -> int:

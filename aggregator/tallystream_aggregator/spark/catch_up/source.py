@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from tallystream_aggregator.table.compaction import RawRecord
 
 OPTION = "secret"
-"""The one option: `BacklogOptions` as JSON, a password among them, maybe. Spark shows no value of such a name."""
+"""The one option: `CatchUpOptions` as JSON, a password among them, maybe. Spark shows no value of such a name."""
 
 
 AT_ONCE = 20_000
 """Records that are packed at a time at the end of a range, which bounds the memory of the copies."""
 
 
-class BacklogOptions(msgspec.Struct, frozen=True):
+class CatchUpOptions(msgspec.Struct, frozen=True):
     """What the source is told; `kafka` are librdkafka's options.
 
     `most` is how many records a batch takes, `tasks` how many run at once. Fewer than `full` records wait for `delay_s`
@@ -66,7 +66,7 @@ class BacklogOptions(msgspec.Struct, frozen=True):
         return f"<BacklogOptions of {self.checkpoint!r}>"  # Kafka's options may hold a password
 
 
-class BacklogSource(DataSource):
+class CatchUpSource(DataSource):
     """A stream with the columns of `tallystream_aggregator.spark.catch_up.encoding.SCHEMA`."""
 
     @classmethod
@@ -80,13 +80,13 @@ class BacklogSource(DataSource):
 
     def streamReader(self, schema: object) -> DataSourceStreamReader:
         """Return the reader: one plans, in a process beside the driver; each task has another."""
-        return BacklogReader(msgspec.json.decode(self.options[OPTION], type=BacklogOptions))
+        return CatchUpReader(msgspec.json.decode(self.options[OPTION], type=CatchUpOptions))
 
 
-class BacklogReader(DataSourceStreamReader):
+class CatchUpReader(DataSourceStreamReader):
     """Plans batches, or reads a range: then it knows no more than its options."""
 
-    def __init__(self, options: BacklogOptions, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, options: CatchUpOptions, clock: Clock = SYSTEM_CLOCK) -> None:
         self._options, self._clock = options, clock
         self._asking: Ends | None = None
         self._ends: Offsets | None = None

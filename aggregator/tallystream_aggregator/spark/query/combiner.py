@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from tallystream_aggregator.initial_state import read_seed
+from tallystream_aggregator.initial_state import read_initial_state
 from tallystream_aggregator.spark.gc_pause import gc_paused
 from tallystream_aggregator.spark.query.processor import COLUMNS, SAID, Row, SparkStore, batch_id, frames
 from tallystream_aggregator.table.combiners import Combined, StoredCombined, load, unpack
@@ -95,5 +95,5 @@ class CombineProcessor(StatefulProcessor):
 
     def _begin(self, combiner: int) -> Combined:
         if self._seed is not None:
-            return unpack(read_seed(self._seed, shards=self._shards).combined[combiner])
+            return unpack(read_initial_state(self._seed, shards=self._shards).combined[combiner])
         return Combined()

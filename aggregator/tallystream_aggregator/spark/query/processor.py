@@ -15,7 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from tallystream_aggregator.initial_state import read_seed
+from tallystream_aggregator.initial_state import read_initial_state
 from tallystream_aggregator.repair_request import read_request
 from tallystream_aggregator.spark.catch_up.encoding import Spill, records_of
 from tallystream_aggregator.spark.gc_pause import gc_paused
@@ -237,7 +237,7 @@ class TableProcessor(StatefulProcessor):
 
     def _begin(self, shard: int) -> State:
         if self._seed is not None:
-            return unpack(read_seed(self._seed, shards=self._shards).shards[shard])
+            return unpack(read_initial_state(self._seed, shards=self._shards).shards[shard])
         return State(shard=shard, shards=self._shards)
 
     def _said(self, changes: Changes, *, anew: bool) -> list[tuple[int, *Row]]:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 from tallystream_aggregator.health.internal_metrics import READ
 from tallystream_aggregator.repair_request import request_path
 from tallystream_aggregator.spark.catch_up.reader import Reading, SpanReader
-from tallystream_aggregator.spark.catch_up.source import OPTION, BacklogOptions, BacklogSource
+from tallystream_aggregator.spark.catch_up.source import OPTION, CatchUpOptions, CatchUpSource
 from tallystream_aggregator.spark.checkpoint import plan_of
 from tallystream_aggregator.spark.kafka_options import source_options
 from tallystream_aggregator.spark.query.combiner import CombineProcessor
@@ -97,7 +97,7 @@ def backlog(session: SparkSession, settings: AggregateSettings, topics: Topics, 
     A new checkpoint begins where tallystream_aggregator.spark.checkpoint.keep_first says.
     """
     reading = _reading(settings)
-    options = BacklogOptions(
+    options = CatchUpOptions(
         kafka=dict(reading.kafka),
         group=reading.group,
         selection=settings.selection(topics),
@@ -111,9 +111,9 @@ def backlog(session: SparkSession, settings: AggregateSettings, topics: Topics, 
         shards=shards,
         go_on=reading.go_on,
     )
-    session.dataSource.register(BacklogSource)
+    session.dataSource.register(CatchUpSource)
     told = msgspec.json.encode(options).decode()
-    source = session.readStream.format(BacklogSource.name()).option(OPTION, told).load()
+    source = session.readStream.format(CatchUpSource.name()).option(OPTION, told).load()
     return source.observe(READ, f.sum("read").alias("records"))
 
 

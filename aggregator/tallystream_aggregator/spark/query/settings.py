@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.health import HealthSettings
-from tallystream_aggregator.kafka.sharding import require_layout
+from tallystream_aggregator.kafka.sharding import require_sharding
 from tallystream_aggregator.kafka.start_position import parse_start
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.spark.kafka_options import Fetch
@@ -76,7 +76,7 @@ class AggregateSettings:
         if self.table.forget_after_ms < 7 * 24 * HOUR_MS:
             days = self.table.forget_after_ms / (24 * HOUR_MS)
             raise ConfigError("--forget-after-days", days, "give 7 or more: a broker's clock may jump by days")
-        require_layout(self.shards, self.state_partitions, option="--state-partitions")
+        require_sharding(self.shards, self.state_partitions, option="--state-partitions")
         if self.on_data_loss not in ("fail", "continue"):
             raise ConfigError("--on-data-loss", self.on_data_loss, "give fail or continue")
         parse_start(self.start or "earliest")

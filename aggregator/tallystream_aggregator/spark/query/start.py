@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.initial_state import Seed, read_seed, seed_path
+from tallystream_aggregator.initial_state import InitialState, initial_state_path, read_initial_state
 from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.start_position import parse_start, resolve
 from tallystream_aggregator.spark.checkpoint import last_committed
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Beginning(NamedTuple):
+class StartPosition(NamedTuple):
     """The next offset of each partition for a new table, by topic and partition, empty for one that goes on.
 
     `partial` tells whether a new table misses earlier records, which it may if told so.
@@ -33,7 +33,7 @@ class Beginning(NamedTuple):
     partial: bool = False
 
 
-def beginning(settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str]) -> Beginning:
+def start_position(settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str]) -> StartPosition:
     """Find out where to begin. A checkpoint that has begun wins over `start`; a seed allows of none.
 
     Raises:
@@ -49,7 +49,7 @@ def beginning(settings: AggregateSettings, topics: Topics, kafka: Mapping[str, s
         if settings.start is not None:
             log.info("%s goes on where it was: --from %s is for a new one", settings.checkpoint, settings.start)
         _require_read(done[1], selection, str(settings.checkpoint))
-        return Beginning({})
+        return StartPosition({})
     seed = seed_of(settings)
     if seed is None and settings.start is None and _has_begun(topics, kafka):
         raise ConfigError(
@@ -64,7 +64,7 @@ def beginning(settings: AggregateSettings, topics: Topics, kafka: Mapping[str, s
     seeded: Offsets = {}
     if seed is not None:
         log.info("beginning with the table in %s", seed)
-        found = read_seed(seed)
+        found = read_initial_state(seed)
         _require_current(found, settings, topics, kafka)
         seeded = found.offsets
         _require_read(seeded, selection, str(seed))
@@ -81,7 +81,7 @@ def beginning(settings: AggregateSettings, topics: Topics, kafka: Mapping[str, s
             "what came before: name the checkpoint that has it, or accept that with --accept-partial",
         )
     offsets = {topic: firsts | seeded.get(topic, {}) for topic, firsts in offsets.items()}
-    return Beginning(offsets, partial=bool(missing))
+    return StartPosition(offsets, partial=bool(missing))
 
 
 def _require_read(ends: Offsets, selection: Selection, place: str) -> None:
@@ -98,7 +98,7 @@ def _require_read(ends: Offsets, selection: Selection, place: str) -> None:
         )
 
 
-def _require_current(seed: Seed, settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str]) -> None:
+def _require_current(seed: InitialState, settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str]) -> None:
     """Refuse a seed after which the table has finished batches: another rebuild finds what these have done.
 
     A table has begun with it whose checkpoint is lost, or the aggregator of before went on while the seed was made.
@@ -112,14 +112,14 @@ def _require_current(seed: Seed, settings: AggregateSettings, topics: Topics, ka
         raise ConfigError(
             "--checkpoint",
             str(settings.checkpoint),
-            f"it has no table, and {seed_path(settings.checkpoint)} is older than the table's last batches: run "
-            f"tallystream rebuild --checkpoint {settings.checkpoint}",
+            f"it has no table, and {initial_state_path(settings.checkpoint)} is older than the table's last batches: "
+            f"run tallystream rebuild --checkpoint {settings.checkpoint}",
         )
 
 
 def seed_of(settings: AggregateSettings) -> Path | None:
     """Return the seed that a rebuild left for the checkpoint, None where there is none."""
-    path = seed_path(settings.checkpoint)
+    path = initial_state_path(settings.checkpoint)
     return path if path.exists() else None
 
 

@@ -35,7 +35,7 @@ Place = tuple[int, bytes]
 """(partition, key)"""
 
 
-class Standing:
+class LatestRows:
     """The record of each key with the highest (epoch, batch), deletions among them: feed it the topic in any order.
 
     What a replaced writer appends later, row or deletion, changes nothing; nor does a record whose epoch is above

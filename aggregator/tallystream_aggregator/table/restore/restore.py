@@ -15,10 +15,10 @@ from tallystream_aggregator.table.arithmetic.metric_types import STORED
 from tallystream_aggregator.table.arithmetic.partial_sums import Base, is_kept
 from tallystream_aggregator.table.arithmetic.sketches import encode
 from tallystream_aggregator.table.layouts import Layouts
-from tallystream_aggregator.table.restore.latest_rows import RebuildError, Standing, chunk_in, foreign, shard_in
+from tallystream_aggregator.table.restore.latest_rows import LatestRows, RebuildError, chunk_in, foreign, shard_in
 from tallystream_aggregator.table.rows import BaseRow, FoldRow, LifeRow, MetricRow, ShardRow
 from tallystream_aggregator.table.shards import shard_of
-from tallystream_aggregator.table.state import Leaving, Life, LifeId, MetricId, Row, State
+from tallystream_aggregator.table.state import Life, LifeId, MetricId, Retiring, Row, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ class Rebuilt(NamedTuple):
 
 
 def restore(
-    standing: Standing,
+    standing: LatestRows,
     summed: Iterable[MetricId] = (),
     *,
     shards: int | None = None,
@@ -94,7 +94,7 @@ def _share_clocks(building: Iterable[_Building], known: Mapping[int, ShardRow]) 
             one.know_the_time(known.values())
 
 
-def _folds(standing: Standing, building: Sequence[_Building]) -> dict[LifeKey, tuple[int, int]]:
+def _folds(standing: LatestRows, building: Sequence[_Building]) -> dict[LifeKey, tuple[int, int]]:
     """Return the lives that are being forgotten: each with its shard and the number of its list."""
     folds: dict[LifeKey, tuple[int, int]] = {}
     for key, row in sorted(standing.of_kind(FoldRow), key=lambda found: chunk_in(found[0])):
@@ -224,7 +224,7 @@ class _Building:
         life.living = False
         life.rows = {number: row for number, row in life.rows.items() if self._is_left(number, fold)}
         gone = self.state.leaving if life.rows else self.state.deleting
-        gone.append(Leaving(fold, life))
+        gone.append(Retiring(fold, life))
 
     def _is_left(self, number: int, fold: int) -> bool:
         """Tell whether a row of a life that the list `fold` has counts, and is not in the base yet."""

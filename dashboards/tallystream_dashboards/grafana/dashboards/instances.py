@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tallystream_dashboards.grafana.dashboards import variables
-from tallystream_dashboards.grafana.model.dashboard import Board, Row
+from tallystream_dashboards.grafana.model.dashboard import Dashboard, Row
 from tallystream_dashboards.grafana.model.panel import Panel
 from tallystream_dashboards.grafana.model.query import Query
 from tallystream_dashboards.grafana.queries import flux, influxql
@@ -126,7 +126,7 @@ _HEARD_OFTEN = Panel(
     },
 )
 
-BOARD = Board(
+BOARD = Dashboard(
     name="instances",
     title="Instances",
     help="What each instance says of itself (the shipper has to run with --rows).",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tallystream_dashboards.grafana.dashboards import variables
-from tallystream_dashboards.grafana.model.dashboard import Board, Row
+from tallystream_dashboards.grafana.model.dashboard import Dashboard, Row
 from tallystream_dashboards.grafana.model.panel import VERDICTS, Panel
 from tallystream_dashboards.grafana.model.query import Queries, Query
 from tallystream_dashboards.grafana.queries import flux, influxql
@@ -248,7 +248,7 @@ _FLOW = Panel(
     },
 )
 
-BOARD = Board(
+BOARD = Dashboard(
     name="lag",
     title="Lag",
     help="How far every consumer group is behind, in records and in seconds, with verdicts and their history.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tallystream_dashboards.grafana.dashboards import variables
-from tallystream_dashboards.grafana.model.dashboard import Board, Row
+from tallystream_dashboards.grafana.model.dashboard import Dashboard, Row
 from tallystream_dashboards.grafana.model.panel import Panel
 from tallystream_dashboards.grafana.model.query import Queries, Query
 from tallystream_dashboards.grafana.queries import duplicates, flux, influxql, promql
@@ -153,7 +153,7 @@ _TWICE = Panel(
     },
 )
 
-BOARD = Board(
+BOARD = Dashboard(
     name="metric",
     title="Metric",
     help="One metric: its sum, rate, living instances, restarts and quantiles.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tallystream_dashboards.grafana.dashboards import variables
-from tallystream_dashboards.grafana.model.dashboard import Board, Row
+from tallystream_dashboards.grafana.model.dashboard import Dashboard, Row
 from tallystream_dashboards.grafana.model.panel import Panel
 from tallystream_dashboards.grafana.model.query import Query
 from tallystream_dashboards.grafana.queries import flux, influxql, promql
@@ -142,7 +142,7 @@ _GAUGES = Panel(
     },
 )
 
-BOARD = Board(
+BOARD = Dashboard(
     name="overview",
     title="Overview",
     help="Every sum and its rate, by metric and app.",

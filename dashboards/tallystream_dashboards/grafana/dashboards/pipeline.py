@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tallystream_dashboards.grafana.model.dashboard import Board, Row
+from tallystream_dashboards.grafana.model.dashboard import Dashboard, Row
 from tallystream_dashboards.grafana.model.panel import Panel, yes_no
 from tallystream_dashboards.grafana.model.query import Query
 from tallystream_dashboards.grafana.queries import flux, influxql, phases, promql
@@ -169,7 +169,7 @@ _LEFT_OUT = Panel(
     queries=rates("ship.rejected", "ship.unreadable", "ship.stale"),
 )
 
-BOARD = Board(
+BOARD = Dashboard(
     name="pipeline",
     title="Pipeline",
     help="Aggregator and shipper: are they ready, do they keep up, what do they leave out.",

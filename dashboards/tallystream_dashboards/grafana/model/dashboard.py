@@ -33,7 +33,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Board:
+class Dashboard:
     """One dashboard. `name` is the end of its uid for ever; `events` annotates graphs with restarts."""
 
     name: str
@@ -47,7 +47,7 @@ class Board:
         """Tell whether the flavour has any panel of it."""
         return any(flavour in panel.queries for row in self.rows for panel in row.panels)
 
-    def model(self, settings: Settings, others: Sequence[Board]) -> dict[str, Any]:
+    def model(self, settings: Settings, others: Sequence[Dashboard]) -> dict[str, Any]:
         """Return its JSON; `others` are the dashboards to which it leads."""
         flavour = settings.flavour
         variables = [one.model(flavour) for one in self.variables if flavour in one.queries]
@@ -93,7 +93,7 @@ class Board:
         ]
 
 
-def _link(settings: Settings, other: Board) -> dict[str, Any]:
+def _link(settings: Settings, other: Dashboard) -> dict[str, Any]:
     return {
         "type": "link",
         "title": other.title,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from tallystream_dashboards.lag.model import GroupLag, Place, partition_lag
+from tallystream_dashboards.lag.model import GroupLag, PartitionId, partition_lag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,18 +18,18 @@ DEAD = "Dead"
 class Described(NamedTuple):
     """A group as the broker describes it: the partitions that each member is assigned, and the group's state."""
 
-    assigned: list[set[Place]]
+    assigned: list[set[PartitionId]]
     state: str
 
 
 class Commits(NamedTuple):
     """The offsets of a group; those of `unread` partitions had an error. Not `complete`: there was no answer."""
 
-    offsets: dict[Place, int]
-    unread: frozenset[Place] = frozenset()
+    offsets: dict[PartitionId, int]
+    unread: frozenset[PartitionId] = frozenset()
     complete: bool = True
 
-    def ahead(self, written: Mapping[Place, int]) -> Commits:
+    def ahead(self, written: Mapping[PartitionId, int]) -> Commits:
         """Return the offsets of both sources: the further one of each partition."""
         further = {place: max(offset, self.offsets.get(place, 0)) for place, offset in written.items()}
         return self._replace(offsets={**self.offsets, **further}, unread=self.unread - further.keys())
@@ -85,7 +85,7 @@ class Answers:
         return frozenset(groups | queries)
 
     def lags(
-        self, partitions: Mapping[str, list[int] | None], ends: Mapping[Place, tuple[int, int]]
+        self, partitions: Mapping[str, list[int] | None], ends: Mapping[PartitionId, tuple[int, int]]
     ) -> tuple[GroupLag, ...]:
         """Return the lag of every group but those that are gone, by name.
 
@@ -106,7 +106,7 @@ def group_lag(
     described: Described | None,
     commits: Commits,
     partitions: Mapping[str, list[int] | None],
-    known: Mapping[Place, tuple[int, int]],
+    known: Mapping[PartitionId, tuple[int, int]],
     *,
     complete: bool,
 ) -> GroupLag:
@@ -115,7 +115,7 @@ def group_lag(
     A partition is unread where its start or end is not `known`, or its commit could not be read. Not `complete`: there
     was no description, though one was asked for.
     """
-    assigned: set[Place] = set().union(*(described.assigned if described else ()))
+    assigned: set[PartitionId] = set().union(*(described.assigned if described else ()))
     own = assigned | commits.offsets.keys() | commits.unread
     topics = {topic for topic, _ in own}
     listed = {(topic, partition) for topic in topics for partition in partitions.get(topic) or ()}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_dashboards.lag.collector.kafka_admin import BrokerAwayError
-from tallystream_dashboards.lag.collector.recorder import Recorder, Unwritten
+from tallystream_dashboards.lag.collector.recorder import Recorder, WriteBuffer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +60,7 @@ class Collector:
         self._tidy = tidy
         self._recorder = Recorder(rules)
         self._set_up = False
-        self._unwritten = Unwritten()
+        self._unwritten = WriteBuffer()
         self._broker = _Away("the broker")
         self._store = _Away("the store")
         self._problems: tuple[str, ...] = ()

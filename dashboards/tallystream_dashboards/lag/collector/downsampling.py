@@ -10,7 +10,7 @@ from tallystream_dashboards.lag.storage import ALL, ROUNDS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tallystream_aggregator.sinks.base import PointReader, Thinnable
+    from tallystream_aggregator.sinks.base import Deletable, PointReader
 
 EVERY_MS = 600_000
 LOOK_BACK_MS = 2 * 86_400_000
@@ -34,10 +34,10 @@ def spans(times_ms: Sequence[int], *, before_ms: int) -> list[tuple[int, int]]:
     return [(firsts[slot] + 1, (slot + 1) * SLOT_MS) for slot in slots]
 
 
-class Thinner:
+class Downsampler:
     """Thins what is older than `full_ms`, now and then; 0 keeps everything. `clock` returns epoch ms."""
 
-    def __init__(self, store: Thinnable, reader: PointReader, *, full_ms: int, clock: Callable[[], int]) -> None:
+    def __init__(self, store: Deletable, reader: PointReader, *, full_ms: int, clock: Callable[[], int]) -> None:
         self._store = store
         self._reader = reader
         self._full_ms = full_ms

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.health.exposition import CONTENT_TYPE
-from tallystream_aggregator.health.server import Answer, CachedText, HealthServer, verdict
+from tallystream_aggregator.health.server import CachedText, HealthServer, Response, verdict
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import open_reader
 from tallystream_aggregator.times import moment_ms
@@ -64,24 +64,24 @@ class Served:
         """Note that a round is over, and whether broker and store were there."""
         self._finished, self._through = self._clock(), through
 
-    def metrics(self) -> Answer:
+    def metrics(self) -> Response:
         """Answer in Prometheus' text format; 503 while nothing has been seen, or nothing for too long."""
         found, reason = self._found, self._silence()
         if reason is not None or found is None:
-            return Answer(503, "text/plain; charset=utf-8", f"{reason}\n")
+            return Response(503, "text/plain; charset=utf-8", f"{reason}\n")
         body = self._text.body(found.ts_ms, lambda: exposition(found.states, found.places, found.ts_ms))
-        return Answer(200, CONTENT_TYPE, body)
+        return Response(200, CONTENT_TYPE, body)
 
-    def alive(self) -> Answer:
+    def alive(self) -> Response:
         """Say whether rounds go on."""
         silent_s = self._clock() - self._finished
         return verdict(None if silent_s <= self._patience_s else f"the last round ended {silent_s:.0f} s ago")
 
-    def ready(self) -> Answer:
+    def ready(self) -> Response:
         """Say whether the last round reached the broker and the store."""
         return verdict(None if self._through else "the last round did not reach both the broker and the store")
 
-    def groups(self, path: str) -> Answer | None:
+    def groups(self, path: str) -> Response | None:
         """Answer `/v1/groups`, and `/v1/groups/GROUP`, also `?at=TIME`; None for another path."""
         try:
             parts = urlsplit(path)
@@ -97,7 +97,7 @@ class Served:
             return _json(503, {"error": self._silence()})
         return _groups(group, self._found.states, self._found.ts_ms)
 
-    def _past(self, group: str | None, text: str) -> Answer:
+    def _past(self, group: str | None, text: str) -> Response:
         try:
             at_ms = moment_ms(text)
         except ValueError:
@@ -138,7 +138,7 @@ def serve(settings: CollectSettings) -> Iterator[Served]:
         server.close()
 
 
-def _groups(group: str | None, states: list[GroupState] | tuple[GroupState, ...], ts_ms: int) -> Answer:
+def _groups(group: str | None, states: list[GroupState] | tuple[GroupState, ...], ts_ms: int) -> Response:
     if group is None:
         listed = [group_json(state, partitions=False) for state in states]
         return _json(200, {"ts_ms": ts_ms, "groups": listed})
@@ -148,5 +148,5 @@ def _groups(group: str | None, states: list[GroupState] | tuple[GroupState, ...]
     return _json(200, {"ts_ms": ts_ms, **group_json(found, partitions=True)})
 
 
-def _json(status: int, content: dict[str, object]) -> Answer:
-    return Answer(status, "application/json", json.dumps(content, ensure_ascii=False) + "\n")
+def _json(status: int, content: dict[str, object]) -> Response:
+    return Response(status, "application/json", json.dumps(content, ensure_ascii=False) + "\n")

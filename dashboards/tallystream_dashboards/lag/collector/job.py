@@ -15,13 +15,13 @@ from tallystream_aggregator.shutdown import stop_on_signals
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import open_reader, open_store
 from tallystream_dashboards.lag.collector.collector import Collector, next_round
-from tallystream_dashboards.lag.collector.downsampling import Thinner
+from tallystream_dashboards.lag.collector.downsampling import Downsampler
 from tallystream_dashboards.lag.collector.http_api import Served, serve
-from tallystream_dashboards.lag.collector.kafka_admin import Asker, StoppedError
+from tallystream_dashboards.lag.collector.kafka_admin import OffsetFetcher, StoppedError
 from tallystream_dashboards.lag.collector.record_timestamps import Prober
 from tallystream_dashboards.lag.collector.settings import CollectSettings, Patterns
 from tallystream_dashboards.lag.collector.spark_offsets import Ledgers
-from tallystream_dashboards.lag.collector.tracker import Watch
+from tallystream_dashboards.lag.collector.tracker import LagTracker
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -62,9 +62,9 @@ def run(settings: CollectSettings) -> int:
         kafka = _kafka(settings)
         ledgers = Ledgers(Topics(settings.topic_prefix).ledger, kafka, prefix=settings.topic_prefix)
         stack.callback(ledgers.close)
-        asker = Asker(admin, timeout=REQUEST_S, stopping=stop.is_set)
+        asker = OffsetFetcher(admin, timeout=REQUEST_S, stopping=stop.is_set)
         prober = Prober(kafka, seconds=settings.interval / 2, stopping=stop.is_set)
-        watch = Watch(
+        watch = LagTracker(
             asker,
             watched(settings),
             settings.rules,
@@ -74,7 +74,7 @@ def run(settings: CollectSettings) -> int:
         )
         # Without the right to read, which writing does not need, nothing can be remembered or thinned.
         full_ms = round(settings.full_hours * 3_600_000) if _remember(watch, reader) else 0
-        thinner = Thinner(sink, reader, full_ms=full_ms, clock=lambda: round(time.time() * 1000))
+        thinner = Downsampler(sink, reader, full_ms=full_ms, clock=lambda: round(time.time() * 1000))
         served = stack.enter_context(serve(settings))
         collector = Collector(watch.look, sink, publish=served.publish, tidy=thinner.thin, rules=settings.rules)
         _read_ledger(ledgers, stop)
@@ -90,7 +90,7 @@ def _read_ledger(ledgers: Ledgers, stop: StopRequest) -> None:
         pass
 
 
-def _remember(watch: Watch, reader: PointReader) -> bool:
+def _remember(watch: LagTracker, reader: PointReader) -> bool:
     try:
         watch.remember(reader)
     except SinkUnavailableError as error:

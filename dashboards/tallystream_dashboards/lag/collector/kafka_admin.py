@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from tallystream_dashboards.lag.collector.settings import Patterns
-    from tallystream_dashboards.lag.model import Place
+    from tallystream_dashboards.lag.model import PartitionId
 
 K = TypeVar("K")
 EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -39,7 +39,7 @@ class StoppedError(Exception):
     """A stop was requested while an answer was awaited."""
 
 
-class Asker:
+class OffsetFetcher:
     """Asks through `admin`. Each request may take `timeout` seconds; `stopping` is looked at while waiting.
 
     `clock` returns epoch seconds.
@@ -61,7 +61,7 @@ class Asker:
     def ask(
         self,
         patterns: Patterns,
-        ledger: Mapping[str, Mapping[Place, int]] | None = None,
+        ledger: Mapping[str, Mapping[PartitionId, int]] | None = None,
         known: Collection[str] = (),
     ) -> Round:
         """Return the lag of every group that `patterns` match. A group or partition without an answer is unread.
@@ -93,7 +93,7 @@ class Asker:
             complete=groups.complete,
         )
 
-    def newest(self, places: Iterable[Place]) -> dict[Place, tuple[int, int]]:
+    def newest(self, places: Iterable[PartitionId]) -> dict[PartitionId, tuple[int, int]]:
         """Return the offset and the timestamp (epoch ms) of the record with the highest timestamp of each partition.
 
         Partitions without a record, and those that can't be asked, are not there.
@@ -109,7 +109,7 @@ class Asker:
     def _ask_groups(
         self,
         patterns: Patterns,
-        ledger: Mapping[str, Mapping[Place, int]] | None,
+        ledger: Mapping[str, Mapping[PartitionId, int]] | None,
         known: Collection[str],
         problems: set[str],
     ) -> Answers:
@@ -185,7 +185,7 @@ class Asker:
         }
         return {**failed, **found}
 
-    def _offsets(self, places: list[Place], spec: OffsetSpec, problems: set[str]) -> dict[Place, int]:
+    def _offsets(self, places: list[PartitionId], spec: OffsetSpec, problems: set[str]) -> dict[PartitionId, int]:
         if not places:
             return {}
         wanted = {TopicPartition(topic, partition): spec for topic, partition in places}

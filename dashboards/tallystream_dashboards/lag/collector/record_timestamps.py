@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Consumer
 
-    from tallystream_dashboards.lag.model import Place
+    from tallystream_dashboards.lag.model import PartitionId
 
 
 log = logging.getLogger(__name__)
@@ -32,9 +32,9 @@ class Prober:
         self._kafka = kafka
         self._seconds = seconds
         self._stopping = stopping
-        self._known: dict[tuple[Place, int], Probed] = {}
+        self._known: dict[tuple[PartitionId, int], Probed] = {}
 
-    def probe(self, wanted: set[tuple[Place, int]]) -> dict[Place, dict[int, Probed]]:
+    def probe(self, wanted: set[tuple[PartitionId, int]]) -> dict[PartitionId, dict[int, Probed]]:
         """Return what is at the offsets (of partitions) that are `wanted`; what could not be read is not there.
 
         Aborted transactions are skipped, as a consumer that reads what is committed does.
@@ -42,18 +42,18 @@ class Prober:
         # Nothing to the end is not for ever: a record may come.
         self._known = {key: one for key, one in self._known.items() if key in wanted and not one.nothing}
         # A reader has one position in a partition: of several offsets in one, the next round reads the next.
-        asked: dict[Place, int] = {}
+        asked: dict[PartitionId, int] = {}
         for place, offset in sorted(wanted - self._known.keys()):
             if len(asked) < MOST:
                 asked.setdefault(place, offset)
         if asked:
             self._known |= {(place, asked[place]): one for place, one in self._read(asked).items()}
-        found: dict[Place, dict[int, Probed]] = {}
+        found: dict[PartitionId, dict[int, Probed]] = {}
         for (place, offset), one in self._known.items():
             found.setdefault(place, {})[offset] = one
         return found
 
-    def _read(self, asked: Mapping[Place, int]) -> dict[Place, Probed]:
+    def _read(self, asked: Mapping[PartitionId, int]) -> dict[PartitionId, Probed]:
         options = {
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
@@ -62,7 +62,7 @@ class Prober:
         }
         own = {"group.id": "tallystream-lag-reading", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
         consumer = clients.consumer({**self._kafka, **own, **options})
-        found: dict[Place, Probed] = {}
+        found: dict[PartitionId, Probed] = {}
         try:
             consumer.assign([TopicPartition(topic, partition, offset) for (topic, partition), offset in asked.items()])
             deadline = time.monotonic() + self._seconds
@@ -74,7 +74,7 @@ class Prober:
             consumer.close()
         return found
 
-    def _take(self, consumer: Consumer, found: dict[Place, Probed]) -> None:
+    def _take(self, consumer: Consumer, found: dict[PartitionId, Probed]) -> None:
         message = consumer.poll(0.1)
         if message is None:
             return

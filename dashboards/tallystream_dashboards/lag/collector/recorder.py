@@ -113,7 +113,7 @@ LIMIT = 200_000
 """How many points are held while the store is away: an outage of about 10 minutes for 600 partitions every 2 s."""
 
 
-class Unwritten:
+class WriteBuffer:
     """Holds each round's points until the store has them; past `limit` points the oldest rounds go, and are counted."""
 
     def __init__(self, limit: int = LIMIT) -> None:

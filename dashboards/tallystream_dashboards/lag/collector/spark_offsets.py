@@ -13,7 +13,7 @@ from tallystream_dashboards.lag.model import QUERY
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tallystream_dashboards.lag.model import Place
+    from tallystream_dashboards.lag.model import PartitionId
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ _NOTHING_MORE = {
 }
 
 
-def offsets(rows: Iterable[ledger.LedgerRow], prefix: str = "") -> dict[str, dict[Place, int]]:
+def offsets(rows: Iterable[ledger.LedgerRow], prefix: str = "") -> dict[str, dict[PartitionId, int]]:
     """Return the next offset to read by group and partition: the newest row of each query's highest epoch."""
     newest: dict[str, ledger.LedgerRow] = {}
     for row in rows:
@@ -62,7 +62,7 @@ class Ledgers:
         self._consumer = clients.consumer({**kafka, **options})
         self._consumer.assign([TopicPartition(topic, 0, _TAIL - ledger.TAIL)])
 
-    def offsets(self) -> dict[str, dict[Place, int]] | None:
+    def offsets(self) -> dict[str, dict[PartitionId, int]] | None:
         """Return the offsets by group, None until the ledger has been read to its end once; never waits long."""
         while (message := self._consumer.poll(0.02)) is not None:
             error = message.error()

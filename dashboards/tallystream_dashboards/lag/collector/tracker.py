@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from tallystream_dashboards.lag.evaluate import FIELDS, evaluate
 from tallystream_dashboards.lag.history import skews
 from tallystream_dashboards.lag.live import Live
-from tallystream_dashboards.lag.model import LAG, Behind, Place
+from tallystream_dashboards.lag.model import LAG, Behind, PartitionId
 from tallystream_dashboards.lag.reader import merge, read_groups
 from tallystream_dashboards.lag.status import HELD_MS, Look
 from tallystream_dashboards.lag.storage import ENDS
@@ -35,11 +35,11 @@ class Broker(Protocol):
     """What is asked of the broker, as `Asker` does."""
 
     def ask(
-        self, patterns: Patterns, ledger: Mapping[str, Mapping[Place, int]] | None, known: Collection[str]
+        self, patterns: Patterns, ledger: Mapping[str, Mapping[PartitionId, int]] | None, known: Collection[str]
     ) -> Round:
         """Return the lag of every group, those that are `known` from earlier rounds among them."""
 
-    def newest(self, places: Iterable[Place]) -> dict[Place, tuple[int, int]]:
+    def newest(self, places: Iterable[PartitionId]) -> dict[PartitionId, tuple[int, int]]:
         """Return offset and timestamp of the record with the highest timestamp of each partition."""
 
 
@@ -52,14 +52,14 @@ class Watched:
     """
 
     states: tuple[GroupState, ...]
-    places: Mapping[Place, tuple[int, int]]
+    places: Mapping[PartitionId, tuple[int, int]]
     problems: tuple[str, ...]
     ts_ms: int
     took_s: float = 0.0
     complete: bool = True
 
 
-class Watch:
+class LagTracker:
     """Looks at every group that `patterns` match, by `rules`.
 
     `clock` returns epoch seconds, `ledger` further offsets by group, None as long as it has not been read, `probe` what
@@ -73,8 +73,8 @@ class Watch:
         rules: Rules,
         *,
         clock: Callable[[], float],
-        ledger: Callable[[], Mapping[str, Mapping[Place, int]] | None] = dict,
-        probe: Callable[[set[tuple[Place, int]]], Mapping[Place, Mapping[int, Probed]]] | None = None,
+        ledger: Callable[[], Mapping[str, Mapping[PartitionId, int]] | None] = dict,
+        probe: Callable[[set[tuple[PartitionId, int]]], Mapping[PartitionId, Mapping[int, Probed]]] | None = None,
     ) -> None:
         self._broker = broker
         self._patterns = patterns
@@ -83,7 +83,7 @@ class Watch:
         self._ledger = ledger
         self._probe = probe
         self._live = Live(rules)
-        self._skews: dict[Place, int] = {}
+        self._skews: dict[PartitionId, int] = {}
         self._skews_due_ms = 0
 
     def look(self) -> Watched:
@@ -126,7 +126,7 @@ class Watch:
             self._live.load_looks(name, place, looks)
 
 
-def _oldest_unread(found: Round) -> set[tuple[Place, int]]:
+def _oldest_unread(found: Round) -> set[tuple[PartitionId, int]]:
     return {
         ((one.topic, one.partition), one.progress.committed)
         for group in found.groups
@@ -135,8 +135,8 @@ def _oldest_unread(found: Round) -> set[tuple[Place, int]]:
     }
 
 
-def _looks(series: Iterable[Series]) -> dict[tuple[str, Place], list[Look]]:
-    fields: dict[tuple[str, Place], dict[str, dict[int, int]]] = {}
+def _looks(series: Iterable[Series]) -> dict[tuple[str, PartitionId], list[Look]]:
+    fields: dict[tuple[str, PartitionId], dict[str, dict[int, int]]] = {}
     for one in series:
         place = (one.tags["topic"], int(one.tags["partition"]))
         if one.field not in _LOOK:

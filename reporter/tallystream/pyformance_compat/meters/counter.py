@@ -27,7 +27,7 @@ class Counter:
     """
 
     _counter: counter.Counter
-    _updown: counter.UpDown | None
+    _updown: counter.UpDownCounter | None
 
     def __init__(self) -> None:
         self._name: str | None = None
@@ -65,7 +65,7 @@ class Counter:
 
     def _set(self, *values: Any) -> bool:
         # Replace the up-down counter in one step, with its value: a snapshot sees no counter that fell.
-        updown = counter.UpDown("", {})
+        updown = counter.UpDownCounter("", {})
         for value in values:
             updown.inc(value)
         first, self._updown, self._falls = not self._falls, updown, True
@@ -104,7 +104,7 @@ class Counter:
         """Count from zero in the child of a fork. A counter that fell remains an `updown`."""
         self._lock = Lock()
         self._counter = counter.Counter("", {})
-        self._updown = counter.UpDown("", {}) if self._falls else None
+        self._updown = counter.UpDownCounter("", {}) if self._falls else None
 
 
 def _is_count(val: Any) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from support.health import ask, slow_client
 from support.wait import wait_until
 from tallystream.testing import ManualClock
-from tallystream_aggregator.health.server import CONNECTIONS, DEADLINE_S, Answer, HealthServer
+from tallystream_aggregator.health.server import CONNECTIONS, DEADLINE_S, HealthServer, Response
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,8 +25,8 @@ def clock() -> ManualClock:
 def server(clock: ManualClock) -> Iterator[HealthServer]:
     """A server with a short answer and a long one."""
     paths = {
-        "/healthz": lambda: Answer(200, "text/plain", "ok"),
-        "/large": lambda: Answer(200, "text/plain", b"x" * 100_000_000),
+        "/healthz": lambda: Response(200, "text/plain", "ok"),
+        "/large": lambda: Response(200, "text/plain", b"x" * 100_000_000),
     }
     opened = HealthServer(paths, port=0, clock=clock.monotonic)
     yield opened

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tallystream_aggregator.health.health import QUIET_S
-from tallystream_aggregator.health.internal_metrics import FIGURES, Figure
+from tallystream_aggregator.health.internal_metrics import INTERNAL_METRICS, InternalMetric
 
 DOC = (Path(__file__).parents[4] / "docs" / "health.md").read_text(encoding="utf-8")
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in DOC.splitlines()]
@@ -13,7 +13,7 @@ EXPOSED = {"counter": "counter", "total": "counter", "gauge": "gauge", "timer": 
 REPORTED = {"counter": "counter", "total": "gauge", "gauge": "gauge", "timer": "timer"}
 
 
-def _of(figure: Figure) -> str:
+def _of(figure: InternalMetric) -> str:
     if figure.name.startswith("tallystream.ship."):
         return "ship"
     tabular = ("tallystream.table.", "tallystream.state.", "tallystream.epoch")
@@ -24,7 +24,7 @@ def test_the_table_is_the_list() -> None:
     """Names, types, whose it is, what it means and its labels, in the order of the list."""
     found = [row for row in ROWS if row[0].startswith("`tallystream_")]
     wanted = []
-    for one in FIGURES:
+    for one in INTERNAL_METRICS:
         by = f" By {' and '.join(f'`{label}`' for label in one.labels)}." if one.labels else ""
         kinds = EXPOSED[one.kind], REPORTED[one.kind]
         wanted.append([f"`{one.exposed}`", kinds[0], f"`{one.name}`", kinds[1], _of(one), one.help + by])

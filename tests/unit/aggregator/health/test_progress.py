@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tallystream.testing import InMemoryReporter, ManualClock
-from tallystream_aggregator.health.internal_metrics import BY_NAME, FIGURES, Figures, Progress
+from tallystream_aggregator.health.internal_metrics import BY_NAME, INTERNAL_METRICS, InternalMetrics, Progress
 
 SHARD = {
     "v": 1,
@@ -52,7 +52,7 @@ def told(batch: int = 9, *shards: dict[str, Any], **other: Any) -> dict[str, Any
     }
 
 
-def values(figures: Figures) -> dict[str, float]:
+def values(figures: InternalMetrics) -> dict[str, float]:
     """Return the samples by exposed name, and labels beside the command."""
     found = {}
     for family in figures.families():
@@ -63,12 +63,12 @@ def values(figures: Figures) -> dict[str, float]:
 
 
 @pytest.fixture
-def figures() -> Figures:
+def figures() -> InternalMetrics:
     """Figures of an aggregator."""
-    return Figures("aggregate", ManualClock())
+    return InternalMetrics("aggregate", ManualClock())
 
 
-def test_a_batch_becomes_figures(figures: Figures) -> None:
+def test_a_batch_becomes_figures(figures: InternalMetrics) -> None:
     """Its number, time, phases, records, offsets, state, and what the shard says of the table."""
     assert Progress(figures).take(told(9, SHARD)) == 9
     found = values(figures)
@@ -101,14 +101,14 @@ def test_a_batch_becomes_figures(figures: Figures) -> None:
     assert {name: found.get(name) for name in wanted} == wanted
 
 
-def test_a_trigger_that_found_nothing_is_no_batch(figures: Figures) -> None:
+def test_a_trigger_that_found_nothing_is_no_batch(figures: InternalMetrics) -> None:
     """It counts as a look, and changes no figure."""
     before = values(figures)
     assert Progress(figures).take(told(durationMs={"latestOffset": 1, "triggerExecution": 2})) is None
     assert values(figures) == before
 
 
-def test_a_batch_that_touched_no_shard_leaves_the_table_as_it_was(figures: Figures) -> None:
+def test_a_batch_that_touched_no_shard_leaves_the_table_as_it_was(figures: InternalMetrics) -> None:
     """What the shard said last still holds; what this process did counts on."""
     progress = Progress(figures)
     progress.take(told(9, SHARD))
@@ -117,20 +117,20 @@ def test_a_batch_that_touched_no_shard_leaves_the_table_as_it_was(figures: Figur
     assert (found["tallystream_table_records_total"], found["tallystream_batches_total"]) == (42, 2)
 
 
-def test_shards_are_added_up_and_the_newest_of_each_holds(figures: Figures) -> None:
+def test_shards_are_added_up_and_the_newest_of_each_holds(figures: InternalMetrics) -> None:
     """Two records of one shard, and another shard's."""
     Progress(figures).take(told(9, SHARD, {**SHARD, "records": 50}, {**SHARD, "shard": 1, "records": 8, "epoch": 8}))
     found = values(figures)
     assert (found["tallystream_table_records_total"], found["tallystream_epoch"]) == (58, 8)
 
 
-def test_a_query_without_a_table_has_no_figures_of_one(figures: Figures) -> None:
+def test_a_query_without_a_table_has_no_figures_of_one(figures: InternalMetrics) -> None:
     """The shipper has neither state nor shards."""
     Progress(figures).take(told(0, stateOperators=[], observedMetrics={}))
     assert not [name for name in values(figures) if "table" in name or "state" in name]
 
 
-def test_the_reporter_has_the_same_figures(figures: Figures) -> None:
+def test_the_reporter_has_the_same_figures(figures: InternalMetrics) -> None:
     """Counts of this process as counters, totals of the table as gauges: no sum over lives counts them twice."""
     Progress(figures).take(told(9, SHARD))
     reporter = InMemoryReporter(figures.registry)
@@ -141,7 +141,7 @@ def test_the_reporter_has_the_same_figures(figures: Figures) -> None:
     assert {metric.tags["command"] for metric in reporter.reports[-1]} == {"aggregate"}
 
 
-def test_a_figure_that_is_not_in_the_list_is_an_error(figures: Figures) -> None:
+def test_a_figure_that_is_not_in_the_list_is_an_error(figures: InternalMetrics) -> None:
     """The list is what the documentation shows: there is no figure beside it."""
     with pytest.raises(KeyError):
         figures.set("tallystream.secret", 1)
@@ -149,12 +149,12 @@ def test_a_figure_that_is_not_in_the_list_is_an_error(figures: Figures) -> None:
 
 def test_no_two_figures_have_one_name() -> None:
     """Neither here nor in Prometheus."""
-    assert len({figure.exposed for figure in FIGURES}) == len(BY_NAME) == len(FIGURES)
+    assert len({figure.exposed for figure in INTERNAL_METRICS}) == len(BY_NAME) == len(INTERNAL_METRICS)
 
 
 def test_a_backlog_s_records_count_with_those_that_were_left_out() -> None:
     """Spark saw only what compaction kept; what was read is observed, nothing where a batch had no records."""
-    figures = Figures("aggregate")
+    figures = InternalMetrics("aggregate")
     progress = Progress(figures)
     for batch, records in ((1, 5000), (2, None)):
         progress.take(told(batch, observedMetrics={"read": {"records": records}}))

@@ -14,7 +14,7 @@ from support.wait import wait_until
 from tallystream.errors import ConfigError
 from tallystream.testing import ManualClock
 from tallystream_aggregator.health import Health, HealthSettings
-from tallystream_aggregator.health.server import Answer, HealthServer
+from tallystream_aggregator.health.server import HealthServer, Response
 
 SLOW = 100
 """Clients that never finish their requests."""
@@ -73,10 +73,10 @@ def test_without_a_port_nothing_listens() -> None:
 def test_an_answer_that_fails_is_logged_and_the_next_one_is_made(caplog: pytest.LogCaptureFixture) -> None:
     """A fault of ours ends one request, is an error in the log, and no more."""
 
-    def fail() -> Answer:
+    def fail() -> Response:
         raise RuntimeError("a fault of ours")
 
-    server = HealthServer({"/bad": fail, "/good": lambda: Answer(200, "text/plain", "x")}, port=0)
+    server = HealthServer({"/bad": fail, "/good": lambda: Response(200, "text/plain", "x")}, port=0)
     try:
         with pytest.raises(http.client.RemoteDisconnected):
             ask(server.port, "/bad")

@@ -9,7 +9,7 @@ from tallystream.errors import TallystreamError
 from tallystream_aggregator import sums
 from tallystream_aggregator.kafka.ledger import Epochs
 from tallystream_aggregator.kafka.reader import Read
-from tallystream_aggregator.shipping.latest import Freshness, Newest
+from tallystream_aggregator.shipping.latest import Freshness, LatestSums
 
 
 def record(offset: int, name: str, count: int, *, epoch: int = 1) -> Read:
@@ -20,7 +20,7 @@ def record(offset: int, name: str, count: int, *, epoch: int = 1) -> Read:
 
 def test_of_each_key_the_last_row_is_a_point() -> None:
     """Of a chunk, in the order of offsets; the next chunk has its own."""
-    newest = Newest(Epochs(lambda: None))
+    newest = LatestSums(Epochs(lambda: None))
     points = newest.points([record(0, "a", 1), record(1, "b", 5), record(2, "a", 2)])
     assert {point.measurement: point.fields["count"] for point in points} == {"a": 2, "b": 5}
     assert [point.fields["count"] for point in newest.points([record(3, "a", 3)])] == [3]
@@ -28,7 +28,7 @@ def test_of_each_key_the_last_row_is_a_point() -> None:
 
 def test_a_replaced_writer_is_left_out_for_good() -> None:
     """A row of a lower epoch than one before it, in this chunk or an earlier one, of any key."""
-    newest = Newest(Epochs(lambda: None))
+    newest = LatestSums(Epochs(lambda: None))
     points = newest.points([record(0, "a", 1), record(1, "b", 5, epoch=2), record(2, "a", 99)])
     assert {point.measurement: point.fields["count"] for point in points} == {"a": 1, "b": 5}
     assert newest.points([record(3, "c", 99)]) == []
@@ -38,7 +38,7 @@ def test_a_replaced_writer_is_left_out_for_good() -> None:
 @pytest.mark.parametrize("value", [None, *UNDECODABLE.values()], ids=["none", *UNDECODABLE])
 def test_what_is_no_sum_is_counted_and_passed_over(value: bytes | None) -> None:
     """No value stops the others."""
-    newest = Newest(Epochs(lambda: None))
+    newest = LatestSums(Epochs(lambda: None))
     points = newest.points([Read(b"k", value, 0), record(2, "a", 7)])
     assert [point.fields["count"] for point in points] == [7]
     assert newest.unreadable == 1
@@ -46,7 +46,7 @@ def test_what_is_no_sum_is_counted_and_passed_over(value: bytes | None) -> None:
 
 def test_an_epoch_that_the_ledger_does_not_have_hides_no_sum() -> None:
     """A row of 2^62 is not shown, and the true writer's rows after it are, in this chunk and the next."""
-    newest = Newest(Epochs(lambda: 1))
+    newest = LatestSums(Epochs(lambda: 1))
     points = newest.points([record(0, "a", 99, epoch=2**62), record(1, "a", 1)])
     assert [point.fields["count"] for point in points] == [1]
     assert [point.fields["count"] for point in newest.points([record(2, "a", 2)])] == [2]
@@ -62,7 +62,7 @@ def test_while_the_ledger_cannot_be_read_nothing_is_taken() -> None:
             raise TallystreamError("the ledger can't be read")
         return answers[0]
 
-    newest = Newest(Epochs(ask))
+    newest = LatestSums(Epochs(ask))
     records = [Read(b"k", b"{", 0), record(1, "a", 1)]
     with pytest.raises(TallystreamError):
         newest.points(records)

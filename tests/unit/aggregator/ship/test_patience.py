@@ -6,7 +6,7 @@ import pytest
 
 from tallystream.errors import ConfigError
 from tallystream.signals import SignalSafeEvent
-from tallystream_aggregator.shipping.retry import FIRST_S, LONGEST_S, StoppedError, pause_s, persist
+from tallystream_aggregator.shipping.retry import FIRST_S, LONGEST_S, StoppedError, pause_s, retry
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 
 
@@ -53,7 +53,7 @@ def test_pauses_double_up_to_the_longest() -> None:
 def test_a_store_that_is_there_is_written_once() -> None:
     """No failure, no pause."""
     clock, store = _Clock(), _Store(away=0)
-    assert persist(store.write, clock) == 0
+    assert retry(store.write, clock) == 0
     assert (store.written, clock.pauses) == (1, [])
 
 
@@ -61,7 +61,7 @@ def test_it_tries_until_the_store_is_back(caplog: pytest.LogCaptureFixture) -> N
     """The write succeeds once, after growing pauses; the outage is said once, and its end."""
     clock, store = _Clock(), _Store(away=12)
     with caplog.at_level("INFO"):
-        assert persist(store.write, clock, random_=lambda: 1.0) == 12
+        assert retry(store.write, clock, random_=lambda: 1.0) == 12
     assert store.written == 1
     assert clock.pauses == [pause_s(attempt, lambda: 1.0) for attempt in range(1, 13)]
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
@@ -72,12 +72,12 @@ def test_a_stop_ends_the_wait_and_not_the_write() -> None:
     """Asked to stop while the store is away, it gives up; while the store is there, it finishes."""
     store = _Store(away=5)
     with pytest.raises(StoppedError):
-        persist(store.write, _Clock(stop_after=3))
+        retry(store.write, _Clock(stop_after=3))
     assert (store.away, store.written) == (2, 0)
     stopped = SignalSafeEvent()
     stopped.set()
     there = _Store(away=0)
-    assert persist(there.write, stopped) == 0
+    assert retry(there.write, stopped) == 0
     assert there.written == 1
 
 
@@ -89,5 +89,5 @@ def test_another_error_is_not_waited_out() -> None:
         raise ConfigError("--bucket", "x", "make it")
 
     with pytest.raises(ConfigError):
-        persist(refused, clock)
+        retry(refused, clock)
     assert clock.pauses == []

@@ -12,7 +12,7 @@ from support.undecodable import UNDECODABLE
 from tallystream_aggregator import sums
 from tallystream_aggregator.kafka.ledger import Epochs
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.shipping.points import EVENTS, Shipped, Translator, event_point, is_sum
+from tallystream_aggregator.shipping.points import EVENTS, PointMapper, Shipped, event_point, is_sum
 from tallystream_aggregator.table.outputs import Event
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def test_each_topic_has_its_points_in_the_order_of_its_offsets(tmp_path: Path) -
         Shipped(TOPICS.events, 3, b"k", event),
         Shipped(TOPICS.agg, 10, b"k", a_sum(1)),
     ]
-    made = Translator(TOPICS, tmp_path / "c", Epochs(lambda: None)).points(records)
+    made = PointMapper(TOPICS, tmp_path / "c", Epochs(lambda: None)).points(records)
     assert counts(made) == [("n", 1), ("n", 2), (EVENTS, None), ("instance:n", 4)]
 
 
@@ -57,10 +57,10 @@ def test_the_rows_of_each_partition_are_judged_by_its_own_offsets(tmp_path: Path
     new = published(Topic().snapshot(counter(4)), 50, epoch=2)
     other = published(Topic().snapshot(counter(5)), 0, epoch=1)
     stale = published(Topic().snapshot(counter(6)), 60, epoch=1)
-    translator = Translator(TOPICS, tmp_path / "c", Epochs(lambda: None))
+    translator = PointMapper(TOPICS, tmp_path / "c", Epochs(lambda: None))
     made = translator.points([*new, *(record._replace(partition=1) for record in other)])
     assert counts(made) == [("instance:n", 4), ("instance:n", 5)]
-    assert Translator(TOPICS, tmp_path / "c", Epochs(lambda: None)).points(stale) == []
+    assert PointMapper(TOPICS, tmp_path / "c", Epochs(lambda: None)).points(stale) == []
 
 
 def test_a_replaced_writer_is_left_out_of_sums_and_rows_each_by_its_own_topic(tmp_path: Path) -> None:
@@ -68,9 +68,9 @@ def test_a_replaced_writer_is_left_out_of_sums_and_rows_each_by_its_own_topic(tm
     topic = Topic().snapshot(counter(4))
     new = published(topic, 0, epoch=2)
     old = published(topic.snapshot(counter(5), seq=2), 10, epoch=1)
-    translator = Translator(TOPICS, tmp_path / "c", Epochs(lambda: None))
+    translator = PointMapper(TOPICS, tmp_path / "c", Epochs(lambda: None))
     assert counts(translator.points([*new, Shipped(TOPICS.agg, 0, b"k", a_sum(1))])) == [("n", 1), ("instance:n", 4)]
-    again = Translator(TOPICS, tmp_path / "c", Epochs(lambda: None))
+    again = PointMapper(TOPICS, tmp_path / "c", Epochs(lambda: None))
     assert counts(again.points([*old, Shipped(TOPICS.agg, 1, b"k", a_sum(2))])) == [("n", 2)]
     assert again.dropped == len(old)
 
@@ -80,12 +80,12 @@ def test_a_shard_that_has_a_new_writer_is_enough_to_shut_the_old_one_out(tmp_pat
     topic = Topic().snapshot(counter(4))
     old = published(topic, 10, epoch=1)
     new = [one for one in published(topic, 0, epoch=2) if (one.key or b"").startswith(b'["shard"')]
-    assert Translator(TOPICS, tmp_path / "c", Epochs(lambda: None)).points([*new, *old]) == []
+    assert PointMapper(TOPICS, tmp_path / "c", Epochs(lambda: None)).points([*new, *old]) == []
 
 
 def test_what_is_not_the_topics_is_passed_over_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A deletion on metrics-table is nothing to speak of; everything else is counted, with its topic and offset."""
-    translator = Translator(TOPICS, tmp_path / "c", Epochs(lambda: None))
+    translator = PointMapper(TOPICS, tmp_path / "c", Epochs(lambda: None))
     with caplog.at_level(logging.WARNING):
         made = translator.points(
             [
@@ -106,7 +106,7 @@ def test_what_is_not_the_topics_is_passed_over_and_said(tmp_path: Path, caplog: 
 @pytest.mark.parametrize("value", UNDECODABLE.values(), ids=UNDECODABLE)
 def test_no_value_stops_the_shipper(tmp_path: Path, value: bytes) -> None:
     """One that can't be decoded is passed over on each topic, and the sum after it is shipped."""
-    translator = Translator(TOPICS, tmp_path / "c", Epochs(lambda: None))
+    translator = PointMapper(TOPICS, tmp_path / "c", Epochs(lambda: None))
     made = translator.points(
         [
             Shipped(TOPICS.agg, 0, b"k", value),
@@ -123,7 +123,7 @@ def test_no_value_stops_the_shipper(tmp_path: Path, value: bytes) -> None:
 def test_an_epoch_that_no_aggregator_has_taken_is_left_out_of_sums_and_rows(tmp_path: Path) -> None:
     """Neither a sum nor a row of 2^62 keeps the true writer's from the store."""
     topic = Topic().snapshot(counter(4))
-    translator = Translator(TOPICS, tmp_path / "c", Epochs(lambda: 1))
+    translator = PointMapper(TOPICS, tmp_path / "c", Epochs(lambda: 1))
     made = translator.points(
         [
             Shipped(TOPICS.agg, 0, b"k", a_sum(9, epoch=2**62)),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from support.levels import VALUES, promised, samples, sum_point
 from tallystream_aggregator.health.exposition import render
-from tallystream_aggregator.health.server import Answer
+from tallystream_aggregator.health.server import Response
 from tallystream_aggregator.shipping.points import point
 from tallystream_aggregator.sinks.prometheus import names
 from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
@@ -121,4 +121,4 @@ def test_the_text_is_made_once_for_all_who_ask() -> None:
     assert "x_total{" in sink.metrics().text
     assert sink.metrics().body != first.body
     sink.withdraw("the broker is away")
-    assert sink.metrics() == Answer(503, "text/plain; charset=utf-8", "the broker is away\n")
+    assert sink.metrics() == Response(503, "text/plain; charset=utf-8", "the broker is away\n")

@@ -10,7 +10,7 @@ import pytest
 from tallystream.errors import ConfigError
 from tallystream_aggregator.jobs.aggregate.job import AggregateSettings, settle
 from tallystream_aggregator.kafka.ledger import LedgerRow, decode, encode, key
-from tallystream_aggregator.kafka.sharding import Layout, layout_of, layout_path, write_layout
+from tallystream_aggregator.kafka.sharding import Sharding, sharding_of, sharding_path, write_sharding
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.spark.query.query import Streams
 from tallystream_aggregator.table import TableSettings
@@ -54,42 +54,42 @@ def test_a_standby_goes_on_with_the_layout_of_the_table_that_was_begun_meanwhile
     """It had none to go by when it started, and is refused if it asks for another one; the file stays as it was."""
     checkpoint, topics, session = tmp_path / "c", Topics(), Session()
     settings = AggregateSettings("broker:9092", checkpoint)
-    before = layout_of(checkpoint, None, None)
+    before = sharding_of(checkpoint, None, None)
     streams = Streams(session, settings, topics, shards=before.shards)  # type: ignore[arg-type]
-    write_layout(checkpoint, Layout(4, 2))
+    write_sharding(checkpoint, Sharding(4, 2))
     (checkpoint / "offsets").mkdir(parents=True)
     layout, other = settle(session, settings, topics, before, streams)  # type: ignore[arg-type]
-    assert (layout, other._shards) == (Layout(4, 2), 4)
+    assert (layout, other._shards) == (Sharding(4, 2), 4)
     assert session.settings == {"spark.sql.shuffle.partitions": "2"}
     assert settle(session, settings, topics, layout, other) == (layout, other)  # type: ignore[arg-type]
     settings = AggregateSettings("broker:9092", checkpoint, shards=8)
     with pytest.raises(ConfigError, match=r"--shards.*8.*has 4"):
-        settle(session, settings, topics, Layout(8, 8), streams)  # type: ignore[arg-type]
-    assert layout_of(checkpoint, None, None) == Layout(4, 2)
+        settle(session, settings, topics, Sharding(8, 8), streams)  # type: ignore[arg-type]
+    assert sharding_of(checkpoint, None, None) == Sharding(4, 2)
 
 
 def test_a_new_table_keeps_the_layout_that_was_asked_for(tmp_path: Path) -> None:
     """The file is written by the aggregator that has the lease."""
     checkpoint = tmp_path / "c"
     settings = AggregateSettings("broker:9092", checkpoint, shards=4)
-    settle(Session(), settings, Topics(), Layout(4, 4), None)  # type: ignore[arg-type]
+    settle(Session(), settings, Topics(), Sharding(4, 4), None)  # type: ignore[arg-type]
     (checkpoint / "offsets").mkdir(parents=True)
-    assert layout_of(checkpoint, None, None) == Layout(4, 4)
+    assert sharding_of(checkpoint, None, None) == Sharding(4, 4)
 
 
-@pytest.mark.parametrize("written", [Layout(2, 2), None])
-def test_a_layout_that_is_not_the_state_s_is_refused(tmp_path: Path, written: Layout | None) -> None:
+@pytest.mark.parametrize("written", [Sharding(2, 2), None])
+def test_a_layout_that_is_not_the_state_s_is_refused(tmp_path: Path, written: Sharding | None) -> None:
     """Be the file another table's, or lost: Spark's own log says over how many partitions the state is spread."""
     checkpoint = tmp_path / "c"
     if written is not None:
-        write_layout(checkpoint, written)
+        write_sharding(checkpoint, written)
     (checkpoint / "offsets").mkdir(parents=True)
     metadata = {"batchTimestampMs": 1, "conf": {"spark.sql.shuffle.partitions": "4"}}
     (checkpoint / "offsets" / "7").write_text("v1\n" + json.dumps(metadata) + '\n{"metrics":{"0":1}}')
     settings = AggregateSettings("broker:9092", checkpoint)
     with pytest.raises(ConfigError, match=r"--checkpoint.*has 4 partitions.*c\.layout says [12]: restore that file"):
-        settle(Session(), settings, Topics(), written or Layout(), None)  # type: ignore[arg-type]
-    assert layout_path(checkpoint).exists() == (written is not None)
+        settle(Session(), settings, Topics(), written or Sharding(), None)  # type: ignore[arg-type]
+    assert sharding_path(checkpoint).exists() == (written is not None)
 
 
 def test_a_ledger_row_survives_its_bytes() -> None:

@@ -8,7 +8,7 @@ import pandas as pd
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from tallystream_aggregator import sums
-from tallystream_aggregator.initial_state import Seed, write_seed
+from tallystream_aggregator.initial_state import InitialState, write_initial_state
 from tallystream_aggregator.jobs.aggregate.wake_up import instances as wake_instances
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.repair_request import Request, write_request
@@ -148,7 +148,7 @@ def test_a_seeded_table_publishes_every_sum_in_its_first_batch(tmp_path: Path) -
         state.published = False
     seed = tmp_path / "checkpoint.seed"
     combined = [list(pack_combined(group)) for group in combine(states)]
-    write_seed(seed, Seed([pack(state) for state in states], {"t-metrics": {"0": 8}}, 1, combined))
+    write_initial_state(seed, InitialState([pack(state) for state in states], {"t-metrics": {"0": 8}}, 1, combined))
     job = Job(seed, epoch=4)
     job.offset = 8
     assert counts(job.batch((b"app-0", short("m0", 9)))) == {"m0": 23, "m1": 21, "m2": 14}

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from tallystream.errors import TallystreamError
-from tallystream_aggregator.health.internal_metrics import Figures
+from tallystream_aggregator.health.internal_metrics import InternalMetrics
 from tallystream_aggregator.jobs.ship import Shipper, _highest_epoch
 from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.ledger import LedgerRow
@@ -75,7 +75,7 @@ def test_a_stop_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_wait_for_the_ledger_does_not_count_as_one_for_the_store() -> None:
     """The gauge `tallystream.ship.store_away` is 1 while the store is away, and says nothing of the ledger."""
-    figures = Figures("ship")
+    figures = InternalMetrics("ship")
     health: Any = SimpleNamespace(status=SimpleNamespace(waiting_for=None), figures=figures)
     nothing: Any = None
     Shipper(nothing, nothing, nothing, stop=nothing, health=health)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from tallystream_aggregator.jobs.aggregate.wake_up import AGAIN_MS, GRACE_MS, INSTANCE, Alarm, instances
+from tallystream_aggregator.jobs.aggregate.wake_up import AGAIN_MS, GRACE_MS, INSTANCE, WakeUpTimer, instances
 from tallystream_aggregator.table.shards import shard_of
 
 
@@ -17,7 +17,7 @@ class Query:
         self.due: dict[int, int] = {}
         self.woken: list[float] = []
         self.shards: list[list[int]] = []
-        self.alarm = Alarm(lambda: self.due, self._wake, lambda: self.now_ms / 1000)
+        self.alarm = WakeUpTimer(lambda: self.due, self._wake, lambda: self.now_ms / 1000)
 
     def _wake(self, shards: list[int]) -> None:
         self.woken.append(self.now_ms)

@@ -17,7 +17,7 @@ from support.schedules import BEGIN_MS, Written, takes_out
 from support.tables import Tables, settings
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table
-from tallystream_aggregator.table.restore.latest_rows import Standing
+from tallystream_aggregator.table.restore.latest_rows import LatestRows
 from tallystream_aggregator.table.restore.restore import restore
 from tallystream_aggregator.table.shards import shard_of
 from tallystream_aggregator.table.table import run_batch
@@ -351,7 +351,7 @@ def test_silent_lives_stay_silent_after_a_rebuild_of_several_shards() -> None:
     loud = next(name for name in names if shard_of(name.encode(), 2) == 0)
     story.snapshot(loud, 1, at=2, seq=1, life=life(2))
     mine = [[r for r in story.records if shard_of(r.key, 2) == number] for number in (0, 1)]
-    standing = Standing()
+    standing = LatestRows()
     shards = [Table(State(shard=number, shards=2), settings()) for number in (0, 1)]
     assert _gauge(shards, mine, standing, _ms(2)) == (501, 6)
     assert _gauge(shards[1:], [[]], standing, _ms(3)) == (0, 0)
@@ -359,7 +359,9 @@ def test_silent_lives_stay_silent_after_a_rebuild_of_several_shards() -> None:
     assert _gauge(rebuilt, [[], []], standing, _ms(3) + 500) == (1, 1)
 
 
-def _gauge(shards: Sequence[Table], mine: Sequence[list[Written]], standing: Standing, now_ms: int) -> tuple[Any, int]:
+def _gauge(
+    shards: Sequence[Table], mine: Sequence[list[Written]], standing: LatestRows, now_ms: int
+) -> tuple[Any, int]:
     """Run a batch; return the sum of the gauge and the number of living lives that these shards have."""
     total, lives = 0.0, 0
     for table, records in zip(shards, mine, strict=True):

@@ -28,7 +28,7 @@ from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.table import Record, State, TableSettings, storage
 from tallystream_aggregator.table.arithmetic.sketches import SHARES
 from tallystream_aggregator.table.layouts import Layouts
-from tallystream_aggregator.table.restore.latest_rows import RebuildError, Standing
+from tallystream_aggregator.table.restore.latest_rows import LatestRows, RebuildError
 from tallystream_aggregator.table.restore.restore import behind, restore
 from tallystream_aggregator.table.rows import ShardRow
 from tallystream_aggregator.table.state import Life, Row
@@ -94,7 +94,7 @@ class System:
 
     def rebuild(self) -> list[Written]:
         """Lose the checkpoint, take the state from the topic, and return the records to read on from."""
-        standing = Standing()
+        standing = LatestRows()
         for record in random.Random(len(self.log)).sample(self.log, len(self.log)):  # partitions have no order
             standing.take(*record)
         found = restore(standing, self.summed)
@@ -152,9 +152,9 @@ def test_a_rebuilt_table_equals_the_oracle_after_many_records(
     check(schedule, sizes, chance)
 
 
-def standing(topic: Topic) -> Standing:
+def standing(topic: Topic) -> LatestRows:
     """Return the newest records of everything that the topic's table publishes from here on, and said before."""
-    found = Standing()
+    found = LatestRows()
     for row in topic.changes.rows:
         found.take(row.key, row.value(epoch=1, batch=topic.offset))
     return found
@@ -186,16 +186,16 @@ def test_a_rebuilt_state_publishes_all_its_rows_once() -> None:
 def test_without_a_finished_batch_there_is_nothing_to_rebuild_from() -> None:
     """A topic without the shard's record is refused with a sentence, not taken for an empty table."""
     with pytest.raises(RebuildError, match="nothing to rebuild from"):
-        restore(Standing())
+        restore(LatestRows())
 
 
 @pytest.mark.parametrize("bad", UNDECODABLE.values(), ids=UNDECODABLE)
 def test_a_foreign_record_is_refused(bad: bytes) -> None:
     """What is not the table's is named by its key, whichever of key and value can't be decoded."""
     with pytest.raises(RebuildError, match="is not a record of the table"):
-        Standing().take(bad, b"{}")
+        LatestRows().take(bad, b"{}")
     with pytest.raises(RebuildError, match="shard"):
-        Standing().take(b'["shard",0]', bad)
+        LatestRows().take(b'["shard",0]', bad)
 
 
 @pytest.mark.parametrize("shard", [b'"x"', b"-1", b"[]", b"1.5", b"9", b"null"])
@@ -248,7 +248,7 @@ def test_a_row_of_a_writer_that_was_replaced_changes_nothing() -> None:
     A deletion of a lower epoch, or without a writer, leaves the row; a newer row follows a deletion.
     """
     topic = Topic().snapshot(counter(5))
-    found = Standing()
+    found = LatestRows()
     rows = list(topic.changes.rows)
     for row in rows:
         found.take(row.key, row.value(epoch=3, batch=9))
@@ -272,7 +272,7 @@ def test_the_only_row_of_a_key_counts_wherever_it_stands() -> None:
     """Compaction may leave a record of an earlier epoch behind later ones: it is the newest of its key all the same."""
     topic = Topic().snapshot(counter(5))
     (row, shard) = topic.changes.rows
-    found = Standing()
+    found = LatestRows()
     found.take(shard.key, shard.value(epoch=3, batch=9))
     found.take(row.key, row.value(epoch=1, batch=2))
     assert restore(found).states[0].lives.keys() == {"app-1"}
@@ -280,7 +280,7 @@ def test_the_only_row_of_a_key_counts_wherever_it_stands() -> None:
 
 def test_a_metric_that_changed_its_part_counts_in_the_newer_one() -> None:
     """After a tombstone it may; also where the older part's row still has it, as its batch was cut off before that."""
-    topic, found = Topic(), Standing()
+    topic, found = Topic(), LatestRows()
 
     def written(key_ends: bytes = b"") -> None:
         for row in topic.changes.rows:

@@ -16,7 +16,7 @@ from support.schedules import RETIRE_AFTER_MS, Written, cut, cuts, play, schedul
 from tallystream_aggregator.table import Record, State, TableSettings, combiners, storage
 from tallystream_aggregator.table.arithmetic.sketches import SHARES
 from tallystream_aggregator.table.combiners import Combined, combine
-from tallystream_aggregator.table.restore.latest_rows import RebuildError, Standing
+from tallystream_aggregator.table.restore.latest_rows import LatestRows, RebuildError
 from tallystream_aggregator.table.restore.restore import included_by_all, restore
 from tallystream_aggregator.table.shards import decode, encode, group_of, shard_of
 from tallystream_aggregator.versions import UNKNOWN
@@ -143,7 +143,7 @@ class Cut:
 
     def rebuild(self, number: int | None = None, *, behind: bool = False) -> list[Written]:
         """Lose the checkpoint, take the states from the topic, and return the records to read on from."""
-        standing = Standing()
+        standing = LatestRows()
         for record in random.Random(len(self.log)).sample(self.log, len(self.log)):  # partitions have no order
             standing.take(*record)
         found = restore(standing, set(self.sums), shards=number, finished={} if behind else self.finished)
@@ -318,7 +318,7 @@ def test_a_row_in_a_partition_that_is_not_its_shard_s_does_not_count() -> None:
     kept = next(n for n in names if n != gone and shard_of(n.encode(), 3) == 1)
 
     def rebuilt(*log: tuple[bytes, bytes, Version, int]) -> dict[str, list[int | float | None]]:
-        standing = Standing()
+        standing = LatestRows()
         for record in log:
             standing.take(*record)
         states = restore(standing).states
