@@ -1,0 +1,143 @@
+"""The way of one value through our modules, from `inc()` to Kafka and from there to InfluxDB: docs/architecture.md."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from pyspark.sql.streaming.tws_tester import TwsTester
+
+from support.scripted_producer import KafkaBench
+from tallystream import MetricRegistry, record
+from tallystream_aggregator.kafka.ledger import Epochs
+from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.shipping.points import PointMapper, Shipped
+from tallystream_aggregator.sinks.influxdb.sink import InfluxStore
+from tallystream_aggregator.spark.catch_up.encoding import INPUT_COLUMNS
+from tallystream_aggregator.spark.checkpoint import Planned
+from tallystream_aggregator.spark.query.processor import TableProcessor
+from tallystream_aggregator.table.limits import TableSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+DOC = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8")
+VALUE = 1_295_788_826
+"""Four different bytes: it is found as a number, as text, and in packed bytes."""
+
+NEEDLES = (str(VALUE).encode(), VALUE.to_bytes(4, "big"), VALUE.to_bytes(4, "little"))
+PACKAGES = ("tallystream.", "tallystream_aggregator.")
+DEPTH = 6
+
+
+def _holds(found: object, depth: int = DEPTH) -> bool:  # noqa: C901, PLR0911 (a case for each kind of object)
+    """Return whether the value is in an object, in what it contains, or in its bytes."""
+    if isinstance(found, bool | type | MetricRegistry | None):  # a registry is where the value is, not on its way
+        return False
+    if isinstance(found, int | float):
+        return found == VALUE
+    if isinstance(found, str):
+        return str(VALUE) in found
+    if isinstance(found, bytes | bytearray | memoryview):
+        return any(needle in bytes(found) for needle in NEEDLES)
+    if isinstance(found, np.ndarray):
+        return bool((found == VALUE).any()) if found.dtype.kind in "if" else False
+    if isinstance(found, pd.DataFrame):
+        return any(_holds(each, depth - 1) for each in found.to_numpy().ravel())
+    if depth == 0:
+        return False
+    if isinstance(found, dict):
+        return any(_holds(each, depth - 1) for each in [*found.keys(), *found.values()])
+    if isinstance(found, list | tuple | set | frozenset):
+        return any(_holds(each, depth - 1) for each in found)
+    if not type(found).__module__.startswith(PACKAGES):
+        return False
+    names = (name for where in ("__struct_fields__", "__slots__", "__dict__") for name in getattr(found, where, ()))
+    return any(_holds(getattr(found, name, None), depth - 1) for name in names)
+
+
+@contextmanager
+def _traced() -> Iterator[list[str]]:
+    """Note the modules of the two packages that the value enters as an argument or leaves as a result, in order."""
+    entered: list[str] = []
+
+    def profile(frame: FrameType, event: str, result: Any) -> None:
+        module = frame.f_globals.get("__name__", "")
+        if not module.startswith(PACKAGES) or module in entered:
+            return
+        if event == "call":
+            code = frame.f_code
+            given = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+            seen = any(_holds(frame.f_locals.get(name)) for name in given if name != "self")
+        else:
+            seen = event == "return" and _holds(result)
+        if seen:
+            entered.append(module)
+
+    threading.setprofile(profile)
+    sys.setprofile(profile)
+    try:
+        yield entered
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+
+def _listed(heading: str) -> list[str]:
+    """Return the modules that the page lists under a heading, in its order."""
+    _, _, rest = DOC.partition(f"\n## {heading}\n")
+    return re.findall(r"^\d+\. `([\w.]+)`", rest.partition("\n## ")[0], re.MULTILINE)
+
+
+def _planned(_: int) -> Planned:
+    return Planned(1000, frozenset())
+
+
+class _Server(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.server.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))  # type: ignore[attr-defined]
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_the_way_from_inc_to_produce_is_the_documented_one() -> None:
+    """A counter's value enters the modules of the page, in its order, until a record has it."""
+    bench = KafkaBench()
+    with _traced() as entered:
+        bench.counter.inc(VALUE)
+        assert bench.reporter.report_now()
+    produced = entered.index("tallystream.kafka.producer") + 1  # after it, the scripted producer decodes the record
+    assert entered[:produced] == _listed("From `inc()` to `produce()`")
+    bench.reporter.stop()
+
+
+def test_the_way_from_metrics_to_a_point_is_the_documented_one(tmp_path: Path) -> None:
+    """A record's value enters the modules of the page, in its order, until InfluxDB has its sum."""
+    metrics: list[record.Metric] = [record.Counter(name="n", count=VALUE)]
+    snapshot = record.Snapshot(app="a", life="0" * 26, part=0, seq=1, ts=0, every_ms=1000, final=False, metrics=metrics)
+    rows = pd.DataFrame([("metrics", 0, 0, 900, b"i", record.encode(snapshot))], columns=list(INPUT_COLUMNS))
+    processor = TableProcessor(Topics(), TableSettings(), epoch=1, shards=1, planned=_planned, batch_id=lambda: 1)
+    job = TwsTester(processor, outputMode="Update")
+    mapper = PointMapper(Topics(), tmp_path / "checkpoint", Epochs(lambda: 1))
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Server) as server:
+        server.bodies = []  # type: ignore[attr-defined]
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        store = InfluxStore(f"http://127.0.0.1:{server.server_port}", token="t", org="o", bucket="b")
+        with _traced() as entered:
+            made = job.testInPandas(0, rows)
+            out = [tuple(row) for row in made[made["topic"] == "metrics-agg"][["key", "value"]].to_numpy()]
+            shipped = [Shipped("metrics-agg", number, key, value) for number, (key, value) in enumerate(out)]
+            store.write(mapper.points(shipped))
+        server.shutdown()
+    assert entered == _listed("From `metrics` to a point in InfluxDB")
