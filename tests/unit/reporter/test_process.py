@@ -248,7 +248,7 @@ def test_a_signal_may_end_a_reporter_whatever_it_interrupts() -> None:
         with histogram._lock:
             os.kill(os.getpid(), signal.SIGTERM)
             for _ in range(10): pass
-        print("goes on", flush=True)
+            print("goes on", flush=True)  # before the lock is free: the last report prints after it
     """)
     lines = out.splitlines()
     assert lines[:2] == ["False", "goes on"]
