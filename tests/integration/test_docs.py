@@ -35,7 +35,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
         assert (site / page.relative_to(DOCS)).with_suffix(".html").is_file(), page
     reference = (site / "api" / "reporter.html").read_text(encoding="utf-8")
     described = set(re.findall(r'id="(tallystream\.[\w.]+)"', reference))
-    public = {f"tallystream.reporter.{name}" for name in tallystream.__all__}
+    public = {f"tallystream.{name}" for name in tallystream.__all__}
     public |= {f"tallystream.testing.{name}" for name in testing.__all__}
     public |= {"tallystream.MetricRegistry.counter", "tallystream.KafkaReporter.report_now"}
     assert public <= described
