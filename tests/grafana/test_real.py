@@ -39,16 +39,15 @@ def settings(request: pytest.FixtureRequest) -> Iterator[PushSettings]:
     made = Settings(flavour=request.param, uid_prefix=prefix, folder_title=prefix)
     yield PushSettings(url=URL, made=made)
     grafana, wanted = server(), resources(made)
-    api = grafana.api
-    for delete, uid in (
-        *((api.alertingprovisioning.delete_alertrule, one["uid"]) for g in wanted.rule_groups for one in g["rules"]),
-        *((api.dashboard.delete_dashboard, uid) for uid in wanted.dashboards),
-        (api.folder.delete_folder, wanted.folder["uid"]),
-        *((api.datasource.delete_datasource_by_uid, one["uid"]) for one in wanted.datasources),
-        (api.alertingprovisioning.delete_contactpoint, wanted.contact_point["uid"]),
+    for path in (
+        *(f"/v1/provisioning/alert-rules/{one['uid']}" for group in wanted.rule_groups for one in group["rules"]),
+        *(f"/dashboards/uid/{uid}" for uid in wanted.dashboards),
+        f"/folders/{wanted.folder['uid']}",
+        *(f"/datasources/uid/{one['uid']}" for one in wanted.datasources),
+        f"/v1/provisioning/contact-points/{wanted.contact_point['uid']}",
     ):
         try:
-            grafana.call("clean up", delete, uid)
+            grafana.ask("clean up", "DELETE", path)
         except AbsentError:
             continue
 
@@ -76,12 +75,13 @@ def test_push_change_and_prune(settings: PushSettings) -> None:
     assert push(settings, prune=True)[-1].endswith("nothing to do.")
 
     uid = next(iter(wanted.dashboards))
-    was = grafana.api.dashboard.get_dashboard(uid)
+    was = grafana.ask("read it", "GET", f"/dashboards/uid/{uid}")
     by_hand = {"dashboard": was["dashboard"] | {"title": "By hand"}, "folderUid": was["meta"]["folderUid"]}
-    grafana.api.dashboard.update_dashboard(by_hand)
+    grafana.ask("change it", "POST", "/dashboards/db", by_hand)
     rule = wanted.rule_groups[0]["rules"][0]["uid"]
-    changed = grafana.api.alertingprovisioning.get_alertrule(rule) | {"isPaused": True}
-    grafana.api.alertingprovisioning.update_alertrule(rule, changed, disable_provenance=True)
+    path = f"/v1/provisioning/alert-rules/{rule}"
+    changed = grafana.ask("read it", "GET", path) | {"isPaused": True}
+    grafana.ask("change it", "PUT", path, changed, editable=True)
     with pytest.raises(PushRefusedError) as raised:
         push(settings)
     assert uid in str(raised.value)

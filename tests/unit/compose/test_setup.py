@@ -5,12 +5,9 @@ from __future__ import annotations
 import shutil
 import subprocess
 from configparser import ConfigParser
-from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-import urllib3
 
 ROOT = Path(__file__).parents[3]
 SETUP = ROOT / "scripts" / "setup"
@@ -118,13 +115,6 @@ def test_a_java_that_will_do(bin_folder: Path, version: str) -> None:
     fake(bin_folder, "python3", "exit 0")
     fake(bin_folder, "java", f"echo 'openjdk version \"{version}\" 2025-04-15' >&2")
     assert "java:" not in run(bin_folder).stderr
-
-
-def test_urllib3_is_urllib3() -> None:
-    """InfluxDB is written through urllib3 itself, not through the fork that grafana-client brings along."""
-    assert urllib3.__version__ == version("urllib3")
-    assert find_spec("urllib3_future") is not None
-    assert not (Path(urllib3.__file__).parents[1] / "urllib3_future.pth").exists()
 
 
 def test_the_jars_of_pyspark_are_not_compressed_again() -> None:

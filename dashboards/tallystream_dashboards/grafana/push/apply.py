@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from typing import TYPE_CHECKING
 
 from tallystream.errors import TallystreamError
 from tallystream_dashboards.grafana.push import fingerprints as marks
 from tallystream_dashboards.grafana.push.client import AbsentError
 from tallystream_dashboards.grafana.push.model import JSON, WRITES, Action, Kind, PushFailedError, What
-from tallystream_dashboards.grafana.push.read import read_datasource, read_group
+from tallystream_dashboards.grafana.push.read import group_path, read_datasource, read_group
 from tallystream_dashboards.grafana.push.report import named
 
 if TYPE_CHECKING:
@@ -47,7 +46,6 @@ def apply(
 class _Writer:
     def __init__(self, grafana: Grafana, folder_uid: str, now: str) -> None:
         self._grafana, self._folder_uid, self._now = grafana, folder_uid, now
-        self._alerting = grafana.api.alertingprovisioning
 
     def write(self, action: Action) -> None:
         """Carry out one action."""
@@ -62,36 +60,31 @@ class _Writer:
             What.RULES: self._rules,
         }[action.what](action)
 
-    def _call(self, doing: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        return self._grafana.call(doing, function, *arguments, **named)
-
     def _folder(self, action: Action) -> None:
-        folder = self._grafana.api.folder
         if action.kind is Kind.CREATE:
-            self._call("create a folder", folder.create_folder, action.name, uid=action.uid)
+            self._grafana.ask("create a folder", "POST", "/folders", {"title": action.name, "uid": action.uid})
         else:
-            self._call("rename the folder", folder.update_folder, action.uid, title=action.name, overwrite=True)
+            body = {"title": action.name, "overwrite": True}
+            self._grafana.ask("rename the folder", "PUT", f"/folders/{action.uid}", body)
 
     def _datasource(self, action: Action) -> None:
-        source = self._grafana.api.datasource
+        path = f"/datasources/uid/{action.uid}"
         if action.kind is Kind.CREATE:
-            self._call("create a data source", source.create_datasource, action.body)
+            self._grafana.ask("create a data source", "POST", "/datasources", action.body)
         else:
             # With the version that was read, Grafana refuses if somebody has changed it meanwhile.
             body = action.body | {"version": action.was.get("version")}
-            self._call("change a data source", source.update_datasource_by_uid, action.uid, body)
+            self._grafana.ask("change a data source", "PUT", path, body)
         made = read_datasource(self._grafana, action.uid)
         body = _marked(action.body, marks.datasource_mark, marks.mark_datasource, marks.plain_datasource(made))
-        body |= {"version": made.get("version")}
-        self._call("change a data source", source.update_datasource_by_uid, action.uid, body)
+        self._grafana.ask("change a data source", "PUT", path, body | {"version": made.get("version")})
 
     def _contact(self, action: Action) -> None:
+        path = "/v1/provisioning/contact-points"
         if action.kind is Kind.CREATE:
-            create = self._alerting.create_contactpoint
-            self._call("create a contact point", create, action.body, disable_provenance=True)
+            self._grafana.ask("create a contact point", "POST", path, action.body, editable=True)
         else:
-            update = self._alerting.update_contactpoint
-            self._call("change a contact point", update, action.uid, action.body, disable_provenance=True)
+            self._grafana.ask("change a contact point", "PUT", f"{path}/{action.uid}", action.body, editable=True)
 
     def _dashboard(self, action: Action) -> None:
         body = {
@@ -100,31 +93,22 @@ class _Writer:
             "message": marks.message(marks.digest(action.body), self._now),
             "overwrite": False,  # Grafana refuses if somebody has saved it meanwhile
         }
-        self._call("save a dashboard", self._grafana.api.dashboard.update_dashboard, body)
+        self._grafana.ask("save a dashboard", "POST", "/dashboards/db", body)
 
     def _rules(self, action: Action) -> None:
-        title = quote(action.name, safe="")
-        update = self._alerting.update_rule_group
-
-        def put(group: JSON) -> None:
-            doing = "change a rule group"
-            self._call(doing, update, self._folder_uid, title, group, disable_provenance=True)
-
-        put(action.body)
+        path = group_path(self._folder_uid, action.name)
+        self._grafana.ask("change a rule group", "PUT", path, action.body, editable=True)
         made = read_group(self._grafana, self._folder_uid, action.name)
-        put(_marked(action.body, marks.group_mark, marks.mark_group, marks.plain_group(made or {})))
+        body = _marked(action.body, marks.group_mark, marks.mark_group, marks.plain_group(made or {}))
+        self._grafana.ask("change a rule group", "PUT", path, body, editable=True)
 
     def _remove(self, action: Action) -> None:
-        api = self._grafana.api
-        if action.what is What.RULES:
-            uids, delete = [rule["uid"] for rule in action.was["rules"]], self._alerting.delete_alertrule
-        elif action.what is What.DASHBOARD:
-            uids, delete = [action.uid], api.dashboard.delete_dashboard
-        else:
-            uids, delete = [action.uid], api.datasource.delete_datasource_by_uid
+        uids = [rule["uid"] for rule in action.was["rules"]] if action.what is What.RULES else [action.uid]
+        paths = {What.RULES: "/v1/provisioning/alert-rules", What.DASHBOARD: "/dashboards/uid"}
         for uid in uids:
             try:
-                self._call(f"remove a {action.what}", delete, uid)
+                path = f"{paths.get(action.what, '/datasources/uid')}/{uid}"
+                self._grafana.ask(f"remove a {action.what}", "DELETE", path)
             except AbsentError:
                 continue  # somebody was quicker
 

@@ -1,22 +1,23 @@
-"""Grafana's HTTP API through grafana-client; whatever goes wrong becomes one sentence, without a secret."""
+"""Grafana's HTTP API: a call and its answer. Whatever goes wrong becomes one sentence, without a secret."""
 
 from __future__ import annotations
 
-import importlib
 import re
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3.util.ssl_ import create_urllib3_context
 
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator.sinks.address import NO_CERTIFICATE, ClientCertificate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from tallystream_dashboards.grafana.push.secrets import Secrets
-
-T = TypeVar("T")
 
 TOKEN = "GRAFANA_TOKEN"  # noqa: S105 (the name of an environment variable, not a secret)
 URL = "--grafana-url"
@@ -29,17 +30,17 @@ class AbsentError(TallystreamError):
 
 
 class Grafana:
-    """A Grafana server. Every call of `api` goes through `call`.
+    """A Grafana server.
 
     Args:
         url: the server's address, with the path that it is served below, if any.
         token: of a service account.
         secrets: what no message may contain.
-        ca_file: certificates to trust instead of the system's; None: the system's.
+        ca_file: certificates to trust instead of the public authorities; None: those.
         client: the certificate that the server is shown.
 
     Raises:
-        ConfigError: the address can't be one, or grafana-client is not installed.
+        ConfigError: the address can't be one, or `ca_file` is no file.
     """
 
     def __init__(
@@ -50,57 +51,84 @@ class Grafana:
         ca_file: Path | None = None,
         client: ClientCertificate = NO_CERTIFICATE,
     ) -> None:
-        parts = _checked(url)
-        try:
-            grafana_client = importlib.import_module("grafana_client")
-        except ImportError as error:
-            remedy = "install it: pip install 'tallystream-cli[grafana]'; docs/grafana-push.md tells how"
-            raise ConfigError("grafana-client", "not installed", remedy) from error
+        _require_address(url)
         if ca_file is not None and not ca_file.is_file():
             raise ConfigError("--ca-file", str(ca_file), "name a file with certificates in PEM form")
         self.url, self._secrets = url, secrets
-        path = parts.path.strip("/")
-        self.api: Any = grafana_client.GrafanaApi(
-            token,
-            host=f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname,
-            port=parts.port,
-            url_path_prefix=f"{path}/" if path else "",
-            protocol=parts.scheme,
-            verify=True if ca_file is None else str(ca_file),
-            timeout=TIMEOUT_S,
-        )
-        # A redirected write would become a read, and look like a success.
-        self.api.client.s.max_redirects = 0
+        self._session = requests.Session()
+        self._session.headers["Authorization"] = f"Bearer {token}"
+        # Given with each request: of a session, REQUESTS_CA_BUNDLE would go before it.
+        self._verify = True if ca_file is None else str(ca_file)
         if client.cert_file:
-            files = (client.cert_file, client.key_file or client.cert_file)
-            self.api.client.s.cert = (*files, client.key_password) if client.key_password else files
+            self._session.mount("https://", _WithCertificate(client))
 
-    def call(self, doing: str, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
-        """Call a method of grafana-client; `doing` is what it does, as the end of "it may not …".
+    def ask(
+        self,
+        doing: str,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        editable: bool = False,
+    ) -> Any:
+        """Send a request to a path below `/api`, and return the JSON of the answer, None where it has none.
+
+        Args:
+            doing: what the request does, as the end of "it may not …".
+            method: of HTTP.
+            path: below `/api`; what is in it is encoded already.
+            body: is sent as JSON.
+            query: is encoded here.
+            editable: people may edit in Grafana what is written to its provisioning API.
 
         Raises:
             ConfigError: the address, the certificate or the token is at fault, or something else in the request.
             AbsentError: Grafana answers 404.
         """
-        exceptions = importlib.import_module("niquests.exceptions")
-        errors = importlib.import_module("grafana_client.client")
         try:
-            return function(*arguments, **named)
-        except errors.GrafanaException as error:
-            raise self._refused(error.status_code, str(error.message), doing) from None
-        except exceptions.TooManyRedirects:
-            raise ConfigError(URL, self.url, "it redirects to another address: give that one") from None
-        except exceptions.SSLError as error:
+            answer = self._session.request(
+                method,
+                f"{self.url.rstrip('/')}/api{path}",
+                json=body,
+                params=query,
+                headers={"X-Disable-Provenance": "true"} if editable else {},
+                timeout=TIMEOUT_S,
+                verify=self._verify,
+                allow_redirects=False,  # a redirected write would become a read, and look like a success
+            )
+        except requests.exceptions.SSLError as error:
             why = self._short(error)
             if "ALERT" in why:
                 remedy = f"it refuses us ({why}); name a certificate in GRAFANA_CERT_FILE, its key in GRAFANA_KEY_FILE"
                 raise ConfigError(URL, self.url, remedy) from None
             remedy = f"its certificate is not trusted ({why}); --ca-file names the one to trust"
             raise ConfigError(URL, self.url, remedy) from None
-        except exceptions.JSONDecodeError:
-            raise ConfigError(URL, self.url, "what answers there is no Grafana: its answer is no JSON") from None
-        except exceptions.RequestException as error:
+        except requests.exceptions.Timeout:
+            raise ConfigError(URL, self.url, f"it does not answer within {TIMEOUT_S:g} s") from None
+        except requests.exceptions.RequestException as error:
             raise ConfigError(URL, self.url, f"nothing answers there ({self._short(error)})") from None
+        if answer.is_redirect:
+            raise ConfigError(URL, self.url, "it redirects to another address: give that one")
+        if answer.status_code >= 400:
+            raise self._refused(answer.status_code, _message(answer), doing)
+        if not answer.content:
+            return None
+        try:
+            return answer.json()
+        except requests.exceptions.JSONDecodeError:
+            raise ConfigError(URL, self.url, "what answers there is no Grafana: its answer is no JSON") from None
+
+    def find(self, doing: str, path: str, **options: Any) -> Any:
+        """Return what is at a path, None where Grafana has nothing there.
+
+        Raises:
+            ConfigError: as `ask`.
+        """
+        try:
+            return self.ask(doing, "GET", path, **options)
+        except AbsentError:
+            return None
 
     def connect(self) -> Collection[str] | None:
         """Look whether a Grafana answers and takes the token; return what the token may do, None if it does not say.
@@ -108,17 +136,11 @@ class Grafana:
         Raises:
             ConfigError: it does not.
         """
-        try:
-            health = self.call("ask whether it is well", self.api.client.GET, "/health")
-        except AbsentError:
-            health = None
+        health = self.find("ask whether it is well", "/health")
         if not isinstance(health, dict) or "database" not in health:
             remedy = "what answers there is no Grafana; is the path missing that it is served below, as in /grafana?"
             raise ConfigError(URL, self.url, remedy)
-        try:
-            said = self.call("see what it may do", self.api.client.GET, "/access-control/user/permissions")
-        except AbsentError:
-            return None
+        said = self.find("see what it may do", "/access-control/user/permissions")
         return said if isinstance(said, dict) else None
 
     def _refused(self, status: int, message: str, doing: str) -> TallystreamError:
@@ -132,9 +154,7 @@ class Grafana:
             )
         if status == GONE:
             return AbsentError(f"{doing}: {said}")
-        if status == 0:
-            return ConfigError(URL, self.url, f"it does not answer within {TIMEOUT_S:g} s")
-        return ConfigError(URL, self.url, f"Grafana could not {doing}: {said}")
+        return ConfigError(URL, self.url, f"Grafana could not {doing} ({status}: {said})")
 
     def _short(self, error: BaseException) -> str:
         """Return the innermost reason of a failed connection."""
@@ -144,12 +164,38 @@ class Grafana:
         return re.sub(r"^<[^>]*>: ", "", self._secrets.hidden(str(error)).strip()).rstrip(".")
 
 
+class _WithCertificate(HTTPAdapter):
+    """Shows the server a certificate, whose key may have a password: `Session.cert` takes none."""
+
+    def __init__(self, client: ClientCertificate) -> None:
+        self._context = create_urllib3_context()
+        self._context.load_cert_chain(client.cert_file, client.key_file or None, client.key_password)
+        super().__init__()
+
+    def init_poolmanager(self, *arguments: Any, **named: Any) -> None:
+        """Make the connections with the certificate."""
+        super().init_poolmanager(*arguments, ssl_context=self._context, **named)
+
+    def proxy_manager_for(self, *arguments: Any, **named: Any) -> Any:
+        """Make the connections through a proxy with the certificate."""
+        return super().proxy_manager_for(*arguments, ssl_context=self._context, **named)
+
+
+def _message(answer: requests.Response) -> str:
+    """Return what Grafana says of an error, else the name of its status."""
+    try:
+        found = answer.json()
+    except requests.exceptions.JSONDecodeError:
+        found = None
+    return str(found.get("message") or answer.reason) if isinstance(found, dict) else str(answer.reason)
+
+
 def _inner(error: BaseException) -> BaseException | None:
     parts = (getattr(error, "reason", None), *error.args)
     return next((one for one in parts if isinstance(one, BaseException) and one is not error), None)
 
 
-def _checked(url: str) -> Any:
+def _require_address(url: str) -> None:
     try:
         parts = urlsplit(url)
         good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
@@ -159,4 +205,3 @@ def _checked(url: str) -> Any:
         raise ConfigError(URL, f"{parts.scheme}://***@…", f"leave user and password out: the token is in {TOKEN}")
     if not good or parts.query or parts.fragment:
         raise ConfigError(URL, url, "give an address, as in https://grafana.example.org or http://localhost:3000")
-    return parts

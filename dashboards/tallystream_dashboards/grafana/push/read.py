@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from tallystream_dashboards.grafana.push import fingerprints as marks
-from tallystream_dashboards.grafana.push.client import AbsentError
 from tallystream_dashboards.grafana.push.model import JSON, Found, FoundDashboard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tallystream_dashboards.grafana.push.client import Grafana
     from tallystream_dashboards.grafana.resources import Resources
 
@@ -25,9 +22,9 @@ def read(grafana: Grafana, wanted: Resources) -> Found:
     Raises:
         ConfigError: Grafana does not answer, or does not let the token read.
     """
-    api, owner = grafana.api, wanted.folder["uid"]
-    folder = _or_none(grafana, "read the folder", api.folder.get_folder, owner)
-    rules = grafana.call("read the alert rules", api.alertingprovisioning.get_alertrules_all) or []
+    owner = wanted.folder["uid"]
+    folder = grafana.find("read the folder", f"/folders/{owner}")
+    rules = grafana.ask("read the alert rules", "GET", "/v1/provisioning/alert-rules") or []
     places = {rule["uid"]: (rule["folderUID"], rule["ruleGroup"]) for rule in rules}
     titles = dict.fromkeys(title for uid, title in places.values() if uid == owner)
     groups = {title: read_group(grafana, owner, title) for title in titles}
@@ -37,26 +34,30 @@ def read(grafana: Grafana, wanted: Resources) -> Found:
         dashboards=_dashboards(grafana, wanted, owner if folder is not None else None),
         rule_groups={title: group for title, group in groups.items() if group is not None},
         rule_places=places,
-        contact_points=grafana.call("read the contact points", api.alertingprovisioning.get_contactpoints) or [],
+        contact_points=grafana.ask("read the contact points", "GET", "/v1/provisioning/contact-points") or [],
     )
 
 
 def read_group(grafana: Grafana, folder_uid: str, title: str) -> JSON | None:
     """Return a rule group, None where there is none."""
-    ask = grafana.api.alertingprovisioning.get_rule_group
-    found: JSON | None = _or_none(grafana, "read a rule group", ask, folder_uid, quote(title, safe=""))
+    found: JSON | None = grafana.find("read a rule group", group_path(folder_uid, title))
     return found
+
+
+def group_path(folder_uid: str, title: str) -> str:
+    """Return the path of a rule group in Grafana's API."""
+    return f"/v1/provisioning/folder/{folder_uid}/rule-groups/{quote(title, safe='')}"
 
 
 def read_datasource(grafana: Grafana, uid: str) -> JSON:
     """Return a data source with what the list of them leaves out."""
-    found: JSON = grafana.call("read a data source", grafana.api.datasource.get_datasource_by_uid, uid)
+    found: JSON = grafana.ask("read a data source", "GET", f"/datasources/uid/{uid}")
     return found
 
 
 def _datasources(grafana: Grafana, wanted: Resources) -> dict[str, JSON]:
     uids = {one["uid"] for one in wanted.datasources}
-    listed = grafana.call("read the data sources", grafana.api.datasource.list_datasources) or []
+    listed = grafana.ask("read the data sources", "GET", "/datasources") or []
     return {
         one["uid"]: read_datasource(grafana, one["uid"])
         if one["uid"] in uids or marks.datasource_mark(one) is not None
@@ -68,15 +69,15 @@ def _datasources(grafana: Grafana, wanted: Resources) -> dict[str, JSON]:
 def _dashboards(grafana: Grafana, wanted: Resources, folder_uid: str | None) -> dict[str, FoundDashboard]:
     uids = dict.fromkeys(wanted.dashboards)
     if folder_uid is not None:
-        search = grafana.api.search.search_dashboards
-        listed = grafana.call("search", search, type_="dash-db", folder_uids=folder_uid, limit=MOST) or []
+        query = {"type": "dash-db", "folderUIDs": folder_uid, "limit": str(MOST)}
+        listed = grafana.ask("search", "GET", "/search", query=query) or []
         uids |= dict.fromkeys(one["uid"] for one in listed)
     found = {uid: _dashboard(grafana, uid) for uid in uids}
     return {uid: one for uid, one in found.items() if one is not None}
 
 
 def _dashboard(grafana: Grafana, uid: str) -> FoundDashboard | None:
-    answer = _or_none(grafana, "read a dashboard", grafana.api.dashboard.get_dashboard, uid)
+    answer = grafana.find("read a dashboard", f"/dashboards/uid/{uid}")
     if answer is None:
         return None
     meta = answer.get("meta") or {}
@@ -92,17 +93,8 @@ def _dashboard(grafana: Grafana, uid: str) -> FoundDashboard | None:
 
 def _message(grafana: Grafana, uid: str) -> str:
     """Return the message of the newest version; empty where it is that of the version before: nobody's own."""
-    # grafana-client would send the limit where Grafana does not read it.
-    asked = f"/dashboards/uid/{uid}/versions?limit=2"
-    answer: Any = _or_none(grafana, "read a dashboard's versions", grafana.api.client.GET, asked)
+    answer = grafana.find("read a dashboard's versions", f"/dashboards/uid/{uid}/versions", query={"limit": "2"})
     versions = answer.get("versions") if isinstance(answer, dict) else answer
     newest = sorted(versions or [], key=lambda one: -int(one.get("version") or 0))
     said = [str(one.get("message") or "") for one in newest[:2]]
     return "" if not said or said.count(said[0]) > 1 else said[0]
-
-
-def _or_none(grafana: Grafana, doing: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    try:
-        return grafana.call(doing, function, *arguments)
-    except AbsentError:
-        return None

@@ -19,7 +19,7 @@ def test_a_failure_in_the_midst_says_what_was_done(grafana: GrafanaStub, push: P
     """Nothing after it is written; the same command run again goes on, and then there is nothing to do."""
     grafana.fail("POST /dashboards/db", 500, f"disk full, token {TOKEN}")
     said = push.failed()
-    assert "Grafana could not save a dashboard: Server Error 500: disk full, token ***" in said
+    assert "Grafana could not save a dashboard (500: disk full, token ***)" in said
     done, left = said.partition("Done: ")[2].split(" Not done: ")
     assert done == (
         "folder Tallystream [tallystream-folder], data source Tallystream Flux [tallystream-flux], "
