@@ -59,7 +59,7 @@ class ForgetSettings:
 
 
 class Taken(NamedTuple):
-    """A life that is taken out, and its number of metrics; a `living` life may publish again."""
+    """A life that is taken out, and its number of metrics; a `living` life published recently, and may again."""
 
     app: str
     instance: str

@@ -1,6 +1,6 @@
 """`tallystream rebuild`: restores the table from `metrics-table`, as the seed of a new checkpoint.
 
-It writes only to the checkpoint's directory. An aggregator that is started with the checkpoint loads the seed, reads
+It writes only the seed and the layout file. An aggregator that is started with the checkpoint loads the seed, reads
 `metrics` from the seed's offsets, and publishes every sum again.
 """
 
@@ -146,7 +146,7 @@ def _summed(topics: Topics, kafka: Mapping[str, str]) -> Iterator[MetricId]:
 
 
 def finished_offsets(topics: Topics, kafka: Mapping[str, str]) -> Offsets:
-    """Read the ledger, and return the offsets of the last finished batch (kafka.ledger.finished)."""
+    """Read the ledger, and return the next offsets after the last finished batch (kafka.ledger.finished)."""
     return ledger.finished(ledger.read_rows(topics.ledger, kafka))
 
 
