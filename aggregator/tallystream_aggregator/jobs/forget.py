@@ -1,7 +1,7 @@
 """`tallystream forget`: take lives of an instance, or a metric, out of the sums, by records on the topic `metrics`.
 
-The records are applied first to a copy of the table, which is read from `metrics-table`: so a dry run tells what the
-aggregator will do with them.
+The records are first applied to a copy of the table, which is read from `metrics-table`. A dry run therefore shows
+what the aggregator will do with them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.table.state import Life, MetricId, State
 
 EVERY_S = 0.5
-"""Seconds between two looks at the ledger."""
+"""Seconds between two reads of the ledger."""
 
 LAST = 2**63 - 1
 """An offset after those of all records: rows of a batch that is being written may include more than `offsets` say."""
@@ -45,9 +45,9 @@ LAST = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class ForgetSettings:
-    """What `tallystream forget` may be told; `instance` is None where a metric is taken out.
+    """Settings of `tallystream forget`; `instance` is None when a metric is taken out.
 
-    `timeout` is how many seconds the aggregator may take to apply the records.
+    `timeout` is the time in seconds within which the aggregator must apply the records.
     """
 
     bootstrap_servers: str
@@ -59,7 +59,7 @@ class ForgetSettings:
 
 
 class Taken(NamedTuple):
-    """A life that is taken out, with so many metrics; `living` where it was heard of lately, and may publish again."""
+    """A life that is taken out, and its number of metrics; a `living` life published recently, and may again."""
 
     app: str
     instance: str
@@ -69,14 +69,14 @@ class Taken(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """A sum as it is, and as it is without what is taken out."""
+    """A sum before and after the records are applied."""
 
     before: Total
     after: Total
 
 
 class Plan(NamedTuple):
-    """The records that take something out, and what they do. Of a metric, `lives` are those that have it."""
+    """The forget records and their effect. When a metric is taken out, `lives` are the lives that have it."""
 
     records: list[ProducerRecord]
     lives: list[Taken]
@@ -136,7 +136,7 @@ def plan(states: Sequence[State], forget: Forget, instance: str | None) -> Plan:
 
 
 def publish(settings: ForgetSettings, plan: Plan, say: Callable[[str], object], stop: StopRequest) -> bool:
-    """Append the records, and return True when the aggregator has applied them and published the sums.
+    """Publish the records, and return True when the aggregator has applied them and published the sums.
 
     Return False when `stop` was set before: the records are all published, or none where it was set at once.
 

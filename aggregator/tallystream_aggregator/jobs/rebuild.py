@@ -1,7 +1,7 @@
-"""`tallystream rebuild`: the table again from `metrics-table`, as the seed of a new checkpoint.
+"""`tallystream rebuild`: restores the table from `metrics-table`, as the seed of a new checkpoint.
 
-It changes nothing but the seed's file: the aggregator that is started with the checkpoint begins with it, reads
-`metrics` on from where the table was, and publishes every sum anew.
+It writes only the seed and the layout file. An aggregator that is started with the checkpoint loads the seed, reads
+`metrics` from the seed's offsets, and publishes every sum again.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ TOLD_EVERY = 100_000
 
 @dataclass(frozen=True, slots=True)
 class RebuildSettings:
-    """What `tallystream rebuild` may be told. `checkpoint` is a new one; `accept_partial` takes what can be had.
+    """Settings of `tallystream rebuild`. `checkpoint` is a new one; `accept_partial` accepts an incomplete table.
 
-    `shards` cuts the table into more of them, `partitions` spreads them over so many of Spark's; None leaves them.
+    `shards` is the new number of shards, `partitions` the number of Spark's partitions; None keeps the default.
     """
 
     bootstrap_servers: str
@@ -59,7 +59,7 @@ class RebuildSettings:
 
 
 def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
-    """Write the seed, say what it has and what it can't have, and return 0.
+    """Write the seed, report what it contains and what it can't contain, and return 0.
 
     Raises:
         ConfigError: the checkpoint is in use, or the rebuilt table would lack something and that was not accepted.
@@ -146,7 +146,7 @@ def _summed(topics: Topics, kafka: Mapping[str, str]) -> Iterator[MetricId]:
 
 
 def finished_offsets(topics: Topics, kafka: Mapping[str, str]) -> Offsets:
-    """Return what the ledger says now (kafka.ledger.finished)."""
+    """Read the ledger, and return the next offsets after the last finished batch (kafka.ledger.finished)."""
     return ledger.finished(ledger.read_rows(topics.ledger, kafka))
 
 

@@ -1,6 +1,7 @@
-"""Write a past period's points to a store again, from the rows of `metrics-agg`: the very points that were shipped.
+"""`tallystream replay`: writes the points of a past period to a store again, from the rows of `metrics-agg`.
 
-Nothing is written to Kafka. docs/decisions/0007-replay-ships-again.md says why nothing is computed again.
+The points are the same as those that were shipped. Nothing is written to Kafka.
+docs/decisions/0007-replay-ships-again.md explains why nothing is computed again.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ Writer = tuple[int, int]
 
 
 class Period(NamedTuple):
-    """Whole batches: the first and the last, and how many the ledger has of them."""
+    """A range of whole batches: the first, the last, and how many of them are in the ledger."""
 
     first: Writer
     last: Writer
@@ -90,7 +91,7 @@ CHUNK = 5_000
 
 @dataclass(frozen=True, slots=True)
 class ReplaySettings:
-    """What `tallystream replay` may be told: the period from `from_ms` to `to_ms` (exclusive), in epoch ms."""
+    """Settings of `tallystream replay`: the period from `from_ms` to `to_ms` (exclusive), in epoch ms."""
 
     bootstrap_servers: str
     store: StoreSettings
@@ -114,9 +115,11 @@ class Replayed(NamedTuple):
 
 
 def run(settings: ReplaySettings, stop: SignalSafeEvent, say: Callable[[str], object]) -> Replayed:
-    """Write the period's points in order and return how many they were.
+    """Write the period's points in order, and return the period and the number of points.
 
-    Delivery: at least once; a point that is there already is overwritten by itself. A store that is away is waited for.
+    Delivery: at least once; a point that exists is overwritten with the same values.
+
+    Waits while the store is unavailable.
 
     Raises:
         ConfigError: the ledger has no batch in the period, the sums of that time have been compacted away, or the store

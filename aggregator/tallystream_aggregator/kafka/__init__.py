@@ -1,1 +1,1 @@
-"""What the commands read from and write to Kafka: topics, groups, the ledger, the lease. No Spark."""
+"""Kafka access for all commands: topics, groups, the ledger, the lease. No Spark."""

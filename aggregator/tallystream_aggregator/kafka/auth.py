@@ -1,4 +1,4 @@
-"""Whether a broker answers, with the login given: said once and in one sentence, before anything else is started."""
+"""Login check: fails with one error if no broker answers, or the login is refused, before a command starts."""
 
 from __future__ import annotations
 

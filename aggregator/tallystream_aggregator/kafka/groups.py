@@ -1,7 +1,7 @@
-"""Commit a query's offsets to a consumer group of its own, so that every lag tool sees how far it is.
+"""Commits of a query's offsets to its own consumer group, so that lag tools show the query's progress.
 
-Spark keeps its offsets in its checkpoint and tells Kafka nothing. The group has no members: it is only a name under
-which offsets are kept.
+Spark keeps its offsets in its checkpoint and commits nothing to Kafka. The group has no members: it only stores
+offsets.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class GroupCommitter:
         """Commit what is ahead of the group's offsets and return just that.
 
         Raises:
-            KafkaException: the broker did not take it; nothing is lost: the next commit says it again.
+            KafkaException: the broker refused the commit; nothing is lost: the next commit includes it.
         """
         wanted = {(topic, int(p)): offset for topic, ps in offsets.items() for p, offset in ps.items()}
         unknown = [TopicPartition(topic, p) for topic, p in wanted if (topic, p) not in self._committed]

@@ -77,7 +77,7 @@ class Lease:
         self._consumer.poll(0)
 
     def wait(self, *, standby: bool, stopped: Callable[[], bool]) -> bool:
-        """Return True when the lease is ours, False when a stop was asked for before.
+        """Wait for the lease; return True when it is held, False when a stop was requested before.
 
         Raises:
             LeaseError: another aggregator has it and lives, and we were not told to stand by.
@@ -99,7 +99,7 @@ class Lease:
         return True
 
     def take(self, epoch: int) -> None:
-        """Note the epoch under which we write."""
+        """Store the epoch of this writer."""
         self._epoch = epoch
 
     def check(self) -> None:
@@ -124,7 +124,7 @@ class Lease:
             )
 
     def close(self) -> None:
-        """Give the lease back."""
+        """Release the lease."""
         self._consumer.close()
 
     def _poll(self, timeout: float) -> None:

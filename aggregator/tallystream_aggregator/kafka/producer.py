@@ -1,4 +1,4 @@
-"""Append records and wait until the broker has acknowledged all of them."""
+"""Delivery of records: publishes them, and waits until the broker has acknowledged all of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ANY = -1
 
 
 class ProducerRecord(NamedTuple):
-    """A record to append; a null value deletes its key."""
+    """A record to publish; a null value deletes its key."""
 
     topic: str
     key: bytes
@@ -41,7 +41,7 @@ def producer_for(kafka: Mapping[str, str], *, timeout: float, idempotent: bool =
 
 
 def deliver(producer: Producer, records: Iterable[ProducerRecord], *, timeout: float) -> None:
-    """Append `records` and return when the broker has acknowledged all of them.
+    """Publish `records`, and return when the broker has acknowledged all of them.
 
     `timeout` is in seconds: that of `producer_for`.
 

@@ -1,4 +1,4 @@
-"""Read a topic to its end, as it is now: no group, nothing committed."""
+"""Reads of a topic up to its current end, without a consumer group and without commits."""
 
 from __future__ import annotations
 

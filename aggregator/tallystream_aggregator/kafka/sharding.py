@@ -1,6 +1,7 @@
-"""How a table is cut: into how many shards of instances, and over how many partitions of Spark's state they are spread.
+"""The layout of a table: its number of shards, and the number of partitions of Spark's state that hold them.
 
-It is fixed when the table begins: a file beside the checkpoint says it. What has none has one shard.
+The layout is fixed when the table is created, and is stored in a file beside the checkpoint. A checkpoint without the
+file has one shard.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def require_sharding(shards: int | None, partitions: int | None, *, option: str)
 
 
 def sharding_path(checkpoint: Path) -> Path:
-    """Return where the layout of a checkpoint lies."""
+    """Return the path of a checkpoint's layout file."""
     return checkpoint.with_name(checkpoint.name + ".layout")
 
 

@@ -1,4 +1,4 @@
-"""Where a new table begins to read: earliest, latest, a group's offsets, a time, the ledger at a time, or offsets."""
+"""Start position of a new table: earliest, latest, a group's offsets, a time, the ledger at a time, or offsets."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Start = Literal["earliest", "latest", "group"] | At | Offsets
 
 
 def parse_start(text: str) -> Start:
-    """Return what `text` asks for; a time without an offset from UTC is in UTC.
+    """Return the start position in `text`; a time without an offset from UTC is in UTC.
 
     Raises:
         ConfigError: it is none of the forms.

@@ -1,4 +1,4 @@
-"""What a table reads: the topic `metrics`, every topic that a pattern matches, or some partitions of `metrics`."""
+"""The input of a table: the topic `metrics`, every topic that a pattern matches, or some partitions of `metrics`."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ class Selection:
         return f"{NEVER}(?:{self.pattern})"
 
     def reads(self, topic: str, partition: int) -> bool:
-        """Tell whether a partition is read."""
+        """Return True if a partition is read."""
         if self.pattern is not None:
             return re.fullmatch(self.regex, topic) is not None
         return topic == self.topic and (self.partitions is None or partition in self.partitions)
 
     def source(self) -> dict[str, str]:
-        """Return it as an option of Spark's Kafka source."""
+        """Return the selection as an option of Spark's Kafka source."""
         if self.pattern is not None:
             return {"subscribePattern": self.regex}
         if self.partitions is not None:

@@ -1,4 +1,4 @@
-"""The topics: their names, their policies, and how they are made."""
+"""The topics: their names, their configuration, and their creation."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Topics:
 
 
 def policies(topics: Topics) -> dict[str, dict[str, str]]:
-    """Return the configuration of each topic by name. The reasons stand in docs/topics.md."""
+    """Return the configuration of each topic by name. docs/topics.md gives the reasons."""
     week, year = str(7 * DAY_MS), str(365 * DAY_MS)
     return {
         topics.metrics: {"cleanup.policy": "delete", "retention.ms": week, "message.timestamp.type": "LogAppendTime"},
