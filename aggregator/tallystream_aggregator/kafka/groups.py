@@ -49,7 +49,7 @@ class GroupCommitter:
         """Commit what is ahead of the group's offsets and return just that.
 
         Raises:
-            KafkaException: the broker refused the commit; nothing is lost: the next commit includes it.
+            KafkaException: the commit failed; nothing is lost: the next commit includes it.
         """
         wanted = {(topic, int(p)): offset for topic, ps in offsets.items() for p, offset in ps.items()}
         unknown = [TopicPartition(topic, p) for topic, p in wanted if (topic, p) not in self._committed]
