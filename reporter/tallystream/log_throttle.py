@@ -1,4 +1,4 @@
-"""A logging filter: the same complaint once a minute is enough, however often a broker that is away is tried."""
+"""A logging filter: the same complaint once a minute is enough, however often a broker that is unavailable is tried."""
 
 from __future__ import annotations
 

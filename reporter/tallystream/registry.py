@@ -167,7 +167,7 @@ class MetricRegistry(MetricFactory):
         return [metric for source in self._sources for metric in source.read(taken, seen)]
 
     def reset_after_fork(self) -> None:
-        """Let every metric start anew, with new locks: for the child of a fork, before it has threads."""
+        """Let every metric start again, with new locks: for the child of a fork, before it has threads."""
         self._making = Lock()
         self._lock = RLock()
         for metric in self.metrics():

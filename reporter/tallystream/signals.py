@@ -9,7 +9,7 @@ class SignalSafeEvent:
     """What `threading.Event` is, without `clear`; safe to set in a signal's handler, and in a finalizer.
 
     Python runs handlers in the main thread, between any two of its steps. Where they interrupt that thread in
-    `threading.Event.wait`, which holds the event's lock for some of its steps, `set` waits for that lock for ever: the
+    `threading.Event.wait`, which holds the event's lock for some of its steps, `set` waits for that lock forever: the
     process never ends. A queue's `put` is reentrant on CPython, and made for that (Python's documentation of
     `queue.SimpleQueue`).
     """
@@ -19,7 +19,7 @@ class SignalSafeEvent:
         self._wakes: SimpleQueue[None] = SimpleQueue()
 
     def set(self) -> None:
-        """Set it, and wake whoever waits."""
+        """Set it, and wake the threads that wait."""
         self._set = True
         self._wakes.put(None)
 

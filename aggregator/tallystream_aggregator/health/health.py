@@ -28,7 +28,7 @@ QUIET_S = 300.0
 class Status:
     """What is known of one query; for any thread. `trigger_s` is the interval of its batches.
 
-    Starting, standing by, and waiting for a store that is away are all alive: to be started again would help none.
+    Starting, standing by, and waiting for a store that is unavailable are all alive: a restart would help none.
     """
 
     def __init__(self, clock: Clock, *, trigger_s: float = 0.5) -> None:

@@ -225,7 +225,7 @@ class Progress:
         rows = [_decode_shard(text) for text in observed]
         if not rows:
             return
-        self._shards = self._shards | {row.shard: row for row in rows}  # anew: other threads read it
+        self._shards = self._shards | {row.shard: row for row in rows}  # a new dict: other threads read it
         shards, figures = self._shards.values(), self._figures
         for name, field in _TOTALS.items():
             figures.set(f"tallystream.table.{name}", sum(getattr(row, field) for row in shards))

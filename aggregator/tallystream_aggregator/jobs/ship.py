@@ -83,7 +83,7 @@ class ShipSettings:
 
 
 class Shipper:
-    """Writes batches of records to a sink, and what the sink refuses for good to `refused`.
+    """Writes batches of records to a sink, and what the sink refuses permanently to `refused`.
 
     Delivery: at least once and in offset order; a batch returns when the sink has all of it, however long the sink is
     away, so that no later one begins before.
@@ -117,7 +117,7 @@ class Shipper:
         """Ship one batch.
 
         Raises:
-            StoppedError: the sink was away when a stop was asked for; the batch is not done.
+            StoppedError: the sink was unavailable when a stop was asked for; the batch is not done.
             ConfigError: the sink refuses the settings, whatever one waits.
         """
         rows = frame.select("topic", "offset", "key", "value", "partition").collect()
@@ -160,8 +160,8 @@ def run(settings: ShipSettings) -> int:
     """Ship until SIGTERM or SIGINT; then finish the batch and return 0.
 
     Delivery: every row of `metrics-agg` that a current aggregator wrote becomes its point, at least once and in order
-    within a series, and so do events and rows where they are asked for; a store that is away delays points and loses
-    none.
+    within a series, and so do events and rows where they are asked for; a store that is unavailable delays
+    points and loses none.
 
     Raises:
         ConfigError: a setting can't be used, or the store refuses it.
@@ -199,7 +199,7 @@ def run(settings: ShipSettings) -> int:
 
 
 def _highest_epoch(topics: Topics, kafka: Mapping[str, str], stop: StopRequest, health: Health) -> int | None:
-    """Return the highest epoch of the ledger, however long the broker is away.
+    """Return the highest epoch of the ledger, however long the broker is unavailable.
 
     Raises:
         StoppedError: a stop was asked for before.

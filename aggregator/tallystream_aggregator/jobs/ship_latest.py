@@ -101,7 +101,7 @@ class LatestShipper:
         """Read what there is, and show it or withdraw what is shown.
 
         Raises:
-            KafkaException: the broker refuses for good.
+            KafkaException: the broker refuses permanently.
         """
         points = self._points()
         self._sink.write(points)

@@ -71,7 +71,7 @@ class GroupCommitter:
 
         `topic` is any that is there.
 
-        Else its offsets would stand still for ever, and every lag tool would say that the query hangs. Kafka's client
+        Else its offsets would stand still forever, and every lag tool would say that the query hangs. Kafka's client
         for Python deletes whole groups alone: what is kept is committed again. A broker that does not allow that is
         said and left as it is.
         """

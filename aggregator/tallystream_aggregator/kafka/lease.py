@@ -6,7 +6,7 @@ librdkafka's own thread, so a long batch loses nothing; a stopped process does.
 
 The lease alone excludes nobody: a writer that was stopped finds out late. So each one takes an epoch, recorded in the
 ledger, and what a lower epoch writes after a higher one changes nothing (shipping.fence, jobs.aggregate.repair). A
-broker that is away takes the lease from everybody: the writer goes on while no higher epoch is in the ledger.
+broker that is unavailable takes the lease from everybody: the writer goes on while no higher epoch is in the ledger.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class Lease:
             return
         if error.fatal() or error.code() in _REFUSED:
             raise KafkaException(error)
-        log.info("lease: %s", error.str())  # a broker that is away, or a ledger without a leader, comes back
+        log.info("lease: %s", error.str())  # a broker that is unavailable, or a ledger without a leader, comes back
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if partitions:

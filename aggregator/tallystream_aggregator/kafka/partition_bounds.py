@@ -1,7 +1,7 @@
 """Partitions and their offsets, asked again while a partition has no leader that answers: bounds, and at a time.
 
 A topic that was made a moment ago, and any topic of a broker that restarts, is led by nobody for a while. librdkafka
-asks again for most requests, but hands on the refusal of these.
+asks again for most requests, but passes on the refusal of these.
 """
 
 from __future__ import annotations

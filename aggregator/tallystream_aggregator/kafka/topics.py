@@ -78,7 +78,7 @@ def create_topics(
 
     `partitions` is that of `metrics`; `metrics-table` has one for each of the table's `shards`, the others have one.
     `timeout` is in seconds. Safe when several commands do
-    it at once: it returns when the brokers know every topic's partitions, whoever created it.
+    it at once: it returns when the brokers know every topic's partitions, also if another process created it.
 
     Raises:
         ConfigError: the topic `metrics` exists without LogAppendTime: the table's clock would be the producers'.
@@ -153,7 +153,7 @@ def _correct(admin: AdminClient, topics: Topics, names: Iterable[str], timeout: 
 
 def _wait_until_known(admin: AdminClient, names: Iterable[str], timeout: float) -> None:
     # A topic that another command has just created exists for the controller before a broker tells of it. What is not
-    # known after `timeout` is said by whoever reads it.
+    # known after `timeout` is reported by what reads it.
     missing, deadline = set(names), time.monotonic() + timeout
     while missing and time.monotonic() < deadline:
         known = admin.list_topics(timeout=timeout).topics

@@ -1,4 +1,4 @@
-"""Points that a store refuses for good, as dead letters on `metrics-dead`. docs/topics.md shows the record."""
+"""Points that a store refuses permanently, as dead letters on `metrics-dead`. docs/topics.md shows the record."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ ALWAYS = ("lives", "instances", "retired")
 def point(row: Sum) -> Point:
     """Return the point of a sum: measurement = name, tags = its tags with `app` and `metric_type`, time = the table's.
 
-    Each field has one type for ever, since InfluxDB refuses a second one: counts are integers, everything else floats.
+    Each field has one type forever, since InfluxDB refuses a second one: counts are integers, everything else floats.
     """
     fields: dict[str, Field] = {name: int(value) for name in INTEGERS if (value := getattr(row, name)) is not None}
     fields |= {name: float(value) for name in FLOATS if (value := getattr(row, name)) is not None}

@@ -19,7 +19,7 @@ FIRST_S, LONGEST_S = 0.2, 15.0
 
 
 class StoppedError(Exception):
-    """A stop was asked for while the store was away: the batch is not done and runs again at the next start."""
+    """A stop was asked for while the store was unavailable: the batch is not done and runs again at the next start."""
 
 
 def pause_s(attempt: int, random_: Callable[[], float] = random.random) -> float:

@@ -77,7 +77,7 @@ class SinkUnavailableError(TallystreamError):
 
 
 class Rejections:
-    """What one sink refuses for good. `listen` is called with each point and the reason, if it is set."""
+    """What one sink refuses permanently. `listen` is called with each point and the reason, if it is set."""
 
     def __init__(self, store: str) -> None:
         self._store = store
@@ -107,7 +107,7 @@ class Sink(Protocol):
 
     @property
     def rejected(self) -> int:
-        """How many points were refused for good."""
+        """How many points were refused permanently."""
 
     def setup(self) -> None:
         """Make what the sink writes to, if it is missing; safe to call again.

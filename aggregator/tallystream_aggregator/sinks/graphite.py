@@ -115,7 +115,7 @@ class GraphiteSink:
 
     @property
     def rejected(self) -> int:
-        """How many points were refused for good."""
+        """How many points were refused permanently."""
         return self.refusals.number
 
     def setup(self) -> None:
@@ -133,7 +133,7 @@ class GraphiteSink:
         """Send the points in order.
 
         Raises:
-            SinkUnavailableError: Carbon is away, or takes nothing; write what was not flushed again later.
+            SinkUnavailableError: Carbon is unavailable, or takes nothing; write what was not flushed again later.
         """
         try:
             for at in range(0, len(points), CHUNK):

@@ -131,7 +131,7 @@ class Lives:
             yield from lives
 
     def mark(self, instance: str) -> None:
-        """Take that an instance's lives are changing: whoever changes one says so first."""
+        """Take that an instance's lives are changing: a caller that changes one calls this first."""
         self.dirty.add(instance)
         self.census.mark(instance)
 

@@ -1,4 +1,4 @@
-"""The commands for whoever looks: the page, and the lag of every consumer."""
+"""The commands that show something: the page, and the lag of every consumer."""
 
 from __future__ import annotations
 

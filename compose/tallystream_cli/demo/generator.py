@@ -32,7 +32,7 @@ def feed(
 ) -> int:
     """Send `rate` events a second, from the first again after the last, until `stop` is set; return how many.
 
-    The file `ready` is made when the first events are there: whoever consumes them may start then.
+    The file `ready` is made when the first events are there: their consumers may start then.
 
     Delivery: as `flights.send`, exactly once.
 

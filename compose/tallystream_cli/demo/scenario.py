@@ -107,7 +107,7 @@ class Choreography:
             one.stop()
 
     def until(self, condition: Callable[[], object], what: str) -> None:
-        """Wait for a condition, up to a limit that starts anew whenever the aggregate moves.
+        """Wait for a condition, up to a limit that starts again whenever the aggregate moves.
 
         Raises:
             StuckError: it did not come true; the message says what was waited for.

@@ -20,8 +20,8 @@ GONE_S = 10.0
 class Interrupts:
     """Turns the first SIGINT, SIGTERM or SIGHUP into KeyboardInterrupt, out of whatever is being waited for.
 
-    Python swallows an exception that a handler raises inside a callback or a finalizer, so whoever waits calls `check`
-    too: it raises again until `ignore`. Later signals do nothing: the way out takes as long as it takes.
+    Python swallows an exception that a handler raises inside a callback or a finalizer, so code that waits calls
+    `check`, too: it raises again until `ignore`. Later signals do nothing: the way out takes as long as it takes.
     """
 
     def __init__(self) -> None:

@@ -27,7 +27,7 @@ def undisturbed(start: Callable[[], T], undo: Callable[[T], object]) -> T:
     Where one of them raises then, `undo` is called with what has been started. A fork runs callbacks, in the parent
     and in the child, and Python prints and swallows what a handler raises in one of them (`logging` and `threading`
     have some). A child that was sent the signal too, as by a terminal to all of a process group, goes on to be what it
-    was to be: whoever started it ends it. Handlers run in the main thread alone: elsewhere nothing waits.
+    was to be: the process that started it ends it. Handlers run in the main thread alone: elsewhere nothing waits.
     """
     if threading.current_thread() is not threading.main_thread():
         return start()
@@ -62,8 +62,8 @@ def free_port() -> int:
 def spawn(command: Sequence[str], log: Path, env: Mapping[str, str | None] | None = None) -> subprocess.Popen[bytes]:
     """Start `command` in a session of its own, its output appended to `log`.
 
-    A session of its own keeps a terminal's Ctrl-C away from it: whoever started it ends it, in the right order. On
-    Linux it is killed when the thread that started it ends, so that a killed parent leaves no server behind. `env` is
+    A session of its own keeps a terminal's Ctrl-C away from it: its parent ends it, in the right order. On Linux
+    it is killed when the thread that started it ends, so that a killed parent leaves no server behind. `env` is
     added to this process's environment; a variable that is None in it is taken away. A signal that comes meanwhile is
     handled when the process is there; it is killed if that raises.
     """

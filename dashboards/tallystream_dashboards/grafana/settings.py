@@ -124,7 +124,7 @@ class Settings:
         return self.uid(self.flavour)
 
     def uid(self, name: str) -> str:
-        """Return the uid of something that this project calls `name`; the same for ever."""
+        """Return the uid of something that this project calls `name`; the same forever."""
         return f"{self.uid_prefix}-{name}"
 
 

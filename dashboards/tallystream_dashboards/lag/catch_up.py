@@ -67,7 +67,7 @@ SHORTEST_MS = 1000
 def rates(looks: Sequence[Look]) -> Rates | None:
     """Return the rates from the first look to the last; None where they are less than a second apart.
 
-    An end or an offset that went back (a topic made anew, a rewind) makes no negative rate: it counts as 0.
+    An end or an offset that went back (a topic made again, a rewind) makes no negative rate: it counts as 0.
     """
     if len(looks) < 2 or looks[-1].ts_ms - looks[0].ts_ms < SHORTEST_MS:
         return None

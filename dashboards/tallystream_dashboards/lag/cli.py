@@ -45,7 +45,7 @@ class ShowSettings:
         watch: show it again every `every_s` seconds, until SIGTERM or Ctrl-C.
         json: one JSON object a line instead of a table.
         at_ms: the moment to look at, epoch ms; None: now.
-        rules: judge anew, by these; None: as the collector judged.
+        rules: judge again, by these; None: as the collector judged.
 
     Raises:
         ConfigError: a number is out of its bounds, or `watch` is asked of a moment in the past.

@@ -33,7 +33,7 @@ class NothingCommitted:
 
 @dataclass(frozen=True, slots=True)
 class BeyondEnd:
-    """The committed offset lies past the partition's end: the log was truncated or the topic made anew.
+    """The committed offset lies past the partition's end: the log was truncated or the topic made again.
 
     The group will skip or repeat records; calling that a lag of 0 would hide it.
     """

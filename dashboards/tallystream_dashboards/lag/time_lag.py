@@ -63,7 +63,7 @@ def seconds_lag(committed: int | None, history: Sequence[Observation], *, now_ms
     """Return the age of the record at offset `committed`, the next one that the group will read.
 
     `history` is in order of time and ends with the newest observation. Where the end fell (the topic was truncated or
-    made anew), only what came after the fall counts. A result is never negative and never older than the history.
+    made again), only what came after the fall counts. A result is never negative and never older than the history.
     """
     known = _since_last_fall([one for one in history if one.ts_ms <= now_ms])
     return age_in(committed, [one.ts_ms for one in known], [one.end for one in known], now_ms=now_ms)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Reading(NamedTuple):
     """One metric as its library has it: counts and sums of the whole process, a count as a whole number.
 
-    `began` is when the library began to count it, epoch seconds; it moves on when the library begins anew at zero.
+    `began` is when the library began to count it, epoch seconds; it moves on when the library begins again at zero.
     """
 
     metric: record.Metric

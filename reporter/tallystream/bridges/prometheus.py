@@ -28,7 +28,7 @@ class PrometheusSource:
     - A histogram or summary becomes a histogram with count and sum. It has no sketch, since buckets do not tell the
       values within 0.54 %; `buckets=True` reports each bucket as a counter `<name>_bucket` with the tag `le`.
     - A gauge, and every sample of any other type, becomes a gauge. NaN and infinity are left out.
-    - Labels become tags. `_created` tells when a count began anew after `reset()`, `remove()` or `clear()`.
+    - Labels become tags. `_created` tells when a count began again after `reset()`, `remove()` or `clear()`.
 
     In prometheus_client's multi-process mode each process reports its own values, which are then summed over processes:
     give the usual registry, never one with a `MultiProcessCollector`, which has the sums of all processes already.

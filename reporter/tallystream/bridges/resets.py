@@ -25,7 +25,7 @@ class _Last(NamedTuple):
 class ResetAdjuster:
     """The counts of one source, as they would be had nothing ever been reset.
 
-    A count that is lower than before began anew at zero, as Prometheus has it; so did one whose `began` is later than
+    A count that is lower than before began again at zero, as Prometheus has it; so did one whose `began` is later than
     the last reading, however high it has grown since. What was counted between the last reading and the reset is lost.
 
     Args:
@@ -59,7 +59,7 @@ def _began_anew(reading: Reading, last: _Last) -> bool:
         return False
     if getattr(reading.metric, "count", before) < before:
         return True
-    # Some collectors work out anew each time when they began, and not to the millisecond.
+    # Some collectors work out again each time when they began, and not to the millisecond.
     moved = reading.began is not None and last.began is not None and reading.began > last.began
     return moved and reading.began is not None and reading.began >= last.read_at
 

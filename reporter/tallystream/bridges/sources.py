@@ -1,4 +1,4 @@
-"""The sources of a registry: read safely, checked, never twice at once, and begun anew in the child of a fork."""
+"""The sources of a registry: read safely, checked, never twice at once, and started again in the child of a fork."""
 
 from __future__ import annotations
 

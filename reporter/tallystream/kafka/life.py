@@ -184,7 +184,7 @@ class LifeHistory:
         final: bool = False,
         groups: Mapping[Identity, Identity] | None = None,
     ) -> list[PendingRecord]:
-        """Return the records to hand over now, given the values of the whole process; none while others are under way.
+        """Return the records to send now, given the values of the whole process; none while others are in flight.
 
         `groups` says which metrics must be in the same record.
         """

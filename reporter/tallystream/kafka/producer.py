@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FIXED: dict[str, str | int | bool] = {
     "acks": "all",
     "enable.idempotence": True,
-    # A record's fate is always learnt in the end, however long the broker is away: no life ends in doubt by a timeout.
+    # No delivery times out, however long the broker is unavailable: each record is acknowledged or refused in the end.
     "message.timeout.ms": 0,
     "delivery.report.only.error": False,
 }
@@ -172,8 +172,8 @@ class Connection:
     def may_be_searching(self) -> bool:
         """Whether the producer may be looking for its broker this very moment, so that no fork should happen.
 
-        The C library takes a lock to look a name up. Who is forked off meanwhile inherits it taken, for good, and would
-        never find a broker. A producer that has just delivered has its connections, and looks nothing up.
+        The C library takes a lock to look a name up. A child that is forked off meanwhile inherits it taken
+        and would never find a broker. A producer that has just delivered has its connections, and looks nothing up.
         """
         return self.is_open and not self._settled
 

@@ -213,7 +213,7 @@ class KafkaReporter(ScheduledReporter):
             self._error(what, self._link.error or NO_ANSWER, logging.WARNING)
 
     def _send(self, *, final: bool) -> list[PendingRecord]:
-        """Send the values of this moment, and return the records; none while others are under way."""
+        """Send the values of this moment, and return the records; none while others are in flight."""
         if self._lives.in_flight:
             return []
         self._owed = False

@@ -115,7 +115,7 @@ class Gauge(Metric):
         return None if value is None else record.Gauge(name=self.name, tags=self.tags, value=value)
 
     def reset_after_fork(self) -> None:
-        """Unset the value, which is the parent's; a function stays, and is asked anew."""
+        """Unset the value, which is the parent's; a function stays, and is asked again."""
         self._value = None
         if isinstance(self.function, Cached):
             self.function.reset_after_fork()

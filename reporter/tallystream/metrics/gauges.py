@@ -36,7 +36,7 @@ def ratio(numerator: Source, denominator: Source) -> Callable[[], float | None]:
 
     Args:
         numerator: as `source` of `derived`.
-        denominator: likewise.
+        denominator: as `source` of `derived`.
     """
     above, below = _reader(numerator), _reader(denominator)
 

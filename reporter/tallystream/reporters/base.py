@@ -126,7 +126,7 @@ class ReportingThread:
     """A daemon thread that begins at once.
 
     The last report is made in this thread as well: `end` may be called by a signal's handler, which interrupted the
-    application anywhere, also where it holds a metric's lock. A report made right there would wait for that for ever.
+    application anywhere, also where it holds a metric's lock. A report made right there would wait for that forever.
 
     Args:
         name: the thread's.

@@ -40,7 +40,7 @@ class Writer:
 
     Raises:
         ConfigError: the table can't begin so.
-        TallystreamError: a topic that is read was deleted and created anew.
+        TallystreamError: a topic that is read was deleted and created again.
         KafkaException: the broker did not answer.
     """
 
@@ -118,7 +118,7 @@ class Writer:
         Raises:
             LeaseError: another aggregator has taken over.
             ConfigError: a topic has appeared that the pattern matches, without append times.
-            TallystreamError: a topic that is read was deleted and created anew.
+            TallystreamError: a topic that is read was deleted and created again.
         """
         self._lease.check()
         self._books.catch_up()

@@ -1,4 +1,4 @@
-"""Prometheus: the newest sums, served at `/metrics` to whoever scrapes."""
+"""Prometheus: the newest sums, served at `/metrics`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PrometheusSink:
     """Serves the newest point of every sum on `address`:`port`; a port of 0 takes a free one.
 
     Level: latest only. Delivery: what is written is shown from the next `flush` on, all of it at once, so that no
-    scrape sees a part of a batch. It is held in memory: whoever writes has to write the newest point of every sum
+    scrape sees a part of a batch. It is held in memory: the writer has to write the newest point of every sum
     again to a new sink, and to flush only then; until then, and from `withdraw` to the next flush, `/metrics` answers
     503. A point that is older than the one held changes nothing; of two with the same time the fields are merged. The
     text is made when it is asked for, once for all who ask; one that takes long may be a few flushes old.
@@ -48,7 +48,7 @@ class PrometheusSink:
 
     @property
     def rejected(self) -> int:
-        """How many points were refused for good."""
+        """How many points were refused permanently."""
         return self.refusals.number
 
     @property

@@ -66,7 +66,7 @@ class LocalStore:
 
     @property
     def rejected(self) -> int:
-        """How many points were refused for good."""
+        """How many points were refused permanently."""
         return self.refusals.number
 
     def setup(self) -> None:

@@ -44,7 +44,7 @@ def share(start: Offsets, ends: Offsets, most: int | None) -> Offsets:
     """Return where a batch ends that begins at `start`: each partition has its share of `most` records, None for all.
 
     A partition that `start` does not name is new, and begins at 0. One that has records left gets one at least, so that
-    none waits for ever; so a batch may have a few more than `most`.
+    none waits forever; so a batch may have a few more than `most`.
     """
     left = {(topic, p): end - start.get(topic, {}).get(p, 0) for topic, ps in ends.items() for p, end in ps.items()}
     total = sum(count for count in left.values() if count > 0)

@@ -241,7 +241,7 @@ class TableProcessor(StatefulProcessor):
         return State(shard=shard, shards=self._shards)
 
     def _said(self, changes: Changes, *, anew: bool) -> list[tuple[int, *Row]]:
-        # A table that begins with a seed publishes all its sums anew: every group of combiners has to run for that.
+        # A table that begins with a seed publishes all its sums again: every group of combiners has to run for that.
         every = range(self._shards) if anew else ()
         said = [(group_of(one.metric, self._shards), SAID, None, encode(one), 0, None) for one in changes.said]
         return [*((combiner, SAID, None, None, 0, None) for combiner in every), *said]

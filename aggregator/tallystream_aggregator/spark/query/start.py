@@ -85,7 +85,7 @@ def start_position(settings: AggregateSettings, topics: Topics, kafka: Mapping[s
 
 
 def _require_read(ends: Offsets, selection: Selection, place: str) -> None:
-    """Refuse a table that has read what is not to be read any more: its sums would hold that for ever."""
+    """Refuse a table that has read what is not to be read any more: its sums would hold that forever."""
     left = {t: gone for t, ps in ends.items() if (gone := [int(p) for p in ps if not selection.reads(t, int(p))])}
     if left:
         option = "--topic-pattern" if selection.partitions is None else "--partitions"

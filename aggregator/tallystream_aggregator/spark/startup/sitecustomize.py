@@ -1,6 +1,6 @@
 """Imported by each Python that Spark starts, before all else: PySpark comes from where it is installed, with bytecode.
 
-Spark puts zips of PySpark's and Py4J's sources first in their path, which are compiled anew in each process, for 0.3 s.
+Spark puts zips of PySpark's and Py4J's sources first in their path, which each process compiles again, in 0.3 s.
 Only tallystream_aggregator.spark.session has Python find this module, by its folder in PYTHONPATH.
 """
 

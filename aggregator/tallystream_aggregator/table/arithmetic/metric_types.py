@@ -26,7 +26,7 @@ STORED: dict[str, tuple[str, ...]] = {
     "position": ("start", "position"),
 }
 MOMENTARY = frozenset({"value", *RATES})
-"""Fields that count only while their life is living and its newest snapshot has them; the others stay for good."""
+"""Fields that count only while their life is living and its newest snapshot has them; the others stay permanently."""
 
 
 def stored(metric: Metric) -> Values:

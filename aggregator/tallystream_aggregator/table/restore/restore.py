@@ -41,12 +41,12 @@ def restore(
 ) -> Rebuilt:
     """Return the states that the records say; `summed` are the metrics that have a sum on `metrics-agg`.
 
-    These are published anew even where nothing is left of them: a tombstone may have come in the batch that was cut
+    These are published again even where nothing is left of them: a tombstone may have come in the batch that was cut
     off. `shards` cuts the table into more shards than it has. `finished` maps partition → the next offset after the
     last batch that is known to be finished: every shard includes what lies before it.
 
-    The states' offsets are those from which `metrics` has to be read on; the sums, published anew by their first batch,
-    are exact once that has been read to where the table was.
+    The states' offsets are those from which `metrics` has to be read on; the sums, published again by their first
+    batch, are exact once that has been read to where the table was.
 
     Raises:
         RebuildError: no batch was ever finished, so there is nothing to start from; or there would be fewer shards, or

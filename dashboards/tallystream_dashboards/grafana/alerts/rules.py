@@ -18,7 +18,7 @@ class Rule:
     """One alert rule. It fires when what is measured is above its threshold for `for_s` seconds.
 
     Args:
-        slug: its name for ever: the end of its uid, and its anchor in the runbook.
+        slug: its name forever: the end of its uid, and its anchor in the runbook.
         title: its name for people; without its spaces, the alert's name in Prometheus.
         severity: critical is for the one on call, warning can wait for the morning.
         for_s: seconds for which it has to be so.
@@ -52,7 +52,7 @@ class Rule:
         return number - 1 if self.reached else number
 
     def text(self, text: str, thresholds: Thresholds, *, value: str, label: str) -> str:
-        """Return one of its texts: with the thresholds, and the templates of whoever sends the notification.
+        """Return one of its texts: with the thresholds, and the templates of the sender of the notification.
 
         `value` is the template of what was measured, `label` that of a label, with `NAME` in the place of its name.
         """

@@ -34,7 +34,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dashboard:
-    """One dashboard. `name` is the end of its uid for ever; `events` annotates graphs with restarts."""
+    """One dashboard. `name` is the end of its uid forever; `events` annotates graphs with restarts."""
 
     name: str
     title: str

@@ -1,7 +1,7 @@
 """InfluxQL as the panels need it. The time range and the interval are Grafana's.
 
 InfluxQL sees nothing before the chosen time: a sum that has not changed in it is not there, and a series counts from
-its first point in it. A subquery of several series must not fill: InfluxDB then fills anew at each change from one
+its first point in it. A subquery of several series must not fill: InfluxDB then fills again at each change from one
 series to another, so that what is added up is wrong, and takes time by the square of what was chosen.
 """
 

@@ -1,4 +1,4 @@
-"""One round after another: what to do when the broker or the store is away, and what to say about it."""
+"""One round after another: what to do when the broker or the store is unavailable, and what to say about it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class Collector:
-    """Runs rounds and counts them. What is away is said once when it goes, and once when it comes back.
+    """Runs rounds and counts them. What is unavailable is said once when it goes, and once when it comes back.
 
     Args:
         watch: looks once at every group; raises BrokerAwayError.
@@ -79,7 +79,7 @@ class Collector:
 
     @property
     def points_dropped(self) -> int:
-        """Points given up because the store was away for too long."""
+        """Points given up because the store was unavailable for too long."""
         return self._unwritten.dropped
 
     def summary(self) -> str:
@@ -129,7 +129,7 @@ class Collector:
 
 
 class _Away:
-    """Says once that something is away and once that it is back, and counts the rounds in which it was away."""
+    """Logs once that something is unavailable and once that it is back, and counts the rounds between."""
 
     def __init__(self, what: str) -> None:
         self._what = what

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 EVERY_MS = 600_000
 LOOK_BACK_MS = 2 * 86_400_000
-"""How much of the history is looked through again each time: what a collector that was away left."""
+"""How much of the history is looked through again each time: what a collector that was unavailable left."""
 
 
 def spans(times_ms: Sequence[int], *, before_ms: int) -> list[tuple[int, int]]:

@@ -46,8 +46,8 @@ def watched(settings: CollectSettings) -> Patterns:
 def run(settings: CollectSettings) -> int:
     """Collect until SIGTERM or Ctrl-C, then return 0; must be called in the main thread.
 
-    Delivery: at least once; while the store is away, the newest 200,000 points are held and written when it is back. A
-    round in which the broker is away leaves a gap: nothing is made up for it.
+    Delivery: at least once; while the store is unavailable, the newest 200,000 points are held and written when it is
+    back. A round in which the broker is unavailable leaves a gap: nothing is made up for it.
 
     Raises:
         ConfigError: a Kafka option or the store's settings can't work.

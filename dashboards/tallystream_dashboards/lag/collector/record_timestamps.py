@@ -39,7 +39,7 @@ class Prober:
 
         Aborted transactions are skipped, as a consumer that reads what is committed does.
         """
-        # Nothing to the end is not for ever: a record may come.
+        # Nothing to the end is not forever: a record may come.
         self._known = {key: one for key, one in self._known.items() if key in wanted and not one.nothing}
         # A reader has one position in a partition: of several offsets in one, the next round reads the next.
         asked: dict[PartitionId, int] = {}

@@ -110,7 +110,7 @@ def _points(state: GroupState, ts_ms: int) -> Iterable[Point]:
 
 
 LIMIT = 200_000
-"""How many points are held while the store is away: an outage of about 10 minutes for 600 partitions every 2 s."""
+"""How many points are held while the store is unavailable: some 10 minutes for 600 partitions every 2 s."""
 
 
 class WriteBuffer:
@@ -138,7 +138,7 @@ class WriteBuffer:
         """Write all rounds, oldest first, and return how many points that were.
 
         Raises:
-            SinkUnavailableError: the store is away; what it has not taken is still held, and is written next time.
+            SinkUnavailableError: the store is unavailable; what it has not taken is held and written next time.
         """
         written = 0
         while self._rounds:

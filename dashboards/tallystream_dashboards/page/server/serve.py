@@ -28,7 +28,7 @@ MAX_MESSAGE_MB = 16
 def run(settings: PageSettings) -> int:
     """Serve the page until SIGTERM or Ctrl-C, then return 0; must be called in the main thread.
 
-    A store that is away is no reason to end: the page says so and looks again at every refresh.
+    A store that is unavailable is no reason to end: the page says so and looks again at every refresh.
 
     Raises:
         ConfigError: the address or port can't be listened on.
