@@ -42,6 +42,7 @@ def test_the_token_may_come_from_a_file(grafana: GrafanaStub, push: Pusher, tmp_
 def test_no_secret_is_logged(push: Pusher, caplog: pytest.LogCaptureFixture) -> None:
     """Not at the level debug either, by nothing that is called on the way."""
     caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, logger="urllib3.connectionpool")
     push()
     assert caplog.text != ""
     assert not any(secret in caplog.text for secret in SECRETS.values())
