@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from tallystream_aggregator.verify import decode
-from tallystream_aggregator.verify.decode import Forget, Metric, RefusedError, Snapshot
+from tallystream_aggregator.verify.decode import Forget, Metric, RejectedError, Snapshot
 from tallystream_aggregator.verify.lives import Life, Row, Settings
 from tallystream_aggregator.verify.silence import Silence
 from tallystream_aggregator.verify.sums import sum_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from tallystream_aggregator.verify.decode import Identity
     from tallystream_aggregator.verify.silence import Batch
@@ -60,12 +60,17 @@ class Replay:
         self._clock = self.silence.tick(key, partition, timestamp_ms)
         try:
             return self._take(partition, timestamp_ms, decode.instance_of(key), value)
-        except RefusedError as refused:
+        except RejectedError as refused:
             return [str(refused)]
 
     def identities(self) -> Iterable[Identity]:
         """Return every metric that there was, whether or not anybody still has it."""
         return self._holders.keys()
+
+    def rows(self, identity: Identity) -> Iterator[tuple[Life, Row]]:
+        """Yield each life that has the metric, with its row."""
+        for life in self._holders.get(identity, ()):
+            yield life, life.rows[identity]
 
     def begin(self, batch: Batch) -> None:
         """Begin with the first batch of a checkpoint."""
@@ -89,7 +94,7 @@ class Replay:
             self._tombstone(instance, self.clocks[partition])
             return []
         if len(value) > self._settings.max_record_bytes:
-            raise RefusedError("the record is too large")
+            raise RejectedError("the record is too large")
         said = decode.read(value, self._settings.max_metrics)
         if isinstance(said, Forget):
             if said.metric is None:
@@ -104,9 +109,9 @@ class Replay:
     def _snapshot(self, instance: str, partition: str, timestamp_ms: int, said: Snapshot) -> list[str]:
         born = decode.born_ms(said.life)
         if timestamp_ms - (born if said.prev is None else said.prev) >= LATE_MS:
-            raise RefusedError("too late: a day or more after its prev, or its life's ULID")
+            raise RejectedError("too late: a day or more after its prev, or its life's ULID")
         if born - timestamp_ms > LATE_MS:
-            raise RefusedError("too early: its life's ULID is more than a day ahead")
+            raise RejectedError("too early: its life's ULID is more than a day ahead")
         life = self._life(instance, (said.app, said.life), partition, said.every_ms)
         life.ahead_ms = born
         if said.seq <= life.seqs.get(said.part, 0):
@@ -127,7 +132,7 @@ class Replay:
         """
         seen: set[Identity] = set()
         for metric in said.metrics:
-            if isinstance(metric, RefusedError) or metric.identity in seen:
+            if isinstance(metric, RejectedError) or metric.identity in seen:
                 continue
             seen.add(metric.identity)
             before = life.rows.get(metric.identity)
@@ -147,7 +152,7 @@ class Replay:
         seen: set[Identity] = set()
         beyond: set[str] = set()
         for metric in said.metrics:
-            if isinstance(metric, RefusedError):
+            if isinstance(metric, RejectedError):
                 refused.append(str(metric))
                 continue
             before = life.rows.get(metric.identity)
@@ -171,12 +176,12 @@ class Replay:
         self.silence.speak(life, partition, self._settings.short_form_every_ms, self._clock)
         before, last = life.rows.get(metric.identity), metric.numbers["count"]
         if before is None and (limit := self._limit(life, metric.identity)):
-            raise RefusedError(limit)
+            raise RejectedError(limit)
         folded = 0
         if before is not None:
             folded = before.numbers["folded"] + (before.numbers["last"] if last < before.numbers["last"] else 0)
         if folded + last > decode.BIGGEST:
-            raise RefusedError("the sum over its restarts leaves 64 bits")
+            raise RejectedError("the sum over its restarts leaves 64 bits")
         self._set(life, metric.identity, Row({"count": folded + last, "folded": folded, "last": last}, None, 0, 0))
         return []
 
@@ -199,7 +204,7 @@ class Replay:
         life = self._instances.setdefault(instance, {}).setdefault(
             name, Life(name[0], instance, partition, every_ms, clock, self._clock, None, spoke_in=self.silence.number)
         )
-        life.heard_ms = max(clock, life.heard_ms)
+        life.last_seen_ms = max(clock, life.last_seen_ms)
         return life
 
     def _set(self, life: Life, identity: Identity, row: Row) -> None:
