@@ -150,5 +150,5 @@ class Timer(Histogram):
     def _work_in(self) -> int:
         worked_in = super()._work_in()
         if worked_in:
-            self._meter.inc_before_due(worked_in)
+            self._meter._inc_before_due(worked_in)
         return worked_in

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from benchmarks.aggregator.latency import latencies, percentile
-from benchmarks.aggregator.load import RemovedLife
+from benchmarks.aggregator.load import Taken
 from benchmarks.aggregator.watch import Arrival
 
 SENT = np.array([10.0, 10.1, 10.2, 10.3, 10.4])
-TAKEN = RemovedLife(0, np.array([5, 1, 7, 2, 3]), np.array([0] * 5))
+TAKEN = Taken(0, np.array([5, 1, 7, 2, 3]), np.array([0] * 5))
 """Two metrics: the first grows by 5, 7 and 3, the second by 1 and 2."""
 NONE = np.zeros(2, np.int64)
 
@@ -40,7 +40,7 @@ def test_a_sum_of_no_moment_is_counted() -> None:
 
 def test_what_was_summed_before_counts_for_the_base() -> None:
     """With a base, and updates that begin in the middle of an instance, the same values mean the same updates."""
-    taken = RemovedLife(1, TAKEN.steps, TAKEN.readings)  # the first of these updates is the second metric's
+    taken = Taken(1, TAKEN.steps, TAKEN.readings)  # the first of these updates is the second metric's
     found = latencies(taken, np.array([100, 50]), SENT, [Arrival(11.0, 1, 62), Arrival(11.0, 0, 103)])
     assert found.odd == 0
     assert found.seconds.tolist() == pytest.approx([1.0, 0.9, 0.8, 0.7, math.nan], nan_ok=True)

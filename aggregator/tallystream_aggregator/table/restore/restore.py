@@ -85,14 +85,16 @@ def restore(
 
 
 def _distribute_clocks(building: Iterable[_Building], known: Mapping[int, ShardRow]) -> None:
-    """Give the clocks of all shards to those that have written no record since the table was split.
+    """Give the clocks from before the table was split to the shards that have written no record since.
 
-    A shard that has written one keeps its own clocks: it may have to read records from before the others' clocks.
+    Clocks from after the split belong to their shard alone: another one may have to read records from before them.
     """
     for one in building:
-        row, state = known.get(one.state.shard), one.state
-        if state.since and (row is None or (row.shards, row.since) != (state.shards, state.since)):
-            one.know_the_time(known.values())
+        split = one.state.shards, one.state.since
+        earlier = {shard: row for shard, row in known.items() if (row.shards, row.since) != split}
+        has_written = known.keys() - earlier.keys()
+        if one.state.since and one.state.shard not in has_written:
+            one.know_the_time(earlier.values())
 
 
 def _lists_of(standing: LatestRows, building: Sequence[_Building]) -> dict[LifeKey, tuple[int, int]]:
@@ -166,7 +168,7 @@ class _Building:
         self._layouts = Layouts(self.state.metrics)
 
     def know_the_time(self, rows: Iterable[ShardRow]) -> None:
-        """Take the highest clock of each partition from the records of all shards."""
+        """Take the highest clock of each partition from the records of shards."""
         for row in rows:
             for name, clock in row.clocks.items():
                 self.state.clocks[name] = max(clock, self.state.clocks.get(name, 0))

@@ -7,7 +7,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from support import oracle
@@ -200,6 +200,7 @@ def check(schedule: list[int], sizes: list[int], number: int) -> None:
 
 @settings(max_examples=150, deadline=None, suppress_health_check=slow)
 @given(short_schedules, cuts, shards, st.randoms(use_true_random=False))
+@example([0, 0, 0, 0, 1_000_000], [3], 2, random.Random(23))  # the first batch after a split is cut off
 def test_a_table_of_shards_is_rebuilt_after_a_few_records(
     schedule: list[int], sizes: list[int], number: int, chance: random.Random
 ) -> None:
