@@ -177,15 +177,16 @@ class Check:
         self._differ(row.identity, found, row.ends)
 
     def _found(self, row: TableRecord, at_ms: int) -> tuple[list[Unequal], bool]:
-        """Return the fields that differ, whatever was forgotten before a tombstone, and whether some can't be told."""
-        found: list[Unequal] = []
-        undetermined = False
+        """Return the fields that differ, whatever was forgotten when, and whether some can't be told."""
         for forgotten in (True, False):
             noticed = self._replay.sum(row.identity, at_ms, forgotten=forgotten)
             unnoticed = self._replay.sum(row.identity, forgotten=forgotten, noticed=False)
             found, undetermined = unequal_between(row.fields, noticed, unnoticed)
             if not found:
-                break
+                return [], undetermined
+        if self._replay.open_lives(row.identity) > 1:  # some of them may count and others not
+            none, every = (self._replay.sum(row.identity, at_ms, forgotten=forgotten) for forgotten in (False, True))
+            return unequal_between(row.fields, none, every)
         return found, undetermined
 
     def _all_published(self, newest: Mapping[Identity, TableRecord], later: set[Identity]) -> None:

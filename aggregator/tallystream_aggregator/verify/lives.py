@@ -43,8 +43,8 @@ class Life:
     was found silent since, in an earlier checkpoint: None where that is not known.
 
     `ahead_ms` is the time of its ULID, which may be ahead of its first record; None in the short form, which is never
-    forgotten. `perhaps` says that these are the rows of a life
-    that a tombstone took out, unless it had been forgotten before.
+    forgotten. `perhaps` says that the sums may have these rows or not: whether they do depends on whether the life was
+    forgotten before a tombstone or a forget record.
     """
 
     app: str

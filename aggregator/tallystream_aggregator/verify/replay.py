@@ -4,9 +4,9 @@ No rule looks at two instances, and an instance is in one partition, or moves: t
 partition is read first. So partitions may be fed in any interleaving, as long as each is in offset order.
 
 Retirement decides nothing, so there is none: every life stays. Forgetting changes no count either, with one
-exception: a tombstone, or a forget record of lives, leaves what was forgotten. When the aggregator forgets depends on
-its options and its wall clock, which are not in the topic. So `sum` is told whether lives that may have been forgotten
-before a tombstone were. A forget record of a metric takes it out of those, too.
+exception: a tombstone, or a forget record of lives, leaves what was forgotten, and a forget record of a metric takes it
+out of all that was forgotten. When the aggregator forgets depends on its options and its wall clock, which are not in
+the topic. So `sum` is told whether to count the rows of lives that may have been forgotten before such a record.
 """
 
 from __future__ import annotations
@@ -81,13 +81,17 @@ class Replay:
     ) -> dict[str, Any]:
         """Return the fields of one sum; `at_ms` and `noticed` are those of `Silence.living`.
 
-        `forgotten` says that lives that may have been forgotten before a tombstone were: then they count. `retired` is
-        how many lives may have been forgotten.
+        `forgotten` says whether the rows count of which that depends on when their life was forgotten. `retired` is how
+        many lives may have been forgotten.
         """
         held = [life for life in self._holders.get(identity, ()) if forgotten or not life.perhaps]
         retired = sum(life.perhaps or life.may_be_forgotten(self.clocks[life.partition]) for life in held)
         living = partial(self.silence.living, at_ms=at_ms, noticed=noticed)
         return sum_of(identity[1], [(life, life.rows[identity], living(life)) for life in held], retired)
+
+    def open_lives(self, identity: Identity) -> int:
+        """Return how many lives count or not, depending on when they were forgotten."""
+        return sum(life.perhaps for life in self._holders.get(identity, ()))
 
     def _take(self, partition: str, timestamp_ms: int, instance: str, value: bytes | None) -> list[str]:
         if value is None:
@@ -232,13 +236,21 @@ class Replay:
                 del lives[name]
 
     def _forget_metric(self, forget: Forget, instance: str, partition: str) -> None:
-        """Take metrics out of the lives of a partition, and of a shard: those whose instance is in that of the key."""
+        """Take metrics out of the lives of a partition, and of a shard: those whose instance is in that of the key.
+
+        Forgotten lives of other partitions lose them, too: the table does not keep the partition of what it forgot.
+        """
         shard = crc32(instance.encode()) % forget.shards
         for identity in filter(forget.has_metric, self._holders):
             for life in list(self._holders[identity]):
                 here = life.perhaps or life.partition == partition
-                if here and crc32(life.instance.encode()) % forget.shards == shard:
-                    del life.rows[identity], self._holders[identity][life]
+                forgotten = life.may_be_forgotten(self.clocks[life.partition])
+                if crc32(life.instance.encode()) % forget.shards != shard or not (here or forgotten):
+                    continue
+                row = life.rows.pop(identity)
+                del self._holders[identity][life]
+                if not here:
+                    self._holders[identity][replace(life, rows={identity: row}, perhaps=True)] = None
 
 
 def _kept(numbers: dict[str, Any], before: Row | None) -> dict[str, Any]:

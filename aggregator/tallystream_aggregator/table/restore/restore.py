@@ -66,7 +66,7 @@ def restore(
         one.state.since, one.state.before = cut
     if wanted != now:
         _require_room(now, wanted, known.values(), included, is_cut=standing.is_cut())
-    _distribute_clocks(building, known)
+    _distribute_clocks(building, known, included)
     for metric in summed:
         building[0].number(metric)
     for key, forgotten_sums in standing.of_kind(ForgottenRow):
@@ -84,17 +84,21 @@ def restore(
     return Rebuilt([one.state for one in building], standing.epoch, omitted)
 
 
-def _distribute_clocks(building: Iterable[_Building], known: Mapping[int, ShardRow]) -> None:
-    """Give the clocks from before the table was split to the shards that have written no record since.
+def _distribute_clocks(
+    building: Iterable[_Building], known: Mapping[int, ShardRow], included: Mapping[str, int]
+) -> None:
+    """Give the clocks of all shards to those that have written no record since the table was split.
 
-    Clocks from after the split belong to their shard alone: another one may have to read records from before them.
+    A clock of an unfinished batch belongs to its shard alone: another one may have to read records from before it.
     """
     for one in building:
         split = one.state.shards, one.state.since
-        earlier = {shard: row for shard, row in known.items() if (row.shards, row.since) != split}
-        has_written = known.keys() - earlier.keys()
-        if one.state.since and one.state.shard not in has_written:
-            one.know_the_time(earlier.values())
+        since = {shard: row for shard, row in known.items() if (row.shards, row.since) == split}
+        if not one.state.since or one.state.shard in since:
+            continue
+        for shard, row in known.items():
+            finished = {name for name in row.clocks if row.offsets.get(name, -1) <= included.get(name, -1)}
+            one.know_the_time(row, finished if shard in since else row.clocks)
 
 
 def _lists_of(standing: LatestRows, building: Sequence[_Building]) -> dict[LifeKey, tuple[int, int]]:
@@ -167,13 +171,10 @@ class _Building:
         self._numbers: dict[MetricId, int] = {}
         self._layouts = Layouts(self.state.metrics)
 
-    def know_the_time(self, rows: Iterable[ShardRow]) -> None:
-        """Take the highest clock of each partition from the records of shards."""
-        for row in rows:
-            for name, clock in row.clocks.items():
-                self.state.clocks[name] = max(clock, self.state.clocks.get(name, 0))
-            for name, time in row.judged.items():
-                self.state.judged[name] = max(time, self.state.judged.get(name, 0))
+    def know_the_time(self, row: ShardRow, names: Iterable[str]) -> None:
+        """Take the clocks of these partitions from the record of a shard, where they are later."""
+        for clocks, found in ((self.state.clocks, row.clocks), (self.state.judged, row.judged)):
+            clocks.update((name, max(found[name], clocks.get(name, 0))) for name in names if name in found)
 
     def knows(self, list_id: int) -> bool:
         """Tell whether a list was written by a finished batch."""
