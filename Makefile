@@ -42,7 +42,7 @@ format: setup ## let ruff format and fix what it can
 docs: setup ## the documentation as a site, with the API reference: .build/docs/index.html
 	@exec scripts/docs
 
-lock: ## make requirements.lock anew from the pyproject files
+lock: ## make requirements.lock again from the pyproject files
 	@scripts/lock
 
 clean: ## remove the environment and what tests and demo left here (the cache of jars stays)

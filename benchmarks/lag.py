@@ -67,7 +67,7 @@ def _run(servers: str, folder: Path, asked: argparse.Namespace) -> None:
         _commit(admin, topics, asked.groups, asked.partitions, number + 1)
         _append(producer, topics, asked.partitions)
         cpu, began = time.process_time(), time.monotonic()
-        found = watch.look()
+        found = watch.sample()
         looked = time.monotonic()
         points = recorder.round(found.states, found.places, found.ts_ms)
         store.write(points)

@@ -36,7 +36,7 @@ def running(
     topics, port, updates = Topics(f"f{time.time_ns():x}-"), free_port(), Updates(Fleet())
     create_topics(admin(bootstrap_servers), topics)
     fill(bootstrap_servers, topics, updates, records * batches, "singles")
-    paced = ("--plan", "live", "--max-records", str(records), "--http-port", str(port))
+    paced = ("--mode", "live", "--max-records", str(records), "--http-port", str(port))
     served = side.with_latency("low").with_options(*paced)
     with Running(served, bootstrap_servers, topics.prefix, folder) as started:
         started.wait_ready(READY_S)

@@ -21,7 +21,7 @@ class Result(NamedTuple):
 
 
 class Results:
-    """All results of a run. Those of `path` are taken over where `go_on` says so, else the file begins anew."""
+    """All results of a run. Those of `path` are taken over where `go_on` says so, else the file begins again."""
 
     def __init__(self, path: Path, *, go_on: bool = False) -> None:
         self._path = path

@@ -28,7 +28,7 @@ SUM = {
 }
 ROW = {"counter": "count=@i", "gauge": "value=@", "meter": f"count=@i,{_RATES}", "timer": f"count=@i,{_VIEW},{_RATES}"}
 LIFE = 'life="01JD0000000000000000000000"'
-GROUP = 'verdict="OK",state="Stable",reason="",drain="Steady",lag=@i,seconds=@,produced=@,consumed=@,members=@i'
+GROUP = 'status="OK",state="Stable",reason="",drain="Steady",lag=@i,seconds=@,produced=@,consumed=@,members=@i'
 GROUPS, PARTITIONS = 20, 10
 PHASES = ("addBatch", "getBatch", "latestOffset", "queryPlanning", "triggerExecution", "walCommit")
 
@@ -80,7 +80,7 @@ def _lag() -> Iterator[Series]:
     for name in names:
         yield Series(f"tallystream.lag.groups,group={name}", GROUP)
         for one in range(PARTITIONS):
-            yield Series(f"tallystream.lag,group={name},topic=orders,partition={one}", 'lag=@i,skew_ms=@i,verdict="OK"')
+            yield Series(f"tallystream.lag,group={name},topic=orders,partition={one}", 'lag=@i,skew_ms=@i,status="OK"')
     yield Series("tallystream.lag.rounds", "took_s=@,groups=@i")
 
 

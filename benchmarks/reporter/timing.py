@@ -26,7 +26,7 @@ class Side:
     def __init__(self, name: str, statement: str, it: Any) -> None:
         self.name, self.it = name, it
         space: dict[str, Any] = {"clock": time.thread_time}
-        # Compiled anew for each side, since the interpreter specialises a loop for what runs in it.
+        # Compiled again for each side, since the interpreter specialises a loop for what runs in it.
         exec(_LOOP.format(statement=statement), space)
         self.loop: Callable[[Any, Any], float] = space["loop"]
 

@@ -109,7 +109,7 @@ def measure(
         loaded_s = 0.0
         if more["retired"]:
             # Batches of a group each, so that no more than the fleet and a group are ever in memory.
-            paced = ("--plan", "live", "--max-records", str(GROUP), "--retire-after-h", str(RETIRE_AFTER_H))
+            paced = ("--mode", "live", "--max-records", str(GROUP), "--retire-after-h", str(RETIRE_AFTER_H))
             filling = served.with_latency("low").with_options(*paced)
             with Running(filling, bootstrap_servers, topics.prefix, folder) as running:
                 wait(running)

@@ -69,7 +69,7 @@ def set_up(level: str, form: str) -> None:
         sys.excepthook = _log_exception
 
 
-def last_words(sentence: str) -> str:
+def final_line(sentence: str) -> str:
     """Return what a command says when it fails, as a line of the log that was chosen."""
     if os.environ.get(FORMAT_ENV) != "json":
         return printable(sentence, keep=BREAKS)

@@ -100,7 +100,7 @@ def _usage(error: TyperException) -> str:
 
 
 def _said(sentence: str, code: int) -> int:
-    sys.stderr.write(f"{logs.last_words(sentence)}\n")
+    sys.stderr.write(f"{logs.final_line(sentence)}\n")
     return code
 
 

@@ -210,7 +210,7 @@ def rules(
     warn_age: float | None,
     err_age: float | None,
 ) -> Rules | None:
-    """Return the rules of a verdict; None where nothing of them was said."""
+    """Return the rules of a status; None where nothing of them was said."""
     from tallystream_dashboards.lag.status import Rules
 
     said = {

@@ -86,7 +86,7 @@ class ConsumerProgress:
         with self._registry.atomic():
             self.counter.inc(count)
             for position, start, end in positions:
-                position.cover(start, end)
+                position.advance(start, end)
         return count
 
     def _position(self, topic: str, partition: int) -> Position:

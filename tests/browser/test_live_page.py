@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 from support.live import live
-from support.seeing import LIMIT_MS, SHOTS, cells, tile, until, verdicts
+from support.seeing import LIMIT_MS, SHOTS, cells, statuses, tile, until
 from support.wait import wait_until
 from tallystream_dashboards.formatting import NOTHING
 
@@ -40,10 +40,10 @@ def view(page: Page, name: str) -> None:
     page.locator(".st-key-view").get_by_role("radio", name=name).click()
 
 
-def shows(page: Page, group: str, verdict: str) -> None:
-    """Wait until the overview gives the group that verdict."""
+def shows(page: Page, group: str, status: str) -> None:
+    """Wait until the overview gives the group that status."""
     wait_until(
-        lambda: dict(row[:2] for row in verdicts(page)).get(group) == verdict, LIMIT_MS / 1000, f"{group}: {verdict}"
+        lambda: dict(row[:2] for row in statuses(page)).get(group) == status, LIMIT_MS / 1000, f"{group}: {status}"
     )
 
 
@@ -106,7 +106,7 @@ def test_a_consumer_stops_and_comes_back(system: Live, serve: Callable, look: Ca
             page.locator(".st-key-group input").click()
             page.get_by_role("option", name="All groups").click()
             shows(page, group, "ERR")
-            assert verdicts(page)[0][0] == group, "the worst is first"
+            assert statuses(page)[0][0] == group, "the worst is first"
             shot(page, "worst")
 
             stopped = time.time()

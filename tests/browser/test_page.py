@@ -20,7 +20,7 @@ from websockets.typing import Subprotocol
 
 from support.lag import Rounds, found, group
 from support.past import Past, counted
-from support.seeing import LIMIT_MS, SHOTS, cells, picture, tile, until, until_row, verdicts
+from support.seeing import LIMIT_MS, SHOTS, cells, picture, statuses, tile, until, until_row
 from support.stores import influx_bucket
 from support.wait import wait_until
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
@@ -130,7 +130,7 @@ def test_the_overview_has_the_worst_first(past: Callable, look: Callable, scheme
         assert tile(page, "Groups") == "4"
         assert "1 ERR · 1 WARN" in page.get_by_test_id("stMetric").first.inner_text()
         page.get_by_text("History: as it was at").wait_for(timeout=LIMIT_MS)
-        assert verdicts(page) == [
+        assert statuses(page) == [
             ["audit", "ERR", "2,360"],
             ["billing", "WARN", "4,317"],
             ["old", "GONE", "7"],
@@ -190,12 +190,12 @@ def test_a_past_moment(past: Callable, look: Callable) -> None:
     """A link to a moment shows what was then: the group that died later lives, the one that stopped later is well."""
     with look(past(ago_s=398)) as page:
         page.get_by_text("History: as it was at").wait_for(timeout=LIMIT_MS)
-        wait_until(lambda: {row[0]: row[1:] for row in verdicts(page)}["audit"] == ["OK", "0"], 60, "it is the past")
-        assert {row[0]: row[1] for row in verdicts(page)}["old"] != "GONE"
+        wait_until(lambda: {row[0]: row[1:] for row in statuses(page)}["audit"] == ["OK", "0"], 60, "it is the past")
+        assert {row[0]: row[1] for row in statuses(page)}["old"] != "GONE"
         page.locator('[data-testid="stPopover"] button').click()
         page.get_by_role("button", name="Back to now").click()
         page.get_by_text("Data as of").wait_for(timeout=LIMIT_MS)
-        wait_until(lambda: {row[0]: row[1] for row in verdicts(page)}["old"] == "GONE", 60, "it is now")
+        wait_until(lambda: {row[0]: row[1] for row in statuses(page)}["old"] == "GONE", 60, "it is now")
 
 
 def test_the_pipeline_hop_by_hop(past: Callable, look: Callable) -> None:
@@ -336,7 +336,7 @@ def test_a_silent_collector_is_news(spec: str, sink: Sink, serve: Callable, look
     sink.flush()
     with serve(spec) as url, look(url) as page:
         page.get_by_text("No lag has been collected for 6 min").wait_for(timeout=LIMIT_MS)
-        assert verdicts(page) == [["g", "OK", "3"]]
+        assert statuses(page) == [["g", "OK", "3"]]
 
 
 def test_a_link_to_a_group_that_nobody_knows(spec: str, sink: Sink, serve: Callable, look: Callable) -> None:
@@ -373,7 +373,7 @@ def test_influxdb_gives_the_same_page(
         history = Past(sink)
         with serve(settings.spec) as url, look(url) as page:
             until(page, "Worst: audit", "2,360")
-            assert {row[0]: row[1] for row in verdicts(page)}["old"] == "GONE"
+            assert {row[0]: row[1] for row in statuses(page)}["old"] == "GONE"
             history.round()
             until(page, "Worst: audit", "2,400")
             assert settings.token not in page.content()

@@ -96,7 +96,7 @@ def test_report_now_brings_every_metric_with_a_value(bench: Bench, registry: Met
     registry.meter("orders.rate").mark()
     registry.histogram("orders.size").update(4)
     registry.timer("orders.time").update(0.25)
-    registry.position("orders", 0).cover(3, 9)
+    registry.position("orders", 0).advance(3, 9)
     reporter = bench.make(registry)
     assert reporter.report_now(timeout=60)
     registry.counter("orders.count").inc()

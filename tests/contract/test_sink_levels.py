@@ -143,8 +143,8 @@ def test_a_point_that_can_never_be_taken_blocks_no_other(
         sink.flush()
     assert sink.rejected == len(BAD)
     assert [point for point, _ in told] == BAD
-    assert all("refuses a point of 'bad' for good: " in reason for _, reason in told)
-    assert caplog.text.count("refuses a point of 'bad' for good") == len(BAD)
+    assert all("rejects a point of 'bad' permanently: " in reason for _, reason in told)
+    assert caplog.text.count("rejects a point of 'bad' permanently") == len(BAD)
     require(target, sink, points)
 
 

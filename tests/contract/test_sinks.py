@@ -261,7 +261,7 @@ def test_a_point_that_can_never_be_written_blocks_no_other(
     bad.append(Point("neighbours", {}, {"count": 1000}, 2**63))
     with caplog.at_level("WARNING"):
         assert write(store, [*points[:50], *bad, *points[50:]]) == 6
-    assert caplog.text.count("refuses a point of 'neighbours' for good") == 6
+    assert caplog.text.count("rejects a point of 'neighbours' permanently") == 6
     assert list(content(store, "neighbours", ["count", "sum"])[()]) == [point.ts_ms for point in points]
 
 

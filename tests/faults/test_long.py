@@ -39,7 +39,7 @@ def own(tmp_path: Path) -> Iterator[tuple[KafkaBroker, Topics]]:
         yield broker, topics
 
 
-PLANS = pytest.mark.parametrize("plan", ["live", "backlog"])
+MODES = pytest.mark.parametrize("mode", ["live", "catch-up"])
 """Each has a source of its own."""
 
 
@@ -54,27 +54,27 @@ def test_five_outages_of_the_broker(own: tuple[KafkaBroker, Topics], tmp_path: P
     faults.under_fire(*own, tmp_path, faults.Fire(1, 0, outages), seed=70)
 
 
-@PLANS
+@MODES
 def test_offsets_out_of_range_are_a_loud_stop(
-    broker: KafkaBroker, admin: AdminClient, topics: Topics, tmp_path: Path, plan: str
+    broker: KafkaBroker, admin: AdminClient, topics: Topics, tmp_path: Path, mode: str
 ) -> None:
     """Records that were deleted before they were read end the aggregator with a sentence; no sum is touched."""
-    faults.out_of_range(broker, admin, topics, tmp_path, "fail", "--plan", plan)
+    faults.out_of_range(broker, admin, topics, tmp_path, "fail", "--mode", mode)
 
 
-@PLANS
+@MODES
 def test_records_deleted_unread_are_passed_over_by_choice(
-    broker: KafkaBroker, admin: AdminClient, topics: Topics, tmp_path: Path, plan: str
+    broker: KafkaBroker, admin: AdminClient, topics: Topics, tmp_path: Path, mode: str
 ) -> None:
     """With --on-data-loss continue, the sums are exact for what was read before and what was left."""
-    faults.out_of_range(broker, admin, topics, tmp_path, "continue", "--plan", plan)
+    faults.out_of_range(broker, admin, topics, tmp_path, "continue", "--mode", mode)
 
 
 def test_a_topic_created_anew_under_the_backlog_s_plan(
     broker: KafkaBroker, admin: AdminClient, topics: Topics, tmp_path: Path
 ) -> None:
-    """Its source, too, ends the aggregator with a sentence; `make test` has the live plan."""
-    faults.recreated(broker, admin, topics, tmp_path, "--plan", "backlog")
+    """Its source, too, ends the aggregator with a sentence; `make test` has live mode."""
+    faults.recreated(broker, admin, topics, tmp_path, "--mode", "catch-up")
 
 
 def test_every_file_of_a_checkpoint_truncated(broker: KafkaBroker, topics: Topics, tmp_path: Path) -> None:

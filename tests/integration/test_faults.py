@@ -40,7 +40,7 @@ def test_sums_are_exact_through_kills_of_the_driver_a_worker_and_the_broker(tmp_
 def test_a_topic_created_anew_is_a_loud_stop(
     broker: KafkaBroker, admin: AdminClient, topics: Topics, tmp_path: Path
 ) -> None:
-    """Deleted and created anew, `metrics` ends the aggregator with a sentence, at work and at its next start."""
+    """Deleted and created again, `metrics` ends the aggregator with a sentence, at work and at its next start."""
     faults.recreated(broker, admin, topics, tmp_path)
 
 
@@ -48,7 +48,7 @@ def test_records_deleted_before_they_were_read_are_a_loud_stop(
     broker: KafkaBroker, admin: AdminClient, topics: Topics, tmp_path: Path
 ) -> None:
     """A backlog whose beginning is gone ends the aggregator with a sentence; no sum is touched."""
-    faults.out_of_range(broker, admin, topics, tmp_path, "fail", "--plan", "backlog")
+    faults.out_of_range(broker, admin, topics, tmp_path, "fail", "--mode", "catch-up")
 
 
 def test_a_truncated_file_of_the_checkpoint_makes_no_different_sum(

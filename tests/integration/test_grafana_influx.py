@@ -238,7 +238,7 @@ def test_no_rule_fires_while_all_is_well(healthy: Filled) -> None:
         assert [row for row in rows if row["_value"] > rule.limit(LIMITS)] == [], rule.slug
         assert all(isinstance(row["_value"], float) for row in rows)
         assert all(set(rule.labels) <= row.keys() for row in rows)
-        assert rows or rule.slug == "lag-verdict"  # there, only what is bad is a row
+        assert rows or rule.slug == "lag-status"  # there, only what is bad is a row
         assert len({row["table"] for row in rows}) == len(rows)  # to Grafana, a table is an alert
 
 
@@ -252,7 +252,7 @@ def test_a_rule_fires_on_its_trouble(influxdb: Influx, tmp_path: Path, rule: Any
         assert labels == {
             "instance-silent": {"app": "orders"},
             "sum-stopped": {"app": "orders", "metric": "records.processed"},
-            "lag-verdict": {"group": "billing", "verdict": "STOP"},
+            "lag-status": {"group": "billing", "status": "STOP"},
             "lag-seconds": {"group": "billing"},
             "processed-twice": {"app": "orders", "metric": "records.processed"},
             "clock-skew": {"group": "billing"},

@@ -41,7 +41,7 @@ WATCHED = re.compile(
 FIRED: dict[str, tuple[dict[str, str], str]] = {
     "instance-silent": ({"app": "orders"}, "1"),
     "sum-stopped": ({"app": "orders", "metric": "records_processed"}, "1"),
-    "lag-verdict": ({"group": "billing", "verdict": "ERR"}, "1"),
+    "lag-status": ({"group": "billing", "status": "ERR"}, "1"),
     "lag-seconds": ({"group": "billing"}, "452"),
     "sink-behind": ({"group": "tallystream-shipper"}, "420"),
     "dead-letters": ({}, "4"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.application import Application
-from support.health import ask, base, figures
+from support.health import ask, base, internal_metrics
 from support.kafka import aggregator, committed, latest_sums, read_topic
 from support.wait import wait_until
 from tallystream_aggregator.health.internal_metrics import BY_NAME
@@ -45,8 +45,8 @@ def test_an_aggregator_says_how_it_is_and_its_totals_survive_a_kill(
         assert ask(url + "/healthz") == (200, '{"ok": true, "command": "aggregate", "stage": "running"}\n')
         wait_until(lambda: ask(url + "/readyz")[0] == 200, LIMIT_S, "the first batch is told")
         end = len(read_topic(broker.bootstrap_servers, topics.metrics))
-        wait_until(lambda: figures(url).get("tallystream_table_records_total") == end, LIMIT_S, "all is told")
-        found = figures(url)
+        wait_until(lambda: internal_metrics(url).get("tallystream_table_records_total") == end, LIMIT_S, "all is told")
+        found = internal_metrics(url)
         process.kill()
         process.wait(60)
     dead = len(read_topic(broker.bootstrap_servers, topics.dead))
@@ -72,7 +72,7 @@ def test_an_aggregator_says_how_it_is_and_its_totals_survive_a_kill(
             )
 
         wait_until(reported, LIMIT_S, "its own figures are summed")
-        found = figures(url)
+        found = internal_metrics(url)
         assert found["tallystream_epoch"] == 2
         assert found["tallystream_table_records_total"] >= found["tallystream_input_records_total"] + end
         process.send_signal(signal.SIGTERM)

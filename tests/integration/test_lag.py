@@ -26,7 +26,7 @@ from tallystream_dashboards.lag.collector.spark_offsets import Ledgers
 from tallystream_dashboards.lag.collector.tracker import LagTracker
 from tallystream_dashboards.lag.model import Probed
 from tallystream_dashboards.lag.reader import read_groups
-from tallystream_dashboards.lag.status import Rules, Verdict
+from tallystream_dashboards.lag.status import Rules, Status
 from tallystream_dashboards.lag.time_lag import Zero, at_least
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def test_a_member_that_has_committed_nothing_is_seen(
 
 
 def test_a_commit_beyond_the_end_is_no_zero(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
-    """A topic that was deleted and made anew is shorter than the group's commit: that is said, not hidden as 0."""
+    """A topic that was deleted and created again is shorter than the group's commit: that is said, not hidden as 0."""
     topic, group = topic_prefix + "events", topic_prefix + "billing"
     fill(broker, admin, topic, partitions=1, records=3)
     commit(admin, group, topic, {0: 50})
@@ -237,7 +237,7 @@ def test_offsets_that_hold_no_record_are_told_from_lag(
     probe = Prober(kafka, seconds=30, stopping=lambda: False).probe
     watch = LagTracker(asker, Patterns((done,)), Rules(), clock=time.time, probe=probe)
     (state,) = watch.look().states
-    assert (state.lag, state.seconds, state.judgement.verdict) == (1, Zero(), Verdict.OK)
+    assert (state.lag, state.seconds, state.judgement.status) == (1, Zero(), Status.OK)
     assert "transaction markers" in state.partitions[0].judgement.reason
 
 

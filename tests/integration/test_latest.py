@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.health import ask, base, figures
+from support.health import ask, base, internal_metrics
 from support.kafka import committed
 from support.levels import Kept, exposed, samples
 from support.shipping import Sums, kill, shipper
@@ -96,7 +96,7 @@ def test_the_newest_sums_are_shown_after_a_kill_too(
         )
         url = base(log)
         assert ask(url + "/readyz")[0] == 200
-        shown = figures(url)
+        shown = internal_metrics(url)
         assert (shown["tallystream_ship_stale_total"], shown["tallystream_ship_unreadable_total"]) == (51, 7)
         assert (tmp_path / "ready").exists()
         process.send_signal(signal.SIGTERM)

@@ -94,14 +94,14 @@ def test_the_keys_of_what_a_replaced_writer_appends_are_found(broker: KafkaBroke
 
     append((b"before", row(1, epoch=1, batch=7)))
     watch = TopicWatch(topics.agg, kafka, Epochs(lambda: 2), epoch=2)
-    assert watch.look() == set()
+    assert watch.poll() == set()
     append((b"a", row(5, epoch=2, batch=8)), (b"b", row(6, epoch=2, batch=8)), (b"c", None))
-    assert watch.look() == set()
+    assert watch.poll() == set()
     append((b"a", row(5, epoch=1, batch=8)), (b"c", row(7, epoch=1, batch=8)), (b"b", row(8, epoch=2, batch=10)))
-    assert watch.look() == {(0, b"a"), (0, b"c")}
+    assert watch.poll() == {(0, b"a"), (0, b"c")}
     append((b"a", row(1, epoch=2**62, batch=0)), (b"b", None), deleted_by=b"[1,8]")
-    assert watch.look() == {(0, b"a"), (0, b"b")}
-    assert watch.look() == set()
+    assert watch.poll() == {(0, b"a"), (0, b"b")}
+    assert watch.poll() == set()
     watch.close()
 
 

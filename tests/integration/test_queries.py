@@ -67,10 +67,10 @@ def _worst(told: Told, made: Filled) -> tuple[object, object]:
     return told.by("top", "group"), {worst: seconds[worst]}
 
 
-def _verdicts(told: Told, made: Filled) -> tuple[object, object]:
-    verdicts = {state.group: state.judgement.verdict.name for state in made.rounds.states}
-    assert len(set(verdicts.values())) > 1
-    return told.by("last", "group"), verdicts
+def _statuses(told: Told, made: Filled) -> tuple[object, object]:
+    statuses = {state.group: state.judgement.status.name for state in made.rounds.states}
+    assert len(set(statuses.values())) > 1
+    return told.by("last", "group"), statuses
 
 
 CHECKS: dict[str, Callable[[Told, Filled], tuple[object, object]]] = {
@@ -89,7 +89,7 @@ CHECKS: dict[str, Callable[[Told, Filled], tuple[object, object]]] = {
     "The total at a moment": lambda told, made: (told.values("sum"), [made.total("orders", made.begin_ms)]),
     "What was processed in a period": _period,
     "The consumer group with the oldest unread record": _worst,
-    "The status of every group now": _verdicts,
+    "The status of every group now": _statuses,
 }
 """By title: what an answer says, and what plain arithmetic over the points says."""
 

@@ -135,7 +135,7 @@ def test_reporter_and_aggregator_over_tls_and_scram(secured: Secured, topic_pref
 
 
 def test_a_backlog_over_tls_and_scram(secured: Secured, topic_prefix: str, tmp_path: Path) -> None:
-    """The backlog's plan, which has readers of its own, gets in as well; Spark's account of it shows no password."""
+    """Catch-up, which has readers of its own, gets in as well; Spark's account of it shows no password."""
     topics = Topics(topic_prefix)
     create_topics(AdminClient({"bootstrap.servers": secured.broker.bootstrap_servers}), topics)
     Application(secured.broker.bootstrap_servers, topics.metrics, seed=5).publish(500)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.health import ask, base, figures
+from support.health import ask, base, internal_metrics
 from support.kafka import committed, read_topic
 from support.shipping import Sums, kill, shipper, wait_shipped
 from support.slow_proxy import SlowProxy
@@ -100,7 +100,7 @@ def test_every_sum_is_its_point_through_kills_and_a_takeover(
     assert {measurement: content(store, measurement, fields) for measurement in beside} == beside
     letters = [json.loads(read.value or b"") for read in read_topic(broker.bootstrap_servers, topics.dead)]
     assert {(one["store"], json.loads(one["point"])["measurement"]) for one in letters} == {(store.spec, "too.large")}
-    assert all("refuses a point of 'too.large' for good: " in one["reason"] for one in letters)
+    assert all("rejects a point of 'too.large' permanently: " in one["reason"] for one in letters)
     log = (tmp_path / "ship.log").read_text()
     assert "is not a sum and is not shipped" in log
     assert not store.token or store.token not in log
@@ -129,13 +129,13 @@ def test_an_outage_of_influxdb_loses_no_point(
             wait_shipped(process, tmp_path, wanted, store)
             url = base(log)
             wait_until(lambda: ask(url + "/readyz")[0] == 200, LIMIT_S, "it is ready")
-            assert figures(url)["tallystream_ship_points_total"] == 200
+            assert internal_metrics(url)["tallystream_ship_points_total"] == 200
             server.kill()
             wanted.publish(2_000)
             wait_until(lambda: "Points wait on Kafka" in log.read_text(), LIMIT_S, "the shipper notices the outage")
             assert json.loads(ask(url + "/readyz")[1])["reason"] == "waiting for the store"
             assert (ask(url + "/readyz")[0], ask(url + "/healthz")[0]) == (503, 200)
-            assert figures(url)["tallystream_ship_store_away"] == 1
+            assert internal_metrics(url)["tallystream_ship_store_away"] == 1
             wanted.publish(500)
             assert process.poll() is None
             server.start()

@@ -55,7 +55,7 @@ class Written:
         """Append the row of a counter that has counted so far."""
         key = json.dumps([*SHORT_FORM[:2], instance, *SHORT_FORM[3:]], separators=(",", ":")).encode()
         value: dict[str, Any] = {"v": 1, "app": "default", "instance": instance, "life": "", "part": 0}
-        value |= {"topic": self.topics.metrics, "partition": 0, "offset": batch, "heard_ms": 1, "every_ms": 1000}
+        value |= {"topic": self.topics.metrics, "partition": 0, "offset": batch, "last_seen_ms": 1, "every_ms": 1000}
         value |= {"keep_ms": 1, "metrics": [{"name": "n", "type": "counter", "count": count, "last": count}]}
         self._append(self.topics.table, key, value | {"epoch": epoch, "batch": batch})
 
@@ -69,7 +69,7 @@ class Written:
     def shard(self, *, epoch: int, batch: int) -> None:
         """Append the record that says how far the table's one shard is."""
         value = {"v": 1, "shard": 0, "shards": 1, "clocks": {f"{self.topics.metrics}:0": 1}}
-        value |= {"offsets": {f"{self.topics.metrics}:0": batch}, "out_ms": 1, "fold": 0, "stale": 0}
+        value |= {"offsets": {f"{self.topics.metrics}:0": batch}, "out_ms": 1, "list_id": 0, "stale": 0}
         self._append(self.topics.table, b'["shard",0]', value | {"epoch": epoch, "batch": batch})
 
     def _append(self, topic: str, key: bytes, value: dict[str, Any]) -> None:
@@ -204,7 +204,7 @@ def test_a_restarted_successor_repairs_what_the_first_writer_appends_last(
 
     Though compaction has kept A's records alone: a rebuild has the newest values again.
     """
-    monkeypatch.setattr(writing, "LOOK_S", 0.0)
+    monkeypatch.setattr(writing, "CHECK_INTERVAL_S", 0.0)
     servers = broker.bootstrap_servers
     settings = AggregateSettings(servers, tmp_path / "checkpoint", topic_prefix=topics.prefix)
     kafka = {"bootstrap.servers": servers}

@@ -129,7 +129,7 @@ class Play:
         self.programs: list[Program] = []
         self.in_flight: list[Sent] = []
         self.appended: list[Appended] = []
-        self.heard_ms: dict[str, int] = {}
+        self.last_seen_ms: dict[str, int] = {}
         self.seen_in: dict[str, set[int]] = {}
         self.refused: set[tuple[int, int]] = set()
         self.short: dict[str, tuple[int, int]] = {}
@@ -294,7 +294,7 @@ class Play:
         stamp = real_ms + self.off_ms.get(partition, 0)
         record = Written(instance.encode(), value, stamp, partition, offset)
         self.appended.append(Appended(record, real_ms))
-        self.heard_ms[instance] = real_ms
+        self.last_seen_ms[instance] = real_ms
         self.seen_in.setdefault(instance, set()).add(partition)
         return record
 
@@ -303,14 +303,14 @@ class Play:
         if (old.partition, old.offset) in self.refused or old.value is None or b"metrics" not in old.value:
             return
         instance = (old.key or b"").decode()
-        heard = self.heard_ms[instance]
+        heard = self.last_seen_ms[instance]
         where = chance.choice([old.partition, self._partition(instance)])
         record = self._append(instance, old.value, where, self.now)
         header = json.loads(old.value)
         known = self._born(header["life"]) if header["prev"] is None else header["prev"]
         if record.timestamp_ms - known >= LATE_MS or self._born(header["life"]) - record.timestamp_ms > LATE_MS:
             self.refused.add((record.partition, record.offset))
-            self.heard_ms[instance] = heard
+            self.last_seen_ms[instance] = heard
 
     def _born(self, ulid: str) -> int:
         return next(life.born_ms for lives in self.lives.values() for life in lives if life.ulid == ulid)

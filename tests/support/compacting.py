@@ -1,4 +1,4 @@
-"""Compact records as the backlog's plan does: by partition, in segments, each by itself."""
+"""Compact records as catch-up does: by partition, in segments, each by itself."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ PATIENCE = float(os.environ.get("TALLYSTREAM_FAULTS_PATIENCE", "5"))
 
 RECOVERY_S, OUTAGE_S, STOP_S = 60.0 * PATIENCE, 120.0 * PATIENCE, 60.0 * PATIENCE
 """Limits, in seconds, after which a test gives up: a killed aggregator, a broker that is back, a loud stop."""
-GONE, ANEW = "records that were not read are gone", "it was deleted and created anew"
+GONE, ANEW = "records that were not read are gone", "it was deleted and created again"
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def under_fire(broker: KafkaBroker, topics: Topics, folder: Path, fire: Fire, se
     fleet.publish(300)
     steps: list[float | str] = ["driver"] * fire.driver_kills + ["worker"] * fire.worker_kills + [*fire.outages_s]
     chance.shuffle(steps)
-    figures: dict[str, list[float]] = {"driver": [], "worker": [], "broker": []}
+    internal_metrics: dict[str, list[float]] = {"driver": [], "worker": [], "broker": []}
     with Aggregator(broker.bootstrap_servers, topics.prefix, folder, "--latency", "low") as aggregator:
         aggregator.start().wait_ready()
         with fleet.publishing():
@@ -83,18 +83,20 @@ def under_fire(broker: KafkaBroker, topics: Topics, folder: Path, fire: Fire, se
                     aggregator.start()
                     kind, limit = "driver", RECOVERY_S
                 due = ends(broker.bootstrap_servers, topics.metrics)
-                figures[kind].append(aggregator.flows_past(topics.metrics, due, limit, f"{step}: it flows again"))
+                internal_metrics[kind].append(
+                    aggregator.flows_past(topics.metrics, due, limit, f"{step}: it flows again")
+                )
         assert_exact(broker, topics)
         assert_as_acknowledged(broker, topics, [fleet])
         assert aggregator.stop() == 0, aggregator.said()
-    for kind, seconds in figures.items():
+    for kind, seconds in internal_metrics.items():
         if seconds:
             print(f"{kind}: {len(seconds)} times, recovered in {min(seconds):.1f} to {max(seconds):.1f} s")  # noqa: T201
     print(f"ended by itself and was started again: {aggregator.restarts} times")  # noqa: T201
 
 
 def recreated(broker: KafkaBroker, admin: AdminClient, topics: Topics, folder: Path, *options: str) -> None:
-    """Delete `metrics` and create it anew: a loud stop; a start on the old checkpoint is refused, no sum is touched.
+    """Delete `metrics` and create it again: a loud stop; a start on the old checkpoint is refused, no sum is touched.
 
     For that start the new topic has more records than the old one had, so that every offset seems to be in range.
     """
@@ -106,7 +108,7 @@ def recreated(broker: KafkaBroker, admin: AdminClient, topics: Topics, folder: P
         before = _counts(broker, topics)
         _delete(admin, topics.metrics)
         create_topics(admin, topics)
-        code = aggregator.ends(STOP_S, "the topic was created anew: it stops")
+        code = aggregator.ends(STOP_S, "the topic was created again: it stops")
         assert code not in (0, None), aggregator.said()
         said = last_line(aggregator.said())
         assert GONE in said or ANEW in said
@@ -157,7 +159,7 @@ def truncated(broker: KafkaBroker, topics: Topics, folder: Path, chosen: Callabl
     fleet = Fleet(broker.bootstrap_servers, topics.metrics, 4, shares=Shares())
     fleet.publish(300)
     whole = folder / "whole"
-    done = catch_up(broker, topics, whole, "--max-records", "60", "--plan", "live")
+    done = catch_up(broker, topics, whole, "--max-records", "60", "--mode", "live")
     assert done.returncode == 0, done.stderr
     assert_exact(broker, topics)
     files = [path.relative_to(whole) for path in sorted(whole.rglob("*")) if path.is_file() and path.stat().st_size]

@@ -89,7 +89,7 @@ class System:
         self._served = Served(STEP_MS / 1000, _no_store, wall=lambda: self._now_ms / 1000)
         self._orders = [self._instance(name, 0) for name in ("orders-1", "orders-2")]
         self._own = [
-            Instance("tallystream", f"{name}@host", health.figures.registry, start_ms)
+            Instance("tallystream", f"{name}@host", health.internal_metrics.registry, start_ms)
             for name, health in self._health.items()
         ]
         for step in range(STEPS):
@@ -125,7 +125,7 @@ class System:
         with made.atomic():
             again = 5 if self._has("processed-twice", step) and step % 5 == 0 else 0
             made.counter("records.processed", tags={"topic": "orders"}).inc(n + again)
-            made.position("orders", number, name="records.processed.position").cover(one.begin, one.end)
+            made.position("orders", number, name="records.processed.position").advance(one.begin, one.end)
         made.meter("requests").mark(7)
         made.histogram("payload.size").update(100 + step)
         made.timer("request.time").update(0.1 + number / 10)
@@ -158,9 +158,9 @@ class System:
         self.points += points
         shards = [(one.value(**written) or b"").decode() for one in rows if one.key.startswith(b'["shard"')]
         self._health["aggregate"].progress(self._told(len(sent), {"metrics": {"0": self._offset}}, shards))
-        self._health["ship"].figures.set("tallystream.ship.store_away", 0)
+        self._health["ship"].internal_metrics.set("tallystream.ship.store_away", 0)
         for name, n in (("points", len(points)), ("rejected", 0), ("unreadable", 0), ("stale", 0)):
-            self._health["ship"].figures.add(f"tallystream.ship.{name}", n)
+            self._health["ship"].internal_metrics.add(f"tallystream.ship.{name}", n)
         self._health["ship"].progress(self._told(len(shipped), {"metrics-agg": {"0": 20 * self._batch}}, []))
         return self._expose([one for one in points if is_sum(one.measurement)])
 
@@ -182,7 +182,7 @@ class System:
         end = 30 * (step + 1)
         lagging = 450 / STEP_MS * 1000 * 30  # 450 s
         billing = max(0, end - 5 - (lagging if self._has("lag-seconds", step, STEPS) else 0))
-        stopped = self._has("lag-verdict", step)
+        stopped = self._has("lag-status", step)
         if stopped:
             billing = 30 * (STEPS - LATE)
         shipper = 30 * (STEPS - LATE) if self._has("sink-behind", step) else end

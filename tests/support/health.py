@@ -28,7 +28,7 @@ def ask(url: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-def figures(url: str) -> dict[str, float]:
+def internal_metrics(url: str) -> dict[str, float]:
     """Return the samples that have no more than the label `command`, by name, as a client of Prometheus reads them."""
     families = text_string_to_metric_families(ask(url + "/metrics")[1])
     return {one.name: one.value for family in families for one in family.samples if one.labels.keys() == {"command"}}

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tallystream_dashboards.lag.collector.recorder import Recorder
-from tallystream_dashboards.lag.live import Live
+from tallystream_dashboards.lag.live import GroupStates
 from tallystream_dashboards.lag.model import GroupLag, Round, partition_lag
 from tallystream_dashboards.lag.status import Rules
 
@@ -36,7 +36,7 @@ class Rounds:
     """Feeds rounds to the evaluator and the recorder, as the collector does."""
 
     def __init__(self, rules: Rules | None = None) -> None:
-        self.live = Live(rules or Rules())
+        self.live = GroupStates(rules or Rules())
         self.recorder = Recorder(rules)
         self.states: list[GroupState] = []
 

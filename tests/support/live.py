@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PARTITIONS = 2
 RULES = ("--interval", "1", "--window", "12", "--allowed-lag", "500")
-"""A verdict within seconds: half the window without progress is a stop. A busy machine lags by less than 500."""
+"""A status within seconds: half the window without progress is a stop. A busy machine lags by less than 500."""
 
 
 class Producing:

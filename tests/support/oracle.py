@@ -79,14 +79,14 @@ class Outcome:
 class Life:
     """One life: `newest` maps part → seq, `rows` maps identity → (part, seq, fields).
 
-    `partition` is that of the last record that was not stale; `heard_ms` is its clock then.
+    `partition` is that of the last record that was not stale; `last_seen_ms` is its clock then.
     """
 
     instance: str
     app: str
     life: str
     partition: int
-    heard_ms: int
+    last_seen_ms: int
     every_ms: int = 0
     final: bool = False
     dead: bool = False
@@ -195,7 +195,7 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as the p
             ):  # it moves: what a newer snapshot does not have, an older one may add
                 add_older(life, document["metrics"][:max_metrics], header, seen, limit_of)
             continue
-        life.partition, life.heard_ms = record.partition, clock
+        life.partition, life.last_seen_ms = record.partition, clock
         life.final, life.dead = header["final"], False
         life.every_ms = header["every_ms"] or short_form_every_ms
         if short:
@@ -336,7 +336,7 @@ def total_of(key: Key, lives: list[Life], clocks: dict[int, int]) -> dict[str, A
 def is_current(life: Life, row: tuple[int, int, dict[str, Any]], clock: int) -> bool:
     """Tell whether the life is living, and its newest snapshot has the row's metric."""
     part, seq, _ = row
-    living = not life.final and not life.dead and clock < life.heard_ms + 3 * life.every_ms
+    living = not life.final and not life.dead and clock < life.last_seen_ms + 3 * life.every_ms
     return living and seq == life.newest.get(part, 0)
 
 

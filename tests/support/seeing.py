@@ -1,4 +1,4 @@
-"""Read the page as a person does: tiles, tables and verdicts, in a browser."""
+"""Read the page as a person does: tiles, tables and statuses, in a browser."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def until_row(page: Page, key: str, *row: str) -> None:
     )
 
 
-def verdicts(page: Page, key: str = "groups-table") -> list[list[str]]:
-    """Return group, verdict and lag of each row."""
+def statuses(page: Page, key: str = "groups-table") -> list[list[str]]:
+    """Return group, status and lag of each row."""
     return [row[:3] for row in cells(page, key)[1:]]
 
 

@@ -114,10 +114,10 @@ class Sums:
             self._producer.produce(topics.events, key=b"k", value=json.dumps(event).encode())
         for epoch, count in ((2, 7), (1, 9)):
             row = {"v": 1, "app": "orders", "instance": "i-1", "life": "L2", "part": 0, "seq": 3, "topic": "metrics"}
-            row |= {"partition": 0, "offset": 17, "heard_ms": NOW_MS + count, "every_ms": 1000, "keep_ms": 0}
+            row |= {"partition": 0, "offset": 17, "last_seen_ms": NOW_MS + count, "every_ms": 1000, "keep_ms": 0}
             row |= {"metrics": [{"name": "n", "type": "counter", "count": count}], "epoch": epoch}
             self._producer.produce(topics.table, key=b'["life","orders","i-1","L2",0]', value=json.dumps(row).encode())
-        self._producer.produce(topics.table, key=b'["fold",0,1,0]', value=b'{"v":1,"fold":1,"lives":[]}')
+        self._producer.produce(topics.table, key=b'["forgetting",0,1,0]', value=b'{"v":1,"list_id":1,"lives":[]}')
         self._producer.produce(topics.table, key=b'["life","orders","i-0","L1",0]', value=None)
         assert self._producer.flush(60) == 0
         event_series = (("app", "orders"), ("instance", "i-1"), ("kind", "restart"))

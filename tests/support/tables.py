@@ -161,21 +161,21 @@ class Tables:
         return records
 
     def _finish(self, ran: dict[int, tuple[Stored, Kept, Changes]]) -> None:
-        said: list[ShardSum] = []
+        shard_sums: list[ShardSum] = []
         for shard, (found, store, changes) in ran.items():
             found.save(store)
             self.stores[shard] = store
             self.dead |= {(letter.record.partition, letter.record.offset) for letter in changes.dead}
             self.events |= {(*event[:5], event.detail) for event in changes.events if event.kind != "overflow"}
             self._see(changes.totals)
-            said += changes.said
+            shard_sums += changes.shard_sums
         if self.shards > 1:
-            self._combine(said)
+            self._combine(shard_sums)
         self.published = self.published or self.shards > 1 or bool(ran)
 
-    def _combine(self, said: list[ShardSum]) -> None:
+    def _combine(self, shard_sums: list[ShardSum]) -> None:
         for group, store in enumerate(self._combiners):
-            mine = [one for one in said if group_of(one.metric, self.shards) == group]
+            mine = [one for one in shard_sums if group_of(one.metric, self.shards) == group]
             found = combiners.load(store, lambda group=group: self._groups[group])  # type: ignore[misc]
             if mine or not found.combined.published:
                 found.combined.take(mine)

@@ -12,7 +12,7 @@ from tallystream.errors import ConfigError
 from tallystream.kafka.reporter import KafkaReporter
 from tallystream_aggregator.health.exposition import CONTENT_TYPE, render
 from tallystream_aggregator.health.internal_metrics import InternalMetrics, Progress
-from tallystream_aggregator.health.server import HealthServer, Response, verdict
+from tallystream_aggregator.health.server import HealthServer, Response, health_response
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Stage = Literal["starting", "standing by", "running", "ended"]
 
-QUIET_S = 300.0
+MAX_SILENCE_S = 300.0
 """Seconds after which a query that neither finished a batch nor looked for one is taken for stuck, or 20 triggers."""
 
 
@@ -33,8 +33,8 @@ class Status:
 
     def __init__(self, clock: Clock, *, trigger_s: float = 0.5) -> None:
         self._clock = clock
-        self._limit_s = max(QUIET_S, 20 * trigger_s)
-        self._looked = clock.monotonic()
+        self._limit_s = max(MAX_SILENCE_S, 20 * trigger_s)
+        self._checked_s = clock.monotonic()
         self.stage: Stage = "starting"
         self._worked = False
         self.batch: int | None = None
@@ -46,11 +46,11 @@ class Status:
 
     def run(self) -> None:
         """Note that the query has begun."""
-        self.stage, self._looked, self._worked = "running", self._clock.monotonic(), False
+        self.stage, self._checked_s, self._worked = "running", self._clock.monotonic(), False
 
-    def look(self, batch: int | None = None) -> None:
+    def checked(self, batch: int | None = None) -> None:
         """Note that the query has looked for records, and finished this batch if it found some."""
-        self._looked, self._worked = self._clock.monotonic(), True
+        self._checked_s, self._worked = self._clock.monotonic(), True
         if batch is not None:
             self.batch = batch
 
@@ -58,26 +58,26 @@ class Status:
         """Note that the query has ended."""
         self.stage = "ended"
 
-    def quiet_s(self) -> float:
+    def silence_s(self) -> float:
         """Return the seconds since the query finished a batch or looked for one, 0 before it has begun."""
-        return self._clock.monotonic() - self._looked if self.stage == "running" else 0.0
+        return self._clock.monotonic() - self._checked_s if self.stage == "running" else 0.0
 
-    def sick(self) -> str | None:
+    def unhealthy_reason(self) -> str | None:
         """Return why the query has to be taken for dead, None while it is alive."""
         if self.stage == "ended":
             return "the query has ended"
-        quiet = self.quiet_s()
+        quiet = self.silence_s()
         if quiet > self._limit_s and self.waiting_for is None:
             return f"no batch was finished or looked for in {quiet:.0f} s"
         return None
 
-    def unready(self) -> str | None:
+    def unready_reason(self) -> str | None:
         """Return why the query does not do its work now, None when it does."""
         if self.stage in ("starting", "standing by"):
             return self.stage
         if self.waiting_for is not None:
             return f"waiting for {self.waiting_for}"
-        return self.sick() or (None if self._worked else "the first batch is not done")
+        return self.unhealthy_reason() or (None if self._worked else "the first batch is not done")
 
 
 log = logging.getLogger(__name__)
@@ -112,15 +112,15 @@ class Health:
     def __init__(
         self, command: str, settings: HealthSettings, *, trigger_s: float = 0.5, clock: Clock = SYSTEM_CLOCK
     ) -> None:
-        self.figures = InternalMetrics(command, clock)
+        self.internal_metrics = InternalMetrics(command, clock)
         self.status = Status(clock, trigger_s=trigger_s)
         self.port: int | None = None
         self._command = command
-        self.figures.ask("tallystream.alive", lambda: int(self.status.sick() is None))
-        self.figures.ask("tallystream.ready", lambda: int(self.status.unready() is None))
-        self.figures.ask("tallystream.looked_age_seconds", self.status.quiet_s)
+        self.internal_metrics.set_function("tallystream.alive", lambda: int(self.status.unhealthy_reason() is None))
+        self.internal_metrics.set_function("tallystream.ready", lambda: int(self.status.unready_reason() is None))
+        self.internal_metrics.set_function("tallystream.looked_age_seconds", self.status.silence_s)
         self._settings = settings
-        self._progress = Progress(self.figures)
+        self._progress = Progress(self.internal_metrics)
         self._server: HealthServer | None = None
         self._reporter: KafkaReporter | None = None
 
@@ -147,7 +147,7 @@ class Health:
             return
         instance = f"{self._command}@{socket.gethostname()}"
         self._reporter = KafkaReporter(
-            self.figures.registry,
+            self.internal_metrics.registry,
             bootstrap_servers=bootstrap_servers,
             instance=instance,
             interval=REPORT_S,
@@ -158,7 +158,7 @@ class Health:
 
     def progress(self, progress: Mapping[str, Any]) -> None:
         """Take what Spark tells of a batch."""
-        self.status.look(self._progress.take(progress))
+        self.status.checked(self._progress.take(progress))
 
     def due_ms(self) -> Mapping[int, int]:
         """Return, by shard, when it has to look for silent lives next, in epoch ms; not of one that has none living."""
@@ -166,12 +166,14 @@ class Health:
 
     def metrics(self) -> Response:
         """Return the figures as Prometheus reads them."""
-        return Response(200, CONTENT_TYPE, render(self.figures.families()))
+        return Response(200, CONTENT_TYPE, render(self.internal_metrics.families()))
 
     def healthz(self) -> Response:
         """Return whether the process and its query are alive."""
-        return verdict(self.status.sick(), command=self._command, stage=self.status.stage)
+        return health_response(self.status.unhealthy_reason(), command=self._command, stage=self.status.stage)
 
     def readyz(self) -> Response:
         """Return whether the query does its work: not while it starts, stands by, or waits for a store."""
-        return verdict(self.status.unready(), command=self._command, stage=self.status.stage, batch=self.status.batch)
+        return health_response(
+            self.status.unready_reason(), command=self._command, stage=self.status.stage, batch=self.status.batch
+        )

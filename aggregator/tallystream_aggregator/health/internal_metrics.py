@@ -95,7 +95,7 @@ INTERNAL_METRICS = (
         "tallystream.table.clock_seconds", "gauge", "The newest append time of the partition, epoch seconds.", _PLACE
     ),
     InternalMetric("tallystream.ship.points", "counter", "Points that this process wrote to the store."),
-    InternalMetric("tallystream.ship.rejected", "counter", "Points that the store refused for good."),
+    InternalMetric("tallystream.ship.rejected", "counter", "Points that the store rejected permanently."),
     InternalMetric(
         "tallystream.ship.unreadable", "counter", "Records that this process could not read as what they should be."
     ),
@@ -120,7 +120,7 @@ class InternalMetrics:
         """Set a gauge, or a total."""
         self.registry.gauge(BY_NAME[name].name, tags=self._tags(labels)).set(value)
 
-    def ask(self, name: str, function: Callable[[], float]) -> None:
+    def set_function(self, name: str, function: Callable[[], float]) -> None:
         """Let a gauge be what `function` says whenever it is read."""
         self.registry.gauge(BY_NAME[name].name, function, tags=self._tags({}))
 
@@ -128,7 +128,7 @@ class InternalMetrics:
         """Add to a counter."""
         self.registry.counter(BY_NAME[name].name, tags=self._tags({})).inc(n)
 
-    def took(self, name: str, seconds: float, **labels: str) -> None:
+    def observe(self, name: str, seconds: float, **labels: str) -> None:
         """Note a duration."""
         self.registry.timer(BY_NAME[name].name, tags=self._tags(labels)).update(seconds)
 
@@ -177,8 +177,8 @@ _decode_shard = json_decoder(ShardRow)
 class Progress:
     """Feeds the figures, batch by batch. A shard that a batch did not touch keeps what it said last."""
 
-    def __init__(self, figures: InternalMetrics) -> None:
-        self._figures = figures
+    def __init__(self, internal_metrics: InternalMetrics) -> None:
+        self._metrics = internal_metrics
         self._shards: dict[int, ShardRow] = {}
         self._batch: int | None = None
 
@@ -191,22 +191,26 @@ class Progress:
         durations, number = progress["durationMs"], int(progress["batchId"])
         if "addBatch" not in durations:  # a trigger that found nothing
             return None
-        figures = self._figures
+        internal_metrics = self._metrics
         if number != self._batch:
-            figures.add("tallystream.batches", 1)
-            figures.add("tallystream.input.records", _records(progress))
+            internal_metrics.add("tallystream.batches", 1)
+            internal_metrics.add("tallystream.input.records", _records(progress))
             self._batch = number
-        figures.set("tallystream.batch.number", number)
-        figures.set("tallystream.batch.time_seconds", datetime.fromisoformat(progress["timestamp"]).timestamp())
+        internal_metrics.set("tallystream.batch.number", number)
+        internal_metrics.set(
+            "tallystream.batch.time_seconds", datetime.fromisoformat(progress["timestamp"]).timestamp()
+        )
         if took_ms := durations.get("triggerExecution"):
-            figures.set("tallystream.batch.records_per_second", _records(progress) * 1000 / took_ms)
+            internal_metrics.set("tallystream.batch.records_per_second", _records(progress) * 1000 / took_ms)
         for phase, ms in durations.items():
-            figures.took("tallystream.batch.duration", ms / 1000, phase=phase)
+            internal_metrics.observe("tallystream.batch.duration", ms / 1000, phase=phase)
         self._offsets(progress["sources"])
         operators = progress.get("stateOperators") or []
         if operators:
-            figures.set("tallystream.state.rows", sum(int(one["numRowsTotal"]) for one in operators))
-            figures.set("tallystream.state.memory_bytes", sum(int(one["memoryUsedBytes"]) for one in operators))
+            internal_metrics.set("tallystream.state.rows", sum(int(one["numRowsTotal"]) for one in operators))
+            internal_metrics.set(
+                "tallystream.state.memory_bytes", sum(int(one["memoryUsedBytes"]) for one in operators)
+            )
         self._table((progress.get("observedMetrics") or {}).get(OBSERVED, {}).get("shards") or ())
         return number
 
@@ -219,27 +223,27 @@ class Progress:
             for name, ends in (("tallystream.offset", "endOffset"), ("tallystream.end_offset", "latestOffset")):
                 for topic, partitions in (source.get(ends) or {}).items():
                     for partition, offset in partitions.items():
-                        self._figures.set(name, int(offset), topic=topic, partition=str(partition))
+                        self._metrics.set(name, int(offset), topic=topic, partition=str(partition))
 
     def _table(self, observed: Iterable[str]) -> None:
         rows = [_decode_shard(text) for text in observed]
         if not rows:
             return
         self._shards = self._shards | {row.shard: row for row in rows}  # a new dict: other threads read it
-        shards, figures = self._shards.values(), self._figures
+        shards, internal_metrics = self._shards.values(), self._metrics
         for name, field in _TOTALS.items():
-            figures.set(f"tallystream.table.{name}", sum(getattr(row, field) for row in shards))
+            internal_metrics.set(f"tallystream.table.{name}", sum(getattr(row, field) for row in shards))
         for name in _NOW:
-            figures.set(f"tallystream.table.{name}", sum(getattr(row, name) for row in shards))
+            internal_metrics.set(f"tallystream.table.{name}", sum(getattr(row, name) for row in shards))
         # Shards share their metrics: how many there are is known where there is one shard, else as a lower bound.
-        figures.set("tallystream.table.metrics", max(row.metrics for row in shards))
-        figures.set("tallystream.epoch", max(row.epoch for row in shards))
+        internal_metrics.set("tallystream.table.metrics", max(row.metrics for row in shards))
+        internal_metrics.set("tallystream.epoch", max(row.epoch for row in shards))
         clocks: dict[str, int] = {}
         for row in shards:
             clocks |= {name: max(clock, clocks.get(name, 0)) for name, clock in row.clocks.items()}
         for name, clock in clocks.items():
             topic, _, partition = name.rpartition(":")
-            figures.set("tallystream.table.clock_seconds", clock / 1000, topic=topic, partition=partition)
+            internal_metrics.set("tallystream.table.clock_seconds", clock / 1000, topic=topic, partition=partition)
 
 
 def _records(progress: Mapping[str, Any]) -> int:

@@ -39,8 +39,8 @@ class CachedText:
             began = self._clock()
             if self._body is None or (version != self._version and began >= self._due):
                 self._body, self._version = make().encode(), version
-                took = self._clock() - began
-                self._due = self._clock() + (PAUSE * took if took >= SLOW_S else 0)
+                took_s = self._clock() - began
+                self._due = self._clock() + (PAUSE * took_s if took_s >= SLOW_S else 0)
             return self._body
 
     def clear(self) -> None:
@@ -90,7 +90,7 @@ class BoundedServer(ThreadingHTTPServer):
             self._waiting[request] = self._clock()
         super().process_request(request, client_address)
 
-    def answer(self, request: socket.socket) -> None:
+    def respond(self, request: socket.socket) -> None:
         """Note that the connection's request has come."""
         with self._lock:
             if request in self._waiting:
@@ -137,7 +137,7 @@ class Response(NamedTuple):
         return self.body.decode() if isinstance(self.body, bytes) else self.body
 
 
-def verdict(reason: str | None, **known: Any) -> Response:
+def health_response(reason: str | None, **known: Any) -> Response:
     """Return 200 where there is no reason against it, 503 with the reason otherwise; `known` is said beside it."""
     said = {"ok": reason is None, **({} if reason is None else {"reason": reason}), **known}
     return Response(200 if reason is None else 503, "application/json", json.dumps(said) + "\n")
@@ -194,13 +194,13 @@ def _handler(
 
         def do_GET(self) -> None:
             """Answer."""
-            cast("BoundedServer", self.server).answer(self.connection)
+            cast("BoundedServer", self.server).respond(self.connection)
             make = paths.get(self.path.partition("?")[0])
             missing = Response(404, "text/plain", f"there are {', '.join(sorted(paths))}\n")
-            answer = make() if make is not None else other(self.path) or missing
-            body = answer.body if isinstance(answer.body, bytes) else answer.body.encode()
-            self.send_response(answer.status)
-            self.send_header("Content-Type", answer.content_type)
+            response = make() if make is not None else other(self.path) or missing
+            body = response.body if isinstance(response.body, bytes) else response.body.encode()
+            self.send_response(response.status)
+            self.send_header("Content-Type", response.content_type)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             if self.command != "HEAD":

@@ -17,8 +17,8 @@ def main(sets: list[str]) -> int:
         except JarsError as error:
             sys.stderr.write(f"{error}\n")
             return 2
-        if (took := time.monotonic() - started) > 1:
-            sys.stderr.write(f"jars: {len(paths)} jars of {name} fetched and verified in {took:.0f} s\n")
+        if (took_s := time.monotonic() - started) > 1:
+            sys.stderr.write(f"jars: {len(paths)} jars of {name} fetched and verified in {took_s:.0f} s\n")
     return 0
 
 

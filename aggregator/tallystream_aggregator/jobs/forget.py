@@ -19,7 +19,7 @@ from tallystream_aggregator.jobs.aggregate.wake_up import instances
 from tallystream_aggregator.jobs.rebuild import finished_offsets, read_table
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
-from tallystream_aggregator.kafka.partition_bounds import watermarks
+from tallystream_aggregator.kafka.partition_bounds import bounds_of
 from tallystream_aggregator.kafka.producer import ProducerRecord, deliver, producer_for
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.table import Record, Table
@@ -58,7 +58,7 @@ class ForgetSettings:
     timeout: float = 60.0
 
 
-class Taken(NamedTuple):
+class RemovedLife(NamedTuple):
     """A life that is taken out, and its number of metrics; a `living` life published recently, and may again."""
 
     app: str
@@ -79,7 +79,7 @@ class Plan(NamedTuple):
     """The forget records and their effect. When a metric is taken out, `lives` are the lives that have it."""
 
     records: list[ProducerRecord]
-    lives: list[Taken]
+    lives: list[RemovedLife]
     sums: list[Changed]
 
 
@@ -108,7 +108,7 @@ def plan(states: Sequence[State], forget: Forget, instance: str | None) -> Plan:
         chosen = [one for one in lives if one.instance == instance and forget.has_life(one.app, one.life) and size(one)]
         if not chosen:
             raise TallystreamError(f"instance {instance}: no life in the table matches; forgotten lives have no ID.")
-        newest = max(chosen, key=lambda life: life.heard_ms)
+        newest = max(chosen, key=lambda life: life.last_seen_ms)
         records = [_record(newest.partition, instance, forget)]
         metrics = _metrics_of(states, chosen)
     else:
@@ -117,7 +117,7 @@ def plan(states: Sequence[State], forget: Forget, instance: str | None) -> Plan:
         records = _of_each_shard(states, lives, forget)
     tables = [Table(state) for state in states]
     before = _sums(tables, metrics)
-    taken = sorted(Taken(one.app, one.instance, one.life, one.living, size(one)) for one in chosen)
+    taken = sorted(RemovedLife(one.app, one.instance, one.life, one.living, size(one)) for one in chosen)
     for record in records:
         table = tables[shard_of(record.key, len(tables))]
         table.apply([Record(record.topic, record.partition, LAST, 0, record.key, record.value)])
@@ -248,13 +248,13 @@ def _having(states: Iterable[State], metrics: set[MetricId]) -> list[Life]:
 def _sums(tables: Iterable[Table], metrics: set[MetricId]) -> dict[MetricId, Total]:
     group = Combined()
     for table in tables:
-        group.take(table.said(number for number, metric in enumerate(table.state.metrics) if metric in metrics))
+        group.take(table.shard_sums(number for number, metric in enumerate(table.state.metrics) if metric in metrics))
     return {total.metric: total for total in group.changes()[0]}
 
 
 def _ends(kafka: Mapping[str, str], places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
     consumer = clients.consumer({**kafka, "group.id": "tallystream-reading", "enable.auto.commit": False}, polled=False)
     try:
-        return {place: watermarks(consumer, TopicPartition(*place), timeout=30)[1] for place in places}
+        return {place: bounds_of(consumer, TopicPartition(*place), timeout=30)[1] for place in places}
     finally:
         consumer.close()

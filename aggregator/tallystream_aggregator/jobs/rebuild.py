@@ -19,7 +19,7 @@ from tallystream_aggregator.initial_state import InitialState, initial_state_pat
 from tallystream_aggregator.kafka import clients, ledger
 from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.ledger import MAX_EPOCH
-from tallystream_aggregator.kafka.partition_bounds import watermarks
+from tallystream_aggregator.kafka.partition_bounds import bounds_of
 from tallystream_aggregator.kafka.reader import read_topic
 from tallystream_aggregator.kafka.sharding import Sharding, require_sharding, write_sharding
 from tallystream_aggregator.kafka.topic_selection import Offsets, Selection
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.table.state import MetricId
 
-TOLD_EVERY = 100_000
+PROGRESS_EVERY = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,20 +91,20 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
         )
     states = rebuilt.states
     lives = sum(len(known) for state in states for known in state.lives.values())
-    leaving = sum(len(state.leaving) for state in states)
+    retiring = sum(len(state.retiring) for state in states)
     metrics = len({metric for state in states for metric in state.metrics})
-    retired = sum(base.lives for state in states for base in state.base.values())
+    retired = sum(forgotten_sums.lives for state in states for forgotten_sums in state.forgotten_sums.values())
     path = initial_state_path(settings.checkpoint)
     combined = [list(pack_combined(group)) for group in combine(states)] if len(states) > 1 else []
     layout = Sharding(len(states), settings.partitions or len(states))
     write_initial_state(path, InitialState([pack(state) for state in states], offsets, epoch, combined))
     write_sharding(settings.checkpoint, layout)
-    say(f"{lives + leaving} lives, {metrics} metrics, {retired} rows of forgotten lives in the sums; seed {path}")
+    say(f"{lives + retiring} lives, {metrics} metrics, {retired} rows of forgotten lives in the sums; seed {path}")
     say(f"{layout.shards} shards on {layout.partitions} partitions of Spark's state")
     say(f"{topics.table} needs {layout.shards} partitions, one for each shard")
     for topic, partitions in offsets.items():
         say(f"{topic} is read on from {partitions}")
-    say("sums are published anew by the first batch")
+    say("sums are published again by the first batch")
     say(f"keep {path} as long as the checkpoint")
     say("not given back: events and dead letters that the last, unfinished batch had not written yet")
     say(f"start it with: tallystream aggregate --checkpoint {settings.checkpoint}")
@@ -126,7 +126,7 @@ def read_table(topics: Topics, kafka: Mapping[str, str], say: Callable[[str], ob
     for number, record in enumerate(chain(first, records), 1):
         if record.key is not None:
             standing.take(record.key, record.value, record.deleted_by, record.partition)
-        if number % TOLD_EVERY == 0:
+        if number % PROGRESS_EVERY == 0:
             say(f"{number:,} records of {topics.table} read")
     if standing.refused:
         say(f"{standing.refused:,} records of {topics.table} are left out: no aggregator has taken their epoch")
@@ -161,7 +161,7 @@ def _next_offsets(
     consumer = clients.consumer({**kafka, "group.id": "tallystream-reading", "enable.auto.commit": False}, polled=False)
     try:
         bounds = {
-            (topic, p): watermarks(consumer, TopicPartition(topic, p), timeout=30)
+            (topic, p): bounds_of(consumer, TopicPartition(topic, p), timeout=30)
             for topic, partitions in read.items()
             for p in sorted(partitions)
         }
@@ -175,7 +175,7 @@ def _next_offsets(
                 "topic",
                 topic,
                 f"partition {p} ends before what the table includes (offset {included[topic, p]}), so the topic was "
-                "created anew: begin a new table with tallystream aggregate --from earliest",
+                "created again: begin a new table with tallystream aggregate --from earliest",
             )
     gaps = behind(by_all, {f"{topic}:{p}": low for (topic, p), (low, _) in bounds.items()})
     if gaps and not accept_partial:

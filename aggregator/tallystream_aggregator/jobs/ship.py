@@ -99,9 +99,11 @@ class Shipper:
         self._health = health
         self._set_up = False
         self._counted: dict[str, int] = {}
-        health.figures.ask("tallystream.ship.store_away", lambda: int(health.status.waiting_for == STORE))
+        health.internal_metrics.set_function(
+            "tallystream.ship.store_away", lambda: int(health.status.waiting_for == STORE)
+        )
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Set the sink up if it is there now, so that wrong settings are known before Spark has started.
 
         Raises:
@@ -141,13 +143,13 @@ class Shipper:
 
         retry(write, self.stop)
         log.debug("batch %d: %d points", number, len(points))
-        self._health.figures.add("tallystream.ship.points", len(points))
+        self._health.internal_metrics.add("tallystream.ship.points", len(points))
         self._count("rejected", self._sink.rejected)
         self._count("unreadable", self._translator.unreadable)
         self._count("stale", self._translator.dropped)
 
     def _count(self, name: str, total: int) -> None:
-        self._health.figures.add(f"tallystream.ship.{name}", total - self._counted.get(name, 0))
+        self._health.internal_metrics.add(f"tallystream.ship.{name}", total - self._counted.get(name, 0))
         self._counted[name] = total
 
     def _set_up_once(self) -> None:
@@ -184,7 +186,7 @@ def run(settings: ShipSettings) -> int:
         epochs = Epochs(lambda: _highest_epoch(topics, kafka, stop, health))
         translator = PointMapper(topics, settings.checkpoint, epochs)
         shipper = Shipper(sink, translator, refused, stop=stop, health=health)
-        shipper.look()
+        shipper.poll()
         health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
         committer = GroupCommitter(settings.bootstrap_servers, settings.topic_prefix + settings.group, settings.kafka)
         stack.callback(committer.close)

@@ -21,7 +21,7 @@ from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.groups import GroupCommitter
 from tallystream_aggregator.kafka.ledger import epochs_of
-from tallystream_aggregator.kafka.partition_bounds import watermarks
+from tallystream_aggregator.kafka.partition_bounds import bounds_of
 from tallystream_aggregator.kafka.reader import Read
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.shipping.latest import Freshness, LatestSums
@@ -40,9 +40,9 @@ log = logging.getLogger(__name__)
 
 CHUNK = 10_000
 CHUNK_S = 0.2
-ASK_S = 2.0
+POLL_INTERVAL_S = 2.0
 """How often the broker is asked where the topic ends."""
-PATIENCE_S = 30.0
+MAX_WAIT_S = 30.0
 """How long sums are shown that the broker could not be asked about."""
 
 
@@ -59,7 +59,7 @@ class ShipLatestSettings:
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     health: HealthSettings = field(default_factory=HealthSettings)
     ready_file: Path | None = None
-    patience_s: float = PATIENCE_S
+    max_wait_s: float = MAX_WAIT_S
 
     def __post_init__(self) -> None:
         if not self.bootstrap_servers:
@@ -90,10 +90,10 @@ class LatestShipper:
     ) -> None:
         self._place, self._sink, self._health = place, sink, health
         self._freshness, self._clock = freshness, clock
-        self._newest = newest
+        self._latest = newest
         self._waiting: list[Read] = []
         self._consumed = self._position = -1
-        self._asked_s = -ASK_S
+        self._polled_s = -POLL_INTERVAL_S
         self._counted: dict[str, int] = {}
         self.shown = False
 
@@ -105,17 +105,17 @@ class LatestShipper:
         """
         points = self._points()
         self._sink.write(points)
-        self._ask()
+        self._poll()
         self._freshness.reached(self._position)
         self._show(written=bool(points))
-        self._health.status.look()
-        self._health.figures.add("tallystream.ship.points", len(points))
+        self._health.status.checked()
+        self._health.internal_metrics.add("tallystream.ship.points", len(points))
         for name, total in (
             ("rejected", self._sink.rejected),
-            ("unreadable", self._newest.unreadable),
-            ("stale", self._newest.dropped),
+            ("unreadable", self._latest.unreadable),
+            ("stale", self._latest.dropped),
         ):
-            self._health.figures.add(f"tallystream.ship.{name}", total - self._counted.get(name, 0))
+            self._health.internal_metrics.add(f"tallystream.ship.{name}", total - self._counted.get(name, 0))
             self._counted[name] = total
 
     def _points(self) -> list[Point]:
@@ -123,7 +123,7 @@ class LatestShipper:
         if not self._waiting:
             self._consume()
         try:
-            points = self._newest.points(self._waiting)
+            points = self._latest.points(self._waiting)
         except (KafkaException, TallystreamError) as error:
             log.warning("the ledger can't be read: %s; it is tried again", error)
             time.sleep(CHUNK_S)
@@ -145,14 +145,14 @@ class LatestShipper:
             else:
                 log.warning("%s: %s; it is tried again", self._place.topic, error)
 
-    def _ask(self) -> None:
+    def _poll(self) -> None:
         now_s = self._clock.monotonic()
-        if now_s - self._asked_s < ASK_S:
+        if now_s - self._polled_s < POLL_INTERVAL_S:
             return
-        self._asked_s = now_s
+        self._polled_s = now_s
         at = TopicPartition(self._place.topic, self._place.partition)
         try:
-            _, end = watermarks(self._place.consumer, at, timeout=5)
+            _, end = bounds_of(self._place.consumer, at, timeout=5)
             self._freshness.ended(now_s, end)
             if self.shown:
                 self._place.committer.commit({at.topic: {str(at.partition): self._position}})
@@ -177,7 +177,7 @@ def run(settings: ShipLatestSettings, sink: PrometheusSink, *, clock: Clock = SY
     """Show the newest sums until SIGTERM or SIGINT, then return 0.
 
     Delivery: latest only. Nothing is shown before the end of the topic was reached, nor after it could not be reached
-    for `patience_s`: never an old sum for a new one.
+    for `max_wait_s`: never an old sum for a new one.
 
     Raises:
         ConfigError: a setting can't be used, or the address can't be listened on.
@@ -205,7 +205,7 @@ def run(settings: ShipLatestSettings, sink: PrometheusSink, *, clock: Clock = SY
             health.status.run()
             place = Place(consumer, topics.agg, 0, committer)
             newest = LatestSums(epochs_of(topics.ledger, kafka, timeout=5))
-            follower = LatestShipper(place, sink, health, newest, Freshness(settings.patience_s), clock=clock)
+            follower = LatestShipper(place, sink, health, newest, Freshness(settings.max_wait_s), clock=clock)
             while not stop.is_set():
                 follower.step()
                 if follower.shown and settings.ready_file is not None:

@@ -73,7 +73,9 @@ class Lease:
 
     def join(self) -> None:
         """Ask for the lease, and return at once."""
-        self._consumer.subscribe([self._ledger], on_assign=self._assigned, on_revoke=self._gone, on_lost=self._gone)
+        self._consumer.subscribe(
+            [self._ledger], on_assign=self._assigned, on_revoke=self._on_lost, on_lost=self._on_lost
+        )
         self._consumer.poll(0)
 
     def wait(self, *, standby: bool, stopped: Callable[[], bool]) -> bool:
@@ -142,7 +144,7 @@ class Lease:
             consumer.pause(partitions)  # nothing is read by it
             self._held = True
 
-    def _gone(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if partitions:
             consumer.incremental_unassign(partitions)
             self._held = False

@@ -36,7 +36,7 @@ LEADERLESS = frozenset(
 """The answers of a broker that does not lead the partition, or does not yet know how far it goes."""
 
 
-def watermarks(
+def bounds_of(
     consumer: Consumer,
     partition: TopicPartition,
     *,

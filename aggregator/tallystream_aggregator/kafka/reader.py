@@ -8,7 +8,7 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.kafka import clients
-from tallystream_aggregator.kafka.partition_bounds import partitions_of, watermarks
+from tallystream_aggregator.kafka.partition_bounds import bounds_of, partitions_of
 from tallystream_aggregator.versions import UNKNOWN, Version, deletion_version
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def read_topic(
     )
     try:
         bounds = {
-            partition: watermarks(consumer, TopicPartition(topic, partition), timeout=timeout)
+            partition: bounds_of(consumer, TopicPartition(topic, partition), timeout=timeout)
             for partition in partitions_of(consumer, topic, timeout=timeout)
         }
         starts = {

@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition
 from tallystream.decoding import json_decoder
 from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka import clients, ledger
-from tallystream_aggregator.kafka.partition_bounds import at_times, watermarks
+from tallystream_aggregator.kafka.partition_bounds import at_times, bounds_of
 from tallystream_aggregator.kafka.topic_selection import Offsets
 from tallystream_aggregator.times import moment_ms
 
@@ -87,7 +87,7 @@ def resolve(
     places = [TopicPartition(topic, p) for topic, partitions in read.items() for p in partitions]
     wanted: dict[Place, int] = {}
     try:
-        bounds = {_place(tp): watermarks(consumer, tp, timeout=timeout) for tp in places}
+        bounds = {_place(tp): bounds_of(consumer, tp, timeout=timeout) for tp in places}
         if start == "latest":
             wanted = {place: high for place, (_, high) in bounds.items()}
         elif start == "earliest":

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Offsets = dict[str, dict[str, int]]
 """topic → partition → the next offset to read, as Spark writes them."""
 
-NEVER = r"(?!__)(?!.*metrics-(?:agg|table|events|ledger|dead)$)"
+EXCLUDED = r"(?!__)(?!.*metrics-(?:agg|table|events|ledger|dead)$)"
 """Before every pattern: Kafka's own topics, and what an aggregator writes, whatever its prefix, are no input."""
 
 
@@ -51,7 +51,7 @@ class Selection:
     @property
     def regex(self) -> str:
         """The pattern as a regular expression that matches no output: the same in Python and in Java."""
-        return f"{NEVER}(?:{self.pattern})"
+        return f"{EXCLUDED}(?:{self.pattern})"
 
     def reads(self, topic: str, partition: int) -> bool:
         """Return True if a partition is read."""

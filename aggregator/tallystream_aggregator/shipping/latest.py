@@ -62,11 +62,11 @@ class LatestSums:
 class Freshness:
     """Tells whether what was read is the newest: as of a moment when the topic ended at or before the position.
 
-    `patience_s` is how long that stays true without being looked at again. Times are of a monotonic clock, seconds.
+    `max_wait_s` is how long that stays true without being looked at again. Times are of a monotonic clock, seconds.
     """
 
-    def __init__(self, patience_s: float) -> None:
-        self._patience_s = patience_s
+    def __init__(self, max_wait_s: float) -> None:
+        self._max_wait_s = max_wait_s
         self._asked: list[tuple[float, int]] = []
         self._fresh_s: float | None = None
 
@@ -86,4 +86,4 @@ class Freshness:
         if self._fresh_s is None:
             return "the newest sums are not known yet"
         age_s = now_s - self._fresh_s
-        return None if age_s <= self._patience_s else f"the newest sums were last known {age_s:.0f} s ago"
+        return None if age_s <= self._max_wait_s else f"the newest sums were last known {age_s:.0f} s ago"

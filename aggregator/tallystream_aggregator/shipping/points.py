@@ -63,7 +63,7 @@ def row_points(row: LifeRow) -> Iterator[Point]:
         if metric.seq is None:  # others were in an earlier snapshot, and are points of its time
             tags = {free(name, _RESERVED): value for name, value in metric.tags.items()}
             tags |= {"app": row.app, "metric_type": metric.type, "instance": row.instance}
-            yield Point(PREFIX + metric.name, tags, _fields(row, metric), row.heard_ms)
+            yield Point(PREFIX + metric.name, tags, _fields(row, metric), row.last_seen_ms)
 
 
 def _fields(row: LifeRow, metric: MetricRow) -> dict[str, Field]:

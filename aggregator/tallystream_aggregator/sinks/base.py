@@ -87,7 +87,7 @@ class Rejections:
     def add(self, point: Point, reason: object) -> None:
         """Take one."""
         self.number += 1
-        said = f"{self._store} refuses a point of {point.measurement!r} for good: {reason}"
+        said = f"{self._store} rejects a point of {point.measurement!r} permanently: {reason}"
         log.warning("%s", said)
         if self.listen is not None:
             self.listen(point, said)

@@ -71,8 +71,8 @@ CHUNK = 1_000
 """Points in one send."""
 LONGEST_LINE = 16_000
 """Carbon (Twisted's line receiver) ends a connection over a line of more than 16,384 bytes, and loses what follows."""
-AGAIN_S = 60.0
-AGAIN_BYTES = 16 * 1024 * 1024
+REPEAT_S = 60.0
+REPEAT_BYTES = 16 * 1024 * 1024
 _LATEST_S = 2**32 - 1
 """Whisper's times have 32 bits."""
 _NAME = frozenset({"name"})
@@ -183,7 +183,7 @@ class GraphiteSink:
 
     def _forget(self) -> None:
         size = sum(len(chunk) for _, chunk in self._lately)
-        while self._lately and (size > AGAIN_BYTES or self._lately[0][0] < self._clock() - AGAIN_S):
+        while self._lately and (size > REPEAT_BYTES or self._lately[0][0] < self._clock() - REPEAT_S):
             size -= len(self._lately.popleft()[1])
 
     def _drop(self) -> None:

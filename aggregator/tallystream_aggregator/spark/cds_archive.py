@@ -77,8 +77,8 @@ def main(arguments: list[str]) -> int:
     except TallystreamError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    if (took := time.monotonic() - began) > 1:
-        sys.stderr.write(f"archive: {path.stat().st_size / 1e6:.0f} MB of Spark's classes in {took:.0f} s\n")
+    if (took_s := time.monotonic() - began) > 1:
+        sys.stderr.write(f"archive: {path.stat().st_size / 1e6:.0f} MB of Spark's classes in {took_s:.0f} s\n")
     return 0
 
 

@@ -76,7 +76,7 @@ def _load(session: SparkSession) -> None:
 
 
 class ClassLoadingSource(CatchUpSource):
-    """The backlog's source without a broker."""
+    """The source of catch-up without a broker."""
 
     def streamReader(self, schema: object) -> DataSourceStreamReader:
         """Return a reader that has always more."""
@@ -112,15 +112,15 @@ def _planned(_batch: int) -> Planned:
 
 
 def _run(session: SparkSession, folder: Path) -> None:
-    """Run a few batches of both plans' queries, as far as that goes without Kafka."""
+    """Run a few batches of the queries of both modes, as far as that goes without Kafka."""
     columns = (
         "'metrics' AS topic, 0 AS partition, value AS offset, unix_millis(timestamp) AS timestamp_ms, "
         "CAST('practice' AS binary) AS key, CAST('' AS binary) AS value"
     )
     live = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
     session.dataSource.register(ClassLoadingSource)
-    backlog = session.readStream.format(ClassLoadingSource.name()).load()
-    for name, records in (("live", live.selectExpr(*columns.split(", "))), ("backlog", backlog)):
+    catch_up = session.readStream.format(ClassLoadingSource.name()).load()
+    for name, records in (("live", live.selectExpr(*columns.split(", "))), ("catch-up", catch_up)):
         settings = AggregateSettings(bootstrap_servers="localhost:9092", checkpoint=folder)
         out = summed(records, settings, Topics(""), epoch=1, shards=1, planned=_planned)
         writer = out.writeStream.format("noop").outputMode("update").option("checkpointLocation", str(folder / name))

@@ -42,7 +42,7 @@ class Finished(NamedTuple):
 class Planned(NamedTuple):
     """A batch's time in epoch ms, and the partitions, as in "metrics:0", of which it may have left records unread.
 
-    Those are partitions that a full batch read from: both plans take a record at least of each one that has any. A
+    Those are partitions that a full batch read from: both modes take a record at least of each one that has any. A
     batch that runs again has the same.
     """
 
@@ -122,7 +122,7 @@ def keep_first(checkpoint: Path, begin: Offsets) -> Offsets:
     """Keep where a new table begins: at `begin`, or where it began before, if its first batch was not finished.
 
     Returns it; empty, as `begin` is then, for a table that goes on. Spark's Kafka source keeps it in the same file, in
-    the same form, so each of the plans begins where the other would.
+    the same form, so each of the modes begins where the other would.
 
     Raises:
         CheckpointError: the file is damaged.
@@ -208,7 +208,7 @@ class TopicIdentity:
         for topic in remembered.keys() & now.keys():
             if now[topic] != remembered[topic]:
                 raise TallystreamError(
-                    f"topic {topic}: it was deleted and created anew (ID {now[topic]}, the checkpoint is of "
+                    f"topic {topic}: it was deleted and created again (ID {now[topic]}, the checkpoint is of "
                     f"{remembered[topic]}), so its offsets mean other records: begin a new table with a new "
                     "--checkpoint and --from earliest."
                 )

@@ -32,7 +32,7 @@ READING = "HDFSMetadataLog.get("
 """Whatever Spark says, in this call it was reading one of the checkpoint's logs."""
 
 LOST = re.compile(r"^tallystream\S*\.LostRecordsError: (.+)$", re.MULTILINE)
-"""What the backlog's source says, as the last line of a Python trace in Spark's message."""
+"""What the source of catch-up says, as the last line of a Python trace in Spark's message."""
 
 REMEDY = "if a file of it is damaged, move it away: tallystream rebuild makes the aggregator's again"
 

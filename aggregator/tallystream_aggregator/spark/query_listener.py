@@ -32,7 +32,7 @@ class HealthListener(StreamingQueryListener):
     def __init__(self, health: Health) -> None:
         self._health = health
         self.changing: set[str] = set()
-        """Runs of the query that end because another plan takes over: no end of the query."""
+        """Runs of the query that end because another mode takes over: no end of the query."""
         self.last: Mapping[str, Any] | None = None
         """What Spark told of the batch that was finished last. To ask the query for it costs many calls to the JVM."""
         self._java: JavaObject | None = None
@@ -52,10 +52,10 @@ class HealthListener(StreamingQueryListener):
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """The query looked for records and found none."""
-        self._health.status.look()
+        self._health.status.checked()
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """The query has ended, or goes on under another plan."""
+        """The query has ended, or goes on in another mode."""
         if event.exception is not None or str(event.runId) not in self.changing:
             self._health.status.end()
 

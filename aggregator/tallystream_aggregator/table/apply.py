@@ -29,9 +29,10 @@ Refused = list[tuple[str, str | None]]
 
 
 def replace_block(lives: Lives, life: Life, snapshot: Snapshot) -> Refused | None:
-    """Let a newer snapshot replace the block of its part, and its other metrics their rows; return what is refused.
+    """Replace the block of a part, and the rows beside it, by those of a newer snapshot. Return the refused metrics.
 
-    None where the block can't be replaced as a whole: there is none, the metrics are others, or a count falls.
+    Return None and change nothing if the block can't be replaced as a whole: the part has none, the snapshot has other
+    metrics, or a count falls.
     """
     block = life.blocks.get(snapshot.part)
     layout = None if block is None else lives.layouts.of(block)
@@ -47,8 +48,8 @@ def replace_block(lives: Lives, life: Life, snapshot: Snapshot) -> Refused | Non
     refused: Refused = []
     for place, number in layout.others:
         metric = snapshot.metrics[place]
-        if life.rows[number].seq == before:  # it is current, and is not any more where it is refused
-            lives.partials.touch(life, (number,))
+        if life.rows[number].seq == before:  # a current row is no longer current if its new values are refused
+            lives.partials.mark_dirty(life, (number,))
         try:
             values, sketch = stored(metric), taken(metric)
         except (OverflowError, ValueError) as error:
@@ -63,11 +64,11 @@ def replace_block(lives: Lives, life: Life, snapshot: Snapshot) -> Refused | Non
 def replace_all(
     lives: Lives, life: Life, snapshot: Snapshot, before: int, room: Room
 ) -> tuple[Refused, Counter[str], list[int]]:
-    """Let each metric replace its row in `life`, whose part has no block.
+    """Replace the row of each metric in `life`, whose part has no block.
 
-    Return those that are refused, how many are beyond each limit that `room` knows, and the numbers of all others.
-    `before` is the seq of its part's last snapshot, whose rows have been touched: where it is not older, only metrics
-    that it lacks are replaced.
+    Return the refused metrics, the number of metrics over each limit of `room`, and the numbers of all others.
+    `before` is the seq of the part's last snapshot; the caller has marked its rows dirty. A snapshot that is not newer
+    than that only replaces metrics that later snapshots lack.
     """
     refused: Refused = []
     seen: set[MetricId] = set()
@@ -94,10 +95,10 @@ def replace_all(
             if limit is not None:
                 over_limit[limit] += 1
                 continue
-            if number < 0:  # only now: what is refused takes no room
+            if number < 0:  # only now, as a refused metric takes no room
                 number = lives.number(metric_id)
                 room.take(metric_id)
-            lives.partials.touch(life, (number,))
+            lives.partials.mark_dirty(life, (number,))
             life.rows[number] = Row(snapshot.part, snapshot.seq, values, sketch)
         elif row.part != snapshot.part:
             moved = f"the metric was in part {row.part} of this life and is now in part {snapshot.part}"
@@ -115,15 +116,15 @@ def replace_all(
 def _replace(
     lives: Lives, life: Life, snapshot: Snapshot, number: int, values: Values, *, sketch: bytes | None, before: int
 ) -> str | None:
-    """Let new values and a sketch replace those of a row, and return None; or return why they are refused."""
+    """Replace the values and the sketch of a row and return None, or return why they are refused."""
     row, kind = life.rows[number], lives.state.metrics[number][2]
     if snapshot.seq > row.seq and falls(kind, row.values, values):
         return f"the count fell within a life, from {row.values[0]} to {values[0]}"
     if row.seq != before or snapshot.seq <= before:
-        lives.partials.touch(life, (number,))
+        lives.partials.mark_dirty(life, (number,))
     if snapshot.seq > row.seq:
         row.seq, row.sketch, row.values = snapshot.seq, sketch, merge_values(kind, row.values, values)
-    elif kind == "position":  # of an older snapshot, too, the position was consumed
+    elif kind == "position":  # the offsets of an older snapshot were consumed, too
         row.values = merge_values(kind, row.values, values)
     return None
 
@@ -137,21 +138,25 @@ def _text(metric: Metric) -> str:
 
 
 class Rows:
-    """Applies snapshots, the short form, tombstones and what takes lives out to the lives.
+    """Applies snapshots, records of the short form, tombstones and forget records to the lives.
 
-    `whole` maps (instance, app, life, part) → the offset of the last snapshot of this batch that was accepted whole.
-    `unexpanded` are instances with a record that supersedes others after one that was not accepted whole.
+    `accepted` maps (instance, app, life, part) → the offset of the last snapshot of this batch that was accepted
+    completely. `unexpanded` are instances with a record that supersedes others and follows one that was not accepted
+    completely: the records that it supersedes have to be read again (table.compaction).
     """
 
     def __init__(self, lives: Lives, settings: TableSettings) -> None:
         self._lives = lives
         self._settings = settings
         self._room = Room(lives.state.metrics, settings)
-        self.whole: dict[tuple[str, str, str, int], int] = {}
+        self.accepted: dict[tuple[str, str, str, int], int] = {}
         self.unexpanded: set[str] = set()
 
     def snapshot(self, instance: str, message: Good, record: Record, clock: int) -> Refused:
-        """Apply one snapshot: it replaces what its part of its life had, unless untimely or stale (rules 1 and 3)."""
+        """Apply a snapshot to its part of its life, unless it is late (rule 3) or stale (rule 1).
+
+        Return what is refused.
+        """
         snapshot = message.snapshot
         untimed = out_of_bounds(snapshot, record.timestamp_ms)
         if untimed is not None:
@@ -162,7 +167,7 @@ class Rows:
                 self.unexpanded.add(instance)
             return [("too late: the life is being forgotten", None)]
         if life is None:
-            keep_ms = max(clock, ulid_ms(snapshot.life))  # before that day has passed, its first record may come again
+            keep_ms = max(clock, ulid_ms(snapshot.life))  # until a day after that, its first record may arrive again
             life = self._lives.add(Life(instance, snapshot.app, snapshot.life, "", clock, 0, keep_ms), record, clock)
         self._lives.mark(instance)
         life.keep_ms = max(life.keep_ms, clock)
@@ -173,30 +178,30 @@ class Rows:
             self._lives.change(life, snapshot.part, record)
             return self._stale(life, message, record)
         place = (instance, snapshot.app, snapshot.life, snapshot.part)
-        self._require_followed(instance, record, self.whole.get(place))
+        self._require_followed(instance, record, self.accepted.get(place))
         refused = self._replace(life, snapshot, record, clock, before)
         refused = [*message.rejected, *refused]
         if message.beyond:
             refused.append(self._beyond(life, METRICS_PER_RECORD, message.beyond, record, clock))
         if not refused:
-            self.whole[place] = record.offset
+            self.accepted[place] = record.offset
         return refused
 
     def _replace(self, life: Life, snapshot: Snapshot, record: Record, clock: int, before: int) -> Refused:
-        """Let a snapshot be the newest of its part, and return what is refused; `before` is the seq of the last one."""
+        """Make a snapshot the newest of its part, and return what is refused. `before` is the seq of the one before."""
         lives = self._lives
-        # Where another part includes the record, it knows of newer things.
+        # A part that includes the record already, after a rebuild, has newer values of living and final.
         heard = not any(_includes(life, part, record) for part in life.places)
         if heard and life.living == snapshot.final:
             lives.partials.set_living(life, living=not snapshot.final)
         refused = replace_block(lives, life, snapshot)
         if refused is None:
             lives.layouts.open(life, snapshot.part)
-            # Rule 9: what was current and is not any more, be it missing or refused, changes rates and gauges.
+            # Rule 9: a row that is no longer current, because it is missing or refused, changes rates and gauges.
             current = (n for n, row in life.rows.items() if row.part == snapshot.part and row.seq == before)
-            lives.partials.touch(life, current)
+            lives.partials.mark_dirty(life, current)
         if heard:
-            _heard(life, record, clock, snapshot.every_ms)
+            _set_last_seen(life, record, clock, snapshot.every_ms)
             life.final = snapshot.final
         lives.change(life, snapshot.part, record)
         life.parts[snapshot.part] = snapshot.seq
@@ -208,8 +213,11 @@ class Rows:
         return refused + [self._beyond(life, limit, number, record, clock) for limit, number in over.items()]
 
     def _stale(self, life: Life, message: Good, record: Record) -> Refused:
-        """Ignore a stale snapshot, but for metrics that newer ones lack where its instance has left its partition."""
-        # What it supersedes has lower seqs, and is stale too.
+        """Ignore a stale snapshot.
+
+        If its instance has moved to another partition, take metrics that newer ones lack.
+        """
+        # The records that it supersedes have lower seqs, and are stale too.
         self._lives.state.stale += record.represents
         if life.partition != record.clock_name:
             if record.superseded is not None:
@@ -220,24 +228,24 @@ class Rows:
         return []
 
     def _beyond(self, life: Life, limit: str, number: int, record: Record, clock: int) -> tuple[str, None]:
-        """Refuse `number` metrics that are beyond a limit, as one."""
+        """Return one refusal for `number` metrics over a limit."""
         self._lives.limit(life, limit, record, clock)
         return over_limit(limit, number, self._settings), None
 
-    def _require_followed(self, instance: str, record: Record, whole: int | None) -> None:
-        """Require that the record before the superseded ones was accepted whole: that its offset is `whole`."""
-        if record.superseded is not None and record.superseded.first != whole:
+    def _require_followed(self, instance: str, record: Record, accepted: int | None) -> None:
+        """Require that the record before the superseded ones, at offset `accepted`, was accepted completely."""
+        if record.superseded is not None and record.superseded.first != accepted:
             self.unexpanded.add(instance)
 
     def short_form(self, instance: str, message: ShortForm, record: Record, clock: int) -> Refused:
-        """Apply one metric of the short form: a lower value than the last one is a restart, and the old one is kept."""
+        """Apply a counter of the short form. A value below the last one is a restart: the last one stays in the sum."""
         life = self._lives.find(instance, DEFAULT_APP, SHORT_FORM_LIFE)
         if life is not None and _includes(life, 0, record):
             return []
         if life is None:
             life = self._lives.add(Life(instance, DEFAULT_APP, SHORT_FORM_LIFE, "", clock, 0, clock), record, clock)
         self._lives.mark(instance)
-        _heard(life, record, clock, self._settings.short_form_every_ms)
+        _set_last_seen(life, record, clock, self._settings.short_form_every_ms)
         self._lives.change(life, 0, record)
         life.keep_ms = max(life.keep_ms, clock)
         if not life.living:
@@ -255,7 +263,7 @@ class Rows:
         return self._add(life, metric_id, message.value, record, clock)
 
     def _add(self, life: Life, metric_id: MetricId, value: int, record: Record, clock: int) -> Refused:
-        """Let a counter of the short form, for which there is room, have a new value."""
+        """Set a counter of the short form, for which there is room, to a new value."""
         row = life.rows.get(self._lives.known(metric_id))
         total, last = row.values if row is not None else (0, 0)
         restarted = value < last  # type: ignore[operator]  # both are whole numbers
@@ -268,7 +276,7 @@ class Rows:
             self._room.take(metric_id)
         if restarted:
             self._lives.event("restart", life, record, clock, metric_id[1])
-        self._lives.partials.touch(life, (number,))
+        self._lives.partials.mark_dirty(life, (number,))
         if row is None:
             life.rows[number] = Row(0, 0, (total, value))
         else:
@@ -276,9 +284,10 @@ class Rows:
         return []
 
     def tombstone(self, instance: str, record: Record, clock: int, forget: Forget | None = None) -> None:
-        """Take out what an instance's lives contribute (rule 10): snapshots' lives stay as markers of their seqs.
+        """Remove the contributions of an instance's lives (rule 10). Lives of snapshots stay as markers of their seqs.
 
-        `forget` is what a forget record says, which may name some of the lives. What was forgotten stays.
+        With `forget`, the content of a forget record, only lives that it names are removed. Sums of lives that were
+        forgotten before stay.
         """
         self._lives.bring_all_back(instance)
         self._lives.mark(instance)
@@ -302,17 +311,17 @@ class Rows:
 
 
 def _follows(row: Row | None, value: int, after: int) -> bool:
-    """Tell whether a counter has the value `after` which records were superseded, and none of them leaves 64 bits."""
+    """Tell whether the superseded records follow the row's last value and keep the total within 64 bits."""
     return row is not None and row.values[1] == after and row.values[0] + value - after <= MAX_COUNT  # type: ignore[operator]
 
 
 def _includes(life: Life, part: int, record: Record) -> bool:
-    """Tell whether the part's rows include the record already: only after a rebuild is one met again."""
+    """Tell whether the part's rows include the record already. Only after a rebuild a record is read again."""
     return record.offset <= life.places.get(part, -1) and life.partition == record.clock_name
 
 
-def _heard(life: Life, record: Record, clock: int, every_ms: int) -> None:
+def _set_last_seen(life: Life, record: Record, clock: int, every_ms: int) -> None:
     partition = record.clock_name
-    if life.partition != partition:  # partitions were added, and its instance is in another one now
+    if life.partition != partition:  # partitions were added, and the instance moved to this one
         life.places.clear()
-    life.partition, life.heard_ms, life.every_ms = partition, clock, every_ms
+    life.partition, life.last_seen_ms, life.every_ms = partition, clock, every_ms

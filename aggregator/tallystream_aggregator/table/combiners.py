@@ -1,7 +1,7 @@
-"""The sums of a table with several shards: what a shard says replaces what it said before, and is summed.
+"""The sums of a table of several shards: a shard's partial sums replace its earlier ones, and are added over shards.
 
-This is a changelog table too, with one row for each metric and shard. Every value is absolute, so that a batch that
-runs again says the same. It is stored as a log, whose entries have the combiners that changed.
+This is a changelog table too, with one row for each metric and shard. Every value is absolute, so a batch that runs
+again changes nothing. It is stored as a log, whose entries have the combiners that changed.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 
 class Combiner(msgspec.Struct, array_like=True):
-    """What the shards say of one metric; `overflowed` where the sum is beyond its range."""
+    """The partial sums of the shards for one metric. `overflowed` tells whether the sum exceeds its range."""
 
-    said: dict[int, ShardSum]
+    shard_sums: dict[int, ShardSum]
     overflowed: bool = False
 
 
 class Combined:
     """The metrics of one group of combiners. `dirty` are those that have changed since they were last stored.
 
-    `published` is False where a rebuilt group has not published its sums yet: the next batch publishes all.
+    `published` is False until a rebuilt group has published its sums: the next batch publishes all of them.
     """
 
     def __init__(self, metrics: dict[MetricId, Combiner] | None = None, *, published: bool = True) -> None:
@@ -44,14 +44,14 @@ class Combined:
         self.dirty: set[MetricId] = set()
         self._touched: set[MetricId] = set()
 
-    def take(self, said: Iterable[ShardSum]) -> None:
-        """Let what shards say replace what they said before."""
-        for one in said:
-            self.metrics.setdefault(one.metric, Combiner({})).said[one.shard] = one
+    def take(self, shard_sums: Iterable[ShardSum]) -> None:
+        """Replace the partial sums of shards by newer ones."""
+        for one in shard_sums:
+            self.metrics.setdefault(one.metric, Combiner({})).shard_sums[one.shard] = one
             self._touched.add(one.metric)
 
     def changes(self) -> tuple[list[Total], list[Event]]:
-        """Return the sums that changed since the last call, by metric, and the events; then forget them."""
+        """Return the sums that changed since the last call, by metric, and the events, and clear both."""
         touched = self._touched if self.published else set(self.metrics)
         totals, events = [], []
         for metric in sorted(touched):
@@ -68,7 +68,7 @@ class Combined:
     def _combine(self, metric: MetricId) -> Total:
         combiner = self.metrics[metric]
         partial, offsets, out_ms = Partial(metric[2]), dict[str, dict[str, int]](), 0
-        for one in combiner.said.values():
+        for one in combiner.shard_sums.values():
             partial.merge(one.partial())
             out_ms = max(out_ms, one.out_ms)
             _raise(offsets, one.offsets)
@@ -79,7 +79,7 @@ class Combined:
 
 
 def _raise(offsets: Offsets, more: Offsets) -> None:
-    # Shards take the records of a batch together: what one of them has reached, all of them have.
+    # All shards process the same batches: an offset that one of them has reached, all of them have reached.
     for topic, partitions in more.items():
         known = offsets.setdefault(topic, {})
         for partition, offset in partitions.items():
@@ -87,16 +87,16 @@ def _raise(offsets: Offsets, more: Offsets) -> None:
 
 
 def combine(states: Sequence[State]) -> list[Combined]:
-    """Return the groups of combiners of the shards with these states, as they begin: nothing is published yet."""
+    """Return the groups of combiners for shards with these states. Nothing is published yet."""
     groups = [Combined(published=False) for _ in states]
     for state in states:
-        for said in Table(state).said(range(len(state.metrics))):
-            groups[group_of(said.metric, len(states))].take([said])
+        for shard_sums in Table(state).shard_sums(range(len(state.metrics))):
+            groups[group_of(shard_sums.metric, len(states))].take([shard_sums])
     return groups
 
 
 class Entry(msgspec.Struct, array_like=True):
-    """The combiners that changed; `published` is that of the group."""
+    """An entry of the log: the combiners that changed. `published` is the group's."""
 
     version: int
     published: bool
@@ -115,22 +115,22 @@ class StoredCombined:
         self.log = log or Log()
 
     def save(self, store: Store) -> None:
-        """Store what has changed since the last time."""
+        """Store the changes since the last call."""
         dirty, self.combined.dirty = self.combined.dirty, set()
         changed = [(metric, self.combined.metrics[metric]) for metric in dirty]
         self.log.append(store, list(_entries(self.combined, changed)), lambda: pack(self.combined))
 
 
 def pack(combined: Combined) -> Iterator[bytes]:
-    """Yield the whole as entries, none of them too large for one value."""
+    """Yield all combiners as entries, each of a limited size."""
     return _entries(combined, list(combined.metrics.items()))
 
 
 def unpack(entries: list[bytes]) -> Combined:
-    """Return what the entries say.
+    """Return the group that the entries make.
 
     Raises:
-        StateVersionError: one is damaged.
+        StateVersionError: an entry is damaged.
     """
     combined = Combined()
     for data in entries:
@@ -144,7 +144,7 @@ def unpack(entries: list[bytes]) -> Combined:
 
 
 def load(store: Store, begin: Callable[[], Combined] = Combined) -> StoredCombined:
-    """Return the group that is stored; where there is none, the one that `begin` returns.
+    """Return the stored group, or the one that `begin` returns if none is stored.
 
     Raises:
         StateVersionError: another version wrote it, or it is damaged.

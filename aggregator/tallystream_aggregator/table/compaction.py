@@ -1,10 +1,11 @@
-"""Compact a backlog: leave out records that later ones supersede, without changing what the table makes of the rest.
+"""Compact a backlog: drop records that later ones supersede, without a change of any result of the table.
 
 A run is a series of records of one counter of the short form, or of one part of a life, each of which replaces the one
-before it. Its first and its last record are kept. The newest record waits: if the next one goes on with the run, it is
-left out; else it is kept, and says how many it supersedes. The table accepts every record of a run whole if it accepts
-the first one whole; a kept record says which one that was, and the table asks for the records that were left out if it
-did not (`expand`). docs/table.md, "Compaction", argues rule by rule.
+before it. The first and the last record of a run are kept. The newest record waits: if the next one continues the run,
+the waiting one is dropped; otherwise it is kept, with the number of records that it supersedes. If the table accepts
+the first record of a run completely, it accepts all of them. A kept record names the first one, so the table can ask
+for the dropped records if it did not accept that one completely (`expand`). docs/table.md, "Compaction", has the proof
+for each rule.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class ExpansionNeededError(Exception):
-    """Records supersede others, and the table did not accept what came before these: read `instances` again."""
+    """The table did not completely accept a record that others depend on: the records of `instances` are read again."""
 
     def __init__(self, instances: set[str]) -> None:
         super().__init__(f"the records of {len(instances)} instances are read again without compaction")
@@ -52,9 +53,9 @@ class Span(NamedTuple):
 
 
 def expand(records: Sequence[Record], instances: set[str], read: Callable[[Span], Iterable[Record]]) -> list[Record]:
-    """Return the records of a batch with every record of `instances` that compaction left out.
+    """Return the records of a batch with all dropped records of `instances`.
 
-    `read` returns all records of a span, in offset order, as the topic has them, and raises where it can't.
+    `read` returns all records of a span, in offset order, as the topic has them, or raises.
     """
     keys = {instance.encode() for instance in instances}
     compacted: dict[tuple[str, int], list[Record]] = {}
@@ -70,7 +71,7 @@ def expand(records: Sequence[Record], instances: set[str], read: Callable[[Span]
 
 
 def _with_clock(records: Iterable[Record], clock: int) -> Iterator[Record]:
-    """Give records the partition's clock: those that moved it may have been left out."""
+    """Give each record the clock of its partition: the records that advanced it may be those of other instances."""
     for record in records:
         clock = max(clock, record.timestamp_ms)
         yield record._replace(clock_ms=clock)
@@ -88,10 +89,10 @@ class Place(NamedTuple):
 
 
 class Run:
-    """A counter of the short form: `value` is its newest one, `waiting` the record that carried it, if not yet kept.
+    """The run of a counter of the short form: `value` is its newest one, `waiting` the record that carried it.
 
-    `clock` is the clock at that record; `superseded` how many records it supersedes, -1 where none waits; `first` and
-    `after` are the offset and the value of the record that was kept last.
+    `clock` is the clock at the waiting record. `superseded` is how many records it supersedes, -1 if no record waits.
+    `first` and `after` are the offset and the value of the last record that was kept.
     """
 
     __slots__ = ("after", "clock", "first", "superseded", "value", "waiting")
@@ -107,12 +108,12 @@ class Run:
         self.first, self.value, self.after = offset, value, value
 
     def follow(self, row: RawRecord, clock: int, value: int) -> None:
-        """Let a record supersede the one that waits."""
+        """Supersede the waiting record by a newer one."""
         self.superseded += 1
         self.waiting, self.clock, self.value = row, clock, value
 
     def end(self, place: Place) -> list[Record]:
-        """Return the record that waits, if one does; the next one may go on after it."""
+        """Return the waiting record, if there is one. The next record may continue the run after it."""
         if self.waiting is None:
             return []
         superseded = Superseded(self.superseded, self.after, self.first) if self.superseded else None
@@ -123,9 +124,9 @@ class Run:
 
 
 class SnapshotRun(Run):
-    """A part of a life: `value` is the highest seq, `metrics` those of its snapshot, None where no run has begun.
+    """The run of a part of a life: `value` is the highest seq, `metrics` those of its snapshot, None without a run.
 
-    `falls` tells that a snapshot had less of a metric than the one before it.
+    `falls` tells whether a snapshot had a lower count of a metric than the one before it.
     """
 
     __slots__ = ("falls", "metrics")
@@ -135,11 +136,11 @@ class SnapshotRun(Run):
         self.metrics: Sequence[Metric] | None = None
         self.falls = False
 
-    def goes_on(self, snapshot: Snapshot) -> bool:
-        """Tell whether a snapshot goes on with the run, so that the one that waits changes nothing.
+    def continues(self, snapshot: Snapshot) -> bool:
+        """Tell whether a snapshot continues the run, so that the waiting one can be dropped.
 
-        It does if it has a higher seq and the same metrics, in the same order, none of them lower or refused. After a
-        fall no run goes on: the table refuses the metric until it has risen above the highest count again.
+        It does if it has a higher seq and the same metrics in the same order, none of them lower or refused. After a
+        fall no run continues: the table refuses the metric until its count exceeds the highest one again.
         """
         metrics = self.metrics
         if self.falls or metrics is None or snapshot.seq <= self.value or len(snapshot.metrics) != len(metrics):
@@ -156,32 +157,32 @@ class SnapshotRun(Run):
         return True
 
     def has_more_than(self, snapshot: Snapshot) -> bool:
-        """Tell whether a snapshot has less of a metric than the one before: the table refuses that metric (rule 4)."""
+        """Tell whether a snapshot has a lower count of a metric than the one before: it is refused (rule 4)."""
         last = {identity(old.name, old.type, old.tags): old for old in self.metrics or ()}
         found = ((new, last.get(identity(new.name, new.type, new.tags))) for new in snapshot.metrics)
         return any(old is not None and falls(new, old) for new, old in found)
 
 
 def keep(place: Place, row: RawRecord, clock: int, superseded: Superseded | None = None) -> Record:
-    """Return a record as compaction passes it on."""
+    """Return a kept record."""
     return Record(place.topic, place.partition, *row, clock, superseded)
 
 
-def is_whole(snapshot: Snapshot) -> bool:
-    """Tell whether the table refuses nothing of a snapshot for what it is by itself."""
+def is_complete(snapshot: Snapshot) -> bool:
+    """Tell whether the table accepts a snapshot completely if no earlier record matters."""
     metrics = snapshot.metrics
     return len({identity(m.name, m.type, m.tags) for m in metrics}) == len(metrics) and all(map(is_good, metrics))
 
 
 def falls(new: Metric, old: Metric) -> bool:
-    """Tell whether a newer metric of the same identity has less of what only grows: a count, a position."""
+    """Tell whether a count or a position of a newer metric of the same identity is lower."""
     if isinstance(new, Position):
         return new.position < old.position or new.start > old.start  # type: ignore[union-attr]
     return hasattr(new, "count") and new.count < old.count  # type: ignore[union-attr]
 
 
 def narrows(new: Metric, old: Metric) -> bool:
-    """Tell whether a newer histogram or timer has a greater min or a smaller max: within a life both only widen."""
+    """Tell whether a newer histogram or timer has a greater min or a smaller max. Within a life both only widen."""
     if not isinstance(new, Histogram) or not isinstance(old, Histogram):
         return False
     return (old.min is not None and (new.min is None or new.min > old.min)) or (
@@ -190,7 +191,7 @@ def narrows(new: Metric, old: Metric) -> bool:
 
 
 def is_good(metric: Metric) -> bool:
-    """Tell whether the table takes a metric by itself: its numbers can be summed, its sketch can be read."""
+    """Tell whether the table accepts a metric by itself: its numbers can be summed and its sketch can be read."""
     try:
         stored(metric)
         taken(metric)
@@ -200,7 +201,7 @@ def is_good(metric: Metric) -> bool:
 
 
 MAX_RUNS = 500_000
-"""Runs that are followed at a time, which bounds memory: beyond it all runs end, and the next records begin others."""
+"""The most runs at a time, which bounds memory. At this number all runs end, and the next records begin new ones."""
 
 CounterKey = str | tuple[str, tuple[tuple[str, str], ...]]
 """The name of a counter of the short form, with its sorted tags where it has any."""
@@ -229,7 +230,7 @@ class Compactor:
         self._runs = 0
 
     def add(self, rows: Iterable[RawRecord]) -> list[Record]:
-        """Take records in offset order, and return those that are known to be kept by now, in any order."""
+        """Add records in offset order, and return those that are certain to be kept, in any order."""
         kept: list[Record] = []
         instances, clocks, place = self._instances, self._clocks, self._place
         max_bytes, max_metrics = self._settings.max_record_bytes, self._settings.max_metrics
@@ -243,7 +244,7 @@ class Compactor:
             if at_ms > clock:
                 clock = clocks[instance.shard] = at_ms
             if value is None:
-                kept += self._take_out(instance, Forget())
+                kept += self._remove(instance, Forget())
                 kept.append(keep(place, row, clock))
                 continue
             if len(value) > max_bytes or not instance.readable:
@@ -268,19 +269,19 @@ class Compactor:
             elif isinstance(message, Good):
                 kept += self._snapshot(instance, message, row, clock)
             else:
-                kept += self._take_out(instance, message)
+                kept += self._remove(instance, message)
                 kept.append(keep(place, row, clock))
         return kept + self.end() if self._runs >= MAX_RUNS else kept
 
     def end(self) -> list[Record]:
-        """End all runs, and return the records that wait."""
+        """End all runs, and return the waiting records."""
         kept = [record for instance in self._instances.values() for record in self._end(instance)]
         self._instances.clear()
         self._runs = 0
         return kept
 
-    def _take_out(self, instance: Instance, message: Forget | Unreadable) -> list[Record]:
-        """End the runs of what a record takes out of the table, and return the records that wait."""
+    def _remove(self, instance: Instance, message: Forget | Unreadable) -> list[Record]:
+        """End the runs of lives or metrics that a record removes from the table, and return the waiting records."""
         if isinstance(message, Unreadable):
             return []
         if message.metric is not None:  # any instance may have it
@@ -294,7 +295,7 @@ class Compactor:
         return [record for run in runs for record in run.end(self._place)]
 
     def _snapshot(self, instance: Instance, message: Good, row: RawRecord, clock: int) -> list[Record]:
-        """Take a snapshot, and return what is kept."""
+        """Add a snapshot, and return the records that are kept."""
         snapshot = message.snapshot
         part = (snapshot.app, snapshot.life, snapshot.part)
         run = instance.snapshots.get(part)
@@ -303,7 +304,7 @@ class Compactor:
             self._runs += 1
         timely = out_of_bounds(snapshot, row[1]) is None
         whole = timely and not snapshot.final and not message.rejected and not message.beyond
-        if whole and run.goes_on(snapshot):
+        if whole and run.continues(snapshot):
             run.follow(row, clock, snapshot.seq)
             run.metrics = snapshot.metrics
             return []
@@ -311,5 +312,5 @@ class Compactor:
         if timely and snapshot.seq > run.value:
             run.falls |= run.has_more_than(snapshot)
             run.begin(row[0], snapshot.seq)
-            run.metrics = snapshot.metrics if whole and is_whole(snapshot) else None
+            run.metrics = snapshot.metrics if whole and is_complete(snapshot) else None
         return kept

@@ -1,7 +1,7 @@
-"""The lives that have retired: out of memory, in chunks of a store, and back where a record of theirs comes (rule 3).
+"""Retired lives, which are in chunks of a store and return to memory when a record of theirs arrives (rule 3).
 
-A key per life in memory tells which life is on disk, and in which chunk. A chunk is never changed: what leaves it stays
-in it unseen until nothing else is left. Chunks are written at the end of a batch (`flush`).
+Memory has one key for each life on disk, with the number of its chunk. A chunk never changes: a life that leaves it is
+ignored from then on, and the chunk is deleted when no life is left. Chunks are written at the end of a batch (`flush`).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from tallystream_aggregator.table.state import State
 
 CHUNK_BYTES = 65_536
-"""A chunk is closed when it has so many bytes: what a look at one life reads."""
+"""A chunk is closed at this size. To read one life, its chunk is read."""
 
-GONE = -1
-"""In what has changed, in place of a chunk's number: the life is not on disk any more."""
+DELETED = -1
+"""In the changes, in place of a chunk's number: the life is no longer on disk."""
 
 _INSTANCE, _APP, _LIFE = 8, 4, 12
 """Bytes of the three hashes in a key."""
@@ -35,20 +35,20 @@ _decode_life = msgpack_decoder(Life)
 
 
 class Chunks(Protocol):
-    """Where chunks are kept."""
+    """A store of chunks."""
 
     def chunk(self, number: int) -> bytes | None:
-        """Return a chunk, None where there is none."""
+        """Return a chunk, or None if there is none."""
 
     def set_chunk(self, number: int, chunk: bytes | None) -> None:
         """Set a chunk; None removes it."""
 
 
 class MemoryChunks(dict[int, bytes]):
-    """Chunks in a dict: of a table that is not stored."""
+    """Chunks in a dict, for a table that is not stored."""
 
     def chunk(self, number: int) -> bytes | None:
-        """Return a chunk, None where there is none."""
+        """Return a chunk, or None if there is none."""
         return self.get(number)
 
     def set_chunk(self, number: int, chunk: bytes | None) -> None:
@@ -60,7 +60,10 @@ class MemoryChunks(dict[int, bytes]):
 
 
 def key_of(instance: str, app: str, life: str) -> bytes:
-    """Return the key of a life: hashes of its instance, app and ID. What a key finds is compared with all three."""
+    """Return the key of a life: hashes of its instance, app and ID.
+
+    A caller compares all three, as hashes may collide.
+    """
     parts = ((instance, _INSTANCE), (app, _APP), (life, _LIFE))
     return b"".join(blake2b(text.encode(), digest_size=size).digest() for text, size in parts)
 
@@ -84,16 +87,16 @@ class Disk:
         return len(self._state.disk)
 
     def open(self, chunks: Chunks) -> None:
-        """Read and write the chunks there from now on: Spark gives each batch another handle of the same store."""
+        """Use another handle of the same store: Spark gives each batch its own."""
         self._chunks = chunks
 
     def has_life_of(self, instance: str, app: str) -> bool:
-        """Tell whether a life of this app and instance is on disk, other than the short form's."""
+        """Tell whether a life of this app and instance is on disk. The life of the short form does not count."""
         prefix, short = key_of(instance, app, "")[: _INSTANCE + _APP], key_of(instance, app, "")
         return any(key.startswith(prefix) and key != short for key in self._of.get(prefix[:_INSTANCE], ()))
 
     def find(self, instance: str, app: str, life: str) -> Life | None:
-        """Return a life that is on disk, None where it is not. It stays there."""
+        """Return a life that is on disk, or None. It stays there."""
         key = key_of(instance, app, life)
         if key not in self._state.disk:
             return None
@@ -101,13 +104,13 @@ class Disk:
         return found if (found.instance, found.app, found.life) == (instance, app, life) else None
 
     def all_of(self, instance: str) -> list[Life]:
-        """Return the lives of an instance that are on disk; they stay there."""
+        """Return the lives of an instance that are on disk. They stay there."""
         prefix = key_of(instance, "", "")[:_INSTANCE]
         found = (self._life(key) for key in sorted(self._of.get(prefix, ())))
         return [life for life in found if life.instance == instance]
 
     def remove(self, life: Life) -> None:
-        """Take a life off the disk."""
+        """Remove a life from disk."""
         key = key_of(life.instance, life.app, life.life)
         number = self._state.disk.pop(key)
         self._of[key[:_INSTANCE]].discard(key)
@@ -122,7 +125,7 @@ class Disk:
             self._unwritten[number] = None
 
     def add(self, lives: Iterable[Life]) -> None:
-        """Put lives on disk that are not there."""
+        """Add lives that are not on disk yet."""
         packed: dict[bytes, bytes] = {}
         kept: dict[str, int] = {}
         size = 0
@@ -139,15 +142,15 @@ class Disk:
             self._close(packed, kept)
 
     def __iter__(self) -> Iterator[Life]:
-        """Yield every life on disk: reads all of it."""
+        """Yield every life on disk. Reads all chunks."""
         for number in list(self._state.chunks):
             yield from self._lives(number)
             self._read.pop(number, None)
 
     def past(self, moments: dict[str, int], now_ms: int, after_ms: int, most: int) -> list[Life]:
-        """Return up to `most` lives of which nothing was heard for `after_ms` by their partition's clock and `now_ms`.
+        """Return up to `most` lives without a record for `after_ms`, by their partition's clock and by `now_ms`.
 
-        `moments` maps partition → its clock. The short form's are never among them.
+        `moments` maps partition → its clock. Lives of the short form are never among them.
         """
         if now_ms < self._due_ms:
             return []
@@ -171,15 +174,18 @@ class Disk:
         )
         return found
 
-    def take_difference(self) -> tuple[dict[bytes, int], dict[int, Chunk]]:
-        """Return the keys and chunks that have changed since the last call; what is gone has `GONE`, or no lives."""
-        disk = {key: self._state.disk.get(key, GONE) for key in self._changed}
+    def pop_difference(self) -> tuple[dict[bytes, int], dict[int, Chunk]]:
+        """Return the keys and chunks that changed since the last call.
+
+        A removed key has `DELETED`, a chunk no lives.
+        """
+        disk = {key: self._state.disk.get(key, DELETED) for key in self._changed}
         chunks = {number: self._state.chunks.get(number, Chunk(0, {})) for number in self._changed_chunks}
         self._changed, self._changed_chunks = set(), set()
         return disk, chunks
 
     def flush(self) -> None:
-        """Write what has changed."""
+        """Write the changed chunks."""
         for number, chunk in self._unwritten.items():
             self._chunks.set_chunk(number, chunk)
         self._unwritten.clear()

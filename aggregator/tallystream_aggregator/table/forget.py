@@ -1,23 +1,29 @@
-"""Take out of the sums, or out of the rows, what is to be forgotten: lives step by step, metrics at once.
+"""Forget lives step by step, and metrics by a forget record.
 
-A life that has been silent for long is forgotten a step a batch: it is listed, the base takes it in, its rows are
-deleted, its list goes. Each step waits for a later batch than the one before, so that what that one wrote to
-`metrics-table` is there, whatever became of this one (`rows` has the order). No step changes a sum. A life that is
-listed never returns.
+A life without a record for `forget_after` is forgotten in several batches: it is listed, it is added to the forgotten
+sums, its rows are deleted, its list is deleted. Each step is made by a later batch than the one before, so the records
+of the earlier step are on `metrics-table` even if a batch is written only in part (table.rows has the order). No step
+changes a sum. A listed life never returns.
 
-A forget record that names a metric (docs/table.md, rule 10) is ordered against the records of its own partition only.
-So it takes the metric out of the lives of that partition, which makes the result the same for every cut into batches.
-The lives in the forgotten sums are of all partitions, and all of their records are days old: the first record takes all
-of them out.
+A forget record that names a metric (docs/table.md, rule 10) is ordered only against the records of its own partition.
+So it removes the metric from the lives of that partition, and the result does not depend on how records are divided
+into batches. Forgotten sums include lives of all partitions, whose records are days old: the first such record removes
+the metric from them.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.table.arithmetic.partial_sums import Base, Partial, Share, fold, hold
+from tallystream_aggregator.table.arithmetic.partial_sums import (
+    Contribution,
+    ForgottenSums,
+    Partial,
+    hold,
+    merge_forgotten,
+)
 from tallystream_aggregator.table.outputs import Event
-from tallystream_aggregator.table.rows import Published, base_row, fold_rows, life_key
+from tallystream_aggregator.table.rows import TableRecord, forgetting_rows, forgotten_row, life_key
 
 if TYPE_CHECKING:
     from tallystream_aggregator.table.decode import Forget, Record
@@ -25,42 +31,52 @@ if TYPE_CHECKING:
     from tallystream_aggregator.table.state import Life, State
 
 
-def advance(state: State) -> list[Published]:
-    """Move every life that is being forgotten a step on, and return the records that say so. Once a batch, at first."""
-    lists = [row.key for number in state.finished for row in fold_rows(state.shard, number, state.lists[number])]
-    rows = [Published(key, None) for key in (*state.forget, *lists)]
-    rows += [Published(key, None) for gone in state.deleting for key in _keys(gone.life)]
+def advance(state: State) -> list[TableRecord]:
+    """Advance every life that is being forgotten by one step, and return the records.
+
+    Call it once, to begin a batch.
+    """
+    lists = [row.key for number in state.finished for row in forgetting_rows(state.shard, number, state.lists[number])]
+    rows = [TableRecord(key, None) for key in (*state.forget, *lists)]
+    rows += [TableRecord(key, None) for gone in state.deleting for key in _keys(gone.life)]
     numbers = set()
-    for leaving in state.leaving:
-        for number, row in leaving.life.rows.items():
-            share = Share(row.values, current=False, sketch=row.sketch)
-            state.base[number] = fold(state.metrics[number][2], state.base.get(number), share, leaving.fold)
+    for retiring in state.retiring:
+        for number, row in retiring.life.rows.items():
+            contribution = Contribution(row.values, current=False, sketch=row.sketch)
+            state.forgotten_sums[number] = merge_forgotten(
+                state.metrics[number][2], state.forgotten_sums.get(number), contribution, retiring.list_id
+            )
             numbers.add(number)
-        leaving.life.rows = {}
-    rows += [base_row(state.shard, state.metrics[number], state.base[number]) for number in sorted(numbers)]
+        retiring.life.rows = {}
+    rows += [
+        forgotten_row(state.shard, state.metrics[number], state.forgotten_sums[number]) for number in sorted(numbers)
+    ]
     for number in state.finished:
         del state.lists[number]
-    state.deleting, state.leaving, state.forget = state.leaving, [], []
-    # A rebuilt list may have lives in both: it is finished when the last of them is.
-    state.finished = sorted(state.lists.keys() - {gone.fold for gone in state.deleting})
+    state.deleting, state.retiring, state.forget = state.retiring, [], []
+    # A rebuilt list may have lives in both: it is finished when the last of its lives is deleted.
+    state.finished = sorted(state.lists.keys() - {gone.list_id for gone in state.deleting})
     return rows
 
 
-def leave(state: State) -> list[Published]:
-    """Close the list of this batch, if a life is forgotten in it, and return its records."""
-    lives = [leaving.life for leaving in state.leaving if leaving.fold > state.fold]
+def close_list(state: State) -> list[TableRecord]:
+    """Close the list of this batch and return its records, or nothing if no life was listed."""
+    lives = [retiring.life for retiring in state.retiring if retiring.list_id > state.list_id]
     if not lives:
         return []
-    state.fold += 1
-    state.lists[state.fold] = [(life.app, life.instance, life.life) for life in lives]
-    return fold_rows(state.shard, state.fold, state.lists[state.fold])
+    state.list_id += 1
+    state.lists[state.list_id] = [(life.app, life.instance, life.life) for life in lives]
+    return forgetting_rows(state.shard, state.list_id, state.lists[state.list_id])
 
 
-def everything(state: State) -> list[Published]:
-    """Return the records of all bases, and of all lists: each with all of its lives until the last one is deleted."""
-    rows = [base_row(state.shard, state.metrics[number], base) for number, base in sorted(state.base.items())]
+def everything(state: State) -> list[TableRecord]:
+    """Return the records of all forgotten sums and all lists. A list has all of its lives until the last is deleted."""
+    rows = [
+        forgotten_row(state.shard, state.metrics[number], forgotten_sums)
+        for number, forgotten_sums in sorted(state.forgotten_sums.items())
+    ]
     for number, ids in sorted(state.lists.items()):
-        rows += fold_rows(state.shard, number, ids)
+        rows += forgetting_rows(state.shard, number, ids)
     return rows
 
 
@@ -69,7 +85,7 @@ def _keys(life: Life) -> list[bytes]:
 
 
 def forget_metric(lives: Lives, forget: Forget, record: Record, clock: int) -> set[int]:
-    """Take metrics out of the lives of the record's partition, in memory and on disk, and of the forgotten sums.
+    """Remove metrics from the lives of the record's partition, in memory and on disk, and from the forgotten sums.
 
     Return the metrics whose forgotten sums are empty now. A living life has the metric again with its next snapshot.
     """
@@ -80,7 +96,7 @@ def forget_metric(lives: Lives, forget: Forget, record: Record, clock: int) -> s
         if life.partition == record.clock_name and not numbers.isdisjoint(lives.layouts.numbers(life)):
             lives.layouts.open_all(life)
             gone |= _empty(lives, life, numbers & life.rows.keys(), record)
-    emptied = _empty_bases(lives, numbers)
+    emptied = _empty_forgotten(lives, numbers)
     place = (record.topic, record.partition, record.offset)
     for app, name in sorted({lives.state.metrics[number][:2] for number in gone | emptied}):
         lives.events.append(Event("forget", app, "", "", clock, place, name))
@@ -99,23 +115,24 @@ def _empty(lives: Lives, life: Life, numbers: set[int], record: Record) -> set[i
     return gone
 
 
-def _empty_bases(lives: Lives, numbers: set[int]) -> set[int]:
-    """Take metrics out of what forgotten lives add up to, and out of the lives that are listed for it."""
+def _empty_forgotten(lives: Lives, numbers: set[int]) -> set[int]:
+    """Remove metrics from the forgotten sums and from the listed lives."""
     state = lives.state
     found: dict[int, Partial] = {}
-    for number in numbers & state.base.keys():
-        base = state.base[number]
-        if base.lives:
-            found[number] = base.held.partial(state.metrics[number][2])
-            found[number].forgotten = base.lives
-    for life in (leaving.life for leaving in state.leaving):
+    for number in numbers & state.forgotten_sums.keys():
+        forgotten_sums = state.forgotten_sums[number]
+        if forgotten_sums.lives:
+            found[number] = forgotten_sums.held.partial(state.metrics[number][2])
+            found[number].forgotten = forgotten_sums.lives
+    for life in (retiring.life for retiring in state.retiring):
         for number in numbers & life.rows.keys():
             row = life.rows.pop(number)
             gone = found.setdefault(number, Partial(state.metrics[number][2]))
-            gone.replace(None, Share(row.values, current=False, sketch=row.sketch))
+            gone.replace(None, Contribution(row.values, current=False, sketch=row.sketch))
             gone.forgotten += 1
     for number, gone in found.items():
         lives.partials.remove(number, gone)
-        # A rebuild must not count the listed lives, whose rows are still on `metrics-table`: this base has their lists.
-        state.base[number] = Base(0, hold(Partial(gone.kind)), state.fold)
+        # The rows of listed lives are still on `metrics-table`. A rebuild does not count them: these sums name the
+        # list.
+        state.forgotten_sums[number] = ForgottenSums(0, hold(Partial(gone.kind)), state.list_id)
     return set(found)

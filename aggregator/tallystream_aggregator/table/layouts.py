@@ -1,9 +1,9 @@
-"""The counters of a snapshot as one block of numbers, and the layout that says which metrics they are of.
+"""The counters of a snapshot as one block of numbers, and the layout with the metrics that these are of.
 
-A part's newest snapshot is a block where all of its metrics were accepted: 8 bytes a counter. The next snapshot with
-the same metrics in the same order replaces it as a whole. Whatever is unusual (another layout, a count that falls, a
-tombstone) opens the block first: it becomes rows again, one a metric. Which of the two forms a counter has decides
-nothing: both say the same.
+If all metrics of a part's newest snapshot were accepted, its counters are a block of 8 bytes each. The next snapshot
+with the same metrics in the same order replaces the block as a whole. In every other case (another layout, a count
+that falls, a tombstone) the block is opened first: it becomes rows, one for each metric. Both forms have the same
+values, so no result depends on the form.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.table.state import Life, MetricId
 
 MAX_COLUMNS = 1_000_000
-"""Metrics in all layouts that are kept, some 220 bytes each: beyond that they are made again as needed."""
+"""The most metrics in all cached layouts, some 220 bytes each. Beyond that the cache is cleared."""
 
 _NUMBERS: Final = "i"
 _COUNTS: Final = "q"
@@ -36,9 +36,9 @@ _name_of, _tags_of, _count_of = map(attrgetter, ("name", "tags", "count"))
 
 
 class Layout:
-    """The metrics of a snapshot, in its order: `numbers` are theirs, `packed` the same as bytes.
+    """The metrics of a snapshot in its order: `numbers` has their numbers, `packed` the same as bytes.
 
-    `counters` are the numbers of the counters, `others` (position in the snapshot, number) of all other types.
+    `counters` has the numbers of the counters, `others` the metrics of all other types as (position, number).
     """
 
     def __init__(self, packed: bytes, metrics: Sequence[MetricId], tags: dict[int, dict[str, str]]) -> None:
@@ -56,7 +56,7 @@ class Layout:
 
     @property
     def places(self) -> dict[int, int]:
-        """The place of each counter in a block, by its number."""
+        """The position of each counter in a block, by its number."""
         if self._places is None:
             self._places = {number: place for place, number in enumerate(self.counters)}
         return self._places
@@ -76,7 +76,7 @@ class Layout:
         return [metric.count for metric in metrics if metric.__class__ is Counter]
 
     def text(self, counts: Sequence[int], others: dict[int, str]) -> str:
-        """Return all rows as JSON, by number: those that are not counters are given, by number."""
+        """Return all rows as JSON, by number. `others` maps number → the row of another type."""
         if self._template is None:
             self._sorted = sorted(self.numbers)
             self._template = ",".join(
@@ -96,7 +96,7 @@ class Layout:
 
 
 class Layouts:
-    """The layouts of the blocks of a shard, whose `metrics` are given by number; lives' rows in both forms."""
+    """The layouts of a shard's blocks, whose `metrics` are listed by number, and the rows of lives in both forms."""
 
     def __init__(self, metrics: Sequence[MetricId]) -> None:
         self._metrics = metrics
@@ -109,7 +109,7 @@ class Layouts:
         return self._layouts.get(block.metrics) or self._add(block.metrics)
 
     def open(self, life: Life, part: int) -> None:
-        """Make a part's block rows; `life.parts` must still have the seq of its snapshot."""
+        """Turn the block of a part into rows. `life.parts` must still have the seq of its snapshot."""
         block = life.blocks.pop(part, None)
         if block is not None:
             seq = life.parts[part]
@@ -117,20 +117,20 @@ class Layouts:
                 life.rows[number] = Row(part, seq, (count,))
 
     def open_all(self, life: Life) -> None:
-        """Make all blocks of a life rows."""
+        """Turn all blocks of a life into rows."""
         for part in list(life.blocks):
             self.open(life, part)
 
     def close(self, life: Life, part: int, numbers: Iterable[int]) -> None:
-        """Make a block of the rows of a part's newest snapshot, which has the metrics with these numbers."""
+        """Turn the rows of a part's newest snapshot, which has the metrics `numbers`, into a block."""
         packed = array(_NUMBERS, numbers).tobytes()
         layout = self._layouts.get(packed) or self._add(packed)
         rows = life.rows
-        counts = array(_COUNTS, [rows.pop(number).values[0] for number in layout.counters])  # type: ignore[type-var]  # counts
+        counts = array(_COUNTS, [rows.pop(number).values[0] for number in layout.counters])  # type: ignore[type-var]
         life.blocks[part] = Block(layout.packed, counts.tobytes())
 
     def row(self, life: Life, number: int) -> Row | None:
-        """Return a metric's row, None where the life has none; that of a counter in a block is a copy."""
+        """Return the row of a metric, or None. The row of a counter in a block is a copy."""
         row = life.rows.get(number)
         if row is None and life.blocks:
             for part, block in life.blocks.items():
@@ -140,7 +140,7 @@ class Layouts:
         return row
 
     def numbers(self, life: Life) -> Iterator[int]:
-        """Yield the numbers of all metrics that a life has."""
+        """Yield the numbers of all metrics of a life."""
         yield from life.rows
         for block in life.blocks.values():
             yield from self.of(block).counters

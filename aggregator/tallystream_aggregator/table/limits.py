@@ -1,4 +1,4 @@
-"""The table's settings, its limits (rule 11), and when a record may come (rule 3): verdicts on a record by itself."""
+"""The settings of the table, its limits (rule 11), and the times at which it accepts a record (rule 3)."""
 
 from __future__ import annotations
 
@@ -16,21 +16,23 @@ if TYPE_CHECKING:
 HOUR_MS = 3_600_000
 
 BYTES_PER_METRIC = 256
-"""Bytes of names and tags that an app may have for each metric that it may have."""
+"""The limit of an app's names and tags, in bytes for each metric that the app may have."""
 APPS = 4
-"""The table has room for so many apps that are as large as one may be."""
+"""The limits of the table are those of so many apps."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableSettings:
-    """What may be chosen of the rules; times in milliseconds.
+    """The settings of the rules. Times are in milliseconds.
 
-    `retire_after_ms`: how long after its last record a silent life moves from memory to disk; it decides nothing else.
-    `forget_after_ms`: how long after that record its rows are dropped and only its counts are kept; at least 7 days.
-    `short_form_every_ms`: the interval that is assumed of a program that publishes the short form, which does not say.
-    `max_record_bytes` and `max_metrics` (of one record, and of one life) are the limits on an instance.
-    `max_app_metrics` is how many metrics (name, type and tags) an app may have; what they take in bytes, and what all
-    apps together may have, follows from it.
+    `retire_after_ms`: the time after its last record at which a silent life moves from memory to disk. It has no effect
+    on any result.
+    `forget_after_ms`: the time after its last record at which a life's rows are deleted and only its counts are kept,
+    at least 7 days.
+    `short_form_every_ms`: the assumed reporting interval of a program that publishes the short form.
+    `max_record_bytes`, and `max_metrics` of one record and of one life, limit an instance.
+    `max_app_metrics` limits the metrics (name, type and tags) of an app. The limits in bytes, and those of all apps
+    together, follow from it.
     """
 
     retire_after_ms: int = 24 * HOUR_MS
@@ -74,7 +76,7 @@ _ALLOWED = {
 }
 
 LETTERS = 10
-"""Dead letters about single metrics of one record, at most: one more has the number of the others."""
+"""The most dead letters about single metrics of one record. One more has the number of the others."""
 
 
 DAY_MS = 24 * 3_600_000
@@ -82,10 +84,10 @@ DAY_MS = 24 * 3_600_000
 
 
 def out_of_bounds(snapshot: Snapshot, timestamp_ms: int) -> str | None:
-    """Return why a record appended at `timestamp_ms` comes too late or too early, None when it does not.
+    """Return why a record appended at `timestamp_ms` is too late or too early, or None if it is neither.
 
-    The record alone decides, and its own append time: the reporter makes the same comparison when a record is
-    acknowledged, so both know what counts.
+    This depends only on the record and its append time. The reporter makes the same comparison when a record is
+    acknowledged, so it knows which records count.
     """
     ahead = ulid_ms(snapshot.life) - timestamp_ms
     if ahead > DAY_MS:
@@ -113,7 +115,7 @@ def over_limit(limit: str, number: int, settings: TableSettings) -> str:
 
 
 class Room:
-    """How many metrics each app has, and all together, in numbers and in bytes: whether there is room for a new one."""
+    """The number and the bytes of the metrics of each app, and of all apps, for the limits on new metrics."""
 
     def __init__(self, metrics: Iterable[MetricId], settings: TableSettings) -> None:
         self._settings = settings
@@ -123,9 +125,9 @@ class Room:
             self.take(metric)
 
     def limit(self, rows: int, metric: MetricId, *, known: bool) -> str | None:
-        """Return the limit that one more metric of a life with so many `rows` exceeds, None where there is room for it.
+        """Return the limit that a new metric of a life with so many `rows` exceeds, or None if there is room.
 
-        `known` tells whether another life has it, or had it.
+        `known` tells whether another life has or had the metric.
         """
         if rows >= self._settings.max_metrics:
             return METRICS_PER_LIFE

@@ -1,6 +1,6 @@
-"""The lives in a shard's state: found by instance, moved to disk and back (rule 3); and what was touched and changed.
+"""The lives of a shard: found by instance, moved to disk and back (rule 3), and what changed in a batch.
 
-Where a life is, in memory or on disk, decides nothing: a record finds it in both. So it does not matter when it moves.
+A record finds a life in memory and on disk alike, so no result depends on when a life moves.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tallystream_aggregator.table.arithmetic.partial_sums import is_kept
 from tallystream_aggregator.table.layouts import Layouts, counts_of, size
 from tallystream_aggregator.table.outputs import Event
-from tallystream_aggregator.table.rows import Counted, Published, life_key, life_row, metric_text
+from tallystream_aggregator.table.rows import Counted, TableRecord, life_key, life_row, metric_text
 from tallystream_aggregator.table.state import Retiring, Row
 from tallystream_aggregator.table.sums import Partials
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from tallystream_aggregator.table.state import Life, MetricId, State
 
 
-class Census:
-    """The numbers of `lives`, `living` ones, `instances` that have one of these, and `rows`, as of the last `settle()`.
+class LifeCounts:
+    """The numbers of `lives`, `living` ones, `instances` that have one of these, and `rows`, as of the last `flush()`.
 
-    And when the next life may fall silent or retire. These times are bounds: nobody is due before them. A life that is
-    heard of is due later than its bound says. So when a bound is reached, all lives are looked at, and the bounds are
-    exact again: once in some intervals of the lives that report.
+    It also knows when the next life may fall silent or retire. These times are lower bounds: no life is due earlier. A
+    record makes its life due later and leaves the bound as it is. When a bound is reached, `rescan` visits all lives
+    and makes the bounds exact, which happens once in several reporting intervals.
 
     Args:
         state: whose lives are counted.
-        retires_ms: tells the time of its partition's clock at which a life retires.
+        retires_ms: returns the time of its partition's clock at which a life retires.
     """
 
     def __init__(self, state: State, retires_ms: Callable[[Life], int]) -> None:
@@ -45,15 +45,15 @@ class Census:
 
     @property
     def counted(self) -> Counted:
-        """The numbers as of the last `settle()`."""
+        """The numbers as of the last `flush()`."""
         return Counted(self.lives, self.living, self.instances, self.rows)
 
     def mark(self, instance: str) -> None:
-        """Take that an instance's lives are changing, or will have changed by the next question."""
+        """Note that an instance's lives change before the next `flush`."""
         self._changed.add(instance)
 
-    def settle(self) -> None:
-        """Count what changed."""
+    def flush(self) -> None:
+        """Count the lives of the instances that changed."""
         for instance in self._changed:
             lives = self._state.lives.get(instance, ())
             living = sum(life.living for life in lives)
@@ -69,22 +69,22 @@ class Census:
                 self._expect(life)
         self._changed.clear()
 
-    def look(self) -> None:
-        """Make the bounds exact."""
-        self.settle()
+    def rescan(self) -> None:
+        """Visit all lives, and make the bounds exact."""
+        self.flush()
         self._silent, self._retired = {}, {}
         for lives in self._state.lives.values():
             for life in lives:
                 self._expect(life)
 
     def silent_ms(self) -> Mapping[str, int]:
-        """Return, by partition, a time of its clock before which no life falls silent; not of those without a life."""
-        self.settle()
+        """Return, by partition, the time of its clock before which no life falls silent. Only living lives count."""
+        self.flush()
         return self._silent
 
     def some_may_retire(self) -> bool:
-        """Tell whether a life may have retired by the clocks of the partitions."""
-        self.settle()
+        """Tell whether a life may be due to retire, by the clocks of the partitions."""
+        self.flush()
         return any(self._state.clocks.get(partition, 0) >= due for partition, due in self._retired.items())
 
     def _expect(self, life: Life) -> None:
@@ -98,17 +98,20 @@ class Census:
 
 SHORT_FORM_LIFE = ""
 
-MOVED_AT_ONCE = 1_000
-"""Lives that a batch moves to disk, and forgets, at most: what is due beyond that waits for the next one."""
+MAX_MOVED = 1_000
+"""The most lives that one batch moves to disk, or forgets. The rest waits for the next batch."""
 
 CROWD = 8
-"""Silent lives of one instance that stay in memory: of a program that restarts all the time, older ones go to disk."""
+"""The most silent lives of one instance that stay in memory.
+
+Older ones of an instance that restarts often go to disk.
+"""
 
 
 class Lives:
-    """The lives and metrics of `state`, which it changes in place, and the events that this raises.
+    """The lives and metrics of `state`, which it changes in place, and the events of the batch.
 
-    `dirty` are the instances whose lives have changed in any way since the state was last stored.
+    `dirty` are the instances whose lives have changed since the state was last stored.
     """
 
     def __init__(self, state: State, settings: TableSettings, disk: Disk) -> None:
@@ -118,11 +121,11 @@ class Lives:
         self.partials = Partials(state, disk, self.layouts)
         self.events: list[Event] = []
         self.dirty: set[str] = set()
-        self.census = Census(state, self._retires_ms)
+        self.life_counts = LifeCounts(state, self._retires_ms)
         self._settings = settings
         self._numbers = {metric: number for number, metric in enumerate(state.metrics)}
         self._changed: dict[int, tuple[Life, set[int]]] = {}
-        self._buried: list[Published] = []
+        self._deleted: list[TableRecord] = []
         self._due: list[Life] = []
         self._crowded: set[str] = set()
 
@@ -131,16 +134,16 @@ class Lives:
             yield from lives
 
     def mark(self, instance: str) -> None:
-        """Take that an instance's lives are changing: a caller that changes one calls this first."""
+        """Note that an instance's lives change. A caller calls this before it changes one."""
         self.dirty.add(instance)
-        self.census.mark(instance)
+        self.life_counts.mark(instance)
 
     def of(self, instance: str) -> list[Life]:
         """Return the lives of an instance, oldest first."""
         return self.state.lives.get(instance, [])
 
     def find(self, instance: str, app: str, life: str) -> Life | None:
-        """Return a life, in memory from now on wherever it was; None when there is none."""
+        """Return a life, or None if there is none. A life on disk is moved to memory."""
         for known in reversed(self.of(instance)):  # the newest life is the one that most records are of
             if known.life == life and known.app == app:
                 return known
@@ -155,7 +158,7 @@ class Lives:
             self._bring_back(life)
 
     def bring_back_with(self, numbers: set[int], partition: str) -> None:
-        """Move every life of a partition from disk to memory that has one of these metrics: reads all of the disk."""
+        """Move the lives of a partition that have one of these metrics to memory. Reads all lives on disk."""
         if numbers.isdisjoint(self.state.held):  # no life that went to disk had one of them
             return
         for life in [one for one in self.disk if one.partition == partition and numbers & one.rows.keys()]:
@@ -163,11 +166,11 @@ class Lives:
 
     def is_listed(self, instance: str, app: str, life: str) -> bool:
         """Tell whether a life is being forgotten."""
-        listed = (gone.life for gone in (*self.state.leaving, *self.state.deleting))
+        listed = (gone.life for gone in (*self.state.retiring, *self.state.deleting))
         return any((gone.instance, gone.app, gone.life) == (instance, app, life) for gone in listed)
 
     def add(self, life: Life, record: Record, clock: int) -> Life:
-        """Put a new life into the table: a restart, where its instance had one before."""
+        """Add a new life. If its instance had a life of this app before, that is a `restart` event."""
         others = self.state.lives.setdefault(life.instance, [])
         if life.life != SHORT_FORM_LIFE and (
             any(o.app == life.app and o.life != SHORT_FORM_LIFE for o in others)
@@ -180,7 +183,7 @@ class Lives:
         return life
 
     def remove(self, life: Life) -> None:
-        """Take a life out of the table, with its rows."""
+        """Remove a life and its rows from memory."""
         self.mark(life.instance)
         left = [other for other in self.of(life.instance) if other is not life]
         if left:
@@ -189,15 +192,15 @@ class Lives:
             del self.state.lives[life.instance]
 
     def retire(self) -> None:
-        """Move lives to disk whose time has come, `MOVED_AT_ONCE` at most. No sum changes."""
+        """Move lives that are due to disk, at most `MAX_MOVED`. No sum changes."""
         crowded = [life for instance in sorted(self._crowded) for life in self._silent_of(instance)[:-CROWD]]
         self._crowded.clear()
-        if not self._due and self.census.some_may_retire():
+        if not self._due and self.life_counts.some_may_retire():
             self._due = [life for life in self if self._is_due(life)]
             self._due.reverse()
-            self.census.look()
+            self.life_counts.rescan()
         retiring = {id(life): life for life in crowded}
-        while self._due and len(retiring) < MOVED_AT_ONCE:
+        while self._due and len(retiring) < MAX_MOVED:
             life = self._due.pop()
             if self._is_due(life) and any(life is known for known in self.of(life.instance)):
                 retiring[id(life)] = life
@@ -208,22 +211,22 @@ class Lives:
         self.disk.add(retiring.values())
 
     def forget(self, now_ms: int) -> None:
-        """Forget lives on disk of which no record came for `forget_after`, by their partition's clock and `now_ms`."""
-        past = self.disk.past(self.state.clocks, now_ms, self._settings.forget_after_ms, MOVED_AT_ONCE)
+        """Forget lives on disk without a record for `forget_after`, by their partition's clock and by `now_ms`."""
+        past = self.disk.past(self.state.clocks, now_ms, self._settings.forget_after_ms, MAX_MOVED)
         for life in past:
             self.disk.remove(life)
             for number in [number for number in life.rows if not is_kept(self.state.metrics[number][2])]:
                 del life.rows[number]
             self.partials.forget(life)
-            self.state.leaving.append(Retiring(self.state.fold + 1, life))
+            self.state.retiring.append(Retiring(self.state.list_id + 1, life))
             self.state.forgotten += 1
 
     def known(self, metric_id: MetricId) -> int:
-        """Return the number of a metric, -1 for one that has none."""
+        """Return the number of a metric, or -1 if it is new."""
         return self._numbers.get(metric_id, -1)
 
     def number(self, metric_id: MetricId) -> int:
-        """Return the number of a metric, a new one for one that has none."""
+        """Return the number of a metric. A new metric gets the next number."""
         number = self._numbers.get(metric_id)
         if number is None:
             number = self._numbers[metric_id] = len(self.state.metrics)
@@ -231,39 +234,39 @@ class Lives:
         return number
 
     def change(self, life: Life, part: int, record: Record) -> None:
-        """Mark a part of a life as changed by a record, which its rows include from now on."""
+        """Note that the rows of a part now include a record."""
         if life.partition == record.clock_name:  # an offset of another partition says nothing about this one
             life.places[part] = record.offset
         self.publish(life, part)
 
     def publish(self, life: Life, part: int) -> None:
-        """Have a part of a life published, whether it has changed or not."""
+        """Publish a part of a life with this batch, whether it has changed or not."""
         self._changed.setdefault(id(life), (life, set()))[1].add(part)
 
     def publish_all(self, life: Life) -> None:
-        """Have every part of a life published."""
+        """Publish every part of a life with this batch."""
         for part in life.parts or (0,):
             self.publish(life, part)
 
     def delete_all(self, life: Life) -> None:
-        """Take a life out of the table at once, and its row off `metrics-table`."""
+        """Remove a life from the table, and delete its row from `metrics-table`."""
         self.remove(life)
         self._changed.pop(id(life), None)
-        self._buried.append(Published(life_key(life, 0), None))
+        self._deleted.append(TableRecord(life_key(life, 0), None))
 
-    def take_published(self) -> dict[bytes, Published]:
-        """Return the records of the lives that changed, or of all where none was published yet; then forget them."""
-        found = {row.key: row for row in self._buried}
+    def pop_rows(self) -> dict[bytes, TableRecord]:
+        """Return the records of changed lives, or of all lives if none was published yet, and clear the list."""
+        found = {row.key: row for row in self._deleted}
         changed = list(self._changed.values()) if self.state.published else self._all_parts()
         for life, parts in changed:
             for part in sorted(parts):
                 row = life_row(life, part, *self._texts(life, part), self.state.judged.get(life.partition, 0))
                 found[row.key] = row
-        self._buried, self._changed = [], {}
+        self._deleted, self._changed = [], {}
         return found
 
     def _texts(self, life: Life, part: int) -> tuple[str, int]:
-        """Return the rows of a part as JSON, by number, and how many they are."""
+        """Return the rows of a part as JSON, in the order of their numbers, and how many there are."""
         seq, block = life.parts.get(part, 0), life.blocks.get(part)
         texts = {n: metric_text(self.state.metrics[n], row, seq) for n, row in life.rows.items() if row.part == part}
         if block is None:
@@ -277,19 +280,19 @@ class Lives:
 
     def _all_parts(self) -> list[tuple[Life, set[int]]]:
         self.dirty.update(self.state.lives)
-        lives = [*self, *self.disk, *(leaving.life for leaving in self.state.leaving)]
+        lives = [*self, *self.disk, *(retiring.life for retiring in self.state.retiring)]
         for life in lives:
             for part in life.parts or (0,):
                 life.places.setdefault(part, self.state.offsets.get(life.partition, -1))
         return [(life, set(life.places)) for life in lives]
 
     def event(self, kind: str, life: Life, record: Record, clock: int, detail: str = "") -> None:
-        """Say that a record made something happen to a life."""
+        """Add an event that a record caused."""
         place = (record.topic, record.partition, record.offset)
         self.events.append(Event(kind, life.app, life.instance, life.life, clock, place, detail))
 
     def limit(self, life: Life, limit: str, record: Record, clock: int) -> None:
-        """Say, once in a life, that it reached a limit."""
+        """Add an event the first time a life reaches a limit."""
         if limit not in life.limits:
             life.limits.append(limit)
             self.event("limit", life, record, clock, limit)

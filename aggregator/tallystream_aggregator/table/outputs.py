@@ -1,4 +1,4 @@
-"""What the table says: totals, dead letters and events, and their bytes on the topics."""
+"""The output of the table: totals, dead letters and events, and their records on the topics."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from tallystream_aggregator.table.state import MetricId
 
 MAX_QUOTED_BYTES = 65_536
-"""How much of an unreadable record is quoted: its offset says where the rest is, while it is retained."""
+"""The most bytes of an unreadable record that are quoted. Its offset is in the dead letter."""
 
 MAX_QUOTED_BYTES_OF_A_BATCH = 64 << 20
-"""How much the dead letters of a batch quote in all: whole batches of unreadable records fit into memory."""
+"""The most bytes that all dead letters of a batch quote, which bounds memory."""
 
 Offsets = dict[str, dict[str, int]]
 """topic → partition → the last offset included"""
@@ -28,9 +28,9 @@ _json = msgspec.json.Encoder()
 
 
 class Total(NamedTuple):
-    """A metric's totals over all instances, absolute: it replaces the one before. `ts_ms` is the table's clock.
+    """The absolute totals of a metric over all instances, which replace the ones before. `ts_ms` is the table's clock.
 
-    `overflow` tells whether one of the totals is beyond its range, and the largest or smallest number stands for it.
+    `overflow` tells whether a total exceeds its range and is the largest or smallest number instead.
     """
 
     metric: MetricId
@@ -44,7 +44,7 @@ class Total(NamedTuple):
 
     @property
     def mean(self) -> float | None:
-        """The mean of a gauge over the living lives, None where nobody reports it or the sum is beyond its range."""
+        """The mean of a gauge over the living lives, or None if no life reports it or the sum exceeds its range."""
         return None if self.overflow else mean(self.totals)
 
     def key(self) -> bytes:
@@ -65,7 +65,7 @@ class Total(NamedTuple):
 
 
 class Event(NamedTuple):
-    """Something that a graph should be annotated with. `kind`: restart, tombstone, overflow, limit."""
+    """An annotation for a graph. `kind` is restart, tombstone, forget, overflow or limit."""
 
     kind: str
     app: str
@@ -80,7 +80,7 @@ class Event(NamedTuple):
         return _json.encode([self.app, self.instance])
 
     def value(self) -> bytes:
-        """The record's value. A repeated event has the same bytes: readers may drop it."""
+        """The record's value. If a batch runs again, its events have the same bytes, so readers can drop duplicates."""
         body: dict[str, Any] = {"v": 1, "kind": self.kind, "app": self.app, "instance": self.instance}
         body |= {"life": self.life, "ts": self.ts_ms, **_position(self.offset)}
         if self.detail:
@@ -89,9 +89,9 @@ class Event(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """A record, or one metric of it (JSON text), that the table did not take, and why.
+    """A record, or one metric of it (JSON text), that the table refused, and the reason.
 
-    Of a value with `size` bytes, `record` has what is quoted.
+    The value had `size` bytes; `record` has the quoted ones.
     """
 
     record: Record
@@ -101,18 +101,18 @@ class DeadLetter(NamedTuple):
 
     @classmethod
     def quoting(cls, record: Record, reason: str, metric: str | None, most: int) -> DeadLetter:
-        """Return a dead letter that holds at most so many bytes of the record, or of the metric."""
+        """Return a dead letter that quotes at most `most` bytes of the record, or of the metric."""
         most = min(most, MAX_QUOTED_BYTES)
         value = None if record.value is None else b"" if metric is not None else record.value[:most]
         size = len(record.value or b"")
         return cls(record._replace(value=value), reason, None if metric is None else metric[:most], size)
 
     def key(self) -> bytes | None:
-        """The record's key on `metrics-dead`: as it was read, cut where it is absurdly long."""
+        """The record's key on `metrics-dead`: as it was read, truncated to `MAX_KEY_BYTES`."""
         return None if self.record.key is None else self.record.key[:MAX_KEY_BYTES]
 
     def value(self) -> bytes:
-        """The record's value: reason, place, and the metric or the record itself (base64 where it is not text)."""
+        """The record's value: reason, offset, and the metric or the record itself (in base64 if it is not text)."""
         record = self.record
         body: dict[str, Any] = {"v": 1, "reason": self.reason[:1000], "ts": record.timestamp_ms}
         body |= _position((record.topic, record.partition, record.offset))

@@ -1,15 +1,16 @@
-"""The table's rows as they stand on `metrics-table`: what a rebuild starts from, and the view by instance.
+"""The records of `metrics-table`: the source of a rebuild, and the view by instance.
 
-Four kinds of record, each absolute, so that a newer one of its key replaces it; the kind is the first word of the key.
+There are four kinds of record. Each is absolute: a newer one replaces an older one of its key. The kind is the first
+element of the key.
 
-    ["life", app, instance, life, part]       the newest values of one part of a life, until it is forgotten
-    ["base", shard, app, type, name, tags]    what the forgotten lives of one metric add up to
-    ["fold", shard, fold, chunk]              lives that are being forgotten, while some of their rows still stand
-    ["shard", shard]                          clocks and offsets: every row of the batches up to here has been written
+    ["life", app, instance, life, part]            the newest values of one part of a life, until it is forgotten
+    ["forgotten", shard, app, type, name, tags]    the sums of the forgotten lives of one metric
+    ["forgetting", shard, list_id, chunk]          a list of lives that are being forgotten
+    ["shard", shard]                               clocks and offsets: all rows of the batches up to here are written
 
-A life is forgotten in three batches, so that no crash in between can count it twice or lose it, whatever a sink had
-written of the last one. In the first it is listed. In the second the base takes it in: a base says up to which list it
-holds. In the third its own rows are deleted, and after that the list.
+A life is forgotten in three batches, so no crash in between counts it twice or loses it, whatever the sink has written
+of the last batch. The first batch lists it. The second adds it to the sums of forgotten lives, which name the last list
+that they include. The third deletes its rows, and after that the list.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ from tallystream_aggregator.table.arithmetic.partial_sums import Held
 from tallystream_aggregator.table.state import LifeId
 
 if TYPE_CHECKING:
-    from tallystream_aggregator.table.arithmetic.partial_sums import Base
+    from tallystream_aggregator.table.arithmetic.partial_sums import ForgottenSums
     from tallystream_aggregator.table.state import Life, MetricId, Row, State
 
 MAX_RETIRED_LIVES_OF_A_ROW = 500
-"""Lives in one record of a fold: some 40 KB."""
+"""Lives in one record of a list: some 40 KB."""
 
 MAX_ROW_BYTES = 30 * 1024 * 1024
-"""The largest record of this topic; one that would be larger says how many metrics it leaves out."""
+"""The largest record of this topic. A larger one has the number of its metrics in place of the metrics."""
 
 Tags = tuple[tuple[str, str], ...]
 
 
 class MetricRow(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """One metric of a life; which values are set follows from its type. `last` is the short form's newest value.
+    """One metric of a life. Its type determines which values are set. `last` is the newest value of the short form.
 
-    `seq` is that of the snapshot that carried it, where that is not the part's newest: then it is not of this moment.
+    `seq` is set if the part's newest snapshot lacks the metric, and is that of the last snapshot that had it.
     """
 
     name: str
@@ -64,7 +65,7 @@ class MetricRow(msgspec.Struct, omit_defaults=True, kw_only=True):
 class LifeRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     """One part of a life, as of input offset `offset`; times in epoch ms of the partition's clock.
 
-    `heard_ms` is the last record that was applied, `keep_ms` the last one of any seq.
+    `last_seen_ms` is the last record that was applied, `keep_ms` the last one of any seq.
     `judged` is the time by which lives were last found silent, where the life is living though its deadline is before
     that: the partition's time had stepped back. `omitted` is the number of metrics that are left out because the record
     would be too large.
@@ -79,7 +80,7 @@ class LifeRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     topic: str
     partition: int
     offset: int
-    heard_ms: int
+    last_seen_ms: int
     every_ms: int
     keep_ms: int
     final: bool = False
@@ -92,35 +93,38 @@ class LifeRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     batch: int = 0
 
 
-class BaseRow(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """The base of one metric: `lives` forgotten ones, up to and with the list `fold`; `held` are their partial sums."""
+class ForgottenRow(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """The sums of one metric over `lives` forgotten lives, those of the list `list_id` included.
+
+    `held` are their partial sums.
+    """
 
     v: int = 1
     app: str
     name: str
     type: str
     tags: dict[str, str] = {}
-    fold: int
+    list_id: int
     lives: int
     held: Held
     epoch: int = 0
     batch: int = 0
 
 
-class FoldRow(msgspec.Struct, kw_only=True):
-    """Lives of one list to be forgotten: each as (app, instance, life)."""
+class ForgettingRow(msgspec.Struct, kw_only=True):
+    """Lives of one list that are being forgotten, each as (app, instance, life)."""
 
     v: int = 1
-    fold: int
+    list_id: int
     lives: list[LifeId]
     epoch: int = 0
     batch: int = 0
 
 
 class ShardRow(msgspec.Struct, kw_only=True):
-    """How far one of the table's `shards` is. Rows of an epoch before `since` are from before the table was cut so.
+    """The progress of a shard. The table has had this number of `shards` since the epoch `since`.
 
-    `before` has the number of shards and `since` of the cut before; None where the table was never cut.
+    `before` has the number of shards and `since` of the time before; None if the number never changed.
 
     `clocks` and `offsets` map "topic:partition" → epoch ms, and → the last offset included.
 
@@ -129,9 +133,10 @@ class ShardRow(msgspec.Struct, kw_only=True):
     Since the table began: `records` taken, `stale` ones among them, `dead` letters, lives `forgotten`. Now: `lives` in
     memory and those `living`, `instances` of living ones, `rows` in memory, lives on `disk`, `metrics` (identities),
     `state_bytes` (packed).
-    `due_ms`: the wall clock's time before which no further life falls silent, in epoch ms, 0 where none is living. A
-    shard without records by then needs one, in order to look.
-    `repaired`: the number of the request to publish rows again that it has carried out (jobs.aggregate.repair).
+    `due_ms`: the wall-clock time before which no further life falls silent, epoch ms, 0 if none is living. A shard
+    that has no records by then needs one (jobs.aggregate.wake_up).
+    `repaired`: the number of the last request to publish rows again that the shard has carried out
+    (jobs.aggregate.repair).
     """
 
     v: int = 1
@@ -143,7 +148,7 @@ class ShardRow(msgspec.Struct, kw_only=True):
     offsets: dict[str, int]
     judged: dict[str, int] = {}
     out_ms: int
-    fold: int
+    list_id: int
     stale: int
     records: int = 0
     dead: int = 0
@@ -170,11 +175,11 @@ class Counted(NamedTuple):
     rows: int
 
 
-class Published(NamedTuple):
+class TableRecord(NamedTuple):
     """A record of `metrics-table`, less its writer: `row` is None where the record is deleted."""
 
     key: bytes
-    row: LifeRow | BaseRow | FoldRow | ShardRow | None
+    row: LifeRow | ForgottenRow | ForgettingRow | ShardRow | None
 
     def value(self, *, epoch: int, batch: int) -> bytes | None:
         """The record's value, as written by the given batch of the given writer."""
@@ -187,7 +192,7 @@ class Published(NamedTuple):
 _json = msgspec.json.Encoder()
 
 
-def _encode(row: LifeRow | BaseRow | FoldRow | ShardRow) -> bytes:
+def _encode(row: LifeRow | ForgottenRow | ForgettingRow | ShardRow) -> bytes:
     body = _json.encode(row)
     return body if body.startswith(b'{"v":') else b'{"v":1,' + body[1:]
 
@@ -197,18 +202,18 @@ def life_key(life: Life, part: int) -> bytes:
     return _json.encode(["life", life.app, life.instance, life.life, part])
 
 
-def base_key(shard: int, metric: MetricId) -> bytes:
-    """Return the key of a shard's base of a metric."""
+def forgotten_key(shard: int, metric: MetricId) -> bytes:
+    """Return the key of a shard's sums of forgotten lives of a metric."""
     app, name, type_, tags = metric
-    return _json.encode(["base", shard, app, type_, name, tags])
+    return _json.encode(["forgotten", shard, app, type_, name, tags])
 
 
-def fold_key(shard: int, fold: int, chunk: int) -> bytes:
-    """Return the key of a part of a fold's list."""
-    return _json.encode(["fold", shard, fold, chunk])
+def forgetting_key(shard: int, list_id: int, chunk: int) -> bytes:
+    """Return the key of a chunk of a list."""
+    return _json.encode(["forgetting", shard, list_id, chunk])
 
 
-def life_row(life: Life, part: int, rows: str, number: int, judged_ms: int) -> Published:
+def life_row(life: Life, part: int, rows: str, number: int, judged_ms: int) -> TableRecord:
     """Return the record of one part of a life, with its rows as JSON (`metric_text`, with commas between them).
 
     `judged_ms` is the time by which the lives of its partition were last found silent.
@@ -224,7 +229,7 @@ def life_row(life: Life, part: int, rows: str, number: int, judged_ms: int) -> P
         topic=topic,
         partition=int(partition),
         offset=life.places.get(part, -1),
-        heard_ms=life.heard_ms,
+        last_seen_ms=life.last_seen_ms,
         every_ms=life.every_ms,
         keep_ms=life.keep_ms,
         final=life.final,
@@ -237,37 +242,38 @@ def life_row(life: Life, part: int, rows: str, number: int, judged_ms: int) -> P
         row.omitted = number
     elif number:
         row.metrics = msgspec.Raw(metrics)  # type: ignore[assignment]  # is written as it is
-    return Published(life_key(life, part), row)
+    return TableRecord(life_key(life, part), row)
 
 
-def base_row(shard: int, metric: MetricId, base: Base) -> Published:
-    """Return the record of a shard's base of a metric."""
+def forgotten_row(shard: int, metric: MetricId, forgotten_sums: ForgottenSums) -> TableRecord:
+    """Return the record of a shard's sums of forgotten lives of a metric."""
     app, name, type_, tags = metric
-    row = BaseRow(
+    row = ForgottenRow(
         app=app,
         name=name,
         type=type_,
         tags=dict(tags),
-        fold=base.fold,
-        lives=base.lives,
-        held=base.held,
+        list_id=forgotten_sums.list_id,
+        lives=forgotten_sums.lives,
+        held=forgotten_sums.held,
     )
-    return Published(base_key(shard, metric), row)
+    return TableRecord(forgotten_key(shard, metric), row)
 
 
-def fold_rows(shard: int, fold: int, ids: list[LifeId]) -> list[Published]:
+def forgetting_rows(shard: int, list_id: int, ids: list[LifeId]) -> list[TableRecord]:
     """Return the records of a list of lives to be forgotten."""
     chunks = range(0, len(ids), MAX_RETIRED_LIVES_OF_A_ROW)
     return [
-        Published(
-            fold_key(shard, fold, chunk), FoldRow(fold=fold, lives=ids[first : first + MAX_RETIRED_LIVES_OF_A_ROW])
+        TableRecord(
+            forgetting_key(shard, list_id, chunk),
+            ForgettingRow(list_id=list_id, lives=ids[first : first + MAX_RETIRED_LIVES_OF_A_ROW]),
         )
         for chunk, first in enumerate(chunks)
     ]
 
 
-def shard_row(state: State, counted: Counted, disk: int) -> Published:
-    """Return the record that says how far the shard is, and how many lives it has."""
+def shard_row(state: State, counted: Counted, disk: int) -> TableRecord:
+    """Return the record with the progress of the shard and the numbers of its lives."""
     row = ShardRow(
         shard=state.shard,
         shards=state.shards,
@@ -277,7 +283,7 @@ def shard_row(state: State, counted: Counted, disk: int) -> Published:
         offsets=dict(state.offsets),
         judged=dict(state.judged),
         out_ms=state.out_ms,
-        fold=state.fold,
+        list_id=state.list_id,
         stale=state.stale,
         records=state.records,
         dead=state.dead,
@@ -290,11 +296,11 @@ def shard_row(state: State, counted: Counted, disk: int) -> Published:
         metrics=len(state.metrics),
         due_ms=state.due_ms,
     )
-    return Published(_json.encode(["shard", state.shard]), row)
+    return TableRecord(_json.encode(["shard", state.shard]), row)
 
 
 def fields(kind: str, values: Values) -> tuple[str, ...]:
-    """Return the names of a row's values: the short form's counters have one more than a snapshot's."""
+    """Return the names of a row's values. A counter of the short form has `last` besides those of a snapshot."""
     return STORED[kind] if len(values) == len(STORED[kind]) else (*STORED[kind], "last")
 
 

@@ -1,7 +1,7 @@
-"""A table cut into shards of instances: which shard an instance is in, and what a shard says of one metric.
+"""The shards of a table: the shard of an instance, and the partial sums of a shard for one metric.
 
-A shard sums over its own instances, forgotten lives among them, and sends that to the metric's combiner
-(table.combiners), where it replaces what the shard sent before.
+A shard adds over its own instances, including forgotten lives, and sends the partial sums to the combiner of the metric
+(table.combiners), where they replace the earlier ones of the shard.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def shard_of(key: bytes | None, shards: int) -> int:
-    """Return the shard of the records with this key: CRC-32, which Spark computes alike."""
+    """Return the shard of the records with this key, by CRC-32, which Spark can compute too."""
     return zlib.crc32(key or b"") % shards
 
 
@@ -33,7 +33,7 @@ def group_of(metric: MetricId, groups: int) -> int:
 
 
 class ShardSum(msgspec.Struct, array_like=True):
-    """What a shard has of a metric, as of its input `offsets`; `out_ms` is its newest output's time."""
+    """The partial sums of a shard for a metric, as of the input `offsets`. `out_ms` is the newest output's time."""
 
     shard: int
     metric: MetricId
@@ -45,14 +45,14 @@ class ShardSum(msgspec.Struct, array_like=True):
     offsets: Offsets
 
     def partial(self) -> Partial:
-        """Return it as a partial that merges with those of other shards."""
+        """Return the partial sums in the form that merges with those of other shards."""
         partial = self.held.partial(self.metric[2])
         partial.lives, partial.instances, partial.forgotten = self.lives, self.instances, self.retired
         return partial
 
 
 def shard_sum(shard: int, metric: MetricId, partial: Partial, out_ms: int, offsets: Offsets) -> ShardSum:
-    """Return what a shard says of a metric."""
+    """Return the partial sums of a shard for a metric."""
     counts = (partial.lives, partial.instances, partial.forgotten)
     return ShardSum(shard, metric, *counts, hold(partial), out_ms, offsets)
 
@@ -61,14 +61,14 @@ _decode = msgpack_decoder(ShardSum)
 
 
 def encode(said: ShardSum) -> bytes:
-    """Return it as bytes."""
+    """Return partial sums as bytes."""
     return _encoder.encode(said)
 
 
 def decode(data: bytes) -> ShardSum:
-    """Return what is in `data`.
+    """Return the partial sums in `data`.
 
     Raises:
-        msgspec.DecodeError: it is no such thing.
+        msgspec.DecodeError: `data` has no partial sums.
     """
     return _decode(data)

@@ -7,7 +7,7 @@ import msgspec
 from tallystream.decoding import msgpack_decoder
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.table.arithmetic.metric_types import Values
-from tallystream_aggregator.table.arithmetic.partial_sums import Base, Held
+from tallystream_aggregator.table.arithmetic.partial_sums import ForgottenSums, Held
 
 STATE_VERSION = 1
 
@@ -33,10 +33,10 @@ class Row(msgspec.Struct, array_like=True, gc=False):
 
 
 class Block(msgspec.Struct, array_like=True, gc=False):
-    """The counters of a part's newest snapshot, all of whose metrics were accepted: arrays in the machine's order.
+    """The counters of a part's newest snapshot, if all metrics of it were accepted, as arrays in native byte order.
 
-    `metrics` has the numbers of the snapshot's metrics, 4 bytes each in its order, and `counts` the counts of the
-    counters among them, 8 bytes each.
+    `metrics` has the numbers of the snapshot's metrics, 4 bytes each, in the snapshot's order. `counts` has the counts
+    of the counters among them, 8 bytes each.
     """
 
     metrics: bytes
@@ -46,19 +46,19 @@ class Block(msgspec.Struct, array_like=True, gc=False):
 class Life(msgspec.Struct, array_like=True):
     """One life of an instance; `parts` maps part → highest seq; `rows` maps the metric's number → row.
 
-    `blocks` maps part → the counters of its newest snapshot, which have no rows then.
+    `blocks` maps part → the counters of its newest snapshot. These counters have no rows.
 
-    `heard_ms` is the clock at the last record that was applied; `keep_ms` the clock at the last record of any seq (or
-    the ULID's time, where that is later), by which it retires and is forgotten; `partition` names whose clock it lives
-    by. `limits` are those that it has reached. `places` maps part → the last offset of `partition` that the part's rows
-    include: what a rebuild, which may meet a record again, must not apply twice.
+    `last_seen_ms` is the clock at the last record that was applied; `keep_ms` the clock at the last record of any seq
+    (or the ULID's time, if that is later), by which the life retires and is forgotten. `partition` is the one whose
+    clock applies. `limits` are those that the life has reached. `places` maps part → the last offset of `partition`
+    that the part's rows include: after a rebuild, records up to there are not applied again.
     """
 
     instance: str
     app: str
     life: str
     partition: str
-    heard_ms: int
+    last_seen_ms: int
     every_ms: int
     keep_ms: int
     final: bool = False
@@ -72,24 +72,24 @@ class Life(msgspec.Struct, array_like=True):
     @property
     def deadline_ms(self) -> int:
         """The partition's time at which the life counts as silent: three intervals after its last record."""
-        return self.heard_ms + 3 * self.every_ms
+        return self.last_seen_ms + 3 * self.every_ms
 
     def current(self, row: Row) -> bool:
-        """Tell whether the row is of this moment: the life is living and its newest snapshot has the metric."""
+        """Tell whether the row is current: the life is living and its newest snapshot has the metric."""
         return self.living and row.seq == self.parts.get(row.part, 0)
 
 
 class Retiring(msgspec.Struct, array_like=True):
-    """A life that is being forgotten, in the list with the number `fold`."""
+    """A life that is being forgotten, in the list with the number `list_id`."""
 
-    fold: int
+    list_id: int
     life: Life
 
 
 class Chunk(msgspec.Struct, array_like=True):
-    """Lives on disk that are stored as one value: how many of them are still there.
+    """A chunk: lives on disk that are stored as one value. `lives` is how many of them are still on disk.
 
-    `kept` maps partition → the least `keep_ms` of those of its lives that can be forgotten.
+    `kept` maps partition → the lowest `keep_ms` of its lives that can be forgotten.
     """
 
     lives: int
@@ -97,28 +97,30 @@ class Chunk(msgspec.Struct, array_like=True):
 
 
 class State(msgspec.Struct, array_like=True):
-    """A shard's table. `clocks` maps partition → running maximum of append times, `offsets` partition → last offset.
+    """The table of one shard.
 
-    `lives` maps instance → its lives in memory, oldest first. `disk` maps the key of each life on disk
-    (table.disk) → the number of its chunk, `chunks` the number → what is known of it without
-    reading it; `held` maps the metric's number → what the lives on disk add up to, `base` → what the forgotten ones do.
+    `clocks` maps partition → the highest append time so far, `offsets` partition → the last offset.
 
-    `out_ms` is the time of the newest output; `seen` maps partition → the time (wall clock) of the last batch that had
-    records of it; `judged` maps partition → the time by which its lives were last found silent; `due_ms` is a time
-    (wall clock) before which no further life falls silent, 0 where none is living.
+    `lives` maps instance → its lives in memory, oldest first. `disk` maps the key of each life on disk (table.disk) →
+    the number of its chunk, `chunks` this number → a summary of the chunk. `held` maps the metric's number → the
+    partial sums of the lives on disk, `forgotten_sums` → those of the forgotten lives.
 
-    `fold` counts the lists of lives to be forgotten. `leaving` are lives that the base does not have yet, `deleting`
-    those that it has and whose rows are still on `metrics-table`; `lists` maps a list's number → all of its lives,
-    `finished` are lists whose last row is deleted.
-    `published` tells whether every row is on `metrics-table`; `forget` are keys of it that have to go.
+    `out_ms` is the time of the newest output. `seen` maps partition → the wall-clock time of the last batch that had
+    records of it. `judged` maps partition → the time by which its lives were last found silent. `due_ms` is a
+    wall-clock time before which no further life falls silent, 0 if none is living.
 
-    `stale`, `records`, `dead` and `forgotten` count, since the table began: records that were stale, all records, dead
-    letters, and lives that were forgotten.
+    `list_id` is the number of the last list of lives to be forgotten. `retiring` are lives that `forgotten_sums` does
+    not include yet, `deleting` those that it includes and whose rows are still on `metrics-table`. `lists` maps the
+    number of a list → all of its lives, `finished` are lists whose last row is deleted. `published` tells whether every
+    row is on `metrics-table`. `forget` are keys of that topic that are to be deleted.
 
-    `shard` is one of `shards` (table.shards). `included` maps partition → the last offset that a
-    rebuilt shard includes: another one may have to read records again that it must not. `since` is the first epoch in
-    which the table was cut so: what is older on `metrics-table` is from before. `before` has the number of shards and
-    `since` of the cut before that, None where there was none.
+    Since the table began, `stale`, `records`, `dead` and `forgotten` count stale records, all records, dead letters,
+    and forgotten lives.
+
+    `shard` is one of `shards` (table.shards). `included` maps partition → the last offset that a rebuilt shard
+    includes: when another shard reads older records again, this one ignores them. The table has had this number of
+    shards since the epoch `since`; records of `metrics-table` with a lower epoch are from before. `before` has the
+    number of shards and `since` of the time before, None if the number never changed.
     """
 
     version: int = STATE_VERSION
@@ -126,7 +128,7 @@ class State(msgspec.Struct, array_like=True):
     lives: dict[str, list[Life]] = {}
     disk: dict[bytes, int] = {}
     held: dict[int, Held] = {}
-    base: dict[int, Base] = {}
+    forgotten_sums: dict[int, ForgottenSums] = {}
     chunks: dict[int, Chunk] = {}
     last_chunk: int = 0
     clocks: dict[str, int] = {}
@@ -136,8 +138,8 @@ class State(msgspec.Struct, array_like=True):
     seen: dict[str, int] = {}
     judged: dict[str, int] = {}
     due_ms: int = 0
-    fold: int = 0
-    leaving: list[Retiring] = []
+    list_id: int = 0
+    retiring: list[Retiring] = []
     deleting: list[Retiring] = []
     lists: dict[int, list[LifeId]] = {}
     finished: list[int] = []
@@ -155,7 +157,7 @@ class State(msgspec.Struct, array_like=True):
 
 
 class _Version(msgspec.Struct, array_like=True):
-    """The first field of every state, whatever its version: what follows is not looked at."""
+    """The first field of a state of any version. The others are not decoded."""
 
     version: int
 
@@ -188,7 +190,7 @@ def unpack(data: bytes) -> State:
 
 
 def require_version(data: bytes) -> None:
-    """Require that what was stored has this version.
+    """Require that stored data has this version.
 
     Raises:
         StateVersionError: another version wrote it, or it is damaged.
@@ -201,7 +203,7 @@ def require_version(data: bytes) -> None:
 
 
 def version_of(data: bytes) -> int:
-    """Return the version of what was stored.
+    """Return the version of stored data.
 
     Raises:
         StateVersionError: it is damaged.
@@ -213,5 +215,5 @@ def version_of(data: bytes) -> int:
 
 
 def damaged(error: object) -> StateVersionError:
-    """Return the error that says what is wrong with what was stored."""
+    """Return the error for stored data that can't be decoded."""
     return StateVersionError(f"state: it is damaged ({error}); the checkpoint can't be used.")

@@ -1,9 +1,9 @@
-"""How a shard's table is stored, over any small store: a copy of the whole, then a log of what each batch changed.
+"""The storage of a shard's table: a copy of the state, then a log with the changes of each batch.
 
-A batch appends one entry: a state with the instances, bases and metrics that changed, and all of the small things; an
-instance without lives is gone. When the entries after the copy are as large as the copy, a new copy is made: a batch
-costs, on the average, what it changes, and a table is read in at most twice its size. The head names the last entry by
-a token of its own, so that a table that is still in memory is known for what is stored: it goes on without being read.
+A batch appends a state with the instances, forgotten sums and metrics that changed, and all small fields. An instance
+without lives is removed. When the entries after the copy are as large as the copy, a new copy is made. So the average
+cost of a batch depends on its changes, and a table is read in at most twice its size. The head has a random token for
+the last entry: a process whose table in memory has the same token continues without reading the log.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from tallystream.decoding import msgpack_decoder
-from tallystream_aggregator.table.disk import GONE, Chunks
+from tallystream_aggregator.table.disk import DELETED, Chunks
 from tallystream_aggregator.table.state import STATE_VERSION, State, damaged, pack, require_version, unpack
 from tallystream_aggregator.table.table import Table
 
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
     from tallystream_aggregator.table.limits import TableSettings
 
 COPY_FLOOR = 262_144
-"""Bytes of entries that are borne whatever the size of the copy: a small table is seldom copied."""
+"""Entries of up to so many bytes do not cause a new copy: a small table is rarely copied."""
 
-MOST_ENTRIES = 500
-"""Entries after which a copy is made whatever their size: they are read one by one."""
+MAX_ENTRIES = 500
+"""The most entries after a copy, whatever their size: they are read one by one."""
 
 
 class Store(Chunks, Protocol):
-    """Where one log is kept: a head, and entries by number; and beside it lives on disk, in chunks by number."""
+    """The store of one log: a head, entries by number, and the chunks of lives on disk by number."""
 
     def head(self) -> bytes | None:
-        """Return the head, None where the log is new."""
+        """Return the head, or None for a new log."""
 
     def set_head(self, head: bytes) -> None:
         """Replace the head."""
 
     def entry(self, number: int) -> bytes | None:
-        """Return an entry, None where there is none."""
+        """Return an entry, or None if there is none."""
 
     def add(self, number: int, entry: bytes) -> None:
         """Add an entry."""
@@ -52,9 +52,9 @@ class Store(Chunks, Protocol):
 
 
 class Head(msgspec.Struct, array_like=True):
-    """What names what is stored: entries `first` to `last`, the last one under `token`.
+    """The head of a log: it has the entries `first` to `last`, and `token` identifies the last one.
 
-    `copied` is the copy's last entry; the copy has `copy_bytes`, the entries after it `entry_bytes`.
+    `copied` is the last entry of the copy. The copy has `copy_bytes`, the entries after it `entry_bytes`.
     """
 
     version: int = STATE_VERSION
@@ -78,18 +78,18 @@ class Log:
 
     @property
     def size(self) -> int:
-        """The bytes of what is stored."""
+        """The size of the stored table in bytes."""
         return self._head.copy_bytes + self._head.entry_bytes
 
     def is_still(self, store: Store) -> bool:
-        """Tell whether nothing else has been stored since."""
+        """Tell whether the store has what this process last read or wrote."""
         return store.head() == _encode(self._head)
 
     def append(self, store: Store, entries: Sequence[bytes], copy: Callable[[], Iterable[bytes]]) -> None:
-        """Store what has changed since the last time, or a copy of the whole, in as many entries as it has."""
+        """Store the changes since the last call as `entries`, or a copy of the whole table if one is due."""
         head = self._head
         head.token = os.urandom(8).hex()
-        many = head.last - head.copied >= MOST_ENTRIES
+        many = head.last - head.copied >= MAX_ENTRIES
         size = sum(map(len, entries))
         if head.last and not many and head.entry_bytes + size <= max(head.copy_bytes, COPY_FLOOR):
             head.entry_bytes += size
@@ -129,14 +129,14 @@ def read(store: Store, head: bytes) -> tuple[Log, list[bytes]]:
 
 
 ENTRY_BYTES = 4_194_304
-"""How large an entry may be, about: Spark's JVM has several copies of it in its heap while it is stored."""
+"""The approximate limit of an entry. Spark's JVM has several copies of an entry in its heap while it stores it."""
 
 _SAMPLE = 20
-"""Items whose size tells how many fit into an entry."""
+"""The number of items that are measured to find how many fit into an entry."""
 
 
 def items_of_an_entry(items: Collection[object]) -> int:
-    """Return how many of these items an entry has, one at least."""
+    """Return how many of these items fit into an entry, at least one."""
     if len(items) <= _SAMPLE:
         return _SAMPLE
     pairs = items.items() if isinstance(items, dict) else items
@@ -152,19 +152,19 @@ class Stored:
         self.log = log or Log()
 
     def save(self, store: Store) -> None:
-        """Store what has changed since the last time."""
+        """Store the changes since the last call."""
         self.table.disk.open(store)
-        difference = list(_entries(self.table.take_difference()))
+        difference = list(_entries(self.table.pop_difference()))
         self.log.append(store, difference, lambda: _entries(self.table.state))
         self.table.disk.flush()
 
 
-_LARGE = ("metrics", "lives", "disk", "held", "base", "chunks")
+_LARGE = ("metrics", "lives", "disk", "held", "forgotten_sums", "chunks")
 """The parts of a state that grow with the table."""
 
 
 def _entries(state: State) -> Iterator[bytes]:
-    """Yield a state in entries of about `ENTRY_BYTES`; the last one has all that is small."""
+    """Yield a state in entries of about `ENTRY_BYTES`. The last one has all small fields."""
     parts = {name: getattr(state, name) for name in _LARGE}
     sizes = {name: items_of_an_entry(items) for name, items in parts.items()}
     left = {name: iter(items.items() if isinstance(items, dict) else items) for name, items in parts.items()}
@@ -175,7 +175,7 @@ def _entries(state: State) -> Iterator[bytes]:
 
 
 def load(store: Store, settings: TableSettings, begin: Callable[[], State] = State) -> Stored:
-    """Return the table that is stored; where there is none, the one whose state `begin` returns.
+    """Return the stored table, or a new one with the state that `begin` returns if none is stored.
 
     Raises:
         StateVersionError: another version wrote it, or it is damaged.
@@ -193,7 +193,7 @@ def load(store: Store, settings: TableSettings, begin: Callable[[], State] = Sta
 
 
 def _merge(state: State, entry: State) -> State:
-    """Return `entry` with all of `state` that it does not replace."""
+    """Return `state` with the changes of `entry`."""
     lives, disk, chunks = state.lives, state.disk, state.chunks
     for instance, changed in entry.lives.items():
         if changed:
@@ -201,7 +201,7 @@ def _merge(state: State, entry: State) -> State:
         else:
             lives.pop(instance, None)
     for key, number in entry.disk.items():
-        if number == GONE:
+        if number == DELETED:
             disk.pop(key, None)
         else:
             disk[key] = number
@@ -212,5 +212,5 @@ def _merge(state: State, entry: State) -> State:
             chunks.pop(number, None)
     entry.lives, entry.disk, entry.chunks = lives, disk, chunks
     entry.metrics = state.metrics + entry.metrics
-    entry.held, entry.base = state.held | entry.held, state.base | entry.base
+    entry.held, entry.forgotten_sums = state.held | entry.held, state.forgotten_sums | entry.forgotten_sums
     return entry

@@ -1,7 +1,7 @@
-"""The table: records in offset order go in, and what changed comes out at the end of a batch.
+"""The table of one shard: it takes records in offset order and returns the changes of a batch.
 
-Every verdict about counts depends on one instance's records in offset order alone, never on where a batch ends: the
-same records cut into other batches give the same table, dead letters and events.
+Every decision about counts depends only on the records of one instance in offset order, not on where a batch ends: the
+same records in other batches give the same table, dead letters and events.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from tallystream_aggregator.table.arithmetic.metric_types import saturated
 from tallystream_aggregator.table.compaction import ExpansionNeededError
 from tallystream_aggregator.table.decode import Forget, Good, Record, Unreadable, read_key, read_value
 from tallystream_aggregator.table.disk import Disk, MemoryChunks
-from tallystream_aggregator.table.forget import advance, everything, forget_metric, leave
+from tallystream_aggregator.table.forget import advance, close_list, everything, forget_metric
 from tallystream_aggregator.table.limits import RECORD_SIZE, TableSettings, letters
 from tallystream_aggregator.table.lives import Lives
 from tallystream_aggregator.table.outputs import MAX_QUOTED_BYTES_OF_A_BATCH, DeadLetter, Event, Offsets, Total
 from tallystream_aggregator.table.restore.republish import metric_of, republish
-from tallystream_aggregator.table.rows import base_row, shard_row
+from tallystream_aggregator.table.rows import forgotten_row, shard_row
 from tallystream_aggregator.table.shards import ShardSum, shard_sum
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from tallystream_aggregator.table.disk import Chunks
-    from tallystream_aggregator.table.rows import Published
+    from tallystream_aggregator.table.rows import TableRecord
     from tallystream_aggregator.table.state import State
 
 
 class Republish(NamedTuple):
-    """Keys of `metrics-table` and of `metrics-agg` whose records are published once more."""
+    """Keys of `metrics-table` and `metrics-agg` whose records are published again."""
 
     keys: Sequence[bytes]
     sums: Sequence[bytes]
@@ -48,12 +48,12 @@ def run_batch(
     load: Callable[[Record], Record] = lambda record: record,
     republish: Republish | None = None,
 ) -> Changes:
-    """Apply records in (partition, offset) order, then look for silent lives, and for lives to be forgotten.
+    """Apply records in (partition, offset) order, find silent lives and lives to be forgotten, and return the changes.
 
-    `now_ms` is the batch's time by the wall clock. `waiting` are the partitions, as in "metrics:0", of which the batch
-    may have left records unread: their lives fall silent by the partition's clock alone, and no life is forgotten. Both
-    must be the same when the batch runs again. `load` returns a record with its value, when it is its turn. `republish`
-    names keys that are published from the state, whether they change or not.
+    `now_ms` is the time of the batch by the wall clock, epoch ms. `waiting` are the partitions, as in "metrics:0", that
+    may have unread records: their lives fall silent only by the partition's clock, and no life is forgotten. Both must
+    be the same when the batch runs again. `load` returns a record with its value. `republish` names keys that are
+    published from the state, whether they change or not.
     """
     if republish is not None:
         table.republish(republish.keys, republish.sums)
@@ -62,7 +62,7 @@ def run_batch(
     table.apply(map(load, in_order))
     table.seen(records, now_ms)
     table.notice_silence(now_ms, waiting)
-    table.note_due(now_ms, waiting)
+    table.set_due(now_ms, waiting)
     if not waiting:
         table.forget(now_ms)
     return table.changes()
@@ -72,21 +72,21 @@ __all__ = ["Changes", "Table", "TableSettings"]
 
 
 class Changes(NamedTuple):
-    """What a batch changed: `totals` of every metric touched, sorted; letters and events in the order of the records.
+    """The changes of a batch: `totals` of the changed metrics, sorted; dead letters and events in record order.
 
-    `rows` are the records of `metrics-table`, one at most of each key. A table with several shards has no totals:
-    `said` is what this shard says of the metrics touched.
+    `rows` are the records of `metrics-table`, at most one for each key. A table of several shards has `shard_sums`, the
+    partial sums of this shard, instead of totals.
     """
 
     totals: list[Total]
     dead: list[DeadLetter]
     events: list[Event]
-    rows: list[Published] = []  # noqa: RUF012 (a tuple's default is never changed)
-    said: list[ShardSum] = []  # noqa: RUF012
+    rows: list[TableRecord] = []  # noqa: RUF012 (a tuple's default is never changed)
+    shard_sums: list[ShardSum] = []  # noqa: RUF012
 
 
 class Table:
-    """The changelog table over `state`, which it changes in place; lives on disk are in `chunks`. For one thread."""
+    """The table over `state`, which it changes in place. Lives on disk are in `chunks`. Not thread-safe."""
 
     def __init__(self, state: State, settings: TableSettings | None = None, chunks: Chunks | None = None) -> None:
         self.state = state
@@ -96,25 +96,25 @@ class Table:
         self._quotable = MAX_QUOTED_BYTES_OF_A_BATCH
         self._lives = Lives(state, self._settings, self.disk)
         self._rows = Rows(self._lives, self._settings)
-        self._advanced: list[Published] = []
+        self._advanced: list[TableRecord] = []
         self._moved = False
         self._republished: set[bytes] = set()
-        self._bases: set[int] = set()
+        self._changed_forgotten: set[int] = set()
         self._held: set[int] = set()
         self._metrics = len(state.metrics)
 
     def begin(self) -> None:
-        """Begin a batch: what was listed as forgotten in one before, and so has been written, goes a step on."""
-        for leaving in self.state.leaving:
-            self._bases.update(leaving.life.rows)
+        """Begin a batch: lives on a list of an earlier batch, which is written, advance by one step."""
+        for retiring in self.state.retiring:
+            self._changed_forgotten.update(retiring.life.rows)
         self._advanced += advance(self.state)
 
     def apply(self, records: Iterable[Record]) -> None:
-        """Take records, which must be in offset order within each partition.
+        """Apply records, which must be in offset order within each partition.
 
         Raises:
-            ExpansionNeededError: some supersede others of which the table can't tell that they change nothing. The
-                table must not be used any more.
+            ExpansionNeededError: a record supersedes others that may change the table. The table must not be used any
+                more.
         """
         included = self.state.included
         for record in records:
@@ -134,34 +134,35 @@ class Table:
         seen = self.state.seen
         seen.update(dict.fromkeys({record.clock_name for record in records}, now_ms))
         for partition in self.state.clocks:
-            # A rebuilt table does not know when; a time in the future is from before the wall clock was set back.
+            # A rebuilt table has no time; a time in the future is from before the wall clock was set back.
             seen[partition] = min(now_ms, seen.get(partition, now_ms))
 
     def notice_silence(self, now_ms: int | None = None, waiting: Collection[str] = ()) -> None:
-        """Mark the lives silent whose deadline has passed by their partition's time.
+        """Mark lives as silent whose deadline has passed by the time of their partition.
 
-        That is its clock; with `now_ms`, the batch's time, plus the time since its last record, except for the
-        partitions `waiting`, which have records that were not read. Touches no count: only gauges, rates and the
-        numbers of lives depend on it (rule 5).
+        That time is the partition's clock. With `now_ms`, the time of the batch, the time since the partition's last
+        record is added, except for the partitions `waiting`, which have unread records. No count depends on it, only
+        gauges, rates and the numbers of lives (rule 5).
         """
-        state, census = self.state, self._lives.census
+        state, life_counts = self.state, self._lives.life_counts
         clocks = {
             one: clock if now_ms is None or one in waiting else clock + max(0, now_ms - state.seen[one])
             for one, clock in state.clocks.items()
         }
         judged, before = state.judged, dict(state.judged)
         judged.update((one, max(time, judged.get(one, 0))) for one, time in clocks.items())
-        if any(clocks[partition] >= due for partition, due in census.silent_ms().items()):
+        if any(clocks[partition] >= due for partition, due in life_counts.silent_ms().items()):
             self._silence(clocks, before)
 
-    def note_due(self, now_ms: int, waiting: Collection[str] = ()) -> None:
-        """Note when the shard has to look for silent lives next: what it noted before, unless that has passed.
+    def set_due(self, now_ms: int, waiting: Collection[str] = ()) -> None:
+        """Set the time at which the shard has to look for silent lives next.
 
-        Or unless that is later than some life's deadline. The exact time takes a look at all lives.
+        It keeps the time that it has, unless that has passed or a life's deadline is earlier: the exact time takes a
+        visit to all lives.
         """
-        state, census = self.state, self._lives.census
-        census.settle()
-        if not census.living:
+        state, life_counts = self.state, self._lives.life_counts
+        life_counts.flush()
+        if not life_counts.living:
             state.due_ms = 0
             return
 
@@ -169,14 +170,14 @@ class Table:
             return 0 < state.due_ms <= self._first_deadline_ms() and (bool(waiting) or now_ms < state.due_ms)
 
         if not stands():
-            census.look()
+            life_counts.rescan()
             if not stands():
                 state.due_ms = self._first_deadline_ms()
 
     def _first_deadline_ms(self) -> int:
-        """Return the wall clock's time before which no life falls silent; some life is living."""
+        """Return the wall-clock time before which no life falls silent. At least one life must be living."""
         state = self.state
-        return min(at - state.clocks[one] + state.seen[one] for one, at in self._lives.census.silent_ms().items())
+        return min(at - state.clocks[one] + state.seen[one] for one, at in self._lives.life_counts.silent_ms().items())
 
     def _silence(self, clocks: Mapping[str, int], judged: Mapping[str, int]) -> None:
         state = self.state
@@ -184,62 +185,65 @@ class Table:
             if life.living and clocks[life.partition] >= life.deadline_ms:
                 self._lives.mark(life.instance)
                 self._lives.partials.set_living(life, living=False)
-                self._moved = True  # the shard's record says by which time
+                self._moved = True  # the shard's record has the time
                 if clocks[life.partition] <= judged.get(life.partition, 0):
-                    # It said so before the life was heard, after which the partition's time stepped back.
+                    # The record had that time before the life's last record: the partition's time stepped back since.
                     self._lives.publish_all(life)
                 # The moment of falling silent, not of noticing it: a batch that runs twice writes the same point.
                 state.out_ms = max(state.out_ms, life.deadline_ms)
-        self._lives.census.look()
+        self._lives.life_counts.rescan()
 
     def republish(self, keys: Iterable[bytes], sums: Iterable[bytes]) -> None:
-        """Have the next changes publish these keys of `metrics-table` and of `metrics-agg` from the state.
+        """Publish these keys of `metrics-table` and `metrics-agg` from the state with the next changes.
 
-        A key of `metrics-table` that the state does not have is deleted; one of `metrics-agg` is left alone.
+        A key of `metrics-table` that the state does not have is deleted. Such a key of `metrics-agg` is ignored.
         """
         self._republished.update(keys)
         numbers = (self._lives.known(metric) for key in sums if (metric := metric_of(key)) is not None)
-        self._lives.partials.tell(number for number in numbers if number >= 0)
+        self._lives.partials.force_publish(number for number in numbers if number >= 0)
         self._moved = True
 
     def forget(self, now_ms: int) -> None:
-        """Forget lives whose time has come; `now_ms` is the batch's time by the wall clock.
+        """Forget lives that are due. `now_ms` is the time of the batch by the wall clock.
 
-        To be called in batches that read every partition to its end: a record that still waits may be one of theirs.
+        Call it only in batches that read every partition to its end: an unread record may be one of these lives.
         """
         self._lives.forget(now_ms)
 
     def changes(self) -> Changes:
-        """Return what changed since the last call, and forget it."""
+        """Return the changes since the last call, and clear them."""
         self._lives.retire()
-        left = leave(self.state)
+        left = close_list(self.state)
         if not self.state.published:
-            self._lives.partials.tell(range(len(self.state.metrics)))
-        touched = sorted(self._lives.partials.settle(), key=self.state.metrics.__getitem__)
+            self._lives.partials.force_publish(range(len(self.state.metrics)))
+        touched = sorted(self._lives.partials.flush(), key=self.state.metrics.__getitem__)
         self._held |= self._lives.partials.hold()
-        totals, said = ([], self.said(touched)) if self.state.shards > 1 else (self._totals(touched), [])
-        changes = Changes(totals, list(self._dead), list(self._lives.events), self._published(left), said)
+        totals, shard_sums = ([], self.shard_sums(touched)) if self.state.shards > 1 else (self._totals(touched), [])
+        changes = Changes(totals, list(self._dead), list(self._lives.events), self._published(left), shard_sums)
         self._dead.clear()
         self._quotable = MAX_QUOTED_BYTES_OF_A_BATCH
         self._lives.events.clear()
-        self._rows.whole.clear()
+        self._rows.accepted.clear()
         return changes
 
-    def take_difference(self) -> State:
-        """Return what of the state has changed since the last call, as a state (see `storage`)."""
+    def pop_difference(self) -> State:
+        """Return the parts of the state that changed since the last call, as a state (table.storage)."""
         state = self.state
         lives = {instance: state.lives.get(instance, []) for instance in self._lives.dirty}
-        base = {number: state.base[number] for number in self._bases}
+        forgotten_sums = {number: state.forgotten_sums[number] for number in self._changed_forgotten}
         held = {number: state.held[number] for number in self._held}
         metrics, self._metrics = state.metrics[self._metrics :], len(state.metrics)
-        self._lives.dirty, self._bases, self._held = set(), set(), set()
-        disk, chunks = self.disk.take_difference()
+        self._lives.dirty, self._changed_forgotten, self._held = set(), set(), set()
+        disk, chunks = self.disk.pop_difference()
         return msgspec.structs.replace(
-            state, metrics=metrics, lives=lives, base=base, held=held, disk=disk, chunks=chunks
+            state, metrics=metrics, lives=lives, forgotten_sums=forgotten_sums, held=held, disk=disk, chunks=chunks
         )
 
     def _is_included(self, record: Record, included: Mapping[str, int]) -> bool:
-        """Tell whether a rebuilt table has a record already; which of those that it supersedes, can't be told."""
+        """Tell whether a rebuilt table includes a record already.
+
+        It can't tell which superseded records it includes.
+        """
         if record.offset <= included.get(record.clock_name, -1):
             return True
         if record.superseded is not None and record.superseded.first <= included.get(record.clock_name, -1):
@@ -256,7 +260,7 @@ class Table:
         return clock
 
     def _take(self, record: Record, clock: int) -> list[tuple[str, str | None]]:
-        """Apply one record and return the reasons for what was refused, each with the metric it is about."""
+        """Apply one record. Return the reason for each refusal, with the metric as JSON, None for the whole record."""
         instance = read_key(record.key)
         if isinstance(instance, Unreadable):
             return [(instance.reason, None)]
@@ -285,7 +289,7 @@ class Table:
         return self._forget(instance, message, record, clock)
 
     def _forget(self, instance: str, forget: Forget, record: Record, clock: int) -> list[tuple[str, str | None]]:
-        """Apply a forget record; return why it is refused."""
+        """Apply a forget record. Return why it is refused, if it is."""
         if forget.metric is None:
             self._rows.tombstone(instance, record, clock, forget)
             return []
@@ -293,8 +297,10 @@ class Table:
         if forget.shards != state.shards:
             return [(f"forget: the record is for {forget.shards} shards and the table has {state.shards}", None)]
         emptied = forget_metric(self._lives, forget, record, clock)
-        self._bases |= emptied
-        self._advanced += [base_row(state.shard, state.metrics[n], state.base[n]) for n in sorted(emptied)]
+        self._changed_forgotten |= emptied
+        self._advanced += [
+            forgotten_row(state.shard, state.metrics[n], state.forgotten_sums[n]) for n in sorted(emptied)
+        ]
         return []
 
     def _refuse(self, record: Record, refused: Sequence[tuple[str, str | None]]) -> None:
@@ -303,11 +309,11 @@ class Table:
             self._quotable -= len(letter.record.value or b"") + len(letter.metric or "")
             self._dead.append(letter)
 
-    def _published(self, left: list[Published]) -> list[Published]:
+    def _published(self, left: list[TableRecord]) -> list[TableRecord]:
         again = republish(self._lives, self._republished)
         self._republished.clear()
         rows = {row.key: row for row in (*again, *self._advanced)}
-        rows |= self._lives.take_published()
+        rows |= self._lives.pop_rows()
         if not self.state.published:
             left = everything(self.state)
             self.state.published = True
@@ -315,12 +321,12 @@ class Table:
         if not rows and not self._moved:
             return []
         self._advanced, self._moved = [], False
-        # Last: what it says is included has been written before it.
-        self._lives.census.settle()
-        return [*rows.values(), shard_row(self.state, self._lives.census.counted, len(self.disk))]
+        # The shard's record comes last: when it is written, all that it includes is written.
+        self._lives.life_counts.flush()
+        return [*rows.values(), shard_row(self.state, self._lives.life_counts.counted, len(self.disk))]
 
-    def said(self, numbers: Iterable[int]) -> list[ShardSum]:
-        """Return what this shard has of these metrics, for those who combine it with the others'."""
+    def shard_sums(self, numbers: Iterable[int]) -> list[ShardSum]:
+        """Return the partial sums of this shard for these metrics, for the combiners."""
         state, offsets = self.state, self._offsets()
         return [
             shard_sum(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tallystream_aggregator.verify.decode import Identity, Raw
-    from tallystream_aggregator.verify.published import Ends, Place, Published
+    from tallystream_aggregator.verify.published import Ends, Place, TableRecord
     from tallystream_aggregator.verify.replay import Replay
     from tallystream_aggregator.verify.silence import Batch
 
@@ -80,15 +80,15 @@ class Check:
         self.outcome = Outcome(letters_checked=letters is not None)
 
     def run(
-        self, rows: Sequence[Published], newest: Mapping[Identity, Published], later: set[Identity], highs: Ends
+        self, rows: Sequence[TableRecord], newest: Mapping[Identity, TableRecord], later: set[Identity], highs: Ends
     ) -> Outcome:
         """Compare `rows` where each was made, and at `end` the `newest` of each metric with all that there is.
 
         `later` are metrics of which there is a sum beyond `end`; `highs` are the topic's ends: no sum can include more.
         """
         made_in = _Numbers(self._batches)
-        by_batch: dict[int, list[Published]] = {}
-        by_ends: dict[tuple[tuple[Place, int], ...], list[Published]] = {}
+        by_batch: dict[int, list[TableRecord]] = {}
+        by_ends: dict[tuple[tuple[Place, int], ...], list[TableRecord]] = {}
         for row in rows:
             if row.ends is None or not row.within(highs):
                 self._differ(
@@ -107,9 +107,9 @@ class Check:
 
     def _replay_all(
         self,
-        by_batch: Mapping[int, list[Published]],
-        by_ends: Mapping[tuple[tuple[Place, int], ...], list[Published]],
-        newest: Mapping[Identity, Published],
+        by_batch: Mapping[int, list[TableRecord]],
+        by_ends: Mapping[tuple[tuple[Place, int], ...], list[TableRecord]],
+        newest: Mapping[Identity, TableRecord],
         later: set[Identity],
     ) -> None:
         """Replay, and compare the sums by the index of their batch, and those that the ledger does not know."""
@@ -128,7 +128,7 @@ class Check:
             if not self._batches and dict(key) == self._end:
                 self._all_published(newest, later)
 
-    def _batch(self, batch: Batch, rows: list[Published], *, first: bool) -> None:
+    def _batch(self, batch: Batch, rows: list[TableRecord], *, first: bool) -> None:
         """Replay a batch of the ledger, and compare the sums that it published."""
         if not self._is_ahead(batch.end):
             self.outcome.unordered += len(rows)
@@ -145,7 +145,7 @@ class Check:
         for row in rows:
             self._compare(row, 0)
 
-    def _between(self, ends: Ends, rows: list[Published], following: Batch | None) -> None:
+    def _between(self, ends: Ends, rows: list[TableRecord], following: Batch | None) -> None:
         """Compare sums of a batch that the ledger does not have, unless the one that follows does not include it."""
         if not self._is_ahead(ends) or (
             following is not None and any(end > following.end.get(partition, 0) for partition, end in ends.items())
@@ -170,25 +170,26 @@ class Check:
             self._at[partition] = max(end, self._at.get(partition, 0))
         self.outcome.ends = dict(self._at)
 
-    def _compare(self, row: Published, at_ms: int) -> None:
+    def _compare(self, row: TableRecord, at_ms: int) -> None:
         self.outcome.sums += 1
         found, undetermined = self._found(row, at_ms)
         self.outcome.undetermined += undetermined
         self._differ(row.identity, found, row.ends)
 
-    def _found(self, row: Published, at_ms: int) -> tuple[list[Unequal], bool]:
-        """Return the fields that differ, whatever was forgotten before a tombstone, and whether some can't be told."""
-        found: list[Unequal] = []
-        undetermined = False
+    def _found(self, row: TableRecord, at_ms: int) -> tuple[list[Unequal], bool]:
+        """Return the fields that differ, whatever was forgotten when, and whether some can't be told."""
         for forgotten in (True, False):
             noticed = self._replay.sum(row.identity, at_ms, forgotten=forgotten)
             unnoticed = self._replay.sum(row.identity, forgotten=forgotten, noticed=False)
             found, undetermined = unequal_between(row.fields, noticed, unnoticed)
             if not found:
-                break
+                return [], undetermined
+        if self._replay.open_lives(row.identity) > 1:  # some of them may count and others not
+            none, every = (self._replay.sum(row.identity, at_ms, forgotten=forgotten) for forgotten in (False, True))
+            return unequal_between(row.fields, none, every)
         return found, undetermined
 
-    def _all_published(self, newest: Mapping[Identity, Published], later: set[Identity]) -> None:
+    def _all_published(self, newest: Mapping[Identity, TableRecord], later: set[Identity]) -> None:
         """Compare all that there is: a sum that moved on after its last row was not published when it should have been.
 
         Where no batch is known, it is not known when silence was noticed, and what depends on it is not compared.
@@ -236,7 +237,7 @@ class _Numbers:
         for number, batch in enumerate(batches):
             self._numbers.setdefault(batch.number, []).append(number)
 
-    def of(self, row: Published) -> int | None:
+    def of(self, row: TableRecord) -> int | None:
         """Return the index of the batch, None where the ledger does not have it.
 
         The ledger may have a batch under the epoch of a later writer, which found it finished.

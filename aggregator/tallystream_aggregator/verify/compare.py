@@ -12,7 +12,9 @@ LASTING = ("count", "sum", "min", "max", "start", "position", "p50", "p75", "p95
 """What every type but gauge and updown has whether or not anybody is living."""
 
 MOMENTARY = ("mean", "number", "mean_rate", "m1_rate", "m5_rate", "m15_rate", "lives", "instances", "overflow")
-LIVING = ("number", "lives", "instances")
+RISING = ("count", "number", "lives", "instances", "retired")
+"""No life makes them less."""
+
 ROUNDED = {"p50", "p75", "p95", "p98", "p99", "p999", "mean"}
 """Computed in floating point: equal to nine digits. The next bucket of a sketch is 1 % away."""
 
@@ -51,13 +53,13 @@ def unequal_between(
 
     Whether a life was living can depend on batches that the ledger does not have. `noticed` is the sum where the
     aggregator noticed all silence that it may have noticed, `unnoticed` where none of that. If the sum is neither, what
-    both agree about must be right, the living lives lie between the two, and what depends on them can't be told.
+    both agree about must be right, counts and living lives lie between the two, and what depends on them can't be told.
     """
     found = unequal(published, noticed)
     if not found or not unequal(published, unnoticed):
         return [], False
     open_ = {one.field for one in unequal(noticed, unnoticed)}
-    left = [one for one in found if one.field not in open_ or (one.field in LIVING and not _between(one, unnoticed))]
+    left = [one for one in found if not (_between(one, unnoticed) if one.field in RISING else one.field in open_)]
     return left, bool(open_) and not left
 
 

@@ -35,7 +35,7 @@ class Raw(NamedTuple):
     value: bytes | None
 
 
-class RefusedError(Exception):
+class RejectedError(Exception):
     """What was read can't be taken; the text says why."""
 
 
@@ -62,7 +62,7 @@ class Snapshot:
     prev: int | None
     every_ms: int
     final: bool
-    metrics: list[Metric | RefusedError]
+    metrics: list[Metric | RejectedError]
     beyond: bool
 
 
@@ -94,11 +94,11 @@ def instance_of(key: bytes | None) -> str:
         RefusedError: it is no instance ID.
     """
     if not key or len(key) > 1024 or b"\0" in key:
-        raise RefusedError("the key is no instance ID")
+        raise RejectedError("the key is no instance ID")
     try:
         return key.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise RefusedError("the key is not UTF-8") from error
+        raise RejectedError("the key is not UTF-8") from error
 
 
 def read(value: bytes, max_metrics: int) -> Snapshot | Metric | Forget:
@@ -109,7 +109,7 @@ def read(value: bytes, max_metrics: int) -> Snapshot | Metric | Forget:
     """
     said = _json(value)
     if not isinstance(said, dict):
-        raise RefusedError("not a JSON object")
+        raise RejectedError("not a JSON object")
     if "metrics" not in said and "forget" in said and not ("name" in said and "value" in said):
         return _forget(said)
     if "metrics" not in said:
@@ -119,15 +119,15 @@ def read(value: bytes, max_metrics: int) -> Snapshot | Metric | Forget:
     life = _life(said)
     listed, final = said["metrics"], said.get("final")
     if not isinstance(listed, list) or not isinstance(final, bool):
-        raise RefusedError("metrics is no list, or final neither true nor false")
-    _whole(said, "ts", -BIGGEST - 1, BIGGEST)
+        raise RejectedError("metrics is no list, or final neither true nor false")
+    _bounded_int(said, "ts", -BIGGEST - 1, BIGGEST)
     return Snapshot(
         app=(app := _text(said, "app", 1, 512)),
         life=life,
-        part=_whole(said, "part", 0, BIGGEST),
-        seq=_whole(said, "seq", 1, BIGGEST),
-        prev=None if said.get("prev") is None else _whole(said, "prev", 0, BIGGEST),
-        every_ms=_whole(said, "every_ms", 10, 3_600_000),
+        part=_bounded_int(said, "part", 0, BIGGEST),
+        seq=_bounded_int(said, "seq", 1, BIGGEST),
+        prev=None if said.get("prev") is None else _bounded_int(said, "prev", 0, BIGGEST),
+        every_ms=_bounded_int(said, "every_ms", 10, 3_600_000),
         final=final,
         metrics=[_metric(app, one) for one in listed[:max_metrics]],
         beyond=len(listed) > max_metrics,
@@ -138,33 +138,33 @@ def _forget(said: dict[str, Any]) -> Forget:
     _require_version(said)
     named = said["forget"]
     if not isinstance(named, dict) or named.keys() - {"app", "life", "metric", "type", "tags", "shards"}:
-        raise RefusedError("forget: no object, or a field that is not known")
+        raise RejectedError("forget: no object, or a field that is not known")
     kind = named.get("type")
     if kind is not None and (not isinstance(kind, str) or kind not in _KINDS):
-        raise RefusedError("forget: no known type")
+        raise RejectedError("forget: no known type")
     found = Forget(
         app=None if named.get("app") is None else _text(named, "app", 1, 512),
         life=None if named.get("life") is None else _life(named),
         metric=None if named.get("metric") is None else _text(named, "metric", 1, 512),
         kind=kind,
         tags=frozenset(_tags(named)),
-        shards=_whole(named, "shards", 1, BIGGEST) if "shards" in named else 1,
+        shards=_bounded_int(named, "shards", 1, BIGGEST) if "shards" in named else 1,
     )
     of_metrics = kind is not None or found.tags or found.shards != 1
     if (found.life is not None and found.metric is not None) or (of_metrics and found.metric is None):
-        raise RefusedError("forget: fields that do not go together")
+        raise RejectedError("forget: fields that do not go together")
     return found
 
 
 def _require_version(said: dict[str, Any]) -> None:
     if said.get("v", 1) != 1 or isinstance(said.get("v"), (bool, float)):
-        raise RefusedError("another version")
+        raise RejectedError("another version")
 
 
 def _life(said: dict[str, Any]) -> str:
     life = said.get("life")
     if not isinstance(life, str) or not _ULID.fullmatch(life):
-        raise RefusedError("life is no ULID")
+        raise RejectedError("life is no ULID")
     return life
 
 
@@ -180,7 +180,7 @@ def _json(value: bytes) -> Any:
             _require_shallow(text)
         return json.loads(text, parse_int=_integer)
     except ValueError as error:
-        raise RefusedError("not JSON in UTF-8") from error
+        raise RejectedError("not JSON in UTF-8") from error
 
 
 def _require_shallow(text: str) -> None:
@@ -188,17 +188,17 @@ def _require_shallow(text: str) -> None:
     for bracket in _NO_BRACKETS.sub("", text):
         depth += 1 if bracket in "[{" else -1
         if depth > DEEPEST:
-            raise RefusedError("nested too deep")
+            raise RejectedError("nested too deep")
 
 
 def _integer(digits: str) -> int | float:
     return int(digits) if len(digits) < 400 else math.inf  # longer than any number that can be taken
 
 
-def _metric(app: str, said: Any) -> Metric | RefusedError:
+def _metric(app: str, said: Any) -> Metric | RejectedError:
     try:
         return _read_metric(app, said)
-    except RefusedError as refused:
+    except RejectedError as refused:
         return refused
 
 
@@ -206,7 +206,7 @@ def _read_metric(app: str, said: Any) -> Metric:
     kind = said.get("type") if isinstance(said, dict) else None
     reader = _KINDS.get(kind) if isinstance(kind, str) else None
     if reader is None:
-        raise RefusedError("no metric of a known type")
+        raise RejectedError("no metric of a known type")
     identity = (app, str(kind), _text(said, "name", 1, 512), _tags(said))
     numbers = reader(said)
     return Metric(identity, numbers, _sketch(said, numbers["count"]) if "sum" in numbers else None)
@@ -241,20 +241,20 @@ def _sketch(said: dict[str, Any], count: int) -> sketches.Bins | None:
     try:
         bins = sketches.decode(told)
     except ValueError as error:
-        raise RefusedError("the sketch can't be read") from error
+        raise RejectedError("the sketch can't be read") from error
     if sum(bins.values()) != count:
-        raise RefusedError("the sketch stands for another number of values")
+        raise RejectedError("the sketch stands for another number of values")
     return bins
 
 
 def _count(said: dict[str, Any], name: str) -> int:
-    return _whole(said, name, 0, BIGGEST)
+    return _bounded_int(said, name, 0, BIGGEST)
 
 
-def _whole(said: dict[str, Any], name: str, least: int, most: int) -> int:
+def _bounded_int(said: dict[str, Any], name: str, least: int, most: int) -> int:
     value = said.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise RefusedError(f"{name} is no whole number in its bounds")
+        raise RejectedError(f"{name} is no whole number in its bounds")
     return value
 
 
@@ -263,13 +263,13 @@ def _number(said: dict[str, Any], name: str, *, optional: bool = False) -> Any:
     if value is None and optional:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise RefusedError(f"{name} is no number")
+        raise RejectedError(f"{name} is no number")
     try:
         finite = math.isfinite(value)
     except OverflowError:
         finite = False
     if not finite:
-        raise RefusedError(f"{name} is not finite")
+        raise RejectedError(f"{name} is not finite")
     return value if -BIGGEST - 1 <= value <= BIGGEST else float(value)
 
 
@@ -279,12 +279,12 @@ def _text(said: dict[str, Any], name: str, least: int, most: int) -> str:
 
 def _good_text(value: Any, name: str, least: int, most: int) -> str:
     if not isinstance(value, str) or not least <= len(value) <= most or _NO_TEXT.search(value):
-        raise RefusedError(f"{name} is no text in its bounds")
+        raise RejectedError(f"{name} is no text in its bounds")
     return value
 
 
 def _tags(said: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     tags = said.get("tags", {})
     if not isinstance(tags, dict) or len(tags) > 32:
-        raise RefusedError("tags are no object of up to 32")
+        raise RejectedError("tags are no object of up to 32")
     return tuple(sorted((_good_text(n, "tag", 1, 128), _good_text(v, "tag", 0, 512)) for n, v in tags.items()))

@@ -37,21 +37,21 @@ class Row:
 
 @dataclass(slots=True, eq=False)
 class Life:
-    """One life. `heard_ms` is the clock at its last record.
+    """One life. `last_seen_ms` is the clock at its last record.
 
     `spoke_ms` is its shard's clock at its last record that was not stale, in batch `spoke_in`. `silent` says whether it
     was found silent since, in an earlier checkpoint: None where that is not known.
 
     `ahead_ms` is the time of its ULID, which may be ahead of its first record; None in the short form, which is never
-    forgotten. `perhaps` says that these are the rows of a life
-    that a tombstone took out, unless it had been forgotten before.
+    forgotten. `perhaps` says that the sums may have these rows or not: whether they do depends on whether the life was
+    forgotten before a tombstone or a forget record.
     """
 
     app: str
     instance: str
     partition: str
     every_ms: int
-    heard_ms: int
+    last_seen_ms: int
     spoke_ms: int
     ahead_ms: int | None
     final: bool = False
@@ -63,7 +63,7 @@ class Life:
 
     def may_be_forgotten(self, clock_ms: int) -> bool:
         """Tell whether nothing was heard of it for so long that the aggregator may have forgotten it (rule 3)."""
-        return self.ahead_ms is not None and clock_ms - max(self.heard_ms, self.ahead_ms) >= FORGET_AFTER_MS
+        return self.ahead_ms is not None and clock_ms - max(self.last_seen_ms, self.ahead_ms) >= FORGET_AFTER_MS
 
     @property
     def deadline_ms(self) -> int:

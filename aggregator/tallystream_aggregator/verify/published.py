@@ -28,7 +28,7 @@ def flat(offsets: Mapping[str, Mapping[Any, int]]) -> Ends:
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class TableRecord:
     """One row: its fields as they are in the JSON, and what it includes; `ends` is None where it does not say."""
 
     identity: Identity
@@ -42,7 +42,7 @@ class Published:
         return self.ends is not None and all(end <= ends.get(p, 0) for p, end in self.ends.items())
 
 
-def parse(key: bytes | None, value: bytes) -> Published:
+def parse(key: bytes | None, value: bytes) -> TableRecord:
     """Return a row of `metrics-agg`.
 
     Raises:
@@ -54,7 +54,7 @@ def parse(key: bytes | None, value: bytes) -> Published:
         said = json.loads(value)
         ends = {place: last + 1 for place, last in flat(said.get("offsets", {})).items()}
         written = (int(said.get("epoch", 0)), int(said.get("batch", 0)))
-        return Published(identity, said, int(said["ts"]), ends or None, written)
+        return TableRecord(identity, said, int(said["ts"]), ends or None, written)
     except _NO_SUM as error:
         raise ValueError(f"no sum: {error!r}") from error
 
@@ -70,12 +70,12 @@ class Sums:
 
     end: Ends | None = None
     begin: Ends | None = None
-    newest: dict[Identity, Published] = field(default_factory=dict)
-    period: list[Published] = field(default_factory=list)
+    newest: dict[Identity, TableRecord] = field(default_factory=dict)
+    period: list[TableRecord] = field(default_factory=list)
     later: set[Identity] = field(default_factory=set)
     unreadable: int = 0
     bound: int | None = None
-    beyond: dict[Identity, Published] = field(default_factory=dict)
+    beyond: dict[Identity, TableRecord] = field(default_factory=dict)
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
         """Take one record of `metrics-agg`; a null value says nothing."""
@@ -98,7 +98,7 @@ class Sums:
         if before is None or row.written >= before.written:
             self.newest[row.identity] = row
 
-    def to_compare(self) -> list[Published]:
+    def to_compare(self) -> list[TableRecord]:
         """Return the rows to compare: the newest ones, or those of the period."""
         return list(self.newest.values()) if self.begin is None else self.period
 

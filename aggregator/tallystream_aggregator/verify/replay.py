@@ -4,9 +4,9 @@ No rule looks at two instances, and an instance is in one partition, or moves: t
 partition is read first. So partitions may be fed in any interleaving, as long as each is in offset order.
 
 Retirement decides nothing, so there is none: every life stays. Forgetting changes no count either, with one
-exception: a tombstone, or a forget record of lives, leaves what was forgotten. When the aggregator forgets depends on
-its options and its wall clock, which are not in the topic. So `sum` is told whether lives that may have been forgotten
-before a tombstone were. A forget record of a metric takes it out of those, too.
+exception: a tombstone, or a forget record of lives, leaves what was forgotten, and a forget record of a metric takes it
+out of all that was forgotten. When the aggregator forgets depends on its options and its wall clock, which are not in
+the topic. So `sum` is told whether to count the rows of lives that may have been forgotten before such a record.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from tallystream_aggregator.verify import decode
-from tallystream_aggregator.verify.decode import Forget, Metric, RefusedError, Snapshot
+from tallystream_aggregator.verify.decode import Forget, Metric, RejectedError, Snapshot
 from tallystream_aggregator.verify.lives import Life, Row, Settings
 from tallystream_aggregator.verify.silence import Silence
 from tallystream_aggregator.verify.sums import sum_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from tallystream_aggregator.verify.decode import Identity
     from tallystream_aggregator.verify.silence import Batch
@@ -60,12 +60,17 @@ class Replay:
         self._clock = self.silence.tick(key, partition, timestamp_ms)
         try:
             return self._take(partition, timestamp_ms, decode.instance_of(key), value)
-        except RefusedError as refused:
+        except RejectedError as refused:
             return [str(refused)]
 
     def identities(self) -> Iterable[Identity]:
         """Return every metric that there was, whether or not anybody still has it."""
         return self._holders.keys()
+
+    def rows(self, identity: Identity) -> Iterator[tuple[Life, Row]]:
+        """Yield each life that has the metric, with its row."""
+        for life in self._holders.get(identity, ()):
+            yield life, life.rows[identity]
 
     def begin(self, batch: Batch) -> None:
         """Begin with the first batch of a checkpoint."""
@@ -76,20 +81,24 @@ class Replay:
     ) -> dict[str, Any]:
         """Return the fields of one sum; `at_ms` and `noticed` are those of `Silence.living`.
 
-        `forgotten` says that lives that may have been forgotten before a tombstone were: then they count. `retired` is
-        how many lives may have been forgotten.
+        `forgotten` says whether the rows count of which that depends on when their life was forgotten. `retired` is how
+        many lives may have been forgotten.
         """
         held = [life for life in self._holders.get(identity, ()) if forgotten or not life.perhaps]
         retired = sum(life.perhaps or life.may_be_forgotten(self.clocks[life.partition]) for life in held)
         living = partial(self.silence.living, at_ms=at_ms, noticed=noticed)
         return sum_of(identity[1], [(life, life.rows[identity], living(life)) for life in held], retired)
 
+    def open_lives(self, identity: Identity) -> int:
+        """Return how many lives count or not, depending on when they were forgotten."""
+        return sum(life.perhaps for life in self._holders.get(identity, ()))
+
     def _take(self, partition: str, timestamp_ms: int, instance: str, value: bytes | None) -> list[str]:
         if value is None:
             self._tombstone(instance, self.clocks[partition])
             return []
         if len(value) > self._settings.max_record_bytes:
-            raise RefusedError("the record is too large")
+            raise RejectedError("the record is too large")
         said = decode.read(value, self._settings.max_metrics)
         if isinstance(said, Forget):
             if said.metric is None:
@@ -104,9 +113,9 @@ class Replay:
     def _snapshot(self, instance: str, partition: str, timestamp_ms: int, said: Snapshot) -> list[str]:
         born = decode.born_ms(said.life)
         if timestamp_ms - (born if said.prev is None else said.prev) >= LATE_MS:
-            raise RefusedError("too late: a day or more after its prev, or its life's ULID")
+            raise RejectedError("too late: a day or more after its prev, or its life's ULID")
         if born - timestamp_ms > LATE_MS:
-            raise RefusedError("too early: its life's ULID is more than a day ahead")
+            raise RejectedError("too early: its life's ULID is more than a day ahead")
         life = self._life(instance, (said.app, said.life), partition, said.every_ms)
         life.ahead_ms = born
         if said.seq <= life.seqs.get(said.part, 0):
@@ -127,7 +136,7 @@ class Replay:
         """
         seen: set[Identity] = set()
         for metric in said.metrics:
-            if isinstance(metric, RefusedError) or metric.identity in seen:
+            if isinstance(metric, RejectedError) or metric.identity in seen:
                 continue
             seen.add(metric.identity)
             before = life.rows.get(metric.identity)
@@ -147,7 +156,7 @@ class Replay:
         seen: set[Identity] = set()
         beyond: set[str] = set()
         for metric in said.metrics:
-            if isinstance(metric, RefusedError):
+            if isinstance(metric, RejectedError):
                 refused.append(str(metric))
                 continue
             before = life.rows.get(metric.identity)
@@ -171,12 +180,12 @@ class Replay:
         self.silence.speak(life, partition, self._settings.short_form_every_ms, self._clock)
         before, last = life.rows.get(metric.identity), metric.numbers["count"]
         if before is None and (limit := self._limit(life, metric.identity)):
-            raise RefusedError(limit)
+            raise RejectedError(limit)
         folded = 0
         if before is not None:
             folded = before.numbers["folded"] + (before.numbers["last"] if last < before.numbers["last"] else 0)
         if folded + last > decode.BIGGEST:
-            raise RefusedError("the sum over its restarts leaves 64 bits")
+            raise RejectedError("the sum over its restarts leaves 64 bits")
         self._set(life, metric.identity, Row({"count": folded + last, "folded": folded, "last": last}, None, 0, 0))
         return []
 
@@ -199,7 +208,7 @@ class Replay:
         life = self._instances.setdefault(instance, {}).setdefault(
             name, Life(name[0], instance, partition, every_ms, clock, self._clock, None, spoke_in=self.silence.number)
         )
-        life.heard_ms = max(clock, life.heard_ms)
+        life.last_seen_ms = max(clock, life.last_seen_ms)
         return life
 
     def _set(self, life: Life, identity: Identity, row: Row) -> None:
@@ -227,13 +236,21 @@ class Replay:
                 del lives[name]
 
     def _forget_metric(self, forget: Forget, instance: str, partition: str) -> None:
-        """Take metrics out of the lives of a partition, and of a shard: those whose instance is in that of the key."""
+        """Take metrics out of the lives of a partition, and of a shard: those whose instance is in that of the key.
+
+        Forgotten lives of other partitions lose them, too: the table does not keep the partition of what it forgot.
+        """
         shard = crc32(instance.encode()) % forget.shards
         for identity in filter(forget.has_metric, self._holders):
             for life in list(self._holders[identity]):
                 here = life.perhaps or life.partition == partition
-                if here and crc32(life.instance.encode()) % forget.shards == shard:
-                    del life.rows[identity], self._holders[identity][life]
+                forgotten = life.may_be_forgotten(self.clocks[life.partition])
+                if crc32(life.instance.encode()) % forget.shards != shard or not (here or forgotten):
+                    continue
+                row = life.rows.pop(identity)
+                del self._holders[identity][life]
+                if not here:
+                    self._holders[identity][replace(life, rows={identity: row}, perhaps=True)] = None
 
 
 def _kept(numbers: dict[str, Any], before: Row | None) -> dict[str, Any]:

@@ -76,7 +76,7 @@ class Silence:
         self._seen: dict[ShardPlace, tuple[int, int]] = {}  # the earliest and the latest that it may have been
         self._rebuilt_in: int | None = None
         self._is_recut = False
-        self._settled: set[int] = set()  # shards that have run since the first batch of the checkpoint
+        self._confirmed: set[int] = set()  # shards that have run since the first batch of the checkpoint
         self._timestamp_ms = 0  # of the last record
         self._least: defaultdict[ShardPlace, Highest] = defaultdict(Highest)
         self._most: defaultdict[ShardPlace, Highest] = defaultdict(Highest)
@@ -108,7 +108,7 @@ class Silence:
         at, deadline_ms = self._of(life), life.deadline_ms
         if noticed:
             return max(at_ms, self._clocks[at], self._most[at].since(life.spoke_in)) < deadline_ms
-        if self._shards is None or (life.silent is None and at[0] not in self._settled):
+        if self._shards is None or (life.silent is None and at[0] not in self._confirmed):
             return True
         return max(self._clocks[at], self._least[at].since(life.spoke_in)) < deadline_ms
 
@@ -129,7 +129,7 @@ class Silence:
                 life.silent = True
             elif not surely:
                 life.silent = None
-        self._settled = set()
+        self._confirmed = set()
         self._rebuilt_in = self.number if batch.begins and self.number else None
         self._seen.clear()
         self._least.clear()
@@ -175,7 +175,7 @@ class Silence:
     def _end(self, ran: set[int]) -> None:
         self._begun |= ran
         if self.number != self._rebuilt_in:
-            self._settled |= ran
+            self._confirmed |= ran
         self._read.clear()
         self.number += 1
 

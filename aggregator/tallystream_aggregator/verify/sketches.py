@@ -8,7 +8,7 @@ from typing import Any
 Bins = dict[tuple[int, int, int], int]
 """(sign, scale, index of the bucket) → how many values; (0, 0, 0) is the zeros."""
 
-MOST_BUCKETS = 4096
+MAX_BUCKETS = 4096
 BIGGEST = 2**63 - 1
 SHARES = {"p50": 0.5, "p75": 0.75, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999}
 
@@ -39,7 +39,7 @@ def _one_sign(sign: int, scale: int, said: Any) -> Bins:
         if count > 0:
             bins[sign, scale, index] = count
         index += max(1, -count)
-    if index - first > MOST_BUCKETS:
+    if index - first > MAX_BUCKETS:
         raise ValueError("too many buckets")
     ends = first / 2.0**scale, index / 2.0**scale
     # Rounded outwards where a bucket is wider than the least number's power of two.

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.kafka import clients
-from tallystream_aggregator.kafka.partition_bounds import at_times, watermarks
+from tallystream_aggregator.kafka.partition_bounds import at_times, bounds_of
 from tallystream_aggregator.verify.decode import Raw
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def bounds(kafka: Mapping[str, str], *topics: str, timeout: float = 30.0) -> dic
                     continue
                 raise KafkaException(topic.error)
             for p in sorted(topic.partitions):
-                found[f"{name}:{p}"] = watermarks(consumer, TopicPartition(name, p), timeout=timeout)
+                found[f"{name}:{p}"] = bounds_of(consumer, TopicPartition(name, p), timeout=timeout)
         return found
     finally:
         consumer.close()

@@ -66,7 +66,7 @@ def push(
         made=made,
         dry_run=dry_run,
         prune=prune,
-        hands="overwrite" if overwrite else "keep" if keep_changed else "refuse",
+        on_manual_change="overwrite" if overwrite else "keep" if keep_changed else "refuse",
         ca_file=ca_file,
     )
     raise typer.Exit(run(settings, lambda line: typer.echo(printable(line))))

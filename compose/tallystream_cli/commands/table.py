@@ -57,7 +57,7 @@ def aggregate(
             "low starts a batch as soon as there are records."
         ),
     ] = "1s",
-    plan: Annotated[str, typer.Option(help="live, backlog, or auto: chosen by the lag, also while it runs.")] = "auto",
+    mode: Annotated[str, typer.Option(help="live, catch-up, or auto: chosen by the lag, also while it runs.")] = "auto",
     fetch_tries: o.FetchTries = 5,
     fetch_pause_ms: o.FetchPauseMs = 1000,
     fetch_timeout_ms: o.FetchTimeoutMs = 120_000,
@@ -87,7 +87,7 @@ def aggregate(
     from tallystream_aggregator.jobs.aggregate.job import AggregateSettings, run
     from tallystream_aggregator.kafka.topic_selection import parse_partitions
     from tallystream_aggregator.spark.kafka_options import Fetch
-    from tallystream_aggregator.spark.query.modes import Plan
+    from tallystream_aggregator.spark.query.modes import Mode
     from tallystream_aggregator.table.limits import HOUR_MS, TableSettings
 
     settings = AggregateSettings(
@@ -100,7 +100,7 @@ def aggregate(
         max_records_per_trigger=max_records,
         latency=latency,
         fetch=Fetch(fetch_tries, fetch_pause_ms, fetch_timeout_ms),
-        plan=None if o.one_of("--plan", plan, "auto", *Plan) == "auto" else Plan(plan),
+        mode=None if o.one_of("--mode", mode, "auto", *Mode) == "auto" else Mode(mode),
         start=start,
         accept_partial=accept_partial,
         standby=standby,

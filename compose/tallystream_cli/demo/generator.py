@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 STEP_S = 0.5
 
 
-def feed(
+def generate(
     bootstrap_servers: str,
     rate: float,
     events: Sequence[dataset.Event],
@@ -77,7 +77,7 @@ def main() -> int:
     """Send until SIGTERM or SIGINT, then return 0."""
     options = parser().parse_args()
     stop = StopRequest().install()
-    sent = feed(options.bootstrap_servers, options.rate, dataset.read_events(), stop, options.ready_file)
+    sent = generate(options.bootstrap_servers, options.rate, dataset.read_events(), stop, options.ready_file)
     sys.stderr.write(f"feed: {sent:,} flights are sent\n")
     return 0
 

@@ -135,7 +135,7 @@ def covered(batches: Iterable[Batch]) -> int:
     return sum(_union(ranges) for ranges in spans.values())
 
 
-def twice(batches: Sequence[Batch]) -> int:
+def duplicates(batches: Sequence[Batch]) -> int:
     """Return how many records were processed again: everything processed less the different ones."""
     return processed(batches) - covered(batches)
 

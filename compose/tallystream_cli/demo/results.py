@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream_aggregator.sinks.stores import open_reader
+from tallystream_aggregator.verify.replay import Replay
+from tallystream_aggregator.verify.topic import bounds, whole
 from tallystream_cli.demo import journal, sums
 from tallystream_cli.demo import topic as kafka
-from tallystream_cli.demo.replay import replay
-from tallystream_cli.demo.sums import PROCESSED, positions_covered
+from tallystream_cli.demo.app import APP
+from tallystream_cli.demo.sums import FIELDS, PROCESSED, positions_covered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.sinks.stores import StoreSettings
-    from tallystream_cli.demo.replay import Key, Values
-    from tallystream_cli.demo.scenario import Choreography
-    from tallystream_cli.demo.sums import Watch
+    from tallystream_cli.demo.scenario import Scenario
+    from tallystream_cli.demo.sums import Key, Values, Watch
 
 AGGREGATOR, SHIPPER = "tallystream-aggregator", "tallystream-shipper"
 
 
-def catch_up(play: Choreography, bootstrap_servers: str, topics: Topics, watch: Watch) -> None:
+def catch_up(play: Scenario, bootstrap_servers: str, topics: Topics, watch: Watch) -> None:
     """Wait until the aggregator has summed the whole of `metrics`, and the shipper has shipped the sums.
 
     Raises:
@@ -34,7 +36,7 @@ def catch_up(play: Choreography, bootstrap_servers: str, topics: Topics, watch: 
     play.until(lambda: watch.position >= end, f"{topics.agg} is read to offset {end}")
 
 
-def _wait(play: Choreography, bootstrap_servers: str, group: str, topic: str) -> int:
+def _wait(play: Scenario, bootstrap_servers: str, group: str, topic: str) -> int:
     consumer = kafka.reader(bootstrap_servers, group)
     try:
         end = kafka.ends(consumer, topic)[0]
@@ -45,12 +47,12 @@ def _wait(play: Choreography, bootstrap_servers: str, group: str, topic: str) ->
 
 
 def gather(
-    play: Choreography, bootstrap_servers: str, topics: Topics, watch: Watch, store: StoreSettings, *, sent: int
-) -> Findings:
+    play: Scenario, bootstrap_servers: str, topics: Topics, watch: Watch, store: StoreSettings, *, sent: int
+) -> Results:
     """Return all that was found, after `catch_up`.
 
     Raises:
-        ReadError, SinkUnavailableError, JournalError: a source can't be read.
+        TallystreamError, KafkaException, SinkUnavailableError, JournalError: a source can't be read.
     """
     aggregate = watch.sums.values()
     reader = open_reader(store)
@@ -58,7 +60,15 @@ def gather(
         in_store = sums.read(reader, aggregate)
     finally:
         reader.close()
-    replayed = replay(kafka.read(bootstrap_servers, topics.metrics))
+    replay = Replay()
+    servers = {"bootstrap.servers": bootstrap_servers}
+    for raw in whole(servers, bounds(servers, topics.metrics)):
+        replay.apply(f"{topics.metrics}:0", raw.timestamp_ms, raw.key, raw.value)
+    replayed = Counter[str]()
+    lives = Counter[str]()
+    for life, row in replay.rows((APP, "counter", PROCESSED, ())):
+        lives[life.instance] += 1
+        replayed[life.instance] += row.numbers["count"]
     by_instance = {one.instance: one.batches() for one in play.apps}
     batches = [batch for some in by_instance.values() for batch in some]
     consumer = kafka.reader(bootstrap_servers)
@@ -66,30 +76,39 @@ def gather(
         dead = kafka.ends(consumer, topics.dead)[0]
     finally:
         consumer.close()
-    return Findings(
+    return Results(
         sent=sent,
         aggregate_processed=watch.sums.count(),
         journal_processed=journal.processed(batches),
-        journal_twice=journal.twice(batches),
+        journal_duplicates=journal.duplicates(batches),
         journal_covered=journal.covered(batches),
         journal_delays=sum(batch.line.delays for batch in batches),
         journal_delay_sum=sum(batch.line.delay_sum for batch in batches),
         journal_batches=len(batches),
         held=journal.held(batches),
         covered=positions_covered(aggregate),
-        lives=replayed.lives("app-2"),
+        lives=lives["app-2"],
         dips=len(watch.sums.dips),
         dead=dead,
         acknowledged={instance: journal.acknowledged(some) for instance, some in by_instance.items()},
-        replayed=replayed.counts(PROCESSED),
+        replayed=replayed,
         aggregate=aggregate,
         store=in_store,
-        replay=replayed.sums(),
+        replay=_sums(replay),
     )
 
 
+def _sums(replay: Replay) -> dict[Key, Values]:
+    found: dict[Key, Values] = {}
+    for app, kind, name, tags in replay.identities():
+        if kind in FIELDS:
+            sums = replay.sum((app, kind, name, tags))
+            found[app, name, kind, tags] = {field: sums[field] for field in FIELDS[kind] if field in sums}
+    return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Findings:
+class Results:
     """What was found, each from its own source; all are whole numbers of records unless they say otherwise.
 
     `aggregate`, `store` and `replay` are the fields of every sum, by metric. `acknowledged` and `replayed` are by
@@ -99,7 +118,7 @@ class Findings:
     sent: int
     aggregate_processed: int
     journal_processed: int
-    journal_twice: int
+    journal_duplicates: int
     journal_covered: int
     journal_delays: int
     journal_delay_sum: int
@@ -116,7 +135,7 @@ class Findings:
     replay: Mapping[Key, Values] = field(default_factory=dict)
 
     @property
-    def twice(self) -> int:
+    def duplicates(self) -> int:
         """Processed twice, according to the aggregate."""
         return self.aggregate_processed - self.sent
 
@@ -131,19 +150,21 @@ class Row(NamedTuple):
     agrees: bool | None = None
 
 
-def rows(found: Findings) -> list[Row]:
+def rows(found: Results) -> list[Row]:
     """Return the table."""
     acknowledged, replayed = sum(found.acknowledged.values()), sum(found.replayed.values())
     return [
         Row("events sent", _n(found.sent)),
         _equal("processed, by the aggregate", found.aggregate_processed, "by the journals", found.journal_processed),
-        _equal("processed twice, by the aggregate", found.twice, "by the journals' offsets", found.journal_twice),
+        _equal(
+            "processed twice, by the aggregate", found.duplicates, "by the journals' offsets", found.journal_duplicates
+        ),
         Row(
             "in the batch that app-2 held when it was killed",
             _n(found.held),
             "at most those processed twice, above zero",
-            _n(found.twice),
-            0 < found.held <= found.twice,
+            _n(found.duplicates),
+            0 < found.held <= found.duplicates,
         ),
         _equal("different events, by the positions", found.covered, "by the journals' offsets", found.journal_covered),
         _equal("different events, by the journals", found.journal_covered, "events sent", found.sent),
@@ -170,7 +191,7 @@ def exact(table: Sequence[Row]) -> bool:
     return all(row.agrees is not False for row in table)
 
 
-def _all_in(found: Findings) -> bool:
+def _all_in(found: Results) -> bool:
     return all(count <= found.replayed.get(instance, 0) for instance, count in found.acknowledged.items())
 
 
@@ -199,12 +220,12 @@ def differences(values: Mapping[Key, Values], others: Mapping[Key, Values]) -> l
     return found
 
 
-def _of(found: Findings, name: str, field_: str) -> int:
+def _of(found: Results, name: str, field_: str) -> int:
     values = [row[field_] for key, row in found.aggregate.items() if key[1] == name and field_ in row]
     return int(sum(values))
 
 
-def _j(found: Findings, name: str) -> tuple[str, int]:
+def _j(found: Results, name: str) -> tuple[str, int]:
     return "by the journals", getattr(found, f"journal_{name}")
 
 

@@ -21,7 +21,7 @@ from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_cli.demo import dataset
 from tallystream_cli.demo.display import Display
 from tallystream_cli.demo.results import Row, catch_up, exact, gather, rows
-from tallystream_cli.demo.scenario import PROCESSED, SENT, Choreography
+from tallystream_cli.demo.scenario import PROCESSED, SENT, Scenario
 from tallystream_cli.demo.sums import Watch
 from tallystream_cli.local.interrupts import Interrupts, no_orphans
 from tallystream_cli.local.system import LocalSystem, SystemSettings
@@ -122,7 +122,7 @@ def _run(settings: DemoSettings, folder: Path, display: Display, interrupts: Int
             display.say(f"   the page: {system.page_url}")
         servers = system.bootstrap_servers
         watch = stack.enter_context(Watch(servers, topics.agg))
-        play = Choreography(
+        play = Scenario(
             servers,
             folder,
             settings.number,

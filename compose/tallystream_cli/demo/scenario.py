@@ -29,7 +29,7 @@ class StuckError(TallystreamError):
     """Something that was waited for did not happen."""
 
 
-class Choreography:
+class Scenario:
     """Runs on a broker that is up. `tick` is called several times a second, and raises what should end it all."""
 
     def __init__(

@@ -10,7 +10,6 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from tallystream_aggregator import sums
 from tallystream_cli.demo import topic as kafka
-from tallystream_cli.demo.replay import FIELDS, Key, Values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -18,6 +17,19 @@ if TYPE_CHECKING:
     from tallystream_aggregator.sinks.base import PointReader
 
 PROCESSED = "flights.processed"
+Number = int | float
+Key = tuple[str, str, str, tuple[tuple[str, str], ...]]
+"""(app, name, type, sorted tags)"""
+Values = dict[str, Number]
+
+FIELDS = {
+    "counter": ("count",),
+    "meter": ("count",),
+    "histogram": ("count", "sum", "min", "max"),
+    "timer": ("count", "sum", "min", "max"),
+    "position": ("start", "position"),
+}
+"""The fields of a sum that do not depend on time, by type: all but gauges, rates and quantiles."""
 
 
 class Dip(NamedTuple):

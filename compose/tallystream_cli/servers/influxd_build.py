@@ -25,7 +25,7 @@ VERSION = "2.7.12"
 MODULE = "github.com/influxdata/influxdb/v2/cmd/influxd"
 PKG_CONFIG_MODULE = "github.com/influxdata/pkg-config"
 MIN_GO = (1, 23)
-SAY_EVERY_S = 30.0
+PROGRESS_INTERVAL_S = 30.0
 
 
 class BuildError(TallystreamError):
@@ -156,7 +156,7 @@ def _run(label: str, command: list[str], cwd: Path, env: dict[str, str], log: Pa
         try:
             while True:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    code = process.wait(timeout=SAY_EVERY_S)
+                    code = process.wait(timeout=PROGRESS_INTERVAL_S)
                     break
                 _say(f"{label}, {time.monotonic() - started:.0f} s so far")
         except BaseException:

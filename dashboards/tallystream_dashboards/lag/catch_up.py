@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tallystream_dashboards.lag.status import Look
+    from tallystream_dashboards.lag.status import OffsetSample
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +64,14 @@ SHORTEST_MS = 1000
 """Over less than this there is no rate."""
 
 
-def rates(looks: Sequence[Look]) -> Rates | None:
+def rates(samples: Sequence[OffsetSample]) -> Rates | None:
     """Return the rates from the first look to the last; None where they are less than a second apart.
 
     An end or an offset that went back (a topic made again, a rewind) makes no negative rate: it counts as 0.
     """
-    if len(looks) < 2 or looks[-1].ts_ms - looks[0].ts_ms < SHORTEST_MS:
+    if len(samples) < 2 or samples[-1].ts_ms - samples[0].ts_ms < SHORTEST_MS:
         return None
-    first, last = looks[0], looks[-1]
+    first, last = samples[0], samples[-1]
     seconds = (last.ts_ms - first.ts_ms) / 1000
     return Rates(max(0, last.end - first.end) / seconds, max(0, last.committed - first.committed) / seconds)
 

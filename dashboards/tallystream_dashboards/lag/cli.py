@@ -17,7 +17,7 @@ from tallystream_dashboards import formatting
 from tallystream_dashboards.lag.evaluate import THINNED_MS
 from tallystream_dashboards.lag.formatting import age, group_json, lag_range, until_drained, why
 from tallystream_dashboards.lag.reader import last_round_ms, read_group, read_groups, read_judged
-from tallystream_dashboards.lag.status import HELD_MS, Rules, Verdict
+from tallystream_dashboards.lag.status import HELD_MS, Rules, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 OK, WARN, ERR, UNKNOWN = 0, 1, 2, 3
 """Exit codes, as monitoring checks have them."""
 
-_CODES = {Verdict.OK: OK, Verdict.WARN: WARN, Verdict.NOTFOUND: UNKNOWN}
+_CODES = {Status.OK: OK, Status.WARN: WARN, Status.NOTFOUND: UNKNOWN}
 _COLUMNS = ("GROUP", "STATUS", "LAG", "TIME LAG", "PRODUCED/S", "CONSUMED/S", "CATCHES UP IN", "REASON")
 _RIGHT = {2, 3, 4, 5}
 _CLEAR = "\x1b[H\x1b[2J"
@@ -97,7 +97,7 @@ def exit_code(states: Sequence[GroupState], *, asked: str | None = None) -> int:
     counted = [state for state in states if not state.gone or asked is not None]
     if states and not counted:
         return OK
-    codes = [_CODES.get(state.judgement.verdict, ERR) for state in counted]
+    codes = [_CODES.get(state.judgement.status, ERR) for state in counted]
     return max(codes, key=(OK, UNKNOWN, WARN, ERR).index, default=UNKNOWN)
 
 
@@ -106,7 +106,7 @@ def table(states: Sequence[GroupState]) -> str:
     rows = [
         (
             state.group,
-            "GONE" if state.gone else state.judgement.verdict.name,
+            "GONE" if state.gone else state.judgement.status.name,
             lag_range(state),
             age(state.seconds),
             _per_second(state, produced=True),
@@ -122,7 +122,7 @@ def table(states: Sequence[GroupState]) -> str:
 def partitions_table(state: GroupState) -> str:
     """Return one group's partitions as a table for the terminal, worst first."""
     rows = [
-        (one.name, one.judgement.verdict.name, formatting.number(one.lag), age(one.seconds), one.judgement.reason)
+        (one.name, one.judgement.status.name, formatting.number(one.lag), age(one.seconds), one.judgement.reason)
         for one in state.partitions
     ]
     return _aligned([("PARTITION", "STATUS", "LAG", "TIME LAG", "REASON"), *rows])

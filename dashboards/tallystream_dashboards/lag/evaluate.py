@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tallystream_dashboards.lag.catch_up import Rates, rates
 from tallystream_dashboards.lag.state import GroupState, PartitionState, group_state, partition_judgement
-from tallystream_dashboards.lag.status import HELD_MS, Judgement, Look, Rules, Verdict
+from tallystream_dashboards.lag.status import HELD_MS, Judgement, OffsetSample, Rules, Status
 from tallystream_dashboards.lag.time_lag import AtLeast, Exact, Observation, SecondsLag, Unknown, Zero, seconds_lag
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FIELDS", "GroupState", "PartitionState", "evaluate"]
 
-FIELDS = ("committed", "end", "start", "members", "seconds", "bound", "verdict", "record_ms", "skew_ms", "stale", "lag")
+FIELDS = ("committed", "end", "start", "members", "seconds", "bound", "status", "record_ms", "skew_ms", "stale", "lag")
 """The fields of the collector's points that are read."""
 
 THINNED_MS = 300_000
@@ -30,7 +30,7 @@ Fields = dict[int, int]
 
 
 def evaluate(series: Iterable[Series], *, now_ms: int, rules: Rules | None = None) -> list[GroupState]:
-    """Return the state of every group at `now_ms`, worst verdict first, then most lag; what came later does not count.
+    """Return the state of every group at `now_ms`, worst status first, then most lag; what came later does not count.
 
     `series` are fields of the measurement `tallystream.lag`, of which `committed` and `end` are needed. Where the
     history of the window has been thinned out, what was judged then stands.
@@ -46,18 +46,18 @@ def evaluate(series: Iterable[Series], *, now_ms: int, rules: Rules | None = Non
 
 def worst_first(states: Iterable[GroupState]) -> list[GroupState]:
     """Return the groups in the order in which people on call want them."""
-    return sorted(states, key=lambda one: (-one.judgement.verdict, -(one.lag or 0), one.group))
+    return sorted(states, key=lambda one: (-one.judgement.status, -(one.lag or 0), one.group))
 
 
-def halves(looks: Sequence[Look], now_ms: int, rules: Rules) -> tuple[Rates | None, ...]:
+def halves(samples: Sequence[OffsetSample], now_ms: int, rules: Rules) -> tuple[Rates | None, ...]:
     """Return the rates of the window and of its newer half: how far they differ is how far they can be trusted."""
     spans = (rules.window_s, rules.window_s / 2)
-    return tuple(rates(_since(looks, now_ms - round(span_s * 1000))) for span_s in spans)
+    return tuple(rates(_since(samples, now_ms - round(span_s * 1000))) for span_s in spans)
 
 
-def _since(looks: Sequence[Look], begin: int) -> list[Look]:
-    inside = [look for look in looks if look.ts_ms >= begin]
-    before = next((look for look in reversed(looks) if look.ts_ms < begin), None)
+def _since(samples: Sequence[OffsetSample], begin: int) -> list[OffsetSample]:
+    inside = [sample for sample in samples if sample.ts_ms >= begin]
+    before = next((sample for sample in reversed(samples) if sample.ts_ms < begin), None)
     # What says nothing new is not kept, so what was seen just before still held then.
     if before is not None and inside and inside[0].ts_ms - before.ts_ms <= HELD_MS:
         inside.insert(0, before._replace(ts_ms=begin))
@@ -99,15 +99,15 @@ def _stale(
     place: tuple[str, int], fields: Mapping[str, Series], last_ms: int
 ) -> tuple[PartitionState, tuple[Rates | None, ...]]:
     """Return a partition that the newest round did not read, as it was judged before."""
-    named = str(_value(fields.get("verdict"), last_ms))
-    verdict = Verdict[named] if named in Verdict.__members__ else Verdict.NOTFOUND
+    named = str(_value(fields.get("status"), last_ms))
+    status = Status[named] if named in Status.__members__ else Status.NOTFOUND
     state = PartitionState(
         topic=place[0],
         partition=place[1],
         lag=_at(fields.get("lag"), last_ms),
         seconds=_told_age(fields, last_ms, last_ms) or Unknown("it was not read"),
         rates=None,
-        judgement=Judgement(verdict, f"It was not read in the newest round; before, it was {verdict.name}."),
+        judgement=Judgement(status, f"It was not read in the newest round; before, it was {status.name}."),
         skew_ms=_at(fields.get("skew_ms"), last_ms),
         stale=True,
     )
@@ -119,20 +119,20 @@ def _partition(
 ) -> tuple[PartitionState, tuple[Rates | None, ...]]:
     ends = _points(fields.get("end"), now_ms)
     committed, members = (_points(fields.get(name), now_ms) for name in ("committed", "members"))
-    looks = [Look(ts, at, ends[ts], members.get(ts)) for ts, at in committed.items() if ts in ends]
+    samples = [OffsetSample(ts, at, ends[ts], members.get(ts)) for ts, at in committed.items() if ts in ends]
     seen_ms = max(ends)
     # A look of the newest round, or none: the commit of an earlier round is not true any more.
-    newest = looks[-1] if looks and looks[-1].ts_ms == seen_ms else None
+    newest = samples[-1] if samples and samples[-1].ts_ms == seen_ms else None
     at = newest.committed if newest else None
     seconds = _told_age(fields, seen_ms, now_ms)
     if seconds is None:
         seconds = seconds_lag(at, [Observation(ts, end) for ts, end in ends.items()], now_ms=now_ms)
-    judgement = partition_judgement(looks if newest else [], seconds, now_ms=now_ms, rules=rules)
-    thinned = len(looks) >= 2 and looks[-1].ts_ms - looks[-2].ts_ms > HELD_MS
+    judgement = partition_judgement(samples if newest else [], seconds, now_ms=now_ms, rules=rules)
+    thinned = len(samples) >= 2 and samples[-1].ts_ms - samples[-2].ts_ms > HELD_MS
     if thinned or now_ms - seen_ms > HELD_MS:
         judgement = _as_judged(fields, seen_ms, now_ms)
     valid = newest is not None and newest.committed <= newest.end
-    seen = halves(looks, now_ms, rules)
+    seen = halves(samples, now_ms, rules)
     state = PartitionState(
         topic=place[0],
         partition=place[1],
@@ -162,10 +162,10 @@ def _told_age(fields: Mapping[str, Series], seen_ms: int, now_ms: int) -> Second
 
 def _as_judged(fields: Mapping[str, Series], seen_ms: int, now_ms: int) -> Judgement:
     """Return what the collector judged at its last look, where that is all that is left of that time."""
-    ago_s, named = (now_ms - seen_ms) / 1000, str(_value(fields.get("verdict"), seen_ms))
-    if ago_s * 1000 > THINNED_MS + HELD_MS or named not in Verdict.__members__:
-        return Judgement(Verdict.NOTFOUND, f"No offsets were read for {ago_s:.0f} s.")
-    return Judgement(Verdict[named], f"Judged {ago_s:.0f} s earlier; the history of that time is thinned out.")
+    ago_s, named = (now_ms - seen_ms) / 1000, str(_value(fields.get("status"), seen_ms))
+    if ago_s * 1000 > THINNED_MS + HELD_MS or named not in Status.__members__:
+        return Judgement(Status.NOTFOUND, f"No offsets were read for {ago_s:.0f} s.")
+    return Judgement(Status[named], f"Judged {ago_s:.0f} s earlier; the history of that time is thinned out.")
 
 
 def _value(series: Series | None, ts_ms: int) -> Field | None:

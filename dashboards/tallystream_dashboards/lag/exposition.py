@@ -56,12 +56,12 @@ def _partitions(groups: Sequence[GroupState]) -> list[Family]:
 
 
 def _groups(groups: Sequence[GroupState]) -> list[Family]:
-    largest, oldest, total, by_topic, verdict, members, stale = (
+    largest, oldest, total, by_topic, status, members, stale = (
         Family(f"{_GROUP}_max_lag", "gauge", "The largest lag of the group's partitions.", []),
         Family(f"{_GROUP}_max_lag_seconds", "gauge", "The oldest unconsumed record of the group, seconds.", []),
         Family(f"{_GROUP}_sum_lag", "gauge", "The lag of the group's partitions together.", []),
         Family(f"{_GROUP}_topic_sum_lag", "gauge", "The lag of the group's partitions of a topic together.", []),
-        Family("tallystream_group_verdict", "gauge", "1 for the verdict that the group has.", []),
+        Family("tallystream_group_status", "gauge", "1 for the status that the group has.", []),
         Family("tallystream_group_members", "gauge", "Members of the group.", []),
         Family("tallystream_group_stale", "gauge", "1 where not all of the group was read: the rest is older.", []),
     )
@@ -73,11 +73,11 @@ def _groups(groups: Sequence[GroupState]) -> list[Family]:
             _add_seconds(oldest, group.seconds, labels)
         for topic, lag in _by_topic(group.partitions).items():
             by_topic.samples.append(Sample(lag, labels | {"topic": topic}))
-        verdict.samples.append(Sample(1, labels | {"verdict": group.judgement.verdict.name}))
+        status.samples.append(Sample(1, labels | {"status": group.judgement.status.name}))
         if group.members is not None:
             members.samples.append(Sample(group.members, labels))
         stale.samples.append(Sample(int(bool(group.stale)), labels))
-    return [largest, oldest, total, by_topic, verdict, members, stale]
+    return [largest, oldest, total, by_topic, status, members, stale]
 
 
 def _ends(places: Mapping[tuple[str, int], tuple[int, int]]) -> list[Family]:

@@ -89,7 +89,7 @@ def group_json(state: GroupState, *, partitions: bool) -> dict[str, Any]:
     high = drain.high_s if isinstance(drain, Between) else low
     return {
         "group": state.group,
-        "verdict": state.judgement.verdict.name,
+        "status": state.judgement.status.name,
         "reason": state.judgement.reason,
         "since_ms": state.since_ms,
         "gone": state.gone,
@@ -116,7 +116,7 @@ def _partition_json(state: PartitionState) -> dict[str, Any]:
     return {
         "topic": state.topic,
         "partition": state.partition,
-        "verdict": state.judgement.verdict.name,
+        "status": state.judgement.status.name,
         "reason": state.judgement.reason,
         "stale": state.stale,
         "start": state.start,

@@ -6,7 +6,7 @@ from array import array
 from typing import TYPE_CHECKING
 
 from tallystream_dashboards.lag.catch_up import SHORTEST_MS, Rates
-from tallystream_dashboards.lag.status import HELD_MS, Look
+from tallystream_dashboards.lag.status import HELD_MS, OffsetSample
 from tallystream_dashboards.lag.time_lag import MAX_GAP_MS, SecondsLag, age_in, appended
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def limit(partitions: int) -> int:
     return max(FEWEST, min(MOST, BUDGET // max(1, partitions)))
 
 
-class Ends:
+class EndOffsetHistory:
     """The ends of one partition over time. What lies between two equal observations is left out: it is known."""
 
     __slots__ = ("_ends", "_times")
@@ -75,7 +75,7 @@ _WIDTH = 4
 _NONE = -1
 
 
-class Looks:
+class OffsetSamples:
     """Looks in order of time, without those that say the same as both their neighbours."""
 
     __slots__ = ("_packed",)
@@ -86,26 +86,26 @@ class Looks:
     def __len__(self) -> int:
         return len(self._packed) // _WIDTH
 
-    def add(self, look: Look, *, window_ms: int) -> None:
+    def add(self, sample: OffsetSample, *, window_ms: int) -> None:
         """Take a look, later than all before, and forget what the window before it does not need."""
         packed = self._packed
-        said = (look.committed, look.end, _NONE if look.members is None else look.members)
-        held = len(packed) >= 2 * _WIDTH and look.ts_ms - packed[-2 * _WIDTH] <= HELD_MS
+        said = (sample.committed, sample.end, _NONE if sample.members is None else sample.members)
+        held = len(packed) >= 2 * _WIDTH and sample.ts_ms - packed[-2 * _WIDTH] <= HELD_MS
         if held and tuple(packed[-3:]) == said == tuple(packed[-_WIDTH - 3 : -_WIDTH]):
-            packed[-_WIDTH] = look.ts_ms
+            packed[-_WIDTH] = sample.ts_ms
             return
-        packed.extend((look.ts_ms, *said))
-        begin, drop = look.ts_ms - window_ms, 0
+        packed.extend((sample.ts_ms, *said))
+        begin, drop = sample.ts_ms - window_ms, 0
         # One look from before the window stays: it says what held when the window began.
         while drop + _WIDTH < len(packed) and packed[drop + _WIDTH] < begin:
             drop += _WIDTH
         del packed[:drop]
 
-    def all(self) -> list[Look]:
+    def all(self) -> list[OffsetSample]:
         """Return the looks, oldest first."""
         numbers = iter(self._packed)
         return [
-            Look(ts_ms, committed, end, None if members == _NONE else members)
+            OffsetSample(ts_ms, committed, end, None if members == _NONE else members)
             for ts_ms, committed, end, members in zip(numbers, numbers, numbers, numbers, strict=True)
         ]
 
@@ -144,7 +144,7 @@ def skew(timestamp_ms: int, earliest_ms: int | None, latest_ms: int, *, toleranc
 
 def skews(
     newest: Mapping[tuple[str, int], tuple[int, int]],
-    ends: Mapping[tuple[str, int], Ends],
+    ends: Mapping[tuple[str, int], EndOffsetHistory],
     asked: Mapping[int, int],
 ) -> dict[tuple[str, int], int]:
     """Return the skew of each partition, told by its record with the highest timestamp: (offset, timestamp in ms).

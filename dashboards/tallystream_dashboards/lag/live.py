@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tallystream_dashboards.lag.evaluate import worst_first
-from tallystream_dashboards.lag.history import HISTORY_MS, Ends, Looks, limit
+from tallystream_dashboards.lag.history import HISTORY_MS, EndOffsetHistory, OffsetSamples, limit
 from tallystream_dashboards.lag.model import Behind, BeyondEnd
 from tallystream_dashboards.lag.state import (
     GroupState,
@@ -19,7 +19,7 @@ from tallystream_dashboards.lag.state import (
     unread,
     unread_partition,
 )
-from tallystream_dashboards.lag.status import Judgement, Look, Rules, Verdict
+from tallystream_dashboards.lag.status import Judgement, OffsetSample, Rules, Status
 from tallystream_dashboards.lag.time_lag import Zero
 
 if TYPE_CHECKING:
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 GONE_MS = 7 * 86_400_000
 """How long a group that is no longer on the broker is remembered."""
 
-_NOTHING_TO_DO = Judgement(Verdict.OK, "The lag is 0.")
+_NOTHING_TO_DO = Judgement(Status.OK, "The lag is 0.")
 
 
-class Live:
+class GroupStates:
     """Feeds rounds to histories, and judges. Memory: the ends of an hour, the looks of a window, the last states."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        self._ends: dict[PartitionId, Ends] = {}
-        self._looks: dict[tuple[str, PartitionId], Looks] = {}
+        self._ends: dict[PartitionId, EndOffsetHistory] = {}
+        self._samples: dict[tuple[str, PartitionId], OffsetSamples] = {}
         self._groups: dict[str, GroupState] = {}
         self._asked: dict[int, int] = {}
 
@@ -56,7 +56,7 @@ class Live:
         return {name for name, state in self._groups.items() if not state.gone}
 
     @property
-    def ends(self) -> Mapping[PartitionId, Ends]:
+    def ends(self) -> Mapping[PartitionId, EndOffsetHistory]:
         """The histories of the partitions' ends."""
         return self._ends
 
@@ -66,27 +66,27 @@ class Live:
         return self._asked
 
     def known(self, group: GroupState) -> None:
-        """Take a group's state from before this process began: how long it has had its verdict."""
+        """Take a group's state from before this process began: how long it has had its status."""
         self._groups[group.group] = group
 
     def load_ends(self, place: PartitionId, times_ms: list[int], ends: list[int]) -> None:
         """Take a partition's ends from before this process began."""
-        self._ends.setdefault(place, Ends()).load(times_ms, ends)
+        self._ends.setdefault(place, EndOffsetHistory()).load(times_ms, ends)
 
-    def load_looks(self, group: str, place: PartitionId, looks: list[Look]) -> None:
+    def load_samples(self, group: str, place: PartitionId, samples: list[OffsetSample]) -> None:
         """Take a group's looks from before this process began."""
-        kept = self._looks.setdefault((group, place), Looks())
-        for look in looks:
-            kept.add(look, window_ms=self._window_ms)
+        kept = self._samples.setdefault((group, place), OffsetSamples())
+        for sample in samples:
+            kept.add(sample, window_ms=self._window_ms)
 
     def observe(self, found: Round, now_ms: int) -> None:
         """Take the ends of a round, which were answered at `now_ms`."""
-        self._asked[now_ms] = found.asked_ms
+        self._asked[now_ms] = found.requested_ms
         while next(iter(self._asked)) < now_ms - 2 * HISTORY_MS:
             del self._asked[next(iter(self._asked))]
         most = limit(len(found.places))
         for place, (_, end) in found.places.items():
-            self._ends.setdefault(place, Ends()).add(now_ms, end, most=most)
+            self._ends.setdefault(place, EndOffsetHistory()).add(now_ms, end, most=most)
 
     def judge(
         self,
@@ -123,14 +123,14 @@ class Live:
         return round(self._rules.window_s * 1000)
 
     def _forget(self, group: str) -> None:
-        for key in [key for key in self._looks if key[0] == group]:
-            del self._looks[key]
+        for key in [key for key in self._samples if key[0] == group]:
+            del self._samples[key]
 
     def _forget_ends(self, found: Round) -> None:
         """Forget the ends of partitions that were not read and that no group needs."""
         lost = self._ends.keys() - found.places.keys()
         if lost:
-            for place in lost - {place for _, place in self._looks}:
+            for place in lost - {place for _, place in self._samples}:
                 del self._ends[place]
 
     def _group(
@@ -147,12 +147,12 @@ class Live:
         spans = (self._window_ms, self._window_ms // 2)
         for one in group.partitions:
             place = (one.topic, one.partition)
-            looks = self._look(group, one, now_ms)
-            rates.append((None, None) if looks is None else tuple(looks.rates(now_ms - span) for span in spans))
+            samples = self._look(group, one, now_ms)
+            rates.append((None, None) if samples is None else tuple(samples.rates(now_ms - span) for span in spans))
             at = one.progress.committed if isinstance(one.progress, Behind | BeyondEnd) else None
             record = probed.get(place, {}).get(-1 if at is None else at)
             states.append(
-                self._partition(one, looks, rates[-1][0], now_ms=now_ms, skew_ms=skew.get(place), record=record)
+                self._partition(one, samples, rates[-1][0], now_ms=now_ms, skew_ms=skew.get(place), record=record)
             )
         states += self._unread(group, before)
         return group_state(group.group, states, rates, seen_ms=now_ms, members=group.members, broker_state=group.state)
@@ -163,22 +163,22 @@ class Live:
         missing = known.keys() - {(one.topic, one.partition) for one in group.partitions}
         unread_places = group.unread if group.complete else group.unread | missing
         for place in missing - unread_places:
-            self._looks.pop((group.group, place), None)
+            self._samples.pop((group.group, place), None)
         return [unread_partition(known[at]) if at in known else never_read(*at) for at in sorted(unread_places)]
 
-    def _look(self, group: GroupLag, one: PartitionLag, now_ms: int) -> Looks | None:
+    def _look(self, group: GroupLag, one: PartitionLag, now_ms: int) -> OffsetSamples | None:
         key = (group.group, (one.topic, one.partition))
         if not isinstance(one.progress, Behind | BeyondEnd):
-            self._looks.pop(key, None)
+            self._samples.pop(key, None)
             return None
-        kept = self._looks.setdefault(key, Looks())
-        kept.add(Look(now_ms, one.progress.committed, one.end, group.members), window_ms=self._window_ms)
+        kept = self._samples.setdefault(key, OffsetSamples())
+        kept.add(OffsetSample(now_ms, one.progress.committed, one.end, group.members), window_ms=self._window_ms)
         return kept
 
     def _partition(
         self,
         one: PartitionLag,
-        looks: Looks | None,
+        samples: OffsetSamples | None,
         rates: Rates | None,
         *,
         now_ms: int,
@@ -186,14 +186,14 @@ class Live:
         record: Probed | None,
     ) -> PartitionState:
         committed = one.progress.committed if isinstance(one.progress, Behind | BeyondEnd) else None
-        ends = self._ends.get((one.topic, one.partition), Ends())
+        ends = self._ends.get((one.topic, one.partition), EndOffsetHistory())
         if one.lag == 0:
             seconds: SecondsLag = Zero()
             judgement = _NOTHING_TO_DO
         else:
             nothing = record is not None and record.nothing
             seconds = Zero() if nothing else ends.age(committed, now_ms=now_ms)
-            seen = [] if looks is None else looks.all()
+            seen = [] if samples is None else samples.all()
             judgement = partition_judgement(seen, seconds, now_ms=now_ms, rules=self._rules)
         return PartitionState(
             topic=one.topic,

@@ -114,15 +114,15 @@ class Round:
     `groups` are all groups that are watched, those that could not be read among them; `gone` are known groups of which
     the broker said that they do not exist. A group is gone only by such an answer, never because it is missing from a
     listing. `problems` are sentences, sorted. `places` has start and end of every partition that was read. The ends
-    were asked for at `asked_ms` and answered at `ts_ms` (epoch ms), which is the time of the round. Not `complete`: a
-    broker did not answer the listing, so there may be groups of which nothing is known.
+    were asked for at `requested_ms` and answered at `ts_ms` (epoch ms), which is the time of the round. Not `complete`:
+    a broker did not answer the listing, so there may be groups of which nothing is known.
     """
 
     groups: tuple[GroupLag, ...]
     problems: tuple[str, ...] = ()
     gone: frozenset[str] = frozenset()
     places: Mapping[PartitionId, tuple[int, int]] = field(default_factory=dict)
-    asked_ms: int = 0
+    requested_ms: int = 0
     ts_ms: int = 0
     complete: bool = True
 

@@ -46,7 +46,7 @@ def read_groups(reader: PointReader, *, at_ms: int, group: str | None = None) ->
     if round_ms is None:
         return []
     found = _newest(reader.read(GROUPS, GROUP_FIELDS, start_ms=round_ms - SPAN_MS, end_ms=at_ms + 1, tags=tags))
-    last = reader.read(GROUPS, ("verdict",), start_ms=round_ms - SPAN_MS, end_ms=at_ms + 1, tags=tags, last_before=True)
+    last = reader.read(GROUPS, ("status",), start_ms=round_ms - SPAN_MS, end_ms=at_ms + 1, tags=tags, last_before=True)
     for one in last:
         name, seen_ms = one.tags["group"], one.times_ms[-1]
         if name not in found and at_ms - seen_ms < GONE_MS:
@@ -77,7 +77,7 @@ def read_group(reader: PointReader, group: str, *, at_ms: int, rules: Rules | No
 
 
 def merge(judged: GroupState | None, evaluated: list[GroupState], *, own_rules: bool) -> GroupState | None:
-    """Return a group as the collector judged it with its partitions; `own_rules` let the evaluation's verdict stand."""
+    """Return a group as the collector judged it with its partitions; `own_rules` let the evaluation's status stand."""
     if not evaluated or judged is None:
         return judged or next(iter(evaluated), None)
     (found,) = evaluated

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tallystream_dashboards.lag.catch_up import Drain, NotKnown, Rates, add, drain
-from tallystream_dashboards.lag.status import Judgement, Look, Rules, Verdict, judge, judge_group, too_old
+from tallystream_dashboards.lag.status import Judgement, OffsetSample, Rules, Status, judge, judge_group, too_old
 from tallystream_dashboards.lag.time_lag import SecondsLag, Unknown, Zero, at_least, worst
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 NOT_READ = "The group was not read in the newest round: this is its last state."
-FEW = 3
+MAX_NAMED = 3
 """So many partitions are named; the others are counted."""
 
 _NO_RECORD = (
@@ -57,10 +57,10 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """One group: the sum of the lags that are known, the worst age, when it is through, and the verdict.
+    """One group: the sum of the lags that are known, the worst age, when it is through, and the status.
 
     Of `unknown` partitions there is no lag, mostly because nothing was committed there; they hold up to `unread`
-    records: the group's lag is `lag` to `lag` + `unread`. `since_ms` is when the verdict became what it is. A group
+    records: the group's lag is `lag` to `lag` + `unread`. `since_ms` is when the status became what it is. A group
     that is `gone` is no longer on the broker: what is said is the last that was known. So it is of a group that is
     `stale`, a sentence: the newest round could not read it, or some of its partitions.
     """
@@ -92,15 +92,17 @@ class GroupState:
         return max(known, key=abs, default=self.told_skew_ms)
 
 
-def partition_judgement(looks: Sequence[Look], seconds: SecondsLag, *, now_ms: int, rules: Rules) -> Judgement:
+def partition_judgement(
+    samples: Sequence[OffsetSample], seconds: SecondsLag, *, now_ms: int, rules: Rules
+) -> Judgement:
     """Judge a partition by its looks, the last of which is of now, and by its age; no looks: nothing was committed."""
-    if not looks:
-        return Judgement(Verdict.NOTFOUND, "The group has committed nothing here.")
-    if looks[-1].committed > looks[-1].end:
-        return Judgement(Verdict.NOTFOUND, "The committed offset is past the end: the topic was recreated.")
-    if isinstance(seconds, Zero) and looks[-1].lag > rules.allowed_lag:
-        return Judgement(Verdict.OK, _NO_RECORD.format(looks[-1].lag))
-    return too_old(judge(looks, now_ms=now_ms, rules=rules), at_least(seconds), rules=rules)
+    if not samples:
+        return Judgement(Status.NOTFOUND, "The group has committed nothing here.")
+    if samples[-1].committed > samples[-1].end:
+        return Judgement(Status.NOTFOUND, "The committed offset is past the end: the topic was recreated.")
+    if isinstance(seconds, Zero) and samples[-1].lag > rules.allowed_lag:
+        return Judgement(Status.OK, _NO_RECORD.format(samples[-1].lag))
+    return too_old(judge(samples, now_ms=now_ms, rules=rules), at_least(seconds), rules=rules)
 
 
 def group_state(
@@ -113,7 +115,7 @@ def group_state(
     broker_state: str = "",
 ) -> GroupState:
     """Make a group of its partitions; `halves` are each one's rates over the window and over its newer half."""
-    states = sorted(partitions, key=lambda one: (-one.judgement.verdict, -(one.lag or 0), one.topic, one.partition))
+    states = sorted(partitions, key=lambda one: (-one.judgement.status, -(one.lag or 0), one.topic, one.partition))
     known = [state.lag for state in states if state.lag is not None]
     lag = sum(known) if known else None
     seen = [add([part for part in half if part is not None]) for half in zip(*halves, strict=True) if any(half)]
@@ -138,8 +140,8 @@ def group_state(
 
 
 def since(state: GroupState, before: GroupState | None) -> GroupState:
-    """Return the state with the moment since which it has its verdict, given the one before."""
-    same = before is not None and not before.gone and before.judgement.verdict is state.judgement.verdict
+    """Return the state with the moment since which it has its status, given the one before."""
+    same = before is not None and not before.gone and before.judgement.status is state.judgement.status
     return replace(state, since_ms=before.since_ms if same and before is not None else state.seen_ms)
 
 
@@ -147,7 +149,7 @@ def gone(state: GroupState) -> GroupState:
     """Return the last state of a group that is no longer on the broker."""
     had = "its lag was not known" if state.lag is None else f"its lag was {state.lag:,}"
     reason = f"The group is no longer on the broker; when it was last seen {had}."
-    lost = Judgement(Verdict.NOTFOUND, reason)
+    lost = Judgement(Status.NOTFOUND, reason)
     return replace(state, judgement=lost, gone=True, drain=NotKnown(), rates=None, stale="")
 
 
@@ -163,7 +165,7 @@ def unread_partition(state: PartitionState) -> PartitionState:
     """Return the last state of a partition that the newest round did not read."""
     if state.stale:
         return state
-    said = Judgement(state.judgement.verdict, f"It was not read in the newest round; before: {state.judgement.reason}")
+    said = Judgement(state.judgement.status, f"It was not read in the newest round; before: {state.judgement.reason}")
     return replace(state, judgement=said, rates=None, stale=True)
 
 
@@ -171,15 +173,16 @@ def never_read(topic: str, partition: int) -> PartitionState:
     """Return the state of a partition that no round has read yet."""
     reason = "It has not been read yet."
     return PartitionState(
-        topic, partition, None, Unknown("it was not read"), None, Judgement(Verdict.NOTFOUND, reason), stale=True
+        topic, partition, None, Unknown("it was not read"), None, Judgement(Status.NOTFOUND, reason), stale=True
     )
 
 
 def _not_read(names: Sequence[str]) -> str:
     if not names:
         return ""
-    more = f" and {len(names) - FEW:,} more" if len(names) > FEW else ""
-    return f"Partitions that were not read in the newest round, with their last state: {', '.join(names[:FEW])}{more}."
+    more = f" and {len(names) - MAX_NAMED:,} more" if len(names) > MAX_NAMED else ""
+    shown = ", ".join(names[:MAX_NAMED])
+    return f"Partitions that were not read in the newest round, with their last state: {shown}{more}."
 
 
 def _no_age(states: Sequence[PartitionState]) -> SecondsLag:

@@ -1,4 +1,4 @@
-"""Verdicts on a sliding window, in the words that operators know from Burrow. Pure.
+"""Statuses on a sliding window, in the words that operators know from Burrow. Pure.
 
 The rules are Burrow's (its wiki page "Consumer Lag Evaluation Rules"), adapted to offsets that are looked up rather
 than read as commits: a broker tells where a group is, not when it last committed. So a commit is seen when the offset
@@ -25,7 +25,7 @@ HELD_MS = 90_000
 """The slowest collector looks every 60 s: what a look saw holds for so long, until the next one."""
 
 
-class Verdict(IntEnum):
+class Status(IntEnum):
     """Worse is higher. A partition is STOP, STALL or REWIND where its group is ERR."""
 
     OK = 0
@@ -37,7 +37,7 @@ class Verdict(IntEnum):
     ERR = 6
 
 
-class Look(NamedTuple):
+class OffsetSample(NamedTuple):
     """One look at a group's partition: the next offset it will read, the partition's end, the group's members.
 
     `members` is None where it was not recorded.
@@ -95,61 +95,61 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A verdict and its reason, a sentence. `notable`: it is OK, and worth reading all the same."""
+    """A status and its reason, a sentence. `notable`: it is OK, and worth reading all the same."""
 
-    verdict: Verdict
+    status: Status
     reason: str
     notable: bool = False
 
 
-def judge(looks: Sequence[Look], *, now_ms: int, rules: Rules) -> Judgement:
+def judge(samples: Sequence[OffsetSample], *, now_ms: int, rules: Rules) -> Judgement:
     """Judge one partition by the looks (in order of time) that lie in the window before `now_ms`.
 
     In this order: nothing seen, NOTFOUND; no lag now, OK; no progress for longer than the rules' `quiet_s`, STALL or
     STOP; an offset that went back and has not caught up since, REWIND; no lag at some moment of the window, OK; lag
-    that never fell, WARN; else OK. Before half a window has been watched the verdict is OK, and the reason
+    that never fell, WARN; else OK. Before half a window has been watched the status is OK, and the reason
     says that it is early. OK without progress for half of the time that makes STALL or STOP says so.
     """
-    window = _window(looks, now_ms, rules)
+    window = _window(samples, now_ms, rules)
     if not window:
-        return Judgement(Verdict.NOTFOUND, f"No offsets were read in the last {rules.window_s:g} s.")
+        return Judgement(Status.NOTFOUND, f"No offsets were read in the last {rules.window_s:g} s.")
     last = window[-1]
     if last.lag <= rules.allowed_lag:
-        return Judgement(Verdict.OK, f"The lag is {last.lag:,}.")
+        return Judgement(Status.OK, f"The lag is {last.lag:,}.")
     quiet_s = (now_ms - _last_progress_ms(window, rules)) / 1000
     if quiet_s > rules.quiet_s:
         return _without_progress(last, quiet_s, rules)
     found = _with_progress(window, now_ms, rules)
-    if found.verdict is Verdict.OK and quiet_s >= rules.quiet_s / 2:
+    if found.status is Status.OK and quiet_s >= rules.quiet_s / 2:
         waiting = f"{last.lag:,} records wait, and the committed offset has not moved for {quiet_s:.0f} s"
-        return Judgement(Verdict.OK, f"{waiting}; from {rules.quiet_s:.0f} s on it counts as stopped.", notable=True)
+        return Judgement(Status.OK, f"{waiting}; from {rules.quiet_s:.0f} s on it counts as stopped.", notable=True)
     return found
 
 
-def _with_progress(window: Sequence[Look], now_ms: int, rules: Rules) -> Judgement:
+def _with_progress(window: Sequence[OffsetSample], now_ms: int, rules: Rules) -> Judgement:
     last = window[-1]
     was = _went_back_from(window, rules)
     if was is not None:
-        return Judgement(Verdict.REWIND, f"The committed offset went back from {was:,}; it is {last.committed:,} now.")
-    if any(look.lag <= rules.allowed_lag for look in window):
-        return Judgement(Verdict.OK, f"It caught up within the last {rules.window_s:g} s; the lag is {last.lag:,} now.")
+        return Judgement(Status.REWIND, f"The committed offset went back from {was:,}; it is {last.committed:,} now.")
+    if any(sample.lag <= rules.allowed_lag for sample in window):
+        return Judgement(Status.OK, f"It caught up within the last {rules.window_s:g} s; the lag is {last.lag:,} now.")
     watched_s = (last.ts_ms - window[0].ts_ms) / 1000
     if watched_s < rules.window_s / 2:
-        return Judgement(Verdict.OK, f"The lag is {last.lag:,}; it has been watched for only {watched_s:.0f} s.")
+        return Judgement(Status.OK, f"The lag is {last.lag:,}; it has been watched for only {watched_s:.0f} s.")
     lows = _lows(window, rules, now_ms)
     if all(b >= a for a, b in pairwise(lows)):
         return Judgement(
-            Verdict.WARN,
+            Status.WARN,
             f"It makes progress, but in {watched_s:.0f} s the lag never fell: from {lows[0]:,} to {lows[-1]:,}.",
         )
-    return Judgement(Verdict.OK, f"It makes progress and the lag falls at times; it is {last.lag:,}.")
+    return Judgement(Status.OK, f"It makes progress and the lag falls at times; it is {last.lag:,}.")
 
 
 def too_old(found: Judgement, seconds: float, *, rules: Rules) -> Judgement:
     """Return the judgement, or a worse one where the oldest unconsumed record is older than the rules allow."""
-    for verdict, limit_s in ((Verdict.ERR, rules.err_age_s), (Verdict.WARN, rules.warn_age_s)):
-        if limit_s is not None and seconds > limit_s and found.verdict < min(verdict, Verdict.REWIND):
-            return Judgement(verdict, f"The oldest unconsumed record is {seconds:.0f} s old, over {limit_s:g} s.")
+    for status, limit_s in ((Status.ERR, rules.err_age_s), (Status.WARN, rules.warn_age_s)):
+        if limit_s is not None and seconds > limit_s and found.status < min(status, Status.REWIND):
+            return Judgement(status, f"The oldest unconsumed record is {seconds:.0f} s old, over {limit_s:g} s.")
     return found
 
 
@@ -158,31 +158,31 @@ def judge_group(partitions: Sequence[tuple[str, Judgement]]) -> Judgement:
 
     STOP, STALL and REWIND of a partition make the group ERR. Partitions that are NOTFOUND count only if all are.
     """
-    known = [one for one in partitions if one[1].verdict is not Verdict.NOTFOUND]
+    known = [one for one in partitions if one[1].status is not Status.NOTFOUND]
     if not known:
-        return Judgement(Verdict.NOTFOUND, partitions[0][1].reason if partitions else "The group has no partitions.")
-    name, found = max(known, key=lambda one: one[1].verdict)
-    if found.verdict is Verdict.OK:
+        return Judgement(Status.NOTFOUND, partitions[0][1].reason if partitions else "The group has no partitions.")
+    name, found = max(known, key=lambda one: one[1].status)
+    if found.status is Status.OK:
         notable = next((one for one in known if one[1].notable), None)
         if notable is not None and len(known) > 1:
-            return Judgement(Verdict.OK, f"{notable[0]}: {notable[1].reason}", notable=True)
+            return Judgement(Status.OK, f"{notable[0]}: {notable[1].reason}", notable=True)
         if len(known) == 1:
             return found
-        return Judgement(Verdict.OK, f"All {len(known):,} partitions are OK. {name}: {found.reason}")
-    bad = sum(one.verdict is not Verdict.OK for _, one in known)
-    verdict = Verdict.WARN if found.verdict is Verdict.WARN else Verdict.ERR
-    return Judgement(verdict, f"{found.verdict.name} in {name} ({bad:,} of {len(known):,} partitions): {found.reason}")
+        return Judgement(Status.OK, f"All {len(known):,} partitions are OK. {name}: {found.reason}")
+    bad = sum(one.status is not Status.OK for _, one in known)
+    status = Status.WARN if found.status is Status.WARN else Status.ERR
+    return Judgement(status, f"{found.status.name} in {name} ({bad:,} of {len(known):,} partitions): {found.reason}")
 
 
-def _window(looks: Sequence[Look], now_ms: int, rules: Rules) -> list[Look]:
+def _window(samples: Sequence[OffsetSample], now_ms: int, rules: Rules) -> list[OffsetSample]:
     """Return the looks in the window. What was seen just before it held when it began, and is its first look.
 
     Looks that say nothing new are not kept, so the first one in the window may come late. After a gap in which nobody
     looked, an offset that is where it was, with records waiting then as now, has not moved meanwhile.
     """
     begin = now_ms - round(rules.window_s * 1000)
-    inside = [look for look in looks if begin <= look.ts_ms <= now_ms]
-    before = next((look for look in reversed(looks) if look.ts_ms < begin), None)
+    inside = [sample for sample in samples if begin <= sample.ts_ms <= now_ms]
+    before = next((sample for sample in reversed(samples) if sample.ts_ms < begin), None)
     if before is None:
         return inside
     held = (inside[0].ts_ms if inside else now_ms) - before.ts_ms <= HELD_MS
@@ -192,40 +192,40 @@ def _window(looks: Sequence[Look], now_ms: int, rules: Rules) -> list[Look]:
     return inside
 
 
-def _last_progress_ms(window: Sequence[Look], rules: Rules) -> int:
+def _last_progress_ms(window: Sequence[OffsetSample], rules: Rules) -> int:
     moved = [b.ts_ms for a, b in pairwise(window) if b.committed != a.committed]
-    idle = [look.ts_ms for look in window if look.lag <= rules.allowed_lag]
+    idle = [sample.ts_ms for sample in window if sample.lag <= rules.allowed_lag]
     return max([window[0].ts_ms, *moved, *idle])
 
 
-def _went_back_from(window: Sequence[Look], rules: Rules) -> int | None:
+def _went_back_from(window: Sequence[OffsetSample], rules: Rules) -> int | None:
     """Return the highest offset from which the group went back, None where it caught up since.
 
     It has caught up where it is again at that offset, or has no lag.
     """
     was = None
-    for before, look in pairwise(window):
-        if look.committed < before.committed:
+    for before, sample in pairwise(window):
+        if sample.committed < before.committed:
             was = before.committed if was is None else max(was, before.committed)
-        if was is not None and (look.committed >= was or look.lag <= rules.allowed_lag):
+        if was is not None and (sample.committed >= was or sample.lag <= rules.allowed_lag):
             was = None
     return was
 
 
-def _without_progress(last: Look, quiet_s: float, rules: Rules) -> Judgement:
+def _without_progress(last: OffsetSample, quiet_s: float, rules: Rules) -> Judgement:
     more = " or more" if quiet_s >= rules.window_s else ""
     waiting = f"{last.lag:,} records wait, and the committed offset has not moved for {quiet_s:.0f} s{more}"
     if last.members:
         members = "1 member" if last.members == 1 else f"{last.members:,} members"
-        return Judgement(Verdict.STALL, f"{waiting}, although the group has {members}.")
-    return Judgement(Verdict.STOP, f"{waiting}; the group has no members." if last.members == 0 else f"{waiting}.")
+        return Judgement(Status.STALL, f"{waiting}, although the group has {members}.")
+    return Judgement(Status.STOP, f"{waiting}; the group has no members." if last.members == 0 else f"{waiting}.")
 
 
-def _lows(window: Sequence[Look], rules: Rules, now_ms: int) -> list[int]:
+def _lows(window: Sequence[OffsetSample], rules: Rules, now_ms: int) -> list[int]:
     """Return the lowest lag of each tenth of the window: just after its commits, which is where Burrow looks."""
     slot_ms = rules.window_s * 1000 / SLOTS
     lows: dict[int, int] = {}
-    for look in window:
-        slot = -int((now_ms - look.ts_ms) // slot_ms)
-        lows[slot] = min(look.lag, lows.get(slot, look.lag))
+    for sample in window:
+        slot = -int((now_ms - sample.ts_ms) // slot_ms)
+        lows[slot] = min(sample.lag, lows.get(slot, sample.lag))
     return [lows[slot] for slot in sorted(lows)]

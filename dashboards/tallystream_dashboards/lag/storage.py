@@ -12,7 +12,7 @@ from tallystream_aggregator.sinks.base import Field, Point
 from tallystream_dashboards.lag.catch_up import Between, Drain, Drained, Never, NotKnown, Rates, Steady
 from tallystream_dashboards.lag.model import LAG
 from tallystream_dashboards.lag.state import GroupState, PartitionState
-from tallystream_dashboards.lag.status import Judgement, Rules, Verdict
+from tallystream_dashboards.lag.status import Judgement, Rules, Status
 from tallystream_dashboards.lag.time_lag import AtLeast, Exact, SecondsLag, Unknown, Zero
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ ALL = (LAG, ENDS, GROUPS, ROUNDS)
 
 GROUP_FIELDS = (
     *("lag", "max", "partitions", "unknown", "unread", "seconds", "bound", "produced", "consumed", "drain_low"),
-    *("drain_high", "drain", "verdict", "reason", "since_ms", "members", "state", "gone", "skew_ms", "stale"),
+    *("drain_high", "drain", "status", "reason", "since_ms", "members", "state", "gone", "skew_ms", "stale"),
     "seen_ms",
 )
 """The fields of a group's points."""
@@ -39,7 +39,7 @@ def partition_point(group: str, state: PartitionState, members: int | None, ts_m
 
     The point of a partition that was not read has no offsets: it is no look.
     """
-    look: dict[str, Field | None] = {
+    sample: dict[str, Field | None] = {
         "committed": state.committed,
         "start": state.start,
         "end": state.end,
@@ -47,9 +47,9 @@ def partition_point(group: str, state: PartitionState, members: int | None, ts_m
         "record_ms": state.record_ms,
     }
     fields: dict[str, Field | None] = {
-        **({"stale": True} if state.stale else look),
+        **({"stale": True} if state.stale else sample),
         "lag": state.lag,
-        "verdict": state.judgement.verdict.name,
+        "status": state.judgement.status.name,
         "skew_ms": state.skew_ms,
         **_seconds_fields(state.seconds),
     }
@@ -71,7 +71,7 @@ def group_point(state: GroupState, ts_ms: int) -> Point:
         "drain": type(drain).__name__,
         "drain_low": float(drain.low_s) if isinstance(drain, Between) else None,
         "drain_high": float(drain.high_s) if isinstance(drain, Between) and drain.high_s is not None else None,
-        "verdict": state.judgement.verdict.name,
+        "status": state.judgement.status.name,
         "reason": state.judgement.reason,
         "since_ms": state.since_ms,
         "members": state.members,
@@ -103,15 +103,15 @@ def rules_of(fields: Mapping[str, Field]) -> Rules:
 
 def group_of(group: str, fields: Mapping[str, Field], seen_ms: int) -> GroupState:
     """Return a group from the fields of one of its points, without its partitions."""
-    named = str(fields.get("verdict", ""))
-    verdict = Verdict[named] if named in Verdict.__members__ else Verdict.NOTFOUND
+    named = str(fields.get("status", ""))
+    status = Status[named] if named in Status.__members__ else Status.NOTFOUND
     return GroupState(
         group=group,
         lag=_whole(fields, "lag"),
         seconds=_seconds(fields),
         rates=_rates(fields),
         drain=_drain(fields),
-        judgement=Judgement(verdict, str(fields.get("reason", ""))),
+        judgement=Judgement(status, str(fields.get("reason", ""))),
         partitions=(),
         seen_ms=seen_ms,
         worst_lag=_whole(fields, "max"),

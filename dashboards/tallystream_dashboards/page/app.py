@@ -116,7 +116,7 @@ def _draw(reader: PointReader, selection: Selection, *, now_ms: int, zone: tzinf
         if selection.view == "metrics":
             metrics.draw_metrics(view, now_ms=now_ms, zone=zone)
         else:
-            metrics.draw_twice(view, read_twice(reader, view, selection, now_ms=now_ms))
+            metrics.draw_duplicates(view, read_twice(reader, view, selection, now_ms=now_ms))
         return replace(selection, app=view.app, metric=view.metric, carried=False)
     groups = read_groups_view(reader, at_ms=now_ms, range_s=selection.range_s, ahead_ms=ahead_ms)
     if groups.as_of_ms is None:

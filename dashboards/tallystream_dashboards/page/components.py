@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import streamlit as st
 
 from tallystream_dashboards import formatting
-from tallystream_dashboards.lag.status import Verdict
+from tallystream_dashboards.lag.status import Status
 from tallystream_dashboards.page import charts, html_table
 
 if TYPE_CHECKING:
@@ -42,14 +42,14 @@ _LOOKS = """
 STYLE = f"<style>{_LOOKS}{html_table.STYLE}</style>"
 """Narrow margins, digits of one width, no fading while the page refreshes, scrolling legends, and tables with text."""
 
-COLORS: dict[Verdict, Literal["green", "orange", "red", "gray"]] = {
-    Verdict.OK: "green",
-    Verdict.NOTFOUND: "gray",
-    Verdict.WARN: "orange",
-    Verdict.REWIND: "red",
-    Verdict.STALL: "red",
-    Verdict.STOP: "red",
-    Verdict.ERR: "red",
+COLORS: dict[Status, Literal["green", "orange", "red", "gray"]] = {
+    Status.OK: "green",
+    Status.NOTFOUND: "gray",
+    Status.WARN: "orange",
+    Status.REWIND: "red",
+    Status.STALL: "red",
+    Status.STOP: "red",
+    Status.ERR: "red",
 }
 _COLUMNS = {
     **{name: st.column_config.NumberColumn(format="localized") for name in ("Offsets", "Counted from", "Position")},
@@ -71,7 +71,7 @@ def table(content: pd.DataFrame, *, key: str) -> None:
 
 def text_table(content: pd.DataFrame, *, key: str) -> None:
     """Draw a table whose texts wrap, so that they are shown in full on a screen of any width."""
-    colors = {verdict.name: color for verdict, color in COLORS.items()}
+    colors = {status.name: color for status, color in COLORS.items()}
     with st.container(key=key):
         st.html(html_table.html_table(content, colors))
 

@@ -55,7 +55,7 @@ def groups(states: Sequence[GroupState], trends: Mapping[str, Line], clock: Cloc
     return pd.DataFrame(
         {
             "Group": [state.group for state in states],
-            "Status": [["GONE" if state.gone else state.judgement.verdict.name] for state in states],
+            "Status": [["GONE" if state.gone else state.judgement.status.name] for state in states],
             "Lag": _whole(state.lag for state in states),
             "Time lag": [age(state.seconds) for state in states],
             "Catches up in": [until_drained(state.drain) for state in states],
@@ -76,7 +76,7 @@ def partitions(states: Sequence[PartitionState], clock: Clock) -> pd.DataFrame:
             "Topic": [one.topic for one in states],
             # As text: a partition's number is a name, which no separator of thousands belongs into.
             "Partition": [str(one.partition) for one in states],
-            "Status": [[one.judgement.verdict.name] for one in states],
+            "Status": [[one.judgement.status.name] for one in states],
             "Lag": _whole(one.lag for one in states),
             "Time lag": [age(one.seconds) for one in states],
             "Produced/s": [formatting.rate(one.rates.produced if one.rates else None) for one in states],
@@ -100,7 +100,7 @@ def hops(found: Sequence[Hop]) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "Hop": [hop.name for hop in found],
-            "Status": [[] if hop.verdict is None else [hop.verdict.name] for hop in found],
+            "Status": [[] if hop.status is None else [hop.status.name] for hop in found],
             "Delay": [hop.delay for hop in found],
             "Why": [hop.detail for hop in found],
         }

@@ -37,6 +37,6 @@ class Source(Protocol):
         """Return the metrics as they are now; what it raises ends this reading, what came before it is reported."""
 
 
-def whole(value: float) -> int:
+def to_integer(value: float) -> int:
     """Return a count as the record has it: a fraction is cut off. What is no number becomes -1, which is refused."""
     return floor(value) if isfinite(value) else -1

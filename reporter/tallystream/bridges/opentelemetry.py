@@ -10,7 +10,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from tallystream import record
-from tallystream.bridges.base import Reading, whole
+from tallystream.bridges.base import Reading, to_integer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -80,7 +80,7 @@ def _converted(name: str, tags: dict[str, str], data: Any, point: Any) -> record
     if not hasattr(data, "is_monotonic"):
         return record.Gauge(name=name, tags=tags, value=point.value)
     if data.is_monotonic:
-        return record.Counter(name=name, tags=tags, count=whole(point.value))
+        return record.Counter(name=name, tags=tags, count=to_integer(point.value))
     return record.UpDown(name=name, tags=tags, value=point.value)
 
 

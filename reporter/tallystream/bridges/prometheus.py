@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tallystream import record
-from tallystream.bridges.base import Reading, whole
+from tallystream.bridges.base import Reading, to_integer
 from tallystream.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class PrometheusSource:
                 yield _counter(sample, began.get(series))
             elif sample.name == family.name + "_count":
                 if key in sums:
-                    count, total = whole(sample.value), float(sums[key])
+                    count, total = to_integer(sample.value), float(sums[key])
                     yield Reading(record.Histogram(name=family.name, tags=tags, count=count, sum=total), began.get(key))
                 else:  # prometheus_client gives no sum where values may be negative
                     yield _counter(sample, began.get(key))
@@ -91,7 +91,7 @@ def _counters(family: Any) -> Iterator[Reading]:
 
 
 def _counter(sample: Any, began: float | None) -> Reading:
-    return Reading(record.Counter(name=sample.name, tags=dict(sample.labels), count=whole(sample.value)), began)
+    return Reading(record.Counter(name=sample.name, tags=dict(sample.labels), count=to_integer(sample.value)), began)
 
 
 def _created(family: Any) -> dict[Labels, float]:

@@ -43,7 +43,7 @@ class ResetAdjuster:
         """Return the metric with everything counted in this process; `now` is in epoch seconds."""
         metric, identity = reading.metric, identity_of(reading.metric)
         last = self._last.get(identity)
-        if last is not None and _began_anew(reading, last):
+        if last is not None and _was_reset(reading, last):
             (ended,) = until([last.metric], self._ended)
             self._ended[identity] = _with_extremes(ended, self._ended.get(identity))
         self._last[identity] = _Last(metric, reading.began, now)
@@ -53,7 +53,7 @@ class ResetAdjuster:
         return _with_extremes(grown, self._ended.get(identity))
 
 
-def _began_anew(reading: Reading, last: _Last) -> bool:
+def _was_reset(reading: Reading, last: _Last) -> bool:
     before = getattr(last.metric, "count", None)
     if before is None:
         return False

@@ -55,7 +55,7 @@ class SourceAdapter:
         self._prefix = check_name("prefix", prefix) + "." if prefix else ""
         self._tags = check_tags(prefix, tags)
         self._failed, self._clock = failed(), clock
-        self._growing: ResetAdjuster | None = ResetAdjuster()
+        self._resets: ResetAdjuster | None = ResetAdjuster()
         self.lock = Lock()
         _joined.add(self)
 
@@ -66,17 +66,17 @@ class SourceAdapter:
         were seen before: each is counted as failed, and logged once a minute.
         """
         with self.lock:
-            if self._growing is None:
+            if self._resets is None:
                 self._fail(self.source.kind, "it could not be read when this process was forked off its parent")
                 return []
             readings, _ = self._readings(taken, seen)
             now = self._clock.now().wall_ms / 1000
-            return [self._growing.take(reading, now) for reading in readings]
+            return [self._resets.take(reading, now) for reading in readings]
 
     def reset_after_fork(self) -> None:
         """Take what the source has counted as the parent's; in the child of a fork, before it has threads."""
         self.lock = Lock()
-        self._growing = None
+        self._resets = None
         found: list[tuple[list[Reading], bool]] = []
         # A lock of the other library may have been held by a thread that only the parent has.
         thread = Thread(target=lambda: found.append(self._readings((), set())), name="tallystream-source", daemon=True)
@@ -84,7 +84,7 @@ class SourceAdapter:
         thread.join(WAIT_IN_CHILD)
         # Without all of what the parent counted, some of it would be counted twice.
         if found and found[0][1]:
-            self._growing = ResetAdjuster(found[0][0])
+            self._resets = ResetAdjuster(found[0][0])
 
     def _readings(self, taken: Container[str], seen: set[record.Identity]) -> tuple[list[Reading], bool]:
         """Return what can be reported, and whether the source told everything."""

@@ -182,7 +182,7 @@ class Connection:
         """Whether the last record arrived, and no connection has failed since."""
         return self.is_open and self._settled
 
-    def leave_to_parent(self) -> None:
+    def abandon(self) -> None:
         """Forget the producer without a touch: in a forked child its end would wait for threads only the parent has."""
         for producer in self._producers:
             _keep(producer)

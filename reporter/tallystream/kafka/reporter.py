@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tallystream.reporters.base import Reportable
 
 
-class Silence:
+class AcknowledgementTimeout:
     """The time since the first report that no acknowledgement has followed.
 
     Args:
@@ -56,7 +56,7 @@ class Silence:
         return was_long
 
 
-SILENCE = 10.0
+ACKNOWLEDGEMENT_TIMEOUT_S = 10.0
 """Seconds, or else three intervals, without an acknowledgement after which a warning says so."""
 
 LAST_TRY = 1.0
@@ -128,7 +128,7 @@ class KafkaReporter(ScheduledReporter):
         self._identified = False  # the cluster's ID is known
         self._owed = False  # a report is due, and is sent when no record is under way
         self._closing = False
-        self._silence = Silence(max(SILENCE, 3 * interval), registry.clock.monotonic)
+        self._silence = AcknowledgementTimeout(max(ACKNOWLEDGEMENT_TIMEOUT_S, 3 * interval), registry.clock.monotonic)
         super().__init__(registry, interval=interval, own_metrics=own_metrics)
         if local_stats:
             registry.keep_samples()
@@ -194,7 +194,7 @@ class KafkaReporter(ScheduledReporter):
             if not records or self._lives.in_flight or not self._lives.new_life_due:
                 break
         if final and self._was_never_reached:
-            what = "nothing of this process was reported: no metrics have arrived at %s: %s"
+            what = "this process reported no metrics: none have arrived at %s: %s"
             _log.warning(what, self._servers, self._link.error or NO_ANSWER)
         return False
 
@@ -283,8 +283,8 @@ class KafkaReporter(ScheduledReporter):
         if self._link.may_be_searching:
             self._close_link(deadline)
 
-    def _leave_to_parent(self) -> None:
-        self._link.leave_to_parent()
+    def _abandon(self) -> None:
+        self._link.abandon()
         self._account, self._identified = None, False
         self._lives = LifeHistory(self.registry.app, 1000)
         self.sent = 0

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Cached:
     """Calls `function` once in `seconds` at most, from any number of threads, also when it raises.
 
-    Whoever calls it while another thread is at work gets what was there before. After an error there is no value (None)
-    until the time is over.
+    While one thread computes the value, other callers get None. After an error the value is None until the time is
+    over.
 
     Raises:
         ConfigError: the seconds are not above 0.
@@ -40,7 +40,7 @@ class Cached:
         self._lock = Lock()
 
     def __call__(self) -> float | None:
-        """Return the kept value, or the function's where the kept one is too old and no other thread asks."""
+        """Return the cached value, or compute it if it is too old and no other thread computes it."""
         now = self._clock.monotonic()
         if now >= self._due and self._lock.acquire(blocking=False):
             try:
@@ -52,7 +52,7 @@ class Cached:
         return self._value
 
     def reset_after_fork(self) -> None:
-        """Forget the value, and make a new lock: for the child of a fork."""
+        """Drop the value and replace the lock, in the child of a fork."""
         self._lock = Lock()
         self._due, self._value = -inf, None
 

@@ -106,7 +106,7 @@ BUFFER = 16
 Twice as many would save an update a sixth of its time; but what waits is the report's to work in, of all histograms.
 """
 
-MOST_WAITING = 2048
+MAX_PENDING = 2048
 """Values in the buffer from which on an update waits for the thread that works some in: memory is bounded."""
 
 
@@ -187,7 +187,7 @@ class Histogram(Metric):
     def _put(self, value: float | tuple[float, float]) -> None:
         buffer = self._buffer
         buffer.append(value)
-        if len(buffer) >= BUFFER and self._lock.acquire(blocking=len(buffer) >= MOST_WAITING):
+        if len(buffer) >= BUFFER and self._lock.acquire(blocking=len(buffer) >= MAX_PENDING):
             try:
                 self._work_in()
             finally:

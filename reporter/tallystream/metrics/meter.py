@@ -109,7 +109,7 @@ class Meter(Metric):
             self.rates()
         self._counter.inc(n)
 
-    def took(self, n: int) -> None:
+    def _inc_before_due(self, n: int) -> None:
         """Take `n` events that came before the next tick was `due`: for a timer, which looks at the clock itself."""
         self._counter.inc(n)
 

@@ -29,7 +29,7 @@ class Position(Metric):
         self._position = 0
         self.reset_after_fork()
 
-    def cover(self, start: int, position: int) -> None:
+    def advance(self, start: int, position: int) -> None:
         """Take that the offsets from `start` to before `position` were processed; the furthest on each side is kept.
 
         Raises:

@@ -96,7 +96,7 @@ class ReporterBase(ABC):
         """
 
     @abstractmethod
-    def _leave_to_parent(self) -> None:
+    def _abandon(self) -> None:
         """Let go of everything that belongs to the parent process, without touching it; in the child of a fork."""
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tallystream.record import Metric
     from tallystream.reporters.filters import Values
 
-_WHOLE = frozenset({"count", "start", "position"})
+_INTEGER = frozenset({"count", "start", "position"})
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 _NOT_GRAPHITE = re.compile(r"[\s;!^=~\x00-\x1f\x7f]")
 _ESCAPED_MEASUREMENT = str.maketrans({",": "\\,", " ": "\\ ", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
@@ -54,7 +54,7 @@ def influx(metric: Metric, values: Values, tags: Mapping[str, str], ts_ms: int) 
         for name, value in sorted(together.items())
         if value
     )
-    fields = ",".join(f"{name}={v}i" if name in _WHOLE else f"{name}={float(v)!r}" for name, v in values.items())
+    fields = ",".join(f"{name}={v}i" if name in _INTEGER else f"{name}={float(v)!r}" for name, v in values.items())
     return f"{measurement}{suffix} {fields} {ts_ms}"
 
 

@@ -82,5 +82,5 @@ class LocalReporter(ScheduledReporter):
     def _rest(self, deadline: Deadline) -> None:
         """Nothing is in a fork's way."""
 
-    def _leave_to_parent(self) -> None:
+    def _abandon(self) -> None:
         """Nothing is the parent's."""

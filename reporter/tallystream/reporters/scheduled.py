@@ -270,6 +270,6 @@ class ScheduledReporter(ReporterBase):
         self._opened = False
         self.failures, self.last_error = 0, None
         self._make_locks()
-        self._leave_to_parent()
+        self._abandon()
         if running:
             self._start_thread()

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from tallystream.testing import ManualClock
-from tallystream_aggregator.kafka.partition_bounds import at_times, watermarks
+from tallystream_aggregator.kafka.partition_bounds import at_times, bounds_of
 
 PLACE = TopicPartition("metrics", 0)
 
@@ -43,7 +43,7 @@ def patient() -> dict[str, Any]:
 def test_a_partition_without_a_leader_is_asked_again() -> None:
     """A topic that was made a moment ago is no reason to fail."""
     broker: Any = Broker(refusal(KafkaError.NOT_LEADER_FOR_PARTITION), refusal(KafkaError.OFFSET_NOT_AVAILABLE), (3, 7))
-    assert watermarks(broker, PLACE, **patient()) == (3, 7)
+    assert bounds_of(broker, PLACE, **patient()) == (3, 7)
 
 
 def test_a_time_is_asked_for_again_where_one_partition_has_no_leader() -> None:
@@ -58,7 +58,7 @@ def test_what_lasts_is_said_when_the_time_is_over() -> None:
     """A broker that never leads is an error in the end, not a wait for ever."""
     broker: Any = Broker(*[refusal(KafkaError.LEADER_NOT_AVAILABLE)] * 100)
     with pytest.raises(KafkaException, match="LEADER_NOT_AVAILABLE"):
-        watermarks(broker, PLACE, **patient())
+        bounds_of(broker, PLACE, **patient())
     assert 10 < len(broker.answers) < 90
 
 
@@ -67,4 +67,4 @@ def test_another_refusal_is_said_at_once(code: int) -> None:
     """A topic that is not there, or not for us, does not come by waiting."""
     broker: Any = Broker(refusal(code))
     with pytest.raises(KafkaException):
-        watermarks(broker, PLACE, **patient())
+        bounds_of(broker, PLACE, **patient())

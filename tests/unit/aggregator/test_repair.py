@@ -74,29 +74,29 @@ class Topic(TopicWatch):
 def test_a_key_is_found_whose_record_has_an_epoch_that_nobody_has_taken() -> None:
     """Once: what has been read is not read again."""
     topic = Topic((b"a", row(epoch=2)), (b"a", row(epoch=FORGED)), (b"b", row(epoch=2)))
-    assert (topic.look(), topic.look()) == ({A}, set())
+    assert (topic.poll(), topic.poll()) == ({A}, set())
 
 
 def test_a_key_is_found_whose_record_comes_after_one_of_a_higher_epoch() -> None:
     """A row, a deletion, and a deletion or row that names no writer; a lower batch of the same writer is not stale."""
     topic = Topic((b"a", row(epoch=1)), (b"a", row(epoch=2, batch=9)), (b"a", row(epoch=2)))
-    assert topic.look() == set()
-    assert topic.append((b"a", row(epoch=1))).look() == {A}
-    assert topic.append(Record(b"b", None, (1, 4))).look() == {B}
-    assert topic.append((b"a", None), (b"b", b"no row")).look() == {A, B}
-    assert topic.append((b"a", row(epoch=3)), Record(b"b", None, (3, 1))).look() == set()
+    assert topic.poll() == set()
+    assert topic.append((b"a", row(epoch=1))).poll() == {A}
+    assert topic.append(Record(b"b", None, (1, 4))).poll() == {B}
+    assert topic.append((b"a", None), (b"b", b"no row")).poll() == {A, B}
+    assert topic.append((b"a", row(epoch=3)), Record(b"b", None, (3, 1))).poll() == set()
 
 
 def test_a_key_is_found_that_an_older_writer_writes_after_our_start() -> None:
     """Though we have written nothing yet: that of epoch 2 was replaced when ours was taken."""
-    assert Topic((b"a", row(epoch=2))).append((b"b", row(epoch=2))).look() == {B}
+    assert Topic((b"a", row(epoch=2))).append((b"b", row(epoch=2))).poll() == {B}
 
 
 def test_the_start_covers_what_was_appended_since_nothing_was_left_to_repair() -> None:
     """The writer of epoch 2 checked offset 1 last; what lower epochs appended after that is stale, in any order."""
     records = ((b"old", row(epoch=1)), (b"a", row(epoch=1)), (b"b", row(epoch=2)))
     topic = Topic(*records, checked=Checked({"t": {"0": 1}}, 2))
-    assert topic.look() == {A}
+    assert topic.poll() == {A}
     assert topic.at == {"0": 3}
 
 
@@ -108,19 +108,19 @@ def test_each_partition_has_an_order_of_its_own() -> None:
         Record(b"a", row(epoch=1), partition=1),
         partitions=2,
     )
-    assert topic.look() == {(1, b"a")}
+    assert topic.poll() == {(1, b"a")}
 
 
 def test_a_successors_records_are_left_alone() -> None:
     """An aggregator that has taken a higher epoch than ours is no forger: the lease ends us soon."""
     topic = Topic(ask=lambda: 4).append((b"a", row(epoch=3)), (b"a", row(epoch=4)), (b"b", row(epoch=5)))
-    assert topic.look() == {B}
+    assert topic.poll() == {B}
 
 
 def test_an_epoch_that_no_table_reaches_is_forged_though_the_ledger_is_lost() -> None:
     """What we write after it is not stale: else the shards would publish all of their records again and again."""
     topic = Topic(ask=lambda: None).append((b"a", row(epoch=FORGED)), (b"b", row(epoch=3)))
-    assert topic.look() == {A}
+    assert topic.poll() == {A}
 
 
 def test_a_ledger_that_cannot_be_read_is_asked_again_at_the_next_look() -> None:
@@ -134,10 +134,10 @@ def test_a_ledger_that_cannot_be_read_is_asked_again_at_the_next_look() -> None:
 
     topic = Topic(ask=ask).append((b"a", row(epoch=3)), (b"a", row(epoch=FORGED)))
     with pytest.raises(KafkaException, match="not reached in time"):
-        topic.look()
+        topic.poll()
     assert topic.at == {}
     answers.append(3)
-    assert topic.look() == {A}
+    assert topic.poll() == {A}
 
 
 class Repaired:
@@ -151,9 +151,9 @@ class Repaired:
     def _wake(self) -> None:
         self.woken += 1
 
-    def look(self) -> Request | None:
+    def poll(self) -> Request | None:
         """Look once; return what the shards are asked for."""
-        self.repair.look()
+        self.repair.poll()
         return read_request(self.path)
 
     def carried_out(self, number: int, *shards: int, epoch: int = 3) -> None:
@@ -171,18 +171,18 @@ class Repaired:
 def test_shards_are_asked_until_all_of_them_have_published_the_keys(tmp_path: Path) -> None:
     """The request stays, and the query is woken again, until then; the ledger is told no offset beyond the keys."""
     repaired = Repaired(tmp_path / "c.repair")
-    assert (repaired.look(), repaired.woken) == (None, 0)
+    assert (repaired.poll(), repaired.woken) == (None, 0)
     before = repaired.checked
     assert before == {"table": {"0": 0, "1": 0}, "agg": {"0": 0}}
     repaired.table.append(Record(b"r", row(epoch=1), partition=1))
     repaired.agg.append((b"s", row(epoch=1)))
     request = Request(3, 1, {1: [b"r"]}, [b"s"])
-    assert (repaired.look(), repaired.woken, repaired.checked) == (request, 1, before)
+    assert (repaired.poll(), repaired.woken, repaired.checked) == (request, 1, before)
     repaired.carried_out(1, 0)
     repaired.table.append(Record(b'["shard",1]', b'{"repaired":1{"epoch":3,"batch":9}', partition=1))  # no JSON
-    assert (repaired.look(), repaired.woken, repaired.checked) == (request, 2, before)
+    assert (repaired.poll(), repaired.woken, repaired.checked) == (request, 2, before)
     repaired.carried_out(1, 1)
-    assert (repaired.look(), repaired.woken) == (None, 2)
+    assert (repaired.poll(), repaired.woken) == (None, 2)
     assert repaired.checked == {"table": {"0": 1, "1": 3}, "agg": {"0": 1}}
 
 
@@ -190,14 +190,14 @@ def test_what_is_found_meanwhile_is_a_request_of_its_own_with_what_is_left(tmp_p
     """A shard that has carried out the first one has to carry out the second one, too; also of the same keys."""
     repaired = Repaired(tmp_path / "c.repair")
     repaired.table.append(Record(b"r", row(epoch=1)))
-    repaired.look()
+    repaired.poll()
     for number, key in ((2, b"q"), (3, b"r")):
         repaired.carried_out(number - 1, 0, 1)
         repaired.table.append(Record(key, row(epoch=1)))
-        assert repaired.look() == Request(3, number, {0: [b"q", b"r"]})
-    assert repaired.look() is not None
+        assert repaired.poll() == Request(3, number, {0: [b"q", b"r"]})
+    assert repaired.poll() is not None
     repaired.carried_out(3, 0, 1)
-    assert repaired.look() is None
+    assert repaired.poll() is None
 
 
 def test_a_request_of_a_writer_before_is_deleted_and_what_it_writes_late_is_replaced(tmp_path: Path) -> None:
@@ -207,11 +207,11 @@ def test_a_request_of_a_writer_before_is_deleted_and_what_it_writes_late_is_repl
     repaired = Repaired(path)
     assert read_request(path) is None
     repaired.table.append(Record(b"r", row(epoch=1)))
-    request = repaired.look()
+    request = repaired.poll()
     write_request(path, Request(2, 1))
-    assert repaired.look() == request == Request(3, 1, {0: [b"r"]})
+    assert repaired.poll() == request == Request(3, 1, {0: [b"r"]})
     repaired.carried_out(1, 0, 1, epoch=2)
-    assert repaired.look() == Request(3, 2, {0: [b'["shard",0]', b"r"], 1: [b'["shard",1]']})
+    assert repaired.poll() == Request(3, 2, {0: [b'["shard",0]', b"r"], 1: [b'["shard",1]']})
 
 
 def test_a_request_that_cannot_be_read_is_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

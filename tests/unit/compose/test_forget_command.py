@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.jobs import forget
-from tallystream_aggregator.jobs.forget import Changed, Plan, Taken
+from tallystream_aggregator.jobs.forget import Changed, Plan, RemovedLife
 from tallystream_aggregator.shutdown import stop_on_signals
 from tallystream_aggregator.table import Total
 from tallystream_aggregator.table.decode import Forget
@@ -22,7 +22,7 @@ from tallystream_cli.output.forget import LIVES, as_dict, show
 METRIC = ("shop", "[b]orders", "counter", (("site", "x"),))
 BEFORE = Total(METRIC, {"count": 2**63 - 1}, 2, 1, 0, {}, retired=1, overflow=True)
 AFTER = Total(METRIC, {"count": 12}, 1, 1, 0, {}, retired=1)
-PLAN = Plan([], [Taken("shop", "app-1", "01", living=True, metrics=3)], [Changed(BEFORE, AFTER)])
+PLAN = Plan([], [RemovedLife("shop", "app-1", "01", living=True, metrics=3)], [Changed(BEFORE, AFTER)])
 
 
 def shown(plan: Plan, *, of_instance: bool) -> str:

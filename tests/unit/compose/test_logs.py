@@ -67,7 +67,7 @@ def test_names_in_the_log_are_text() -> None:
     """A name can't begin a line of its own, and no escape in it reaches the terminal, in neither form of the log."""
     script = "from tallystream_cli import logs as _logs; import logging; _logs.set_up('info', '{}'); {}"
     for form in ("text", "json"):
-        for words in (f"logging.info({HOSTILE!r})", f"print(_logs.last_words({HOSTILE!r}))"):
+        for words in (f"logging.info({HOSTILE!r})", f"print(_logs.final_line({HOSTILE!r}))"):
             code = [sys.executable, "-c", script.format(form, words)]
             done = subprocess.run(code, capture_output=True, text=True, check=True, timeout=60)
             said = (done.stdout + done.stderr).removesuffix("\n")

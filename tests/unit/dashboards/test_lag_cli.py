@@ -19,7 +19,7 @@ from tallystream_dashboards.lag.catch_up import Between, Drain, Drained, Never, 
 from tallystream_dashboards.lag.cli import ShowSettings, exit_code, run
 from tallystream_dashboards.lag.formatting import age, until_drained
 from tallystream_dashboards.lag.state import GroupState
-from tallystream_dashboards.lag.status import Judgement, Rules, Verdict
+from tallystream_dashboards.lag.status import Judgement, Rules, Status
 from tallystream_dashboards.lag.time_lag import AtLeast, Exact, SecondsLag, Unknown, Zero
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def test_json_has_one_object_a_line(store: StoreSettings, now_ms: int) -> None:
     """Programs get numbers: the lag, the seconds, the rates, the partitions."""
     _, text = shown(ShowSettings(store=store, json=True, at_ms=now_ms))
     stopped, well = (json.loads(line) for line in text.splitlines())
-    assert (stopped["group"], stopped["verdict"], stopped["lag"], stopped["seconds"]) == ("stopped", "ERR", 500, 100.0)
+    assert (stopped["group"], stopped["status"], stopped["lag"], stopped["seconds"]) == ("stopped", "ERR", 500, 100.0)
     assert (stopped["seconds_exact"], stopped["drain_s_low"], stopped["consumed_per_s"]) == (
         True,
         None,
@@ -92,7 +92,7 @@ def test_json_has_one_object_a_line(store: StoreSettings, now_ms: int) -> None:
     assert "partitions" not in stopped
     _, text = shown(ShowSettings(store=store, json=True, at_ms=now_ms, group="stopped"))
     (partition,) = json.loads(text)["partitions"]
-    assert (partition["verdict"], partition["committed"], partition["end"]) == ("STOP", 100, 600)
+    assert (partition["status"], partition["committed"], partition["end"]) == ("STOP", 100, 600)
     assert (well["drain_s_low"], well["drain_s_high"], well["seconds"]) == (0.0, 0.0, 0.0)
 
 
@@ -125,8 +125,8 @@ def test_rules_of_ones_own_judge_anew(store: StoreSettings, now_ms: int) -> None
 
 def test_a_group_that_is_gone_counts_only_where_it_is_asked_for() -> None:
     """A check of everything is not unknown for ever because a group was deleted; a check of that group is."""
-    dead = replace(state(Verdict.NOTFOUND), gone=True)
-    assert exit_code([state(Verdict.OK), dead]) == 0
+    dead = replace(state(Status.NOTFOUND), gone=True)
+    assert exit_code([state(Status.OK), dead]) == 0
     assert exit_code([dead]) == 0
     assert exit_code([dead], asked="g") == 3
 
@@ -138,23 +138,23 @@ def test_a_store_that_is_away_is_unknown() -> None:
     assert (code, text.startswith("The store can't be read"), "secret-token" in text) == (3, True, False)
 
 
-def state(verdict: Verdict) -> GroupState:
-    return GroupState("g", 1, Zero(), None, NotKnown(), Judgement(verdict, "."), (), 0)
+def state(status: Status) -> GroupState:
+    return GroupState("g", 1, Zero(), None, NotKnown(), Judgement(status, "."), (), 0)
 
 
 @pytest.mark.parametrize(
-    ("verdicts", "code"),
+    ("statuses", "code"),
     [
         ([], 3),
-        ([Verdict.OK, Verdict.OK], 0),
-        ([Verdict.OK, Verdict.NOTFOUND], 3),
-        ([Verdict.NOTFOUND, Verdict.WARN], 1),
-        ([Verdict.WARN, Verdict.ERR, Verdict.NOTFOUND], 2),
+        ([Status.OK, Status.OK], 0),
+        ([Status.OK, Status.NOTFOUND], 3),
+        ([Status.NOTFOUND, Status.WARN], 1),
+        ([Status.WARN, Status.ERR, Status.NOTFOUND], 2),
     ],
 )
-def test_exit_codes(verdicts: list[Verdict], code: int) -> None:
+def test_exit_codes(statuses: list[Status], code: int) -> None:
     """0 OK, 1 WARN, 2 ERR, 3 unknown: what is certainly bad beats what is not known."""
-    assert exit_code([state(one) for one in verdicts]) == code
+    assert exit_code([state(one) for one in statuses]) == code
 
 
 @pytest.mark.parametrize(

@@ -92,13 +92,13 @@ def collector(store: Store, broker: Broker) -> Collector:
 
     watch = LagTracker(broker, Patterns(), Rules(), clock=clock)
 
-    def look() -> Watched:
+    def sample() -> Watched:
         nonlocal now
         now = next(seconds)
         broker.now_ms = now * 1000
-        return watch.look()
+        return watch.sample()
 
-    return Collector(look, store)
+    return Collector(sample, store)
 
 
 def lags(store: Store) -> list[tuple[int, object]]:

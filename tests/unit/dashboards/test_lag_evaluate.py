@@ -9,21 +9,21 @@ from hypothesis import strategies as st
 from tallystream_aggregator.sinks.base import Series
 from tallystream_dashboards.lag.catch_up import Between, Drained, Never, NotKnown, Rates, Steady, drain, rates
 from tallystream_dashboards.lag.evaluate import evaluate
-from tallystream_dashboards.lag.status import Look, Rules, Verdict
+from tallystream_dashboards.lag.status import OffsetSample, Rules, Status
 from tallystream_dashboards.lag.time_lag import Exact, Unknown, Zero
 
 
 def test_rates_are_records_by_time() -> None:
     """10 s, 50 produced, 80 consumed; what went back counts as nothing."""
-    assert rates([Look(0, 0, 100), Look(10_000, 80, 150)]) == Rates(5.0, 8.0)
-    assert rates([Look(0, 50, 100), Look(10_000, 20, 90)]) == Rates(0.0, 0.0)
+    assert rates([OffsetSample(0, 0, 100), OffsetSample(10_000, 80, 150)]) == Rates(5.0, 8.0)
+    assert rates([OffsetSample(0, 50, 100), OffsetSample(10_000, 20, 90)]) == Rates(0.0, 0.0)
 
 
 def test_no_rate_from_a_moment() -> None:
     """One look, or two within a second, are no period."""
     assert rates([]) is None
-    assert rates([Look(0, 1, 2)]) is None
-    assert rates([Look(0, 1, 2), Look(999, 5, 6)]) is None
+    assert rates([OffsetSample(0, 1, 2)]) is None
+    assert rates([OffsetSample(0, 1, 2), OffsetSample(999, 5, 6)]) is None
 
 
 def test_time_to_drain() -> None:
@@ -63,7 +63,7 @@ def points(group: str, partition: int, rows: list[tuple[int, int | None, int, in
 
 
 def test_a_group_is_judged_as_a_whole() -> None:
-    """Lag and rates add up, the oldest age and the worst verdict win, and the range comes from the rates."""
+    """Lag and rates add up, the oldest age and the worst status win, and the range comes from the rates."""
     series = [
         *points("g", 0, [(s, s * 10, 500 + s * 5, 1) for s in range(101)]),
         *points("g", 1, [(s, s * 5, s * 5, 1) for s in range(101)]),
@@ -71,7 +71,7 @@ def test_a_group_is_judged_as_a_whole() -> None:
     ]
     group, idle = evaluate(series, now_ms=100_000, rules=Rules(window_s=100))
     assert (group.group, group.lag, group.rates) == ("g", 0, Rates(10.0, 15.0))
-    assert (idle.lag, idle.seconds, idle.judgement.verdict, idle.drain) == (0, Zero(), Verdict.OK, Drained())
+    assert (idle.lag, idle.seconds, idle.judgement.status, idle.drain) == (0, Zero(), Status.OK, Drained())
     middle = evaluate(series, now_ms=50_000, rules=Rules(window_s=100))[0]
     assert (middle.group, middle.lag, middle.drain) == ("g", 250, Between(50.0, 50.0))
 
@@ -80,8 +80,8 @@ def test_a_consumer_that_stops_is_found_with_the_reason() -> None:
     """Stopped at 100 s: at 100 s it is well, at 175 s it is ERR because of STOP, 75 s old, and never through."""
     series = points("g", 0, [(s, min(s, 100) * 5, s * 5, 1 if s <= 100 else 0) for s in range(176)])
     well, stopped = (evaluate(series, now_ms=at, rules=Rules(window_s=100))[0] for at in (100_000, 175_000))
-    assert well.judgement.verdict is Verdict.OK
-    assert (stopped.judgement.verdict, stopped.partitions[0].judgement.verdict) == (Verdict.ERR, Verdict.STOP)
+    assert well.judgement.status is Status.OK
+    assert (stopped.judgement.status, stopped.partitions[0].judgement.status) == (Status.ERR, Status.STOP)
     assert stopped.judgement.reason == (
         "STOP in t/0 (1 of 1 partitions): 375 records wait, and the committed offset has not moved for 75 s; "
         "the group has no members."
@@ -92,23 +92,23 @@ def test_a_consumer_that_stops_is_found_with_the_reason() -> None:
 def test_nothing_committed_is_said() -> None:
     """A partition without a commit has no lag, no age, and the reason."""
     (group,) = evaluate(points("g", 0, [(s, None, 5, 1) for s in range(10)]), now_ms=9000)
-    assert (group.lag, group.judgement.verdict) == (None, Verdict.NOTFOUND)
+    assert (group.lag, group.judgement.status) == (None, Status.NOTFOUND)
     assert group.judgement.reason == "The group has committed nothing here."
     assert isinstance(group.seconds, Unknown)
     assert group.drain == NotKnown()
 
 
 def test_a_commit_past_the_end_is_said() -> None:
-    """A topic made anew: neither a lag of 0 nor a verdict of OK."""
+    """A topic created again: neither a lag of 0 nor a status of OK."""
     (group,) = evaluate(points("g", 0, [(s, 50, 5, 1) for s in range(10)]), now_ms=9000)
-    assert (group.lag, group.judgement.verdict) == (None, Verdict.NOTFOUND)
+    assert (group.lag, group.judgement.status) == (None, Status.NOTFOUND)
     assert "past the end" in group.judgement.reason
 
 
 def test_a_dead_group_stays_visible() -> None:
     """A group that is no longer looked at keeps its row, with its last lag, as NOTFOUND."""
     (group,) = evaluate(points("g", 0, [(s, 1, 9, 0) for s in range(10)]), now_ms=10_000_000)
-    assert (group.lag, group.judgement.verdict, group.seen_ms) == (8, Verdict.NOTFOUND, 9000)
+    assert (group.lag, group.judgement.status, group.seen_ms) == (8, Status.NOTFOUND, 9000)
 
 
 def test_later_points_do_not_change_the_past() -> None:

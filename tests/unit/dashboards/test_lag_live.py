@@ -15,11 +15,11 @@ from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_dashboards.lag import LAG
 from tallystream_dashboards.lag.collector.downsampling import Downsampler, spans
 from tallystream_dashboards.lag.evaluate import evaluate, halves
-from tallystream_dashboards.lag.history import Ends, Looks, limit
-from tallystream_dashboards.lag.live import GONE_MS, Live
+from tallystream_dashboards.lag.history import EndOffsetHistory, OffsetSamples, limit
+from tallystream_dashboards.lag.live import GONE_MS, GroupStates
 from tallystream_dashboards.lag.model import Probed
 from tallystream_dashboards.lag.reader import read_group, read_groups, read_judged
-from tallystream_dashboards.lag.status import Look, Rules, Verdict
+from tallystream_dashboards.lag.status import OffsetSample, Rules, Status
 from tallystream_dashboards.lag.storage import ENDS, GROUPS, ROUNDS
 from tallystream_dashboards.lag.time_lag import AtLeast, Exact, Observation, Zero, seconds_lag
 
@@ -68,7 +68,7 @@ def series(points: Sequence[Point], measurement: str = LAG) -> list[Series]:
 @given(SCHEDULES)
 @settings(max_examples=60)
 def test_what_is_kept_tells_the_same_as_everything(schedule: list[tuple[int, int, bool]]) -> None:
-    """Points that say nothing new are left out, and at every round the history gives lag and verdict as they were."""
+    """Points that say nothing new are left out, and at every round the history gives lag and status as they were."""
     rounds, kept, states, everything = Rounds(RULES), [], [], []
     end = committed = 0
     for number, (produced, consumed, member) in enumerate(schedule):
@@ -76,22 +76,22 @@ def test_what_is_kept_tells_the_same_as_everything(schedule: list[tuple[int, int
         committed = min(end, committed + consumed)
         ts_ms = T0 + number * 3000
         kept += rounds.points(found(group("g", (committed, end), members=int(member))), ts_ms)
-        everything.append(Look(ts_ms, committed, end, int(member)))
+        everything.append(OffsetSample(ts_ms, committed, end, int(member)))
         (told,) = (state.rates for state in rounds.states)
         assert told == halves(everything, ts_ms, RULES)[0]
         states.append((ts_ms, rounds.states[0]))
-    ends = [Observation(look.ts_ms, look.end) for look in everything]
+    ends = [Observation(sample.ts_ms, sample.end) for sample in everything]
     for ts_ms, state in states:
         (again,) = evaluate(series(kept), now_ms=ts_ms, rules=RULES)
-        assert (again.lag, again.judgement.verdict) == (state.lag, state.judgement.verdict)
-        committed = next(look.committed for look in everything if look.ts_ms == ts_ms)
+        assert (again.lag, again.judgement.status) == (state.lag, state.judgement.status)
+        committed = next(sample.committed for sample in everything if sample.ts_ms == ts_ms)
         assert state.seconds == seconds_lag(committed, [one for one in ends if one.ts_ms <= ts_ms], now_ms=ts_ms)
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=200), st.integers(8, 40))
 def test_thinned_ends_never_contradict_the_full_history(growth: list[int], most: int) -> None:
     """However few observations are kept, an age from them agrees with the moments between which the record came."""
-    ends, full, end = Ends(), [], 0
+    ends, full, end = EndOffsetHistory(), [], 0
     for number, grown in enumerate(growth):
         end += grown
         ends.add(T0 + number * 1000, end, most=most)
@@ -111,8 +111,8 @@ def test_thinned_ends_never_contradict_the_full_history(growth: list[int], most:
 
 
 def test_an_end_that_falls_begins_anew() -> None:
-    """A topic that was made anew has a new history."""
-    ends = Ends()
+    """A topic that was created again has a new history."""
+    ends = EndOffsetHistory()
     ends.load([T0, T0 + 1000, T0 + 2000], [50, 60, 3])
     assert (len(ends), ends.appended(2)) == (1, (None, T0 + 2000))
     assert ends.appended(3) is None
@@ -125,11 +125,11 @@ def test_memory_is_bounded_by_the_number_of_partitions() -> None:
 
 def test_looks_keep_what_the_window_needs() -> None:
     """What stands still takes two looks, and of what is older than the window one stays."""
-    looks = Looks()
+    samples = OffsetSamples()
     for second in range(0, 300, 5):
-        looks.add(Look(T0 + second * 1000, min(second, 100), 400, None), window_ms=60_000)
-    kept = looks.all()
-    assert kept[-1] == Look(T0 + 295_000, 100, 400, None)
+        samples.add(OffsetSample(T0 + second * 1000, min(second, 100), 400, None), window_ms=60_000)
+    kept = samples.all()
+    assert kept[-1] == OffsetSample(T0 + 295_000, 100, 400, None)
     assert len(kept) <= 60 / 5
     assert kept[0].ts_ms < T0 + 235_000
 
@@ -159,12 +159,12 @@ def test_a_group_that_could_not_be_read_is_not_dead() -> None:
 
 
 def test_since_when_it_is_so() -> None:
-    """The verdict's beginning is kept while it lasts: a stop is told from when it was found."""
+    """The status's beginning is kept while it lasts: a stop is told from when it was found."""
     rounds = Rounds(RULES)
     for number in range(40):
         rounds.points(found(group("g", (min(number, 5), number), members=0)), T0 + number * 5000)
     (state,) = rounds.states
-    assert state.judgement.verdict is Verdict.ERR
+    assert state.judgement.status is Status.ERR
     assert state.since_ms is not None
     assert T0 + 25_000 + 50_000 < state.since_ms <= T0 + 25_000 + 60_000
 
@@ -179,23 +179,23 @@ def test_partitions_without_a_commit_make_the_lag_a_bound() -> None:
 
 def test_offsets_that_hold_no_record_are_no_lag() -> None:
     """A reader found nothing up to the end: transaction markers or what compaction left; the reason says so."""
-    live, round_ = Live(RULES), found(group("g", (9, 10), members=0))
+    live, round_ = GroupStates(RULES), found(group("g", (9, 10), members=0))
     for second in range(0, 200, 10):
         live.observe(round_, T0 + second * 1000)
         nothing = {("orders", 0): {9: Probed(None, nothing=True)}}
         (state,) = live.judge(round_, T0 + second * 1000, probed=nothing)
-    assert (state.judgement.verdict, state.seconds, state.lag) == (Verdict.OK, Zero(), 1)
+    assert (state.judgement.status, state.seconds, state.lag) == (Status.OK, Zero(), 1)
     assert "transaction markers" in state.partitions[0].judgement.reason
 
 
 def test_age_is_a_threshold_where_one_is_set() -> None:
     """OK and WARN become worse with age; what is worse already keeps its reason."""
     rounds = Rounds(Rules(window_s=100, warn_age_s=20, err_age_s=60))
-    verdicts = []
+    statuses = []
     for number in range(20):
         rounds.points(found(group("g", (number, number * 2 + 10))), T0 + number * 10_000)
-        verdicts.append(rounds.states[0].judgement.verdict)
-    assert [verdicts[1], verdicts[4], verdicts[-1]] == [Verdict.OK, Verdict.WARN, Verdict.ERR]
+        statuses.append(rounds.states[0].judgement.status)
+    assert [statuses[1], statuses[4], statuses[-1]] == [Status.OK, Status.WARN, Status.ERR]
     assert "over 60 s" in rounds.states[0].judgement.reason
 
 
@@ -225,10 +225,10 @@ def test_the_store_gives_back_what_was_judged(store: LocalStore, reader: LocalRe
     assert detailed.partitions[0].seconds == before["slow"].seconds
     assert read_group(reader, "nobody", at_ms=now_ms) is None
     strict = read_judged(reader, at_ms=now_ms, rules=Rules(window_s=100, err_age_s=1))
-    assert [(one.group, one.judgement.verdict) for one in strict] == [
-        ("slow", Verdict.ERR),
-        ("gone", Verdict.NOTFOUND),
-        ("well", Verdict.OK),
+    assert [(one.group, one.judgement.status) for one in strict] == [
+        ("slow", Status.ERR),
+        ("gone", Status.NOTFOUND),
+        ("well", Status.OK),
     ]
 
 
@@ -241,7 +241,7 @@ def test_partitions_are_judged_by_the_rules_that_the_collector_had(store: LocalS
     detailed = read_group(reader, "g", at_ms=T0 + 30_000)
     assert detailed is not None
     (partition,) = detailed.partitions
-    assert (detailed.judgement.verdict, partition.judgement.verdict) == (Verdict.ERR, Verdict.STALL)
+    assert (detailed.judgement.status, partition.judgement.status) == (Status.ERR, Status.STALL)
     assert partition.judgement.reason in detailed.judgement.reason
 
 

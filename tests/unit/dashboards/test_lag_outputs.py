@@ -27,7 +27,7 @@ from tallystream_dashboards.lag.collector.spark_offsets import offsets
 from tallystream_dashboards.lag.collector.tracker import Watched
 from tallystream_dashboards.lag.exposition import exposition
 from tallystream_dashboards.lag.formatting import skew as skew_words
-from tallystream_dashboards.lag.history import TOLERANCE_MS, Ends, skew, skews
+from tallystream_dashboards.lag.history import TOLERANCE_MS, EndOffsetHistory, skew, skews
 
 PAGE = Path(__file__).parents[3] / "docs" / "lag.md"
 T0 = 1_700_000_100_000
@@ -58,7 +58,7 @@ def test_the_exposition_has_the_exporters_names() -> None:
         'kafka_consumergroup_group_sum_lag{group="a group"} 9',
         'kafka_consumergroup_group_topic_sum_lag{group="a group",topic="orders"} 9',
         'kafka_partition_latest_offset{topic="orders",partition="0"} 14',
-        'tallystream_group_verdict{group="well",verdict="OK"} 1',
+        'tallystream_group_status{group="well",status="OK"} 1',
         'tallystream_lag_seconds_bound{group="a group",topic="orders",partition="0"} 1',
         'tallystream_lag_skew_seconds{group="well",topic="other",partition="0"} -7.5',
         f"tallystream_lag_round_time_seconds {(T0 + 4000) / 1000}",
@@ -169,7 +169,7 @@ def test_paths_that_are_no_fixed_ones_are_answered(tmp_path: Path) -> None:
     server = HealthServer({"/metrics": served.metrics}, port=0, other=served.groups)
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/v1/groups/well", timeout=10) as answer:
-            assert json.load(answer)["verdict"] == "OK"
+            assert json.load(answer)["status"] == "OK"
     finally:
         server.close()
 
@@ -190,7 +190,7 @@ def test_skew_needs_to_know_when_the_record_came() -> None:
     """Before the history only "ahead" can be told; an offset that is not there yet tells nothing."""
     assert skew(T0 - 10**6, None, T0) == 0
     assert skew(T0 + 60_000, None, T0) == 60_000
-    ends = Ends()
+    ends = EndOffsetHistory()
     ends.load([T0, T0 + 1000], [5, 10])
     assert skews({("t", 0): (7, T0 - 30_000), ("t", 1): (7, 0)}, {("t", 0): ends}, {}) == {("t", 0): -30_000}
     assert skews({("t", 0): (10, T0)}, {("t", 0): ends}, {}) == {}

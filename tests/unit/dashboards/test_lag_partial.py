@@ -16,7 +16,7 @@ from tallystream_dashboards.lag.collector.tracker import LagTracker, Watched
 from tallystream_dashboards.lag.exposition import exposition
 from tallystream_dashboards.lag.formatting import group_json, why
 from tallystream_dashboards.lag.reader import read_group, read_groups, read_judged
-from tallystream_dashboards.lag.status import Rules, Verdict
+from tallystream_dashboards.lag.status import Rules, Status
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,7 +60,7 @@ class System:
         """Return the collector's time, epoch seconds."""
         return T0 / 1000 + self.second
 
-    def look(self, rounds: int = 1) -> Watched:
+    def sample(self, rounds: int = 1) -> Watched:
         """Look, a round every five seconds: each record is consumed at once, but those of slow/1 never."""
         store = LocalStore(self.path, retention_ms=0)
         for _ in range(rounds):
@@ -70,7 +70,7 @@ class System:
                 for group in self.cluster.groups.values():
                     if place in group.committed and place != ("slow", 1):
                         group.committed[place] += 3
-            found = self.watch.look()
+            found = self.watch.sample()
             points = self.recorder.round(found.states, found.places, found.ts_ms, complete=found.complete)
             store.write(points)
         store.close()
@@ -90,10 +90,10 @@ class System:
 def system(tmp_path: Path) -> System:
     """A system in which "slow" has been ERR for a while."""
     made = System(tmp_path)
-    found = made.look(30)
-    assert (state(found, "slow").judgement.verdict, state(found, "well").judgement.verdict) == (
-        Verdict.ERR,
-        Verdict.OK,
+    found = made.sample(30)
+    assert (state(found, "slow").judgement.status, state(found, "well").judgement.status) == (
+        Status.ERR,
+        Status.OK,
     )
     return made
 
@@ -116,44 +116,44 @@ UNREAD: dict[str, set[tuple[object, ...]]] = {
 @pytest.mark.parametrize("what", UNREAD)
 def test_a_group_that_was_not_read_keeps_its_alert(system: System, what: str) -> None:
     """Whatever has no answer, for however long: /metrics, JSON, page and store say ERR, since when, and "not read"."""
-    before = state(system.look(), "slow")
+    before = state(system.sample(), "slow")
     system.cluster.fail = UNREAD[what]
     system.cluster.unlisted = {"slow"} if what in ("listing", "coordinator") else set()
     system.cluster.listing_fails = what == "listing"
-    found = system.look(60)
+    found = system.sample(60)
     slow = state(found, "slow")
-    assert (slow.gone, slow.judgement.verdict, slow.since_ms) == (False, Verdict.ERR, before.since_ms)
+    assert (slow.gone, slow.judgement.status, slow.since_ms) == (False, Status.ERR, before.since_ms)
     assert "not read" in why(slow)
     assert group_json(slow, partitions=True)["stale"]
-    assert [(one.name, one.judgement.verdict) for one in slow.partitions if one.partition == 1] == [
-        ("slow/1", Verdict.STALL)
+    assert [(one.name, one.judgement.status) for one in slow.partitions if one.partition == 1] == [
+        ("slow/1", Status.STALL)
     ]
     assert found.problems
     text = exposition(found.states, found.places, found.ts_ms)
-    assert 'tallystream_group_verdict{group="slow",verdict="ERR"} 1\n' in text
+    assert 'tallystream_group_status{group="slow",status="ERR"} 1\n' in text
     assert 'kafka_consumergroup_group_lag{group="slow",topic="slow",partition="1"}' in text
     assert 'tallystream_group_stale{group="slow"} 1\n' in text
     assert 'tallystream_group_stale{group="well"} 0\n' in text
-    assert (state(found, "well").judgement.verdict, why(state(found, "well"))) == (
-        Verdict.OK,
+    assert (state(found, "well").judgement.status, why(state(found, "well"))) == (
+        Status.OK,
         "All 2 partitions are OK. well/0: The lag is 0.",
     )
     reader = system.stored()
     stored = {one.group: one for one in read_groups(reader, at_ms=system.now_ms)}
-    assert (stored["slow"].gone, stored["slow"].judgement.verdict) == (False, Verdict.ERR)
+    assert (stored["slow"].gone, stored["slow"].judgement.status) == (False, Status.ERR)
     assert "not read" in why(stored["slow"])
     assert slow.seen_ms == system.now_ms or stored["slow"].seen_ms == slow.seen_ms == before.seen_ms
     for rules in (None, Rules(window_s=100, warn_age_s=1000)):
         detailed = read_group(reader, "slow", at_ms=system.now_ms, rules=rules)
         assert detailed is not None
         (stalled,) = [one for one in detailed.partitions if one.partition == 1]
-        assert (detailed.judgement.verdict, stalled.judgement.verdict) == (Verdict.ERR, Verdict.STALL)
+        assert (detailed.judgement.status, stalled.judgement.status) == (Status.ERR, Status.STALL)
     judged = {one.group: one for one in read_judged(reader, at_ms=system.now_ms, rules=RULES)}
-    assert judged["slow"].judgement.verdict is Verdict.ERR
+    assert judged["slow"].judgement.status is Status.ERR
     reader.close()
     system.cluster.fail, system.cluster.unlisted, system.cluster.listing_fails = set(), set(), False
-    slow = state(system.look(), "slow")
-    assert (slow.judgement.verdict, slow.since_ms, slow.stale) == (Verdict.ERR, before.since_ms, "")
+    slow = state(system.sample(), "slow")
+    assert (slow.judgement.status, slow.since_ms, slow.stale) == (Status.ERR, before.since_ms, "")
     reader = system.stored()
     assert "not read" not in why(read_groups(reader, at_ms=system.now_ms)[0])
     reader.close()
@@ -162,7 +162,7 @@ def test_a_group_that_was_not_read_keeps_its_alert(system: System, what: str) ->
 def test_a_group_that_is_not_listed_is_asked_for_by_name(system: System) -> None:
     """Another broker did not answer the listing: the group's coordinator does, so its state is of now."""
     system.cluster.unlisted, system.cluster.listing_fails = {"well"}, True
-    well = state(system.look(30), "well")
+    well = state(system.sample(30), "well")
     assert (well.gone, well.stale, well.seen_ms) == (False, "", system.now_ms)
 
 
@@ -170,24 +170,24 @@ def test_only_a_complete_listing_makes_a_group_gone(system: System) -> None:
     """A deleted group is unread while a broker does not answer the listing, and gone when all do."""
     del system.cluster.groups["well"]
     system.cluster.listing_fails = True
-    well = state(system.look(), "well")
+    well = state(system.sample(), "well")
     assert (well.gone, "not read" in well.stale) == (False, True)
     system.cluster.listing_fails = False
-    well = state(system.look(), "well")
-    assert (well.gone, well.stale, well.judgement.verdict) == (True, "", Verdict.NOTFOUND)
-    assert state(system.look(), "well").gone
+    well = state(system.sample(), "well")
+    assert (well.gone, well.stale, well.judgement.status) == (True, "", Status.NOTFOUND)
+    assert state(system.sample(), "well").gone
 
 
 def test_a_restart_in_an_outage_keeps_the_alert(system: System) -> None:
     """A collector that starts while the group cannot be read has its state, partitions too, from the store."""
     system.cluster.fail, system.cluster.unlisted = UNREAD["listing"], {"slow"}
     system.cluster.listing_fails = True
-    system.look(3)
+    system.sample(3)
     for _ in range(2):
         system.restart()
-        slow = state(system.look(), "slow")
-        assert (slow.judgement.verdict, "not read" in slow.stale) == (Verdict.ERR, True)
-        assert [one.judgement.verdict for one in slow.partitions] == [Verdict.STALL, Verdict.OK]
+        slow = state(system.sample(), "slow")
+        assert (slow.judgement.status, "not read" in slow.stale) == (Status.ERR, True)
+        assert [one.judgement.status for one in slow.partitions] == [Status.STALL, Status.OK]
     assert slow.lag == sum(one.lag or 0 for one in slow.partitions)
 
 
@@ -195,13 +195,13 @@ def test_without_a_description_members_and_their_partitions_stay(system: System)
     """Partitions without a commit stay, STALL does not become STOP, and the commits are not asked for."""
     system.cluster.groups["slow"].assigned.add(("late", 0))
     system.cluster.ends["late", 0] = 40
-    assert state(system.look(), "slow").count == 3
+    assert state(system.sample(), "slow").count == 3
     system.cluster.fail = {("describe", "slow")}
-    slow = state(system.look(), "slow")
-    assert {one.name: one.judgement.verdict for one in slow.partitions} == {
-        "slow/0": Verdict.OK,
-        "slow/1": Verdict.STALL,
-        "late/0": Verdict.NOTFOUND,
+    slow = state(system.sample(), "slow")
+    assert {one.name: one.judgement.status for one in slow.partitions} == {
+        "slow/0": Status.OK,
+        "slow/1": Status.STALL,
+        "late/0": Status.NOTFOUND,
     }
     assert (all(one.stale for one in slow.partitions), slow.members) == (True, 1)
     assert system.cluster.committed_of == {"well"}
@@ -212,7 +212,7 @@ def test_a_partition_that_was_never_read_is_no_ok(system: System) -> None:
     system.cluster.groups["new"] = Group({("well", 0): 1, ("slow", 0): 1})
     system.cluster.groups["none"] = Group({("well", 0): 1})
     system.cluster.fail = {("end", "well", 0), ("offsets", "none")}
-    found = system.look()
+    found = system.sample()
     new = state(found, "new")
     assert [(one.name, one.stale, one.lag) for one in new.partitions if one.topic == "well"] == [
         ("well/0", True, None),
@@ -227,9 +227,9 @@ def test_a_deleted_topic_leaves_the_group(system: System) -> None:
     system.cluster.groups["well"].committed["other", 0] = 7
     system.cluster.ends["other", 0] = 7
     system.cluster.fail = {("end", "well", 0)}
-    assert state(system.look(), "well").count == 3
+    assert state(system.sample(), "well").count == 3
     del system.cluster.ends["other", 0]
-    well = state(system.look(), "well")
+    well = state(system.sample(), "well")
     assert [one.name for one in well.partitions] == ["well/0", "well/1"]
     assert [one.stale for one in well.partitions] == [True, False]
 
@@ -252,12 +252,12 @@ def test_a_collector_without_memory_makes_no_group_gone(system: System) -> None:
     """It could not read the store when it began, and its listings lack the group: the store's state of it stands."""
     system.cluster.unlisted, system.cluster.listing_fails = {"slow"}, True
     system.restart(remember=False)
-    assert [one.group for one in system.look(30).states] == ["well"]
+    assert [one.group for one in system.sample(30).states] == ["well"]
     reader = system.stored()
     slow = next(one for one in read_groups(reader, at_ms=system.now_ms) if one.group == "slow")
-    assert (slow.gone, slow.judgement.verdict, "not read" in slow.stale) == (False, Verdict.ERR, True)
+    assert (slow.gone, slow.judgement.status, "not read" in slow.stale) == (False, Status.ERR, True)
     system.cluster.listing_fails = False
-    system.look()
+    system.sample()
     slow = next(one for one in read_groups(reader, at_ms=system.now_ms) if one.group == "slow")
     assert slow.gone
     reader.close()
@@ -267,4 +267,4 @@ def test_a_consumer_group_with_the_name_of_a_query_is_a_consumer_group(system: S
     """A listed group is there, whatever its name begins with: it is not gone in every second round."""
     system.cluster.groups["ledger:mine"] = Group({("well", 0): 1})
     for _ in range(3):
-        assert not state(system.look(), "ledger:mine").gone
+        assert not state(system.sample(), "ledger:mine").gone

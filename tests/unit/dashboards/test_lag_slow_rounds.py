@@ -40,11 +40,11 @@ class Slow:
         asker = OffsetFetcher(admin, timeout=30, stopping=lambda: False, clock=clock)
         self.watch = LagTracker(asker, Patterns(), Rules(), clock=clock)
 
-    def look(self, *records: float) -> Watched:
+    def sample(self, *records: float) -> Watched:
         """Look; records come at these seconds of the round, each with the time as its timestamp."""
         self.began = self.now
         self.due = [self.began + second for second in records]
-        found = self.watch.look()
+        found = self.watch.sample()
         self._produce(self.now)
         return found
 
@@ -69,15 +69,15 @@ def test_a_slow_round_is_no_skew(asked: float, read: float, answered: float) -> 
     slow = Slow(asked, read, answered)
     for number in range(12):
         slow.now += 40  # the timestamps are asked for twice a minute
-        (state,) = slow.look(*((0.1, 7.9) if number % 4 == 0 else (0.1,) if number % 4 == 2 else ())).states
+        (state,) = slow.sample(*((0.1, 7.9) if number % 4 == 0 else (0.1,) if number % 4 == 2 else ())).states
         assert [each.skew_ms or 0 for each in state.partitions] == [0]
 
 
 def test_a_slow_round_adds_nothing_to_an_age() -> None:
     """A record that came while the round went on is no older than it is: its age is counted up to the answer."""
     slow = Slow(8, 8, 8)
-    slow.look(7.9)
+    slow.sample(7.9)
     for _ in range(5):
-        found = slow.look(7.9)
+        found = slow.sample(7.9)
         (state,) = found.states
         assert 0 < at_least(state.seconds) <= found.ts_ms / 1000 - slow.came[1] + 0.001

@@ -1,4 +1,4 @@
-"""Verdicts: Burrow's words, each with a history that deserves it."""
+"""Statuses: Burrow's words, each with a history that deserves it."""
 
 from __future__ import annotations
 
@@ -6,174 +6,174 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream_dashboards.lag.status import Judgement, Look, Rules, Verdict, judge, judge_group
+from tallystream_dashboards.lag.status import Judgement, OffsetSample, Rules, Status, judge, judge_group
 
 RULES = Rules(window_s=100)
 NOW = 1_000_000
 
 
-def looks(*pairs: tuple[int, int], every_s: int = 10, members: int | None = 0) -> list[Look]:
+def samples(*pairs: tuple[int, int], every_s: int = 10, members: int | None = 0) -> list[OffsetSample]:
     """Return looks (committed, end), the last of them now."""
     first = NOW - (len(pairs) - 1) * every_s * 1000
-    return [Look(first + i * every_s * 1000, at, end, members) for i, (at, end) in enumerate(pairs)]
+    return [OffsetSample(first + i * every_s * 1000, at, end, members) for i, (at, end) in enumerate(pairs)]
 
 
-def verdict(found: list[Look], rules: Rules = RULES) -> Verdict:
+def status(found: list[OffsetSample], rules: Rules = RULES) -> Status:
     judged = judge(found, now_ms=NOW, rules=rules)
     assert judged.reason.endswith(".")
-    return judged.verdict
+    return judged.status
 
 
 def test_no_lag_is_ok() -> None:
     """Up to date now: OK, whatever was before."""
-    assert verdict(looks(*[(5, 9)] * 10, (9, 9))) is Verdict.OK
+    assert status(samples(*[(5, 9)] * 10, (9, 9))) is Status.OK
 
 
 def test_allowed_lag_counts_as_none() -> None:
     """A lag that the rules allow is OK even where nothing moves."""
-    assert verdict(looks(*[(5, 9)] * 11), Rules(window_s=100, allowed_lag=4)) is Verdict.OK
-    assert verdict(looks(*[(5, 9)] * 11), Rules(window_s=100, allowed_lag=3)) is Verdict.STOP
+    assert status(samples(*[(5, 9)] * 11), Rules(window_s=100, allowed_lag=4)) is Status.OK
+    assert status(samples(*[(5, 9)] * 11), Rules(window_s=100, allowed_lag=3)) is Status.STOP
 
 
 def test_catching_up_within_the_window_is_ok() -> None:
     """Lag that was zero at a moment of the window is work in progress."""
     assert (
-        verdict(looks((1, 9), (9, 9), (10, 20), (11, 20), (12, 25), (13, 40), (14, 40), (15, 50), (16, 60)))
-        is Verdict.OK
+        status(samples((1, 9), (9, 9), (10, 20), (11, 20), (12, 25), (13, 40), (14, 40), (15, 50), (16, 60)))
+        is Status.OK
     )
 
 
 def test_no_progress_and_no_members_is_stop() -> None:
     """Records wait, nothing moves for more than half the window, nobody is there: the group has stopped."""
-    assert verdict(looks((1, 9), (5, 9), (5, 9), *[(5, 9)] * 6)) is Verdict.STOP
-    assert verdict(looks(*[(5, 9)] * 11, members=None)) is Verdict.STOP
+    assert status(samples((1, 9), (5, 9), (5, 9), *[(5, 9)] * 6)) is Status.STOP
+    assert status(samples(*[(5, 9)] * 11, members=None)) is Status.STOP
 
 
 def test_no_progress_with_members_is_stall() -> None:
     """Members are there and nothing moves: they are stuck."""
-    found = judge(looks(*[(5, 9)] * 11, members=2), now_ms=NOW, rules=RULES)
+    found = judge(samples(*[(5, 9)] * 11, members=2), now_ms=NOW, rules=RULES)
     assert found == Judgement(
-        Verdict.STALL,
+        Status.STALL,
         "4 records wait, and the committed offset has not moved for 100 s or more, although the group has 2 members.",
     )
 
 
 def test_a_pause_is_said_before_it_is_a_stop() -> None:
     """OK while the pause is short of a stop: the reason says how long it is, also that of the group."""
-    found = judge(looks((1, 1), (2, 2), (3, 4), *[(3, 9)] * 5), now_ms=NOW, rules=RULES)
-    assert (found.verdict, found.notable) == (Verdict.OK, True)
+    found = judge(samples((1, 1), (2, 2), (3, 4), *[(3, 9)] * 5), now_ms=NOW, rules=RULES)
+    assert (found.status, found.notable) == (Status.OK, True)
     assert (
         found.reason
         == "6 records wait, and the committed offset has not moved for 50 s; from 50 s on it counts as stopped."
     )
-    well = Judgement(Verdict.OK, "The lag is 0.")
+    well = Judgement(Status.OK, "The lag is 0.")
     assert judge_group([("t/0", well), ("t/1", found)]).reason == f"t/1: {found.reason}"
     assert judge_group([("t/0", well), ("t/1", well)]).reason == "All 2 partitions are OK. t/0: The lag is 0."
 
 
 def test_the_first_record_after_a_quiet_night_is_no_alarm() -> None:
     """The time without progress counts from when there was something to do."""
-    assert verdict(looks(*[(9, 9)] * 10, (9, 10))) is Verdict.OK
+    assert status(samples(*[(9, 9)] * 10, (9, 10))) is Status.OK
 
 
 def test_lag_that_never_falls_is_warn() -> None:
     """It moves, and every tenth of the window has as much lag as the one before, or more."""
-    assert verdict(looks(*[(i * 10, 100 + i * 11) for i in range(11)])) is Verdict.WARN
-    assert verdict(looks(*[(i * 10, 100 + i * 10) for i in range(11)])) is Verdict.WARN
+    assert status(samples(*[(i * 10, 100 + i * 11) for i in range(11)])) is Status.WARN
+    assert status(samples(*[(i * 10, 100 + i * 10) for i in range(11)])) is Status.WARN
 
 
 def test_lag_that_falls_is_ok() -> None:
     """It moves and the lag falls at times: it is coping."""
-    assert verdict(looks(*[(i * 11, 500 + i * 10) for i in range(11)])) is Verdict.OK
+    assert status(samples(*[(i * 11, 500 + i * 10) for i in range(11)])) is Status.OK
 
 
 def test_commits_in_batches_are_no_warning() -> None:
     """Between commits the lag grows; only its low points count, and here they fall."""
-    found = [Look(NOW - s * 1000, (100 - s) // 10 * 120, 5000 + (100 - s) * 10, 1) for s in range(100, -1, -1)]
-    assert verdict(found) is Verdict.OK
+    found = [OffsetSample(NOW - s * 1000, (100 - s) // 10 * 120, 5000 + (100 - s) * 10, 1) for s in range(100, -1, -1)]
+    assert status(found) is Status.OK
 
 
 def test_an_offset_that_goes_back_is_rewind() -> None:
     """Somebody reset the group, or a consumer began again: it reads twice."""
-    assert verdict(looks((50, 90), (60, 95), (20, 99), *[(20 + i, 99 + i * 3) for i in range(1, 9)])) is Verdict.REWIND
+    assert status(samples((50, 90), (60, 95), (20, 99), *[(20 + i, 99 + i * 3) for i in range(1, 9)])) is Status.REWIND
 
 
 def test_nothing_seen_is_notfound() -> None:
     """No look in the window: nothing is said about the group."""
-    assert judge([], now_ms=NOW, rules=RULES).verdict is Verdict.NOTFOUND
-    assert judge([Look(NOW - 200_000, 1, 9)], now_ms=NOW, rules=RULES).verdict is Verdict.NOTFOUND
+    assert judge([], now_ms=NOW, rules=RULES).status is Status.NOTFOUND
+    assert judge([OffsetSample(NOW - 200_000, 1, 9)], now_ms=NOW, rules=RULES).status is Status.NOTFOUND
 
 
-def test_too_little_watching_is_no_verdict() -> None:
+def test_too_little_watching_is_no_status() -> None:
     """Before half a window has been watched, lag alone is no reason for an alarm, and the reason says so."""
-    found = judge(looks((5, 9), (6, 12), (7, 15)), now_ms=NOW, rules=RULES)
-    assert (found.verdict, "watched for only" in found.reason) == (Verdict.OK, True)
+    found = judge(samples((5, 9), (6, 12), (7, 15)), now_ms=NOW, rules=RULES)
+    assert (found.status, "watched for only" in found.reason) == (Status.OK, True)
 
 
 LOOKS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=30).map(
-    lambda pairs: looks(*[(at, at + ahead) for at, ahead in pairs], every_s=5, members=1)
+    lambda pairs: samples(*[(at, at + ahead) for at, ahead in pairs], every_s=5, members=1)
 )
 
 
 @given(LOOKS)
-def test_an_alarm_needs_lag_throughout(found: list[Look]) -> None:
-    """With no lag now the verdict is OK, whatever the history; WARN needs lag at every look, REWIND since it began."""
-    judged = verdict(found)
-    window = [look for look in found if look.ts_ms >= NOW - 100_000]
+def test_an_alarm_needs_lag_throughout(found: list[OffsetSample]) -> None:
+    """With no lag now the status is OK, whatever the history; WARN needs lag at every look, REWIND since it began."""
+    judged = status(found)
+    window = [sample for sample in found if sample.ts_ms >= NOW - 100_000]
     if window[-1].lag == 0:
-        assert judged is Verdict.OK
-    if judged is Verdict.WARN:
-        assert all(look.lag > 0 for look in window)
-    if judged is Verdict.REWIND:
+        assert judged is Status.OK
+    if judged is Status.WARN:
+        assert all(sample.lag > 0 for sample in window)
+    if judged is Status.REWIND:
         first = next(i for i in range(1, len(window)) if window[i].committed < window[i - 1].committed)
-        assert any(all(look.lag > 0 for look in window[at:]) for at in range(first, len(window)))
+        assert any(all(sample.lag > 0 for sample in window[at:]) for at in range(first, len(window)))
 
 
 @given(LOOKS, st.integers(0, 100))
-def test_more_tolerance_gives_no_new_alarm(found: list[Look], allowed: int) -> None:
+def test_more_tolerance_gives_no_new_alarm(found: list[OffsetSample], allowed: int) -> None:
     """What is OK when no lag is allowed is OK when some is."""
-    strict, tolerant = verdict(found), verdict(found, Rules(window_s=100, allowed_lag=allowed))
-    assert not (strict is Verdict.OK and tolerant is not Verdict.OK)
+    strict, tolerant = status(found), status(found, Rules(window_s=100, allowed_lag=allowed))
+    assert not (strict is Status.OK and tolerant is not Status.OK)
 
 
 @pytest.mark.parametrize(
     ("partitions", "group"),
     [
-        ([Verdict.OK, Verdict.OK], Verdict.OK),
-        ([Verdict.OK, Verdict.WARN], Verdict.WARN),
-        ([Verdict.WARN, Verdict.STALL], Verdict.ERR),
-        ([Verdict.OK, Verdict.STOP], Verdict.ERR),
-        ([Verdict.REWIND], Verdict.ERR),
-        ([Verdict.NOTFOUND, Verdict.OK], Verdict.OK),
-        ([Verdict.NOTFOUND], Verdict.NOTFOUND),
-        ([], Verdict.NOTFOUND),
+        ([Status.OK, Status.OK], Status.OK),
+        ([Status.OK, Status.WARN], Status.WARN),
+        ([Status.WARN, Status.STALL], Status.ERR),
+        ([Status.OK, Status.STOP], Status.ERR),
+        ([Status.REWIND], Status.ERR),
+        ([Status.NOTFOUND, Status.OK], Status.OK),
+        ([Status.NOTFOUND], Status.NOTFOUND),
+        ([], Status.NOTFOUND),
     ],
 )
-def test_a_group_is_as_bad_as_its_worst_partition(partitions: list[Verdict], group: Verdict) -> None:
+def test_a_group_is_as_bad_as_its_worst_partition(partitions: list[Status], group: Status) -> None:
     """STOP, STALL and REWIND make ERR; partitions of which nothing is known count only when all are so."""
     named = [(f"t/{i}", Judgement(one, f"It is {one.name}.")) for i, one in enumerate(partitions)]
-    assert judge_group(named).verdict is group
+    assert judge_group(named).status is group
 
 
 def test_the_reason_of_a_group_that_is_well_says_what_its_lag_does() -> None:
     """A group that is OK with a lag is no group without one: the partition that comes first, the largest, is quoted."""
-    behind = Judgement(Verdict.OK, "It makes progress and the lag falls at times; it is 12,000.")
-    found = judge_group([("t/1", behind), ("t/0", Judgement(Verdict.OK, "The lag is 468."))])
-    assert found == Judgement(Verdict.OK, f"All 2 partitions are OK. t/1: {behind.reason}")
+    behind = Judgement(Status.OK, "It makes progress and the lag falls at times; it is 12,000.")
+    found = judge_group([("t/1", behind), ("t/0", Judgement(Status.OK, "The lag is 468."))])
+    assert found == Judgement(Status.OK, f"All 2 partitions are OK. t/1: {behind.reason}")
 
 
 def test_the_groups_reason_names_the_worst_partition() -> None:
     """An operator reads where to look."""
-    found = judge_group([("t/0", Judgement(Verdict.OK, "Fine.")), ("t/1", Judgement(Verdict.STOP, "It stands."))])
+    found = judge_group([("t/0", Judgement(Status.OK, "Fine.")), ("t/1", Judgement(Status.STOP, "It stands."))])
     assert found.reason == "STOP in t/1 (1 of 2 partitions): It stands."
 
 
 def test_a_gap_hides_no_stop() -> None:
     """Nobody looked for long: an offset that waits where it waited before has stopped; a new record is no alarm."""
-    now = looks((5, 99), (5, 99))
-    assert verdict([Look(NOW - 900_000, 5, 90), *now]) is Verdict.STOP
-    assert verdict([Look(NOW - 900_000, 5, 5), *now]) is Verdict.OK
-    assert verdict([Look(NOW - 900_000, 4, 90), *now]) is Verdict.OK
+    now = samples((5, 99), (5, 99))
+    assert status([OffsetSample(NOW - 900_000, 5, 90), *now]) is Status.STOP
+    assert status([OffsetSample(NOW - 900_000, 5, 5), *now]) is Status.OK
+    assert status([OffsetSample(NOW - 900_000, 4, 90), *now]) is Status.OK
 
 
 BURROW = Rules(window_s=1000)
@@ -184,50 +184,50 @@ BURROW = Rules(window_s=1000)
     ("offsets_and_lags", "rules", "expected"),
     [
         # 0: the lag was zero somewhere.
-        ([(1000, 0), (2000, 50), (3000, 100), (4000, 150), (5000, 200)], BURROW, Verdict.OK),
+        ([(1000, 0), (2000, 50), (3000, 100), (4000, 150), (5000, 200)], BURROW, Status.OK),
         # 5: the offset stays; here that needs more than half the window, and a member.
-        ([(1000, 100), (1000, 150), (1000, 200), (1000, 250), (1000, 300)], Rules(window_s=600), Verdict.STALL),
+        ([(1000, 100), (1000, 150), (1000, 200), (1000, 250), (1000, 300)], Rules(window_s=600), Status.STALL),
         # 7: the offset went back, and passed within the window the offset that it went back from.
-        ([(1000, 100), (2000, 150), (3000, 200), (2000, 1250), (4000, 300)], BURROW, Verdict.OK),
+        ([(1000, 100), (2000, 150), (3000, 200), (2000, 1250), (4000, 300)], BURROW, Status.OK),
         # 8: no lag now.
-        ([(1000, 50), (2000, 100), (3000, 150), (4000, 200), (5000, 0)], BURROW, Verdict.OK),
+        ([(1000, 50), (2000, 100), (3000, 150), (4000, 200), (5000, 0)], BURROW, Status.OK),
         # 12: no more lag than is allowed.
-        ([(1000, 2), (2000, 1), (2000, 1)], Rules(window_s=1000, allowed_lag=1), Verdict.OK),
+        ([(1000, 2), (2000, 1), (2000, 1)], Rules(window_s=1000, allowed_lag=1), Status.OK),
         # 13: as 5, with a lag that is allowed.
         (
             [(1000, 100), (1000, 150), (1000, 200), (1000, 250), (1000, 300)],
             Rules(window_s=600, allowed_lag=99),
-            Verdict.STALL,
+            Status.STALL,
         ),
         # 14: as 7, with a lag that is allowed.
         (
             [(1000, 100), (2000, 150), (3000, 200), (2000, 1250), (4000, 300)],
             Rules(window_s=1000, allowed_lag=99),
-            Verdict.OK,
+            Status.OK,
         ),
         # 15: the offset went back, and has not been again where it was.
-        ([(1000, 100), (2000, 150), (3000, 200), (2000, 1250), (2500, 300)], BURROW, Verdict.REWIND),
+        ([(1000, 100), (2000, 150), (3000, 200), (2000, 1250), (2500, 300)], BURROW, Status.REWIND),
     ],
 )
-def test_cases_of_burrows_evaluator(offsets_and_lags: list[tuple[int, int]], rules: Rules, expected: Verdict) -> None:
+def test_cases_of_burrows_evaluator(offsets_and_lags: list[tuple[int, int]], rules: Rules, expected: Status) -> None:
     """The cases of Burrow's own test that offsets looked up every 100 s can express, by their numbers there."""
     first = NOW - len(offsets_and_lags) * 100_000
-    commits = [Look(first + i * 100_000, at, at + lag, 1) for i, (at, lag) in enumerate(offsets_and_lags)]
+    commits = [OffsetSample(first + i * 100_000, at, at + lag, 1) for i, (at, lag) in enumerate(offsets_and_lags)]
     found = [*commits, commits[-1]._replace(ts_ms=NOW)]
-    assert judge(found, now_ms=NOW, rules=rules).verdict is expected
+    assert judge(found, now_ms=NOW, rules=rules).status is expected
 
 
 def test_a_reset_of_a_consumer_without_lag_is_rewind() -> None:
     """As in Burrow, a rewind counts though the lag was zero before it: that is how a reset to the earliest looks."""
-    assert verdict(looks(*[(50 + i, 50 + i) for i in range(5)], (0, 60), (4, 66), (9, 70))) is Verdict.REWIND
+    assert status(samples(*[(50 + i, 50 + i) for i in range(5)], (0, 60), (4, 66), (9, 70))) is Status.REWIND
 
 
 def test_a_rewind_ends_when_the_group_has_caught_up() -> None:
     """Past the offset that it went back from, or without lag; the second of two rewinds counts like the first."""
     back = [(50, 90), (60, 95), (20, 99), (40, 100)]
-    assert verdict(looks(*back)) is Verdict.REWIND
-    assert verdict(looks(*back, (60, 100), (62, 101))) is Verdict.OK
-    assert verdict(looks(*back, (60, 100), (30, 101))) is Verdict.REWIND
-    assert verdict(looks(*back, (30, 100), (50, 101))) is Verdict.REWIND
-    # The topic was made again: the offset is below the old one for good, and everything there is was read.
-    assert verdict(looks(*back, (5, 5), (6, 7))) is Verdict.OK
+    assert status(samples(*back)) is Status.REWIND
+    assert status(samples(*back, (60, 100), (62, 101))) is Status.OK
+    assert status(samples(*back, (60, 100), (30, 101))) is Status.REWIND
+    assert status(samples(*back, (30, 100), (50, 101))) is Status.REWIND
+    # The topic was made again: the offset is below the old one permanently, and everything there is was read.
+    assert status(samples(*back, (5, 5), (6, 7))) is Status.OK

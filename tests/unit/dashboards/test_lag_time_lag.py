@@ -25,9 +25,9 @@ SECOND = 1000
 def produced(draw: st.DrawFn) -> tuple[list[int], list[Observation], int]:
     """A partition: the append time of each record, what a collector saw every few seconds, and a moment after it."""
     appended = sorted(draw(st.lists(st.integers(0, 300 * SECOND), min_size=1, max_size=40)))
-    looks = sorted(draw(st.sets(st.integers(0, 300 * SECOND), min_size=1, max_size=40)))
-    history = [Observation(ts, sum(at <= ts for at in appended)) for ts in looks]
-    return appended, history, looks[-1] + draw(st.integers(0, 10 * SECOND))
+    samples = sorted(draw(st.sets(st.integers(0, 300 * SECOND), min_size=1, max_size=40)))
+    history = [Observation(ts, sum(at <= ts for at in appended)) for ts in samples]
+    return appended, history, samples[-1] + draw(st.integers(0, 10 * SECOND))
 
 
 @given(produced(), st.data())

@@ -40,7 +40,7 @@ def test_names_are_text_and_numbers_exact() -> None:
     content = pd.DataFrame(
         {
             "Group": [NAME, "b"],
-            "Verdict": [[NAME], []],
+            "Status": [[NAME], []],
             "Lag": pd.Series([2**53 + 1, None], dtype="Int64"),
             "Trend": [[0.0, 5.0, 10.0], [0.0, 0.0]],
             "Partitions": [1234, 1],
@@ -48,7 +48,7 @@ def test_names_are_text_and_numbers_exact() -> None:
     )
     seen = Seen(html_table(content, {"ERR": "red"}))
     assert seen.elements == {"table", "thead", "tbody", "tr", "th", "td", "span", "img"}
-    assert seen.texts[:5] == ["Group", "Verdict", "Lag", "Trend", "Partitions"]
+    assert seen.texts[:5] == ["Group", "Status", "Lag", "Trend", "Partitions"]
     assert seen.texts[5:] == [NAME, NAME, f"{2**53 + 1:,}", "1,234", "b", formatting.NOTHING, "1"]
     assert "points='0.0,23.0 50.0,12.0 100.0,1.0'" in unquote(seen.images[0])
     assert all(image.startswith("data:image/svg+xml,") for image in seen.images)

@@ -48,5 +48,5 @@ def test_what_streamlit_looks_for_is_code(word: str) -> None:
     ["billing", "my_topic.v2-eu/0", "STOP in orders/0 (1 of 2 partitions): 2,360 records wait.", "≥ 10 min · 5%", ""],
 )
 def test_ordinary_words_stay_as_they_are(said: str) -> None:
-    """Names as people choose them, and the sentences of verdicts, are no code."""
+    """Names as people choose them, and the sentences of statuses, are no code."""
     assert literal(said) == said

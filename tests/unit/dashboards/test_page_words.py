@@ -13,7 +13,7 @@ from tallystream_dashboards import formatting
 from tallystream_dashboards.lag.catch_up import Between, Drain, Never, NotKnown, Steady
 from tallystream_dashboards.lag.formatting import lag_range, why
 from tallystream_dashboards.lag.state import GroupState
-from tallystream_dashboards.lag.status import Judgement, Verdict
+from tallystream_dashboards.lag.status import Judgement, Status
 from tallystream_dashboards.lag.time_lag import Exact
 from tallystream_dashboards.page import tables
 from tallystream_dashboards.page.data.lines import Line
@@ -104,13 +104,13 @@ def test_long_periods_refresh_slowly() -> None:
     assert (refresh_every(2, 900), refresh_every(2, 86_400), refresh_every(60, 86_400)) == (2, 48, 60)
 
 
-def state(lag: int | None = 3, verdict: Verdict = Verdict.OK, **known: object) -> GroupState:
-    judged = Judgement(verdict, "It stands.")
+def state(lag: int | None = 3, status: Status = Status.OK, **known: object) -> GroupState:
+    judged = Judgement(status, "It stands.")
     return GroupState("g", lag, Exact(75), None, Between(60, None), judged, (), 1000, count=4, **known)  # type: ignore[arg-type]
 
 
 def test_the_reason_says_what_a_number_hides() -> None:
-    """The verdict's reason; a group that is known only in part, or whose clocks are off, says so."""
+    """The status's reason; a group that is known only in part, or whose clocks are off, says so."""
     assert why(state()) == "It stands."
     assert why(state(unknown=1, unread=40)) == (
         "It stands. Nothing valid is committed in 1 of 4 partitions, which hold 40 records."
@@ -130,7 +130,7 @@ def test_a_lag_that_is_known_in_part_is_a_bound() -> None:
 def test_the_table_of_groups_has_words_and_exact_numbers() -> None:
     """Status, time lag and time to catch up beside the lag; an unknown lag is an empty cell, and no lag is a float."""
     trends = {"g": Line("g", [0, 1000], [8, 3])}
-    table = tables.groups([state(2**53 + 1, Verdict.ERR), state(None, gone=True)], trends, str, now_ms=2000)
+    table = tables.groups([state(2**53 + 1, Status.ERR), state(None, gone=True)], trends, str, now_ms=2000)
     assert table["Lag"][0] == 2**53 + 1
     assert table["Lag"].isna().tolist() == [False, True]
     assert table.loc[0, ["Status", "Time lag", "Catches up in"]].tolist() == [["ERR"], "1 min 15 s", "1 min or never"]
@@ -158,12 +158,12 @@ def test_the_worst_group_is_an_applications() -> None:
     app, unknown = state(3), replace(state(None), group="new")
     assert worst_of([own, unknown, app]) is app
     assert worst_of([own, unknown]) is None
-    bad = replace(own, judgement=Judgement(Verdict.STOP, "It stands."))
+    bad = replace(own, judgement=Judgement(Status.STOP, "It stands."))
     assert worst_of([bad, app]) is bad
 
 
 def test_since_when_is_said_from_a_minute_on() -> None:
-    """A verdict that has just changed needs no duration."""
+    """A status that has just changed needs no duration."""
     assert tables.since(state(since_ms=0), 59_000) == ""
     assert tables.since(state(since_ms=0), 200_000) == " for 3 min 20 s"
 

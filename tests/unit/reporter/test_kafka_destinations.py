@@ -49,7 +49,7 @@ def test_positions_of_a_renamed_registry_begin_where_the_old_app_ended() -> None
 
     def process(start: int, end: int) -> None:
         bench.counter.inc(end - start)
-        position.cover(start, end)
+        position.advance(start, end)
 
     process(0, 100)
     assert bench.reporter.report_now()

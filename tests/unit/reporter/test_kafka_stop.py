@@ -85,7 +85,7 @@ def test_a_producer_that_gives_nothing_up_is_left_to_itself() -> None:
     assert (again.life, again.seq) == (first.life, first.seq + 1)
 
 
-class Taken:
+class RemovedLife:
     """A lock that another thread does not give back; it notes for how long it was waited for."""
 
     def __init__(self, clock: ManualClock) -> None:
@@ -105,7 +105,7 @@ def test_stop_waits_for_other_threads_no_longer_than_it_may(lock: str, monkeypat
     """Where a report, a start or another stop() does not end, it returns False in time; the next one makes the end."""
     bench = KafkaBench()
     assert bench.reporter.report_now()
-    taken = Taken(bench.clock)
+    taken = RemovedLife(bench.clock)
     with monkeypatch.context() as patched:
         patched.setattr(bench.reporter, lock, taken)
         assert not bench.reporter.stop(timeout=0.2)

@@ -78,11 +78,11 @@ def test_position_keeps_the_furthest_on_each_side(registry: MetricRegistry) -> N
     position = registry.position("flights", 3)
     assert position.read() is None
     assert position.position is None
-    position.cover(10, 20)
-    position.cover(5, 12)
-    position.cover(20, 30)
+    position.advance(10, 20)
+    position.advance(5, 12)
+    position.advance(20, 30)
     assert (position.start, position.position) == (5, 30)
     assert position.tags == {"partition": "3", "topic": "flights"}
     for start, end in ((-1, 3), (4, 3)):
         with pytest.raises(ValueError, match="0 <= start <= position"):
-            position.cover(start, end)
+            position.advance(start, end)

@@ -67,7 +67,7 @@ def test_numbers_of_other_libraries_are_reported_as_numbers(
     registry.add_source(Given([record.Gauge(name="read", value=given), record.UpDown(name="read.too", value=given)]))
     if wanted == int(wanted):
         registry.counter("counted").inc(given)
-        registry.position("orders", 0).cover(0, given)
+        registry.position("orders", 0).advance(0, given)
     snapshot = registry.snapshot()
     read = msgspec.json.decode(msgspec.json.encode(snapshot))
     assert len(read) >= 8

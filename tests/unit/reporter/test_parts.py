@@ -141,7 +141,7 @@ def test_a_group_is_never_split() -> None:
     assert len(parts.split(registry.snapshot())) == 5
     positions = [progress._position("topic", partition) for partition in range(20)]
     for position in positions:
-        position.cover(0, 1)
+        position.advance(0, 1)
     assert parts.place(registry.groups())
     [mine] = [part for part in parts.split(registry.snapshot()).values() if Counter(name="processed", count=0) in part]
     assert len([metric for metric in mine if isinstance(metric, Position)]) == 20

@@ -66,7 +66,7 @@ def test_a_forked_child_counts_from_zero_and_leaves_the_producer_alone() -> None
         from tallystream import KafkaReporter, MetricRegistry
         registry = MetricRegistry("orders")
         counter, gauge = registry.counter("c"), registry.gauge("g")
-        counter.inc(5); gauge.set(1); registry.position("t", 0).cover(0, 3)
+        counter.inc(5); gauge.set(1); registry.position("t", 0).advance(0, 3)
         reporter = KafkaReporter(registry, bootstrap_servers="127.0.0.1:1", instance="i", own_metrics=False).start()
         reporter._link.cluster = lambda topic, timeout: "known"
         assert not reporter.report_now(timeout=0.1)

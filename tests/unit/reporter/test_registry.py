@@ -262,7 +262,7 @@ def test_dir_has_what_applications_use(registry: MetricRegistry) -> None:
         registry.meter("m"): {"count", "mark", "rates"},
         registry.histogram("h"): {"count", "sampling", "sketch", "update", "view"},
         registry.timer("t"): {"count", "rates", "sampling", "sketch", "time", "update", "view"},
-        registry.position("t", 0): {"cover", "position", "start"},
+        registry.position("t", 0): {"advance", "position", "start"},
     }
     for metric, names in wanted.items():
         assert {name for name in dir(metric) if not name.startswith("_")} == common | names

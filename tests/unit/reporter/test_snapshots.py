@@ -23,7 +23,7 @@ def test_a_snapshot_has_what_each_metric_says(registry: MetricRegistry, clock: M
         registry.gauge("g", tags={"n": str(number)}).set(number)
         registry.gauge("f", lambda: 7, tags={"n": str(number)})
         registry.meter("m", tags={"n": str(number)}).mark(number)
-        registry.position("t", number).cover(number, 9)
+        registry.position("t", number).advance(number, 9)
         for value in range(20 * number):
             registry.histogram("h", tags={"n": str(number)}).update(value)
             registry.timer("s", tags={"n": str(number)}).update(value)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from support.topic import Topic
 from tallystream import ConfigError, MetricRegistry, record
-from tallystream.bridges.base import Reading, whole
+from tallystream.bridges.base import Reading, to_integer
 from tallystream.bridges.resets import ResetAdjuster
 from tallystream.bridges.sources import FAILED
 from tallystream.kafka.life import LifeHistory
@@ -116,7 +116,7 @@ def test_a_source_that_raises_is_seen_and_breaks_nothing(
         Counter(name="n" * 513, count=1),
         Counter(name="c", tags={"t": "x" * 513}, count=1),
         Counter(name="c", count=-1),
-        Counter(name="c", count=whole(float("inf"))),
+        Counter(name="c", count=to_integer(float("inf"))),
         Counter(name="c", count=2**63),
         Histogram(name="h", count=1, sum=float("nan")),
         Histogram(name="h", count=1, sum=-1e151),

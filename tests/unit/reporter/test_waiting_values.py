@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystream import ExponentiallyDecaying, MetricRegistry, Sampling, SlidingTimeWindow, SlidingWindow, Uniform
-from tallystream.metrics.histogram import BUFFER, MOST_WAITING
+from tallystream.metrics.histogram import BUFFER, MAX_PENDING
 from tallystream.testing import ManualClock
 
 
@@ -26,7 +26,7 @@ def test_before_the_first_value_there_is_no_least_and_no_greatest(registry: Metr
 def test_an_update_waits_for_another_only_where_much_waits(registry: MetricRegistry, kind: str) -> None:
     """While a thread works values in, the others leave theirs in the buffer, up to a bound: memory is bounded."""
 
-    class Taken:
+    class RemovedLife:
         """A lock that another thread has, until somebody waits for it."""
 
         def __init__(self) -> None:
@@ -40,14 +40,14 @@ def test_an_update_waits_for_another_only_where_much_waits(registry: MetricRegis
             pass
 
     metric = getattr(registry, kind)("d")
-    metric._lock = lock = Taken()
-    for _ in range(MOST_WAITING):
+    metric._lock = lock = RemovedLife()
+    for _ in range(MAX_PENDING):
         assert True not in lock.asked
         metric.update(1.0)
-    assert lock.asked == [False] * (MOST_WAITING - BUFFER) + [True]
+    assert lock.asked == [False] * (MAX_PENDING - BUFFER) + [True]
     assert metric._buffer == []
     metric._lock = Lock()
-    assert metric.read().sum == metric.count == MOST_WAITING
+    assert metric.read().sum == metric.count == MAX_PENDING
 
 
 @given(st.lists(st.floats(-1e150, 1e150), max_size=60), st.integers(1, BUFFER - 1))

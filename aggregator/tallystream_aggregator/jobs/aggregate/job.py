@@ -23,7 +23,7 @@ from tallystream_aggregator.shutdown import StopRequest
 from tallystream_aggregator.spark.checkpoint import PARTITIONS, state_partitions
 from tallystream_aggregator.spark.errors import sentence, start
 from tallystream_aggregator.spark.kafka_options import source_options
-from tallystream_aggregator.spark.query.modes import Choice, Plan, behind, run_plans
+from tallystream_aggregator.spark.query.modes import Choice, Mode, behind, run_modes
 from tallystream_aggregator.spark.query.query import Streams, summed
 from tallystream_aggregator.spark.query.settings import GROUP, AggregateSettings
 from tallystream_aggregator.spark.query.start import start_position
@@ -70,7 +70,7 @@ def run(settings: AggregateSettings) -> int:
         health = stack.enter_context(Health("aggregate", settings.health))
         try:
             check_login(kafka)
-            layout = _layout(settings)
+            layout = _sharding(settings)
             _prepare_topics(topics, kafka, layout)
             files.make_folder(settings.checkpoint)
             health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
@@ -90,14 +90,14 @@ def run(settings: AggregateSettings) -> int:
             stack.callback(end_session, session)
             warm(session, layout.partitions)
             streams = Streams(session, settings, topics, shards=layout.shards)
-            if _choice(settings, topics, kafka, begin).now is Plan.BACKLOG:
+            if _choice(settings, topics, kafka, begin).now is Mode.CATCH_UP:
                 streams.prepare()
             listener = HealthListener(health)
             session.streams.addListener(listener)
             health.status.stand_by()
             if not lease.wait(standby=settings.standby, stopped=stop.is_set):
                 return 0
-            layout, streams = settle(session, settings, topics, layout, streams)
+            layout, streams = adopt_sharding(session, settings, topics, layout, streams)
             _prepare_topics(topics, kafka, layout)
             writing = Writer(settings, topics, kafka, lease, shards=layout.shards)
             choice = _choice(settings, topics, kafka, writing.begin)
@@ -113,13 +113,13 @@ def run(settings: AggregateSettings) -> int:
 
         def after_batch() -> None:
             if not settings.catch_up:  # which leaves no record of its own behind
-                alarm.look()
+                alarm.poll()
             if writing.after_batch():
                 stop.set()
 
-        return run_plans(
+        return run_modes(
             choice,
-            lambda plan: _start(streams.of(plan, writing.begin), settings, topics, writing, shards=layout.shards),
+            lambda mode: _start(streams.of(mode, writing.begin), settings, topics, writing, shards=layout.shards),
             settings.checkpoint,
             stop=stop,
             after_batch=after_batch,
@@ -129,7 +129,7 @@ def run(settings: AggregateSettings) -> int:
         )
 
 
-def settle(
+def adopt_sharding(
     session: SparkSession, settings: AggregateSettings, topics: Topics, layout: Sharding, streams: Streams
 ) -> tuple[Sharding, Streams]:
     """Return the layout that the checkpoint has now that we have the lease, and the streams for it; keep the layout.
@@ -139,7 +139,7 @@ def settle(
     Raises:
         ConfigError: another layout than it has is asked for, or its layout is not that of its state.
     """
-    found = _layout(settings)
+    found = _sharding(settings)
     write_sharding(settings.checkpoint, found)
     if found == layout:
         return layout, streams
@@ -147,7 +147,7 @@ def settle(
     return found, Streams(session, settings, topics, shards=found.shards)
 
 
-def _layout(settings: AggregateSettings) -> Sharding:
+def _sharding(settings: AggregateSettings) -> Sharding:
     found = sharding_of(settings.checkpoint, settings.shards, settings.state_partitions)
     stored = state_partitions(settings.checkpoint)
     if stored not in (None, found.partitions):
@@ -167,7 +167,7 @@ def _prepare_topics(topics: Topics, kafka: Mapping[str, str], layout: Sharding) 
 
 def _choice(settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str], begin: Offsets) -> Choice:
     ends = resolve("latest", settings.selection(topics).find(kafka), GROUP, topics.ledger, kafka)
-    return Choice(settings.plan, settings.max_records_per_trigger, behind(settings.checkpoint, begin, ends))
+    return Choice(settings.mode, settings.max_records_per_trigger, behind(settings.checkpoint, begin, ends))
 
 
 def _start(

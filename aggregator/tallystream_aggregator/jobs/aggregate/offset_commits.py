@@ -47,10 +47,10 @@ class OffsetCommits:
         self._ledger = ledger
         self._epoch = epoch
         self._last = last
-        self._failing = False
+        self._has_failed = False
         self._end: Offsets = {}
         self._checked = checked
-        self._told: Offsets = {}
+        self._reported: Offsets = {}
 
     def reached(self, ends: Mapping[str, Mapping[str, int]]) -> bool:
         """Tell whether the books have got to `ends`: topic → partition → the next offset to read."""
@@ -75,16 +75,16 @@ class OffsetCommits:
                 self._committer.commit(moved[-1].end)
                 rows = [self._row(batch) for batch in moved]
                 checked = self._checked()
-                if checked != self._told:
+                if checked != self._reported:
                     rows[-1].checked = checked
                 self._ledger.write(rows)
-                self._told = checked
+                self._reported = checked
         except KafkaException as error:
-            if not self._failing:
+            if not self._has_failed:
                 log.warning("offsets of batch %d: not committed yet (%s); trying again", batches[-1].batch, error)
-            self._failing = True
+            self._has_failed = True
             return
-        self._failing = False
+        self._has_failed = False
         self._last, self._end = batches[-1].batch, batches[-1].end
 
     def _row(self, batch: Finished) -> LedgerRow:

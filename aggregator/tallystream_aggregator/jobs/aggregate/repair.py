@@ -22,7 +22,7 @@ from tallystream.decoding import json_decoder
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.ledger import QUERY, highest_epoch
-from tallystream_aggregator.kafka.partition_bounds import partitions_of, watermarks
+from tallystream_aggregator.kafka.partition_bounds import bounds_of, partitions_of
 from tallystream_aggregator.kafka.reader import read_from
 from tallystream_aggregator.repair_request import Request, write_request
 from tallystream_aggregator.versions import Version, version_of
@@ -112,7 +112,7 @@ class TopicWatch:
         """Partition → the offset before which all has been read."""
         return {str(partition): offset for partition, offset in self._at.items()}
 
-    def look(self) -> set[Key]:
+    def poll(self) -> set[Key]:
         """Read what has come since the last look, and return the keys of stale records, and of unknown epochs.
 
         Raises:
@@ -121,7 +121,7 @@ class TopicWatch:
         highest = dict(self._highest)
         try:
             ends = self._ends()
-            found = self._look(highest, ends)
+            found = self._check(highest, ends)
         except TallystreamError as error:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, str(error))) from error  # noqa: SLF001 (librdkafka's name for it)
         self._at, self._highest = ends, highest
@@ -131,7 +131,7 @@ class TopicWatch:
         """Release the connections."""
         self._consumer.close()
 
-    def _look(self, highest: dict[int, int], ends: Mapping[int, int]) -> set[Key]:
+    def _check(self, highest: dict[int, int], ends: Mapping[int, int]) -> set[Key]:
         found: set[Key] = set()
         above: dict[Key, int] = {}
         known = max(self._epoch, self._epochs.bound(()))
@@ -160,7 +160,7 @@ class TopicWatch:
     def _ends(self) -> dict[int, int]:
         partitions = partitions_of(self._consumer, self._topic, timeout=self._timeout)
         return {
-            partition: watermarks(self._consumer, TopicPartition(self._topic, partition), timeout=self._timeout)[1]
+            partition: bounds_of(self._consumer, TopicPartition(self._topic, partition), timeout=self._timeout)[1]
             for partition in partitions
         }
 
@@ -190,7 +190,7 @@ class Repair:
         """Return the offsets before which nothing is left to repair; `table` and `agg` are the names of the topics."""
         return {topic: at for topic, at in zip((table, agg), self._checked, strict=True) if at}
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read what has come since the last look, and ask the shards for what is to be repaired.
 
         Raises:
@@ -198,7 +198,7 @@ class Repair:
             OSError: the file can't be written.
         """
         for watch, keys in ((self._table, self._rows), (self._agg, self._sums)):
-            found = watch.look()
+            found = watch.poll()
             keys.update(found)
             self._unasked |= bool(found)  # Keys that are asked for already, too: they may be overwritten once more.
         if self._unasked:

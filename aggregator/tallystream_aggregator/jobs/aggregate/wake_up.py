@@ -44,7 +44,7 @@ class WakeUpTimer:
         self._due, self._wake, self._now = due, wake, now
         self._woken_ms: dict[int, float] = {}
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Wake the shards whose time has come; to be called several times a second."""
         now_ms = self._now() * 1000
         late = [shard for shard, due_ms in self._due().items() if self._is_late(shard, due_ms, now_ms)]

@@ -19,7 +19,7 @@ from tallystream_aggregator.kafka.topics import require_append_time
 from tallystream_aggregator.repair_request import request_path
 from tallystream_aggregator.spark.checkpoint import TopicIdentity, keep_first, last_committed
 from tallystream_aggregator.spark.query.settings import GROUP
-from tallystream_aggregator.spark.query.start import seed_of, start_position
+from tallystream_aggregator.spark.query.start import initial_state_of, start_position
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 5.0
+CHECK_INTERVAL_S = 5.0
 """Seconds from one look at the topics to the next: are they still the same, what did a replaced writer write."""
 
 
@@ -80,12 +80,12 @@ class Writer:
             request_path(settings.checkpoint),
             epoch=self.epoch,
             shards=shards,
-            wake=self.wake_all_while_it_goes_on,
+            wake=self.wake_all_during_repair,
         )
         self._looked: float | None = None
         writer = ledger.LedgerWriter(topics.ledger, kafka)
         self._read = read
-        if not self.begin or seed_of(settings):
+        if not self.begin or initial_state_of(settings):
             self.wake(range(shards))  # who fell silent meanwhile, and what a seed has
         now_ms = int(time.time() * 1000)
         opened = ledger.LedgerRow(
@@ -122,16 +122,16 @@ class Writer:
         """
         self._lease.check()
         self._books.catch_up()
-        if self._looked is None or time.monotonic() - self._looked > LOOK_S:
+        if self._looked is None or time.monotonic() - self._looked > CHECK_INTERVAL_S:
             try:
-                self._look_at_topics()
-                self._repair.look()
+                self._check_topics()
+                self._repair.poll()
             except (KafkaException, OSError) as error:
                 log.warning("the topics are looked at later: %s", error)
             self._looked = time.monotonic()
         return self._ends is not None and self._books.reached(self._ends)
 
-    def _look_at_topics(self) -> None:
+    def _check_topics(self) -> None:
         read = self._selection.look(self._kafka)
         self._read = read or self._read
         new = self._identity.check(read) if read else []  # of topics that are gone Spark speaks
@@ -148,7 +148,7 @@ class Writer:
         topic, partitions = next(iter(self._read.items()))
         wake(topic, next(iter(partitions)), shards, self._kafka, of=self._shards)
 
-    def wake_all_while_it_goes_on(self) -> None:
+    def wake_all_during_repair(self) -> None:
         """Wake every shard, unless the query ends with what is there and leaves no record of its own behind.
 
         Raises:

@@ -30,7 +30,7 @@ CREATE TABLE IF NOT EXISTS points (
 
 
 @contextmanager
-def said(path: Path) -> Iterator[None]:
+def translated_errors(path: Path) -> Iterator[None]:
     """Turn SQLite's errors into ours: what may pass is unavailable, what never will is a wrong setting."""
     try:
         yield

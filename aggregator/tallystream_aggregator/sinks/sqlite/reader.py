@@ -9,7 +9,7 @@ import msgspec
 
 from tallystream.decoding import json_decoder
 from tallystream_aggregator.sinks.base import Field, Series
-from tallystream_aggregator.sinks.sqlite.database import connect, has_tables, said
+from tallystream_aggregator.sinks.sqlite.database import connect, has_tables, translated_errors
 
 if TYPE_CHECKING:
     import sqlite3
@@ -81,7 +81,9 @@ class LocalReader:
             try:
                 own = _decode_tags(text)
             except DAMAGED:
-                self._tell(f"the tags of a series of {measurement!r} are damaged: it is left out, as others may be")
+                self._warn_once(
+                    f"the tags of a series of {measurement!r} are damaged: it is left out, as others may be"
+                )
                 continue
             if tags and not tags.items() <= own.items():
                 continue
@@ -105,20 +107,20 @@ class LocalReader:
         try:
             decoded = _decode_fields(values)
         except DAMAGED:
-            self._tell(f"a point of {measurement!r} at {ts_ms} is damaged and is left out, as others may be")
+            self._warn_once(f"a point of {measurement!r} at {ts_ms} is damaged and is left out, as others may be")
             return
         for name, one in series.items():
             if name in decoded:
                 one.times_ms.append(ts_ms)
                 one.values.append(decoded[name])
 
-    def _tell(self, what: str) -> None:
+    def _warn_once(self, what: str) -> None:
         if not self._told:
             self._told = True
             log.warning("local store %s: %s", self._path, what)
 
     def _rows(self, query: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
-        with said(self._path):
+        with translated_errors(self._path):
             if self._connection is None:
                 if not self._path.exists():
                     return []

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tallystream_aggregator.sinks.base import Rejections, refused
-from tallystream_aggregator.sinks.sqlite.database import BUSY_S, connect, said
+from tallystream_aggregator.sinks.sqlite.database import BUSY_S, connect, translated_errors
 
 if TYPE_CHECKING:
     import sqlite3
@@ -94,7 +94,7 @@ class LocalStore:
             ConfigError: as setup.
             SinkUnavailableError: another process holds the file too long.
         """
-        with said(self._path):
+        with translated_errors(self._path):
             if self._connection is None:
                 self._connection = connect(self._path, make=True, busy_s=self._busy_s)
             self._connection.execute(_SPAN, (measurement, start_ms, end_ms))
@@ -109,7 +109,7 @@ class LocalStore:
             self._connection = None
 
     def _write(self, points: Sequence[Point], *, sweep: bool) -> None:
-        with said(self._path):
+        with translated_errors(self._path):
             if self._connection is None:
                 self._connection = connect(self._path, make=True, busy_s=self._busy_s)
             connection = self._connection

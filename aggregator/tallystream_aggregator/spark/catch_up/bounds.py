@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaException, TopicPartition
 
 from tallystream_aggregator.kafka import clients
-from tallystream_aggregator.kafka.partition_bounds import watermarks
+from tallystream_aggregator.kafka.partition_bounds import bounds_of
 from tallystream_aggregator.spark.catch_up.reader import LostRecordsError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Ends:
             self._consumer = clients.consumer(self._options, polled=False)
         consumer = self._consumer
         return {
-            topic: {str(p): watermarks(consumer, TopicPartition(topic, p), timeout=TIMEOUT_S) for p in partitions}
+            topic: {str(p): bounds_of(consumer, TopicPartition(topic, p), timeout=TIMEOUT_S) for p in partitions}
             for topic, partitions in self._selection.seen_by(consumer, timeout=TIMEOUT_S).items()
         }
 
@@ -83,7 +83,7 @@ def require_all(start: Offsets, found: Bounds) -> None:
                 raise LostRecordsError(
                     f"topic {topic}, partition {p}: it has offsets {bound[0]} to {bound[1]}, and {first} is the next."
                 )
-    for topic, bounds_of in found.items():
-        for p, (low, _) in bounds_of.items():
+    for topic, bounds in found.items():
+        for p, (low, _) in bounds.items():
             if low > 0 and p not in start.get(topic, {}):
                 raise LostRecordsError(f"topic {topic}, partition {p}: it is new, and begins at offset {low}.")

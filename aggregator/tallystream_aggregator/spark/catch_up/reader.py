@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.table.compaction import RawRecord, Span
 
-AT_ONCE = 1_000
+MAX_POLLED = 1_000
 """Messages that are read at a time: as many as stay in a core's cache until they are compacted."""
 
-_GONE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._UNKNOWN_PARTITION}  # noqa: SLF001
+_LOST_CODES = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._UNKNOWN_PARTITION}  # noqa: SLF001
 _OPTIONS = {
     # It joins no group and commits nothing.
     "enable.auto.commit": False,
@@ -75,7 +75,7 @@ def read_range(reading: Reading, wanted: Range) -> Iterator[list[RawRecord]]:
 def _read(consumer: Consumer, reading: Reading, wanted: Range) -> Iterator[list[RawRecord]]:
     heard, reached = time.monotonic(), wanted.first
     while reached < wanted.end:
-        messages = consumer.consume(AT_ONCE, timeout=0.05)
+        messages = consumer.consume(MAX_POLLED, timeout=0.05)
         if messages:
             heard = time.monotonic()
         elif time.monotonic() - heard > reading.patience_s:
@@ -99,7 +99,7 @@ def _read(consumer: Consumer, reading: Reading, wanted: Range) -> Iterator[list[
 
 def _require_end(said: KafkaError, at: int, reading: Reading, wanted: Range) -> None:
     """Raise what comes in the place of a record, unless it is the partition's end, where it may end."""
-    if said.code() in _GONE:
+    if said.code() in _LOST_CODES:
         raise LostRecordsError(f"{_name(wanted)} has no offset {at} any more.")
     if said.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 (librdkafka's name for it)
         raise KafkaException(said)

@@ -1,7 +1,7 @@
-"""The backlog's source for Spark: it cuts what is there into ranges, which tasks read by librdkafka, and compact.
+"""The source of catch-up for Spark: it cuts what is there into ranges, which tasks read by librdkafka, and compact.
 
 Spark's own Kafka source passes each record from the JVM to Python, which costs twice as much as all the rest
-(docs/performance.md). The offsets are those of that source, which the live plan has: so each plan goes on from the
+(docs/performance.md). The offsets are those of that source, which live mode has: so each mode goes on from the
 other's checkpoint.
 """
 
@@ -19,7 +19,7 @@ from tallystream_aggregator.kafka.topic_selection import Offsets, Selection
 from tallystream_aggregator.spark.catch_up.bounds import Ends, require_all
 from tallystream_aggregator.spark.catch_up.encoding import SCHEMA, packed
 from tallystream_aggregator.spark.catch_up.reader import Reading, read_range
-from tallystream_aggregator.spark.catch_up.splits import Range, cut, fit, share, size
+from tallystream_aggregator.spark.catch_up.splits import Range, batch_end, cut, fit, size
 from tallystream_aggregator.spark.checkpoint import first_offsets
 from tallystream_aggregator.spark.gc_pause import gc_paused
 from tallystream_aggregator.spark.kafka_options import Fetch
@@ -37,7 +37,7 @@ OPTION = "secret"
 """The one option: `CatchUpOptions` as JSON, a password among them, maybe. Spark shows no value of such a name."""
 
 
-AT_ONCE = 20_000
+MAX_POLLED = 20_000
 """Records that are packed at a time at the end of a range, which bounds the memory of the copies."""
 
 
@@ -72,7 +72,7 @@ class CatchUpSource(DataSource):
     @classmethod
     def name(cls) -> str:
         """Return the format's name."""
-        return "tallystream-backlog"
+        return "tallystream-catch-up"
 
     def schema(self) -> str:
         """Return the columns, as Spark's DDL has them."""
@@ -124,7 +124,7 @@ class CatchUpReader(DataSourceStreamReader):
             since_s = self._clock.monotonic() - self._planned[0]
             if since_s < options.delay_s:
                 return start
-        end = share(start, self._ends, self._most(limit.max_rows) if isinstance(limit, ReadMaxRows) else None)
+        end = batch_end(start, self._ends, self._most(limit.max_rows) if isinstance(limit, ReadMaxRows) else None)
         self._planned = (self._clock.monotonic(), taken) if (taken := size(start, end)) else None
         return end
 
@@ -170,5 +170,5 @@ def compacted(
             if kept := compactor.add(rows):
                 yield packed(kept, shards)
         kept = compactor.end()
-        for begin in range(0, len(kept), AT_ONCE):
-            yield packed(kept[begin : begin + AT_ONCE], shards)
+        for begin in range(0, len(kept), MAX_POLLED):
+            yield packed(kept[begin : begin + MAX_POLLED], shards)

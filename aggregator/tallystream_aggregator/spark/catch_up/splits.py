@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 BATCH_S = 30.0
 """How long a batch of a backlog may take: a stop waits for it, and after a crash it is run again."""
 
-MOST_TIMES = 5
+MAX_FACTOR = 5
 """How much larger, or smaller, than it was told a batch is made for that: the table has to hold what is left of it."""
 
 
@@ -31,7 +31,7 @@ def fit(most: int, taken: int, seconds: float) -> int:
     What a batch costs beside its records, it costs once: the larger the batches, the sooner a backlog is done.
     """
     wanted = int(taken * BATCH_S / seconds) if seconds > 0 else most
-    return min(max(wanted, most // MOST_TIMES, 1), most * MOST_TIMES)
+    return min(max(wanted, most // MAX_FACTOR, 1), most * MAX_FACTOR)
 
 
 def size(start: Offsets, end: Offsets) -> int:
@@ -40,7 +40,7 @@ def size(start: Offsets, end: Offsets) -> int:
     return sum(length for length in lengths if length > 0)
 
 
-def share(start: Offsets, ends: Offsets, most: int | None) -> Offsets:
+def batch_end(start: Offsets, ends: Offsets, most: int | None) -> Offsets:
     """Return where a batch ends that begins at `start`: each partition has its share of `most` records, None for all.
 
     A partition that `start` does not name is new, and begins at 0. One that has records left gets one at least, so that

@@ -8,7 +8,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from tallystream_aggregator.initial_state import read_initial_state
 from tallystream_aggregator.spark.gc_pause import gc_paused
-from tallystream_aggregator.spark.query.processor import COLUMNS, SAID, Row, SparkStore, batch_id, frames
+from tallystream_aggregator.spark.query.processor import COLUMNS, SHARD_OUTPUT_TOPIC, Row, SparkStore, batch_id, frames
 from tallystream_aggregator.table.combiners import Combined, StoredCombined, load, unpack
 from tallystream_aggregator.table.shards import decode
 
@@ -31,7 +31,7 @@ class CombineProcessor(StatefulProcessor):
     """Emits the rows of `metrics-agg` from what the shards say of its group of metrics, and hands other rows on.
 
     A shard's own record on `metrics-table` is the last of its rows: what it says is included has been written. A
-    group that has no state yet begins with what `seed` has for it, if there is one.
+    group that has no state yet begins with what `initial_state` has for it, if there is one.
 
     Delivery: as `tallystream_aggregator.spark.query.processor.TableProcessor`.
     """
@@ -42,13 +42,13 @@ class CombineProcessor(StatefulProcessor):
         *,
         epoch: int,
         shards: int,
-        seed: Path | None = None,
+        initial_state: Path | None = None,
         batch_id: Callable[[], int] = batch_id,
     ) -> None:
         self._topics = topics
         self._epoch = epoch
         self._shards = shards
-        self._seed = seed
+        self._initial_state = initial_state
         self._batch_id = batch_id
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -58,33 +58,33 @@ class CombineProcessor(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: TimerValues) -> Iterator[pd.DataFrame]:
         """Combine what is said in a batch."""
         with gc_paused():
-            out = self._take(int(key[0]), rows)
+            out = self._apply(int(key[0]), rows)
         yield from frames(out, *COLUMNS)
 
     def close(self) -> None:
         """Nothing is held open between batches."""
 
-    def _take(self, combiner: int, rows: Iterator[Any]) -> list[Row]:
-        said, out, last = [], list[Row](), list[Row]()
+    def _apply(self, combiner: int, rows: Iterator[Any]) -> list[Row]:
+        shard_sums, out, last = [], list[Row](), list[Row]()
         for chunk in rows:
             for topic, key_, value, partition, writer in zip(*(chunk[name] for name in COLUMNS), strict=True):
-                if topic != SAID:
+                if topic != SHARD_OUTPUT_TOPIC:
                     of_shard = topic == self._topics.table and key_.startswith(_SHARD)
                     (last if of_shard else out).append((topic, key_, value, partition, writer))
                 elif value is not None:
-                    said.append(decode(value))
-        out += self._combine(combiner, said)
+                    shard_sums.append(decode(value))
+        out += self._combine(combiner, shard_sums)
         return [*out, *last]
 
-    def _combine(self, combiner: int, said: list[Any]) -> list[Row]:
+    def _combine(self, combiner: int, shard_sums: list[Any]) -> list[Row]:
         place = (self._topics.agg, combiner)
         stored = _in_memory.pop(place, None)
         if stored is None or not stored.log.is_still(self._store):
             stored = load(self._store, lambda: self._begin(combiner))
-        if not said and stored.combined.published:
+        if not shard_sums and stored.combined.published:
             _in_memory[place] = stored
             return []
-        stored.combined.take(said)
+        stored.combined.take(shard_sums)
         totals, events = stored.combined.changes()
         stored.save(self._store)
         _in_memory[place] = stored
@@ -94,6 +94,6 @@ class CombineProcessor(StatefulProcessor):
         return rows
 
     def _begin(self, combiner: int) -> Combined:
-        if self._seed is not None:
-            return unpack(read_initial_state(self._seed, shards=self._shards).combined[combiner])
+        if self._initial_state is not None:
+            return unpack(read_initial_state(self._initial_state, shards=self._shards).combined[combiner])
         return Combined()

@@ -95,7 +95,7 @@ log = logging.getLogger(__name__)
 
 OUTPUT = "topic string, key binary, value binary, partition int, writer binary"
 SHARD_OUTPUT = f"combiner int, {OUTPUT}"
-SAID = ""
+SHARD_OUTPUT_TOPIC = ""
 """In the column `topic`: what a shard says, for its combiner alone."""
 COLUMNS = ("topic", "key", "value", "partition", "writer")
 """Those of `OUTPUT`. A row of `metrics-table` is in the partition of its shard, all else in the only one.
@@ -117,7 +117,7 @@ def batch_id() -> int:
     return int(context.getLocalProperty("streaming.sql.batchId") or 0)
 
 
-FRAME_BYTES = 8 << 20
+MAX_FRAME_BYTES = 8 << 20
 """Keys and values of the rows that go to Spark's JVM together, in bytes: it has them in its memory as a whole."""
 
 
@@ -128,7 +128,7 @@ def frames(rows: Iterable[tuple[Any, ...]], *columns: str) -> Iterator[pd.DataFr
 
     frame, size = list[tuple[Any, ...]](), 0
     for row in rows:
-        if size >= FRAME_BYTES:
+        if size >= MAX_FRAME_BYTES:
             yield pd.DataFrame(frame, columns=list(columns), dtype=object)
             frame, size = [], 0
         frame.append(row)
@@ -142,9 +142,9 @@ class TableProcessor(StatefulProcessor):
     With several `shards` it emits no sums but what the shard says of them; each row has the number of a combiner then,
     which takes what is said and hands all else on (spark.query.combiner).
 
-    A shard that has no state yet begins with the one in `seed`, a file that a rebuild made, if there is one. `reread`
-    reads the records of a span again, where their compaction has to be undone. `repair` is the file that names what is
-    to be published again (jobs.aggregate.repair), None for never. `planned` tells a batch's time by its number,
+    A shard that has no state yet begins with the one in `initial_state`, a file that a rebuild made, if there is one.
+    `reread` reads the records of a span again, where their compaction has to be undone. `repair` is the file that names
+    what is to be published again (jobs.aggregate.repair), None for never. `planned` tells a batch's time by its number,
     as Spark has written it down, and of which partitions records may be left.
 
     Delivery: at least once, with absolute values: a batch that runs again writes the same sums under the same
@@ -158,7 +158,7 @@ class TableProcessor(StatefulProcessor):
         *,
         epoch: int,
         shards: int = 1,
-        seed: Path | None = None,
+        initial_state: Path | None = None,
         repair: Path | None = None,
         reread: Callable[[Span], Iterable[Record]] | None = None,
         planned: Callable[[int], Planned],
@@ -169,7 +169,7 @@ class TableProcessor(StatefulProcessor):
         self._planned = planned
         self._epoch = epoch
         self._shards = shards
-        self._seed = seed
+        self._initial_state = initial_state
         self._repair = repair
         self._reread = reread
         self._batch_id = batch_id
@@ -207,7 +207,7 @@ class TableProcessor(StatefulProcessor):
                 f"state: shard {shard} is one of {stored.table.state.shards}, and the file CHECKPOINT.layout says "
                 f"{self._shards}; restore that file, or run tallystream rebuild for a new checkpoint."
             )
-        anew = not stored.table.state.published
+        is_new = not stored.table.state.published
         number = self._batch_id()
         now_ms, waiting = self._planned(number)
         republish, repaired = self._requested(shard, number)
@@ -224,7 +224,7 @@ class TableProcessor(StatefulProcessor):
         _in_memory[place] = stored
         if self._shards == 1:
             return rows, COLUMNS
-        return chain(self._said(changes, anew=anew), ((shard, *row) for row in rows)), ("combiner", *COLUMNS)
+        return chain(self._output_rows(changes, is_new=is_new), ((shard, *row) for row in rows)), ("combiner", *COLUMNS)
 
     def _reread_span(self, span: Span, shard: int) -> Iterator[Record]:
         """Yield a shard's records of a span: others' do not move its clock."""
@@ -236,15 +236,18 @@ class TableProcessor(StatefulProcessor):
         return load(self._store, self._settings, lambda: self._begin(shard))
 
     def _begin(self, shard: int) -> State:
-        if self._seed is not None:
-            return unpack(read_initial_state(self._seed, shards=self._shards).shards[shard])
+        if self._initial_state is not None:
+            return unpack(read_initial_state(self._initial_state, shards=self._shards).shards[shard])
         return State(shard=shard, shards=self._shards)
 
-    def _said(self, changes: Changes, *, anew: bool) -> list[tuple[int, *Row]]:
+    def _output_rows(self, changes: Changes, *, is_new: bool) -> list[tuple[int, *Row]]:
         # A table that begins with a seed publishes all its sums again: every group of combiners has to run for that.
-        every = range(self._shards) if anew else ()
-        said = [(group_of(one.metric, self._shards), SAID, None, encode(one), 0, None) for one in changes.said]
-        return [*((combiner, SAID, None, None, 0, None) for combiner in every), *said]
+        every = range(self._shards) if is_new else ()
+        shard_sums = [
+            (group_of(one.metric, self._shards), SHARD_OUTPUT_TOPIC, None, encode(one), 0, None)
+            for one in changes.shard_sums
+        ]
+        return [*((combiner, SHARD_OUTPUT_TOPIC, None, None, 0, None) for combiner in every), *shard_sums]
 
     def _requested(self, shard: int, batch: int) -> tuple[Republish | None, int]:
         """Return what is to be published again in this batch, and the number of the request that is carried out by it.

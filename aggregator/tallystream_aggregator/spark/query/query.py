@@ -20,10 +20,10 @@ from tallystream_aggregator.spark.catch_up.source import OPTION, CatchUpOptions,
 from tallystream_aggregator.spark.checkpoint import plan_of
 from tallystream_aggregator.spark.kafka_options import source_options
 from tallystream_aggregator.spark.query.combiner import CombineProcessor
-from tallystream_aggregator.spark.query.modes import BACKLOG_FACTOR, Plan
+from tallystream_aggregator.spark.query.modes import CATCH_UP_FACTOR, Mode
 from tallystream_aggregator.spark.query.processor import OUTPUT, SHARD_OUTPUT, TableProcessor
 from tallystream_aggregator.spark.query.settings import GROUP
-from tallystream_aggregator.spark.query.start import seed_of
+from tallystream_aggregator.spark.query.start import initial_state_of
 from tallystream_aggregator.spark.query_listener import observed
 from tallystream_aggregator.versions import HEADER
 
@@ -40,34 +40,34 @@ log = logging.getLogger(__name__)
 
 
 class Streams:
-    """Makes each plan's stream, the backlog's once: Spark starts a Python process to ask what its source is like."""
+    """Makes each mode's stream, that of catch-up once: Spark starts a Python process to ask what its source is like."""
 
     def __init__(self, session: SparkSession, settings: AggregateSettings, topics: Topics, *, shards: int) -> None:
         self._session, self._settings, self._topics, self._shards = session, settings, topics, shards
         self._lock = threading.Lock()
-        self._backlog: DataFrame | None = None
+        self._catch_up: DataFrame | None = None
 
     def prepare(self) -> None:
-        """Make the backlog's stream in a thread. Nothing depends on it: where that fails, it is made when needed."""
+        """Make the stream of catch-up in a thread. Nothing depends on it: where that fails, it is made when needed."""
         threading.Thread(target=self._prepare, name="tallystream-prepare", daemon=True).start()
 
-    def of(self, plan: Plan, begin: Mapping[str, Mapping[str, int]]) -> DataFrame:
-        """Return a plan's stream; `begin` is where a new checkpoint begins."""
-        if plan is Plan.LIVE:
+    def of(self, mode: Mode, begin: Mapping[str, Mapping[str, int]]) -> DataFrame:
+        """Return a mode's stream; `begin` is where a new checkpoint begins."""
+        if mode is Mode.LIVE:
             return live(self._session, self._settings, self._topics, begin)
-        return self._of_backlog()
+        return self._of_catch_up()
 
-    def _of_backlog(self) -> DataFrame:
+    def _of_catch_up(self) -> DataFrame:
         with self._lock:
-            if self._backlog is None:
-                self._backlog = backlog(self._session, self._settings, self._topics, shards=self._shards)
-            return self._backlog
+            if self._catch_up is None:
+                self._catch_up = catch_up(self._session, self._settings, self._topics, shards=self._shards)
+            return self._catch_up
 
     def _prepare(self) -> None:
         try:
-            self._of_backlog()
+            self._of_catch_up()
         except (Py4JError, PySparkException, OSError) as error:  # the session has ended: so early a stop is no matter
-            log.debug("the backlog's stream was not made ahead: %s", error)
+            log.debug("the stream of catch-up was not made ahead: %s", error)
 
 
 def live(
@@ -91,7 +91,7 @@ def live(
     return source.selectExpr("topic", "partition", "offset", "unix_millis(timestamp) AS timestamp_ms", "key", "value")
 
 
-def backlog(session: SparkSession, settings: AggregateSettings, topics: Topics, *, shards: int) -> DataFrame:
+def catch_up(session: SparkSession, settings: AggregateSettings, topics: Topics, *, shards: int) -> DataFrame:
     """Return the stream of records less those that change nothing, with the columns `packing.SCHEMA`.
 
     A new checkpoint begins where tallystream_aggregator.spark.checkpoint.keep_first says.
@@ -104,7 +104,7 @@ def backlog(session: SparkSession, settings: AggregateSettings, topics: Topics, 
         fetch=settings.fetch,
         table=settings.table,
         checkpoint=str(settings.checkpoint.absolute()),
-        most=BACKLOG_FACTOR * settings.max_records_per_trigger,
+        most=CATCH_UP_FACTOR * settings.max_records_per_trigger,
         full=settings.max_records_per_trigger,
         delay_s=settings.pacing.delay_ms / 1000,
         tasks=session.sparkContext.defaultParallelism,
@@ -130,13 +130,13 @@ def summed(
 
     `planned` tells what is known of a batch by its number; None for what the checkpoint says.
     """
-    seed = seed_of(settings)
+    initial_state = initial_state_of(settings)
     processor = TableProcessor(
         topics,
         settings.table,
         epoch=epoch,
         shards=shards,
-        seed=seed,
+        initial_state=initial_state,
         repair=request_path(settings.checkpoint),
         reread=SpanReader(_reading(settings)),
         # Not a column with the batch's time: it would be another literal in the generated code of each batch.
@@ -153,7 +153,7 @@ def summed(
     )
     if shards > 1:
         out = out.groupBy("combiner").transformWithStateInPandas(
-            statefulProcessor=CombineProcessor(topics, epoch=epoch, shards=shards, seed=seed),
+            statefulProcessor=CombineProcessor(topics, epoch=epoch, shards=shards, initial_state=initial_state),
             outputStructType=OUTPUT,
             outputMode="Update",
             timeMode="None",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tallystream_aggregator.kafka.topics import Topics
-    from tallystream_aggregator.spark.query.modes import Plan
+    from tallystream_aggregator.spark.query.modes import Mode
 
 GROUP = "tallystream-aggregator"
 """The consumer group under which the query's offsets are committed; prefixed like the topics."""
@@ -31,7 +31,7 @@ class AggregateSettings:
 
     `checkpoint` is Spark's own directory: offsets, commits and the table. `kafka` are librdkafka options.
     `max_records_per_trigger` caps a live batch, and the first of a backlog at 40 times as much; `latency` is
-    the aim for the time until a record is in a sum (spark.query.pacing). `plan` is the one to keep to,
+    the aim for the time until a record is in a sum (spark.query.pacing). `mode` is the one to keep to,
     None to go by lag (spark.query.modes).
     `accept_partial` lets a new table begin in the middle of the topic. `standby` waits while another aggregator has
     the lease. `ready_file` is created when the first batch has run. `start` says where a new table begins
@@ -51,7 +51,7 @@ class AggregateSettings:
     fetch: Fetch = field(default_factory=Fetch)
     max_records_per_trigger: int = 50_000
     latency: str = "1s"
-    plan: Plan | None = None
+    mode: Mode | None = None
     start: str | None = None
     accept_partial: bool = False
     standby: bool = False

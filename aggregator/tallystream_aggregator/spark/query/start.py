@@ -50,24 +50,24 @@ def start_position(settings: AggregateSettings, topics: Topics, kafka: Mapping[s
             log.info("%s goes on where it was: --from %s is for a new one", settings.checkpoint, settings.start)
         _require_read(done[1], selection, str(settings.checkpoint))
         return StartPosition({})
-    seed = seed_of(settings)
-    if seed is None and settings.start is None and _has_begun(topics, kafka):
+    initial_state = initial_state_of(settings)
+    if initial_state is None and settings.start is None and _has_begun(topics, kafka):
         raise ConfigError(
             "--checkpoint",
             str(settings.checkpoint),
             f"it has no table, and {topics.ledger} says that there was one: name its checkpoint; or, if that is lost, "
             f"run tallystream rebuild --checkpoint {settings.checkpoint}; or begin from nothing with --from earliest",
         )
-    if seed is not None and settings.start is not None:
-        raise ConfigError("--from", settings.start, f"there is a seed for the checkpoint: move {seed} away")
+    if initial_state is not None and settings.start is not None:
+        raise ConfigError("--from", settings.start, f"there is a seed for the checkpoint: move {initial_state} away")
     offsets = resolve(start, read, settings.topic_prefix + GROUP, topics.ledger, kafka)
     seeded: Offsets = {}
-    if seed is not None:
-        log.info("beginning with the table in %s", seed)
-        found = read_initial_state(seed)
+    if initial_state is not None:
+        log.info("beginning with the table in %s", initial_state)
+        found = read_initial_state(initial_state)
         _require_current(found, settings, topics, kafka)
         seeded = found.offsets
-        _require_read(seeded, selection, str(seed))
+        _require_read(seeded, selection, str(initial_state))
     missing = {
         topic: late
         for topic, firsts in offsets.items()
@@ -98,15 +98,19 @@ def _require_read(ends: Offsets, selection: Selection, place: str) -> None:
         )
 
 
-def _require_current(seed: InitialState, settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str]) -> None:
+def _require_current(
+    initial_state: InitialState, settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str]
+) -> None:
     """Refuse a seed after which the table has finished batches: another rebuild finds what these have done.
 
     A table has begun with it whose checkpoint is lost, or the aggregator of before went on while the seed was made.
     """
     rows = ledger.read_rows(topics.ledger, kafka)
-    later = any(row.epoch > seed.epoch for row in rows if row.query == ledger.QUERY and row.kind == "batch")
+    later = any(row.epoch > initial_state.epoch for row in rows if row.query == ledger.QUERY and row.kind == "batch")
     ends = ledger.finished(rows)
-    later |= any(end > seed.offsets.get(topic, {}).get(p, end) for topic, ps in ends.items() for p, end in ps.items())
+    later |= any(
+        end > initial_state.offsets.get(topic, {}).get(p, end) for topic, ps in ends.items() for p, end in ps.items()
+    )
     # The second condition: the aggregator that has the lease may just have finished the table's first batch.
     if later and last_committed(settings.checkpoint) is None:
         raise ConfigError(
@@ -117,7 +121,7 @@ def _require_current(seed: InitialState, settings: AggregateSettings, topics: To
         )
 
 
-def seed_of(settings: AggregateSettings) -> Path | None:
+def initial_state_of(settings: AggregateSettings) -> Path | None:
     """Return the seed that a rebuild left for the checkpoint, None where there is none."""
     path = initial_state_path(settings.checkpoint)
     return path if path.exists() else None

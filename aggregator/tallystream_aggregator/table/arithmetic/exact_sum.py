@@ -1,7 +1,7 @@
-"""Running sums and extremes that take a value out again: exact, so that what is left never depends on what was there.
+"""Running sums and extremes from which a value can be removed exactly.
 
-Floats are added as whole numbers of 2**-1074, the unit of the smallest one: Python's integers know no rounding. A sum
-is rounded once, when it is read.
+Floats are added as whole numbers of 2**-1074, the smallest positive float, in Python's unbounded integers. A sum is
+rounded once, when it is read, so it depends neither on the order of its terms nor on removed ones.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def units(value: float) -> int:
 
 
 class Sum:
-    """A sum of whole numbers and floats; `known` counts its terms, `floats` those that are floats."""
+    """A sum of whole numbers and floats. `known` counts its terms, `floats` the floats among them."""
 
     __slots__ = ("floats", "known", "units", "whole")
 
@@ -33,7 +33,7 @@ class Sum:
         self.known, self.whole, self.floats, self.units = known, whole, floats, units
 
     def replace(self, old: Value, new: Value) -> None:
-        """Take `old` out and `new` in; None is nothing."""
+        """Remove `old` and add `new`. None stands for no value."""
         if old is not None:
             self._add(old, -1)
         if new is not None:
@@ -47,11 +47,11 @@ class Sum:
         self.units += other.units
 
     def remove(self, other: Sum) -> None:
-        """Take another sum out that was merged into this one."""
+        """Subtract a sum that was merged into this one."""
         self.merge(Sum(-other.known, -other.whole, -other.floats, -other.units))
 
     def value(self) -> Value:
-        """Return the sum: None of nothing, a float, rounded once, where a term is one.
+        """Return the sum, or None if it has no terms. If a term is a float, so is the sum, correctly rounded.
 
         A float sum beyond the range of floats is infinite.
         """
@@ -75,9 +75,9 @@ class Sum:
 
 
 class Extreme:
-    """The least or greatest of many values, which `better` tells from each other.
+    """The minimum or maximum of many values; `better` compares two of them.
 
-    It is `lost` when the one that held it was taken out: then only all the others can tell.
+    It is `lost` after the value that held it was removed. Then it has to be found among all values again.
     """
 
     __slots__ = ("better", "lost", "value")
@@ -88,17 +88,17 @@ class Extreme:
         self.lost = False
 
     def replace(self, old: Value, new: Value) -> None:
-        """Take `old` out and `new` in; None is nothing."""
+        """Remove `old` and add `new`. None stands for no value."""
         if new is not None and (self.value is None or not self.better(self.value, new)):
-            self.value, self.lost = new, False  # as good as a bound of all the others
+            self.value, self.lost = new, False  # it is at least as good as the bound of all others
         elif old is not None and old == self.value:
             self.lost = True
 
     def lose(self, value: Value) -> None:
-        """Note that a value is gone: the extreme is lost, unless it was better than that."""
+        """Note that a value was removed. The extreme is lost, unless it is better than that value."""
         if value is not None and self.value is not None and not self.better(self.value, value):
             self.lost = True
 
     def found(self, value: Value) -> None:
-        """Say what the extreme is, after looking at all values."""
+        """Set the extreme that was found among all values."""
         self.value, self.lost = value, False

@@ -1,7 +1,7 @@
-"""What many lives of one metric add up to: the arithmetic of rules 4 to 7 and 9, and how it is stored.
+"""The partial sums of one metric over many lives: the arithmetic of rules 4 to 7 and 9, and the stored form.
 
-Each value can be taken out again, so a batch costs what it changes, whatever the number of lives. What shards of
-instances have of one metric merges into the metric's sum (rule 2 of docs/table.md knows no shards).
+Each contribution can be subtracted again, so the cost of a batch depends on its changes and not on the number of
+lives. The partial sums of several shards merge into the sum of the metric (rule 2 of docs/table.md).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tallystream_aggregator.table.arithmetic.metric_types import (
     Totals,
     Value,
     Values,
-    greatest,
-    least,
+    maximum,
+    minimum,
 )
 from tallystream_aggregator.table.arithmetic.sketches import SKETCHED, Merged
 
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
 Cell = Sum | Extreme
 
-_SUM, _LEAST, _GREATEST = range(3)
+_SUM, _MIN, _MAX = range(3)
 _OPERATIONS = {
-    "value": (_SUM, _LEAST, _GREATEST),
+    "value": (_SUM, _MIN, _MAX),
     "count": (_SUM,),
     "sum": (_SUM,),
-    "min": (_LEAST,),
-    "max": (_GREATEST,),
-    "start": (_LEAST,),
-    "position": (_GREATEST,),
+    "min": (_MIN,),
+    "max": (_MAX,),
+    "start": (_MIN,),
+    "position": (_MAX,),
     **dict.fromkeys(RATES, (_SUM,)),
 }
-_PLANS = {
+_CELLS = {
     kind: tuple(
         (index, operation, field in MOMENTARY) for index, field in enumerate(fields) for operation in _OPERATIONS[field]
     )
@@ -48,8 +48,8 @@ _PLANS = {
 }
 
 
-class Share(NamedTuple):
-    """What one life has of a metric; `current` tells whether its momentary values count."""
+class Contribution(NamedTuple):
+    """The values of one life in a metric. `current` tells whether its momentary values count."""
 
     values: Values
     current: bool
@@ -59,23 +59,24 @@ class Share(NamedTuple):
 class Partial:
     """The sum of one metric over lives.
 
-    `lives` and `instances` count the living, `forgotten` those whose rows are gone (rule 3): they stay in every sum.
+    `lives` and `instances` count living ones. `forgotten` counts lives whose rows are deleted and whose counts stay in
+    the sum (rule 3).
     """
 
     __slots__ = ("cells", "forgotten", "instances", "kind", "lives", "merged")
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self.cells: list[Cell] = [_cell(operation) for _, operation, _ in _PLANS[kind]]
+        self.cells: list[Cell] = [_cell(operation) for _, operation, _ in _CELLS[kind]]
         self.merged = Merged() if kind in SKETCHED else None
         self.lives = self.instances = self.forgotten = 0
 
-    def replace(self, old: Share | None, new: Share | None) -> None:
-        """Let one life's share go and another one, or a newer one of the same life, take its place."""
+    def replace(self, old: Contribution | None, new: Contribution | None) -> None:
+        """Replace the contribution of a life. None stands for a life that has no part in the metric."""
         was = old is not None and old.current
         now = new is not None and new.current
         self.lives += now - was
-        for cell, (index, _, momentary) in zip(self.cells, _PLANS[self.kind], strict=True):
+        for cell, (index, _, momentary) in zip(self.cells, _CELLS[self.kind], strict=True):
             before = old.values[index] if old is not None and (was or not momentary) else None
             after = new.values[index] if new is not None and (now or not momentary) else None
             if before is not after:
@@ -84,48 +85,48 @@ class Partial:
             self.merged.replace(_sketch(old), _sketch(new))
 
     def grow(self, difference: int, more: int = 0, living: int = 0) -> None:
-        """Let a counter of lives grow by so much in all, and have so many more lives, `living` of them living."""
+        """Add `difference` to a counter, and `more` lives to its terms, `living` of them living."""
         self.lives += living
         (cell,) = self.cells
         cell.known += more  # type: ignore[union-attr]  # a counter's only cell is a sum
         cell.whole += difference  # type: ignore[union-attr]
 
-    def take_back(self, share: Share) -> None:
-        """Let a share go that other partial sums take over: extremes stay, as bounds that those have too."""
-        for cell, (index, _, momentary) in zip(self.cells, _PLANS[self.kind], strict=True):
+    def subtract(self, contribution: Contribution) -> None:
+        """Subtract a contribution that moves to other partial sums. Extremes stay: the total has them anyway."""
+        for cell, (index, _, momentary) in zip(self.cells, _CELLS[self.kind], strict=True):
             if isinstance(cell, Sum) and not momentary:
-                cell.replace(share.values[index], None)
+                cell.replace(contribution.values[index], None)
         if self.merged is not None:
-            self.merged.replace(_sketch(share), None)
+            self.merged.replace(_sketch(contribution), None)
 
-    def lose(self, share: Share) -> None:
-        """Note that a life's share is taken out of the sums: extremes that it may have held are lost."""
-        for cell, (index, _, momentary) in zip(self.cells, _PLANS[self.kind], strict=True):
+    def lose(self, contribution: Contribution) -> None:
+        """Mark the extremes that a removed contribution may have held as lost."""
+        for cell, (index, _, momentary) in zip(self.cells, _CELLS[self.kind], strict=True):
             if isinstance(cell, Extreme) and not momentary:
-                cell.lose(share.values[index])
+                cell.lose(contribution.values[index])
 
     @property
     def lost(self) -> bool:
-        """Whether an extreme has to be looked for among all lives."""
+        """Whether an extreme has to be found again among all lives."""
         return any(isinstance(cell, Extreme) and cell.lost for cell in self.cells)
 
     @property
     def lost_lasting(self) -> bool:
-        """Whether one of the lost extremes is a lasting one: of a histogram, a timer or a position, not of a gauge."""
-        plans = _PLANS[self.kind]
+        """Whether a lost extreme is one of a histogram, a timer or a position, whose lives on disk count too."""
+        plans = _CELLS[self.kind]
         return any(isinstance(c, Extreme) and c.lost and not m for c, (_, _, m) in zip(self.cells, plans, strict=True))
 
-    def look(self, shares: Iterable[Share], others: Iterable[Partial] = ()) -> None:
-        """Find the extremes that are lost among the shares of all lives, and the partials of `others`."""
-        known, partials = list(shares), list(others)
-        for place, (cell, (index, operation, momentary)) in enumerate(zip(self.cells, _PLANS[self.kind], strict=True)):
+    def rescan(self, contributions: Iterable[Contribution], others: Iterable[Partial] = ()) -> None:
+        """Find lost extremes again among the contributions of all lives and the partial sums `others`."""
+        known, partials = list(contributions), list(others)
+        for place, (cell, (index, operation, momentary)) in enumerate(zip(self.cells, _CELLS[self.kind], strict=True)):
             if isinstance(cell, Extreme) and cell.lost:
-                column = [share.values[index] for share in known if share.current or not momentary]
+                column = [contribution.values[index] for contribution in known if contribution.current or not momentary]
                 column += [_read(other.cells[place]) for other in partials]
-                cell.found(least(column) if operation == _LEAST else greatest(column))
+                cell.found(minimum(column) if operation == _MIN else maximum(column))
 
     def merge(self, other: Partial) -> None:
-        """Add what other lives have of the same metric."""
+        """Add the partial sums of other lives of the same metric."""
         self.lives += other.lives
         self.instances += other.instances
         self.forgotten += other.forgotten
@@ -138,7 +139,7 @@ class Partial:
             self.merged.merge(other.merged)
 
     def remove(self, other: Partial) -> None:
-        """Take out what was merged into this one and counts no living lives."""
+        """Subtract partial sums that were merged into these, and that have no living lives."""
         self.forgotten -= other.forgotten
         for cell, gone in zip(self.cells, other.cells, strict=True):
             if isinstance(cell, Sum) and isinstance(gone, Sum):
@@ -148,13 +149,13 @@ class Partial:
         self.lose_extremes(other)
 
     def lose_extremes(self, other: Partial) -> None:
-        """Note that what another one has is taken out of the sums: extremes that it may have held are lost."""
+        """Mark the extremes that removed partial sums may have held as lost."""
         for cell, gone in zip(self.cells, other.cells, strict=True):
             if isinstance(cell, Extreme) and isinstance(gone, Extreme):
                 cell.lose(gone.value)
 
     def totals(self) -> Totals:
-        """Return the summed fields; they may be beyond 64 bits, or infinite."""
+        """Return the summed fields. They may exceed 64 bits, or be infinite."""
         totals: Totals = {}
         cells = iter(self.cells)
         for field in STORED[self.kind]:
@@ -169,16 +170,16 @@ class Partial:
         return totals
 
     def quantiles(self) -> Totals:
-        """Return p50 to p999 of everything that was counted, nothing where a sketch is missing."""
+        """Return p50 to p999 of all counted values, or nothing if a sketch is missing."""
         return {} if self.merged is None else self.merged.quantiles()
 
 
 def _cell(operation: int) -> Cell:
-    return Sum() if operation == _SUM else Extreme(operator.lt if operation == _LEAST else operator.gt)
+    return Sum() if operation == _SUM else Extreme(operator.lt if operation == _MIN else operator.gt)
 
 
-def _sketch(share: Share | None) -> tuple[Value, bytes | None] | None:
-    return None if share is None else (share.values[0], share.sketch)
+def _sketch(contribution: Contribution | None) -> tuple[Value, bytes | None] | None:
+    return None if contribution is None else (contribution.values[0], contribution.sketch)
 
 
 def _read(cell: Cell) -> int | float | None:
@@ -186,7 +187,7 @@ def _read(cell: Cell) -> int | float | None:
 
 
 class SumCell(msgspec.Struct, array_like=True, gc=False):
-    """`Sum`, with the numbers that 64 bits may not hold in hexadecimal."""
+    """`Sum`, with numbers that may exceed 64 bits in hexadecimal."""
 
     known: int
     whole: str
@@ -197,7 +198,7 @@ class SumCell(msgspec.Struct, array_like=True, gc=False):
 class StoredBins(msgspec.Struct, array_like=True):
     """`Merged`: by (scale, sign), each bucket as (index, count), counts in hexadecimal.
 
-    `missing` lives counted something without a sketch.
+    `missing` is the number of lives that counted values without a sketch.
     """
 
     bins: list[tuple[int, int, list[tuple[int, str]]]]
@@ -206,9 +207,9 @@ class StoredBins(msgspec.Struct, array_like=True):
 
 
 class Held(msgspec.Struct, array_like=True):
-    """The partial sums of one metric: sums, extremes and bins in the order of the partial's cells.
+    """The partial sums of one metric as they are stored: sums, extremes and bins in the order of the cells.
 
-    `lost` has the places of extremes that are bounds only, because the life that held one was taken out.
+    `lost` has the places of extremes that are only bounds, because the life that held one was removed.
     """
 
     sums: list[SumCell]
@@ -217,7 +218,7 @@ class Held(msgspec.Struct, array_like=True):
     lost: list[int] = []
 
     def partial(self, kind: str) -> Partial:
-        """Return it as a partial of a metric of this type, which counts no lives."""
+        """Return the partial sums for a metric of this type, with no living lives."""
         partial = Partial(kind)
         sums, extremes = iter(self.sums), iter(self.extremes)
         for place, cell in enumerate(partial.cells):
@@ -237,7 +238,7 @@ class Held(msgspec.Struct, array_like=True):
 
 
 def hold(partial: Partial) -> Held:
-    """Return a partial's sums, less its counts of lives."""
+    """Return partial sums in their stored form, without the numbers of lives."""
     merged, bins = partial.merged, None
     if merged is not None:
         found = [
@@ -253,22 +254,24 @@ def hold(partial: Partial) -> Held:
     )
 
 
-class Base(msgspec.Struct, array_like=True):
-    """The forgotten lives of one metric: how many, their sums, and the number of the last list that is in them."""
+class ForgottenSums(msgspec.Struct, array_like=True):
+    """The number of forgotten lives of one metric, their sums, and the last list of lives that they include."""
 
     lives: int
     held: Held
-    fold: int = 0
+    list_id: int = 0
 
 
 def is_kept(kind: str) -> bool:
-    """Tell whether forgotten lives leave anything behind: gauges do not."""
+    """Tell whether a type has values that stay in the sum when a life is forgotten. A gauge has none."""
     return any(field not in MOMENTARY for field in STORED[kind])
 
 
-def fold(kind: str, base: Base | None, share: Share, number: int) -> Base:
-    """Return the base with one more life in it, of the list with this number."""
-    partial = base.held.partial(kind) if base is not None else Partial(kind)
-    partial.replace(None, share._replace(current=False))
-    lives, last = (base.lives, base.fold) if base is not None else (0, 0)
-    return Base(lives + 1, hold(partial), max(last, number))
+def merge_forgotten(
+    kind: str, forgotten_sums: ForgottenSums | None, contribution: Contribution, number: int
+) -> ForgottenSums:
+    """Return the sums of forgotten lives with one more life, of the list `number`."""
+    partial = forgotten_sums.held.partial(kind) if forgotten_sums is not None else Partial(kind)
+    partial.replace(None, contribution._replace(current=False))
+    lives, last = (forgotten_sums.lives, forgotten_sums.list_id) if forgotten_sums is not None else (0, 0)
+    return ForgottenSums(lives + 1, hold(partial), max(last, number))

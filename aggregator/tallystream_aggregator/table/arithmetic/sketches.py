@@ -1,8 +1,7 @@
-"""Quantiles over all lives, from merged sketches (rule 7): which sketch is taken, and what many of them say together.
+"""Quantiles over all lives, from merged sketches (rule 7).
 
-State keeps a sketch as compact JSON. It is decoded when it is taken, since it must agree with the metric's count, and
-when it enters or leaves the sum of its metric: what a batch costs depends on the lives that it touches, not on those
-that there are.
+The state has each sketch as compact JSON. A sketch is decoded when it is checked against the metric's count, and when
+it is added to or removed from the sum of its metric. So the cost of a batch depends on the lives that it changes.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ SKETCHED = frozenset({"histogram", "timer"})
 SHARES = {"p50": 0.5, "p75": 0.75, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999}
 
 Bins = dict[int, int]
-"""How many values are in each bucket, by the bucket's index."""
+"""The number of values in each bucket, by the bucket's index."""
 
 encode = msgspec.json.Encoder().encode
 _decode = json_decoder(Sketch)
@@ -34,10 +33,10 @@ _NOTHING = encode(Sketch(scale=0))
 
 
 def taken(metric: Metric) -> bytes | None:
-    """Return the metric's sketch as JSON, None where it has none.
+    """Return the metric's sketch as JSON, or None if it has none.
 
     Raises:
-        ValueError: it has too many buckets, or stands for another number of values than the metric's count.
+        ValueError: it has too many buckets, or its number of values is not the metric's count.
     """
     if not isinstance(metric, Histogram) or metric.sketch is None:
         return None
@@ -52,10 +51,10 @@ def taken(metric: Metric) -> bytes | None:
 
 
 class Merged:
-    """The sketches of many parts, each of which can be taken out again.
+    """The merged sketches of many parts, each of which can be removed again.
 
-    Buckets of different scales are kept apart until quantiles are asked for: taking out the only part of the smallest
-    scale gives the accuracy of the others back.
+    Buckets of different scales are kept apart until quantiles are computed. So when the only part of the smallest scale
+    is removed, the accuracy of the others returns.
     """
 
     __slots__ = ("bins", "missing", "zeros")
@@ -66,7 +65,7 @@ class Merged:
         self.missing = 0
 
     def replace(self, old: tuple[Value, bytes | None] | None, new: tuple[Value, bytes | None] | None) -> None:
-        """Take a part out that was taken in, and another one in, each as its count and its sketch; None is nothing."""
+        """Remove a part that was added, and add another one, each as (count, sketch). None stands for no part."""
         (was_counted, was), (counted, now) = old or (0, None), new or (0, None)
         self.missing += (now is None and bool(counted)) - (was is None and bool(was_counted))
         if was == now:
@@ -81,11 +80,11 @@ class Merged:
             self._change(after.scale, sign, *aligned(added, removed))
 
     def merge(self, other: Merged) -> None:
-        """Take in all parts of another one."""
+        """Add all parts of another one."""
         self._add(other, 1)
 
     def unmerge(self, other: Merged) -> None:
-        """Take out all parts of another one, which was merged into this one."""
+        """Remove all parts of another one, which was merged into this one."""
         self._add(other, -1)
 
     def _add(self, other: Merged, sign: int) -> None:
@@ -95,7 +94,7 @@ class Merged:
             self._grow(key, ((index, sign * count) for index, count in bins.items()))
 
     def _change(self, scale: int, sign: int, first: int, more: list[int], less: list[int]) -> None:
-        """Add counts of the buckets from `first` on, and take others away: few of them differ."""
+        """Add the counts `more` of the buckets from `first` on, and subtract `less`. Few of them differ."""
         size = max(len(more), len(less))
         changes = list(map(sub, more + [0] * (size - len(more)), less + [0] * (size - len(less))))
         self._grow((scale, sign), compress(zip(count(first), changes, strict=False), changes))
@@ -112,9 +111,9 @@ class Merged:
             del self.bins[key]
 
     def quantiles(self) -> Totals:
-        """Return p50 to p999 of all that was counted; nothing where a sketch is missing.
+        """Return p50 to p999 of all counted values, or nothing if a sketch is missing.
 
-        Each is within 0.54 % of the value with the rank floor(share * (count - 1)) where no sketch has a scale below 6.
+        Each is within 0.54 % of the value with the rank floor(share * (count - 1)) if no sketch has a scale below 6.
         """
         scale = min((scale for scale, _ in self.bins), default=0)
         signed: dict[int, Bins] = {1: {}, -1: {}}

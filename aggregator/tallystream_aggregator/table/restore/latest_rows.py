@@ -1,4 +1,4 @@
-"""What stands on `metrics-table`: the newest record of each key, as a rebuild reads it."""
+"""The newest record of each key of `metrics-table`, which a rebuild starts from."""
 
 from __future__ import annotations
 
@@ -8,42 +8,42 @@ import msgspec
 
 from tallystream.decoding import json_decoder
 from tallystream.errors import TallystreamError
-from tallystream_aggregator.table.rows import BaseRow, FoldRow, LifeRow, ShardRow
+from tallystream_aggregator.table.rows import ForgettingRow, ForgottenRow, LifeRow, ShardRow
 from tallystream_aggregator.table.shards import shard_of
 from tallystream_aggregator.versions import UNKNOWN, Version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-R = TypeVar("R", LifeRow, BaseRow, FoldRow, ShardRow)
+R = TypeVar("R", LifeRow, ForgottenRow, ForgettingRow, ShardRow)
 
-_KINDS: dict[str, Callable[[bytes], LifeRow | BaseRow | FoldRow | ShardRow]] = {
+_KINDS: dict[str, Callable[[bytes], LifeRow | ForgottenRow | ForgettingRow | ShardRow]] = {
     "life": json_decoder(LifeRow),
-    "base": json_decoder(BaseRow),
-    "fold": json_decoder(FoldRow),
+    "forgotten": json_decoder(ForgottenRow),
+    "forgetting": json_decoder(ForgettingRow),
     "shard": json_decoder(ShardRow),
 }
 _decode_key = json_decoder(list[object])
 
 
 class RebuildError(TallystreamError):
-    """The topic does not hold a table."""
+    """The topic has no table that can be rebuilt."""
 
 
-Row = LifeRow | BaseRow | FoldRow | ShardRow
+Row = LifeRow | ForgottenRow | ForgettingRow | ShardRow
 Place = tuple[int, bytes]
 """(partition, key)"""
 
 
 class LatestRows:
-    """The record of each key with the highest (epoch, batch), deletions among them: feed it the topic in any order.
+    """The record or deletion of each key with the highest (epoch, batch). Records may come in any order.
 
-    What a replaced writer appends later, row or deletion, changes nothing; nor does a record whose epoch is above
-    `bound`, the highest of the ledger: no writer has taken it. `refused` counts these. None bounds nothing.
+    Records that a replaced writer appends later change nothing. A record with an epoch above `bound`, the highest one
+    in the ledger, is no writer's: it is ignored and counted in `refused`. None is no bound.
 
-    A row counts in its shard's partition alone. When a table is cut into more shards, each of them writes its rows to
-    its partition, and its own record after that. Until then its rows count where the cut before had them. So what an
-    earlier cut left in other partitions never counts, nor what a cut left that was given up.
+    A row counts only in the partition of its shard. When a table is split into more shards, each shard writes its rows
+    to its partition and then its own record. Until that record is there, the rows of the shard count where they were
+    before. So rows of earlier splits in other partitions never count, nor those of an abandoned split.
     """
 
     def __init__(self, bound: int | None = None) -> None:
@@ -99,11 +99,11 @@ class LatestRows:
         return _Cut(shards, since, begun, *(newest.before or (shards, since)))
 
     def _lives(self, cut: _Cut) -> list[tuple[bytes, LifeRow]]:
-        # A life on a list stays where it was written: the shard of the list deletes it.
+        # The row of a life on a list counts in the list's partition: the shard of the list deletes it.
         listed = {
             (partition, *life)
             for (partition, key), row in self.rows.items()
-            if isinstance(row, FoldRow) and cut.has(partition, key, row)
+            if isinstance(row, ForgettingRow) and cut.has(partition, key, row)
             for life in row.lives
         }
         found: list[tuple[bytes, LifeRow]] = []
@@ -116,9 +116,10 @@ class LatestRows:
 
 
 class _Cut(NamedTuple):
-    """Into how many shards the table is cut, since which epoch, and which of them have written their rows since.
+    """The number of shards, the epoch since which the table has it, and the shards that have written their rows since.
 
-    `before_shards` and `before_since` say the same of the cut before. A table that was never cut has its own there.
+    `before_shards` and `before_since` are the same for the time before. If the number never changed, they are equal to
+    `shards` and `since`.
     """
 
     shards: int
@@ -142,7 +143,7 @@ class _Cut(NamedTuple):
         home = shard_in(key)
         if home in self.begun:
             return partition == home and row.epoch >= self.since
-        known = home < self.before_shards or not isinstance(row, FoldRow)
+        known = home < self.before_shards or not isinstance(row, ForgettingRow)
         return partition == home and known and row.epoch >= self.before_since
 
 
@@ -157,9 +158,9 @@ def _version(row: Row) -> Version:
 def _row(key: bytes, value: bytes) -> Row:
     try:
         row = _KINDS[str(_decode_key(key)[0])](value)
-        if isinstance(row, (BaseRow, FoldRow)):
+        if isinstance(row, (ForgottenRow, ForgettingRow)):
             shard_in(key)
-        if isinstance(row, FoldRow):
+        if isinstance(row, ForgettingRow):
             chunk_in(key)
     except (msgspec.DecodeError, KeyError, IndexError, ValueError) as error:
         raise foreign(key, error) from error
@@ -167,10 +168,10 @@ def _row(key: bytes, value: bytes) -> Row:
 
 
 def shard_in(key: bytes) -> int:
-    """Return the shard in the key of a base or a fold.
+    """Return the shard in the key of a record of forgotten lives.
 
     Raises:
-        ValueError: it is no number of a shard.
+        ValueError: it is not the number of a shard.
     """
     shard = _decode_key(key)[1]
     if not isinstance(shard, int) or shard < 0:
@@ -179,7 +180,7 @@ def shard_in(key: bytes) -> int:
 
 
 def chunk_in(key: bytes) -> int:
-    """Return the number of a list's record in its key."""
+    """Return the number of the chunk in the key of a list."""
     return int(str(_decode_key(key)[3]))
 
 

@@ -1,4 +1,4 @@
-"""Publish keys of `metrics-table` again from the state: what the topic has of them may be a replaced writer's."""
+"""Publish keys of `metrics-table` again from the state: a replaced writer may have overwritten their records."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tallystream.decoding import json_decoder
-from tallystream_aggregator.table.rows import Published, base_row, fold_rows, life_key
+from tallystream_aggregator.table.rows import TableRecord, forgetting_rows, forgotten_row, life_key
 from tallystream_aggregator.table.shards import shard_of
 
 if TYPE_CHECKING:
@@ -21,18 +21,18 @@ _decode_key = json_decoder(list[object])
 _decode_sum = json_decoder(tuple[str, str, str, tuple[tuple[str, str], ...]])
 
 
-def republish(lives: Lives, keys: Iterable[bytes]) -> list[Published]:
-    """Return the records of bases and lists with these keys, and deletions of keys that the state does not have.
+def republish(lives: Lives, keys: Iterable[bytes]) -> list[TableRecord]:
+    """Return the records of forgotten sums and lists with these keys, and deletions of keys that the state lacks.
 
-    Lives, in memory or on disk, are marked: `lives.take_published` returns their records. The shard's own record is in
-    every batch.
+    Lives in memory and on disk are only marked: `lives.pop_rows` returns their records. The shard's own record is
+    published with every batch.
     """
     found = {key: _row(lives, key) for key in keys}
     return [row for row in found.values() if row is not None]
 
 
 def metric_of(key: bytes) -> MetricId | None:
-    """Return the metric that a key of `metrics-agg` names, None where it is no key of a sum."""
+    """Return the metric in a key of `metrics-agg`, or None if it is not the key of a sum."""
     try:
         app, type_, name, tags = _decode_sum(key)
     except msgspec.DecodeError:
@@ -40,7 +40,7 @@ def metric_of(key: bytes) -> MetricId | None:
     return app, name, type_, tags
 
 
-def _row(lives: Lives, key: bytes) -> Published | None:
+def _row(lives: Lives, key: bytes) -> TableRecord | None:
     try:
         parts = _decode_key(key)
     except msgspec.DecodeError:
@@ -52,29 +52,29 @@ def _row(lives: Lives, key: bytes) -> Published | None:
         case ["life", str(app), str(instance), str(life), int(part)]:
             if not _is_absent(lives, (app, instance, life), part, key):
                 return None
-        case ["base", int(shard), *name] if shard == state.shard:
+        case ["forgotten", int(shard), *name] if shard == state.shard:
             metric = metric_of(_encode(name))
             number = -1 if metric is None else lives.known(metric)
-            if metric is not None and number in state.base:
-                row = base_row(shard, metric, state.base[number])
-        case ["fold", int(shard), int(fold), int(chunk)] if shard == state.shard:
-            rows = fold_rows(shard, fold, state.lists.get(fold, []))
+            if metric is not None and number in state.forgotten_sums:
+                row = forgotten_row(shard, metric, state.forgotten_sums[number])
+        case ["forgetting", int(shard), int(list_id), int(chunk)] if shard == state.shard:
+            rows = forgetting_rows(shard, list_id, state.lists.get(list_id, []))
             row = rows[chunk] if 0 <= chunk < len(rows) else None
-    return row if row is not None and row.key == key else Published(key, None)
+    return row if row is not None and row.key == key else TableRecord(key, None)
 
 
 def _is_absent(lives: Lives, name: LifeId, part: int, key: bytes) -> bool:
-    """Tell whether the shard has to delete the record of a part of a life; mark the part where the shard has it."""
+    """Tell whether the shard has to delete the record of a part of a life. If the shard has the part, mark it."""
     state = lives.state
     app, instance, life = name
     if any(_name(gone.life) == name for gone in state.deleting):
-        return False  # The next batch deletes it: not before the bases, which this batch writes.
-    leaving = [gone.life for gone in state.leaving if _name(gone.life) == name]
-    if not leaving and shard_of(instance.encode(), state.shards) != state.shard:
-        return False  # Another shard's row: here it does not count, or until that shard has written its own.
+        return False  # The next batch deletes it, after this one has written the sums of forgotten lives.
+    retiring = [gone.life for gone in state.retiring if _name(gone.life) == name]
+    if not retiring and shard_of(instance.encode(), state.shards) != state.shard:
+        return False  # The row of another shard does not count here, or only until that shard has written its own.
     on_disk = lives.disk.find(instance, app, life)
     known = [one for one in lives.of(instance) if _name(one) == name]
-    for one in [*leaving, *known, *([] if on_disk is None else [on_disk])]:
+    for one in [*retiring, *known, *([] if on_disk is None else [on_disk])]:
         if (part in (one.parts or (0,)) or part in one.places) and life_key(one, part) == key:
             lives.publish(one, part)
             return False

@@ -1,9 +1,9 @@
-"""The state again, from the records of `metrics-table`: after a checkpoint was lost, or for another table of the same.
+"""Rebuild the state from the records of `metrics-table`, after a checkpoint was lost or to change the number of shards.
 
-What the last batches had written may be there in part. A life's row says up to which offset it includes its part's
-records, so that none is applied twice when `metrics` is read again from where the shard's record says; a life that was
-being forgotten is where the newest records leave it (tallystream_aggregator.table.rows has the order). All other
-lives begin in memory: those whose time has come retire again.
+The topic may have only a part of the records of the last batches. The row of a life has the offset up to which it
+includes the records of its part, so no record is applied twice when `metrics` is read again from the offsets of the
+shard's record. A life that was being forgotten continues from the step that the newest records show (table.rows has
+the order). All other lives begin in memory, and retire again when they are due.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream_aggregator.table.arithmetic.metric_types import STORED
-from tallystream_aggregator.table.arithmetic.partial_sums import Base, is_kept
+from tallystream_aggregator.table.arithmetic.partial_sums import ForgottenSums, is_kept
 from tallystream_aggregator.table.arithmetic.sketches import encode
 from tallystream_aggregator.table.layouts import Layouts
 from tallystream_aggregator.table.restore.latest_rows import LatestRows, RebuildError, chunk_in, foreign, shard_in
-from tallystream_aggregator.table.rows import BaseRow, FoldRow, LifeRow, MetricRow, ShardRow
+from tallystream_aggregator.table.rows import ForgettingRow, ForgottenRow, LifeRow, MetricRow, ShardRow
 from tallystream_aggregator.table.shards import shard_of
 from tallystream_aggregator.table.state import Life, LifeId, MetricId, Retiring, Row, State
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Rebuilt(NamedTuple):
-    """The shards' states, the epoch of their newest writer, and the lives whose rows were too large to be published."""
+    """The states of the shards, the epoch of the newest writer, and the lives whose rows were too large to publish."""
 
     states: list[State]
     epoch: int
@@ -39,18 +39,19 @@ def restore(
     shards: int | None = None,
     finished: Mapping[str, int] | None = None,
 ) -> Rebuilt:
-    """Return the states that the records say; `summed` are the metrics that have a sum on `metrics-agg`.
+    """Return the states that the records make.
 
-    These are published again even where nothing is left of them: a tombstone may have come in the batch that was cut
-    off. `shards` cuts the table into more shards than it has. `finished` maps partition → the next offset after the
-    last batch that is known to be finished: every shard includes what lies before it.
+    `summed` are the metrics that have a sum on `metrics-agg`. They are published again even if no life has them any
+    more: the last batch may have had a tombstone. `shards` splits the table into more shards than it has. `finished`
+    maps partition → the next offset after the last batch that is known to be finished: every shard includes all
+    records before it.
 
-    The states' offsets are those from which `metrics` has to be read on; the sums, published again by their first
-    batch, are exact once that has been read to where the table was.
+    `metrics` has to be read again from the offsets of the states. The first batch publishes all sums; they are exact
+    when the topic has been read up to where the table was.
 
     Raises:
-        RebuildError: no batch was ever finished, so there is nothing to start from; or there would be fewer shards, or
-            more though the last batch is not known to be finished; or a record is of no shard of the table.
+        RebuildError: no batch was ever finished; or the table has more shards than `shards`, or fewer while the last
+            batch is not known to be finished; or a record belongs to no shard of the table.
     """
     known = {row.shard: row for _, row in standing.of_kind(ShardRow)}
     if not known:
@@ -65,46 +66,52 @@ def restore(
         one.state.since, one.state.before = cut
     if wanted != now:
         _require_room(now, wanted, known.values(), included, is_cut=standing.is_cut())
-    _share_clocks(building, known)
+    _distribute_clocks(building, known, included)
     for metric in summed:
         building[0].number(metric)
-    for key, base in standing.of_kind(BaseRow):
+    for key, forgotten_sums in standing.of_kind(ForgottenRow):
         if shard_in(key) >= wanted:
             raise foreign(key, f"the table has {wanted} shards")
-        building[shard_in(key)].base(base)
-    folds = _folds(standing, building)
+        building[shard_in(key)].add_forgotten(forgotten_sums)
+    forgetting = _lists_of(standing, building)
     parts: dict[LifeKey, list[LifeRow]] = defaultdict(list)
     for _, row in standing.of_kind(LifeRow):
         parts[LifeKey(row.app, row.instance, row.life)].append(row)
     omitted = [(key.app, key.instance, key.life) for key, found in parts.items() if any(row.omitted for row in found)]
     for life, found in sorted(parts.items(), key=lambda item: (item[0].life, item[0])):  # a ULID sorts by its time
-        home, fold = folds.get(life, (shard_of(life.instance.encode(), wanted), 0))
-        building[home].life(found, fold)
+        home, list_id = forgetting.get(life, (shard_of(life.instance.encode(), wanted), 0))
+        building[home].life(found, list_id)
     return Rebuilt([one.state for one in building], standing.epoch, omitted)
 
 
-def _share_clocks(building: Iterable[_Building], known: Mapping[int, ShardRow]) -> None:
-    """Give the clocks of all shards to those that have not begun since the table was cut.
+def _distribute_clocks(
+    building: Iterable[_Building], known: Mapping[int, ShardRow], included: Mapping[str, int]
+) -> None:
+    """Give the clocks of all shards to those that have written no record since the table was split.
 
-    A shard that has begun may have to read on from before the others' clocks.
+    A clock of an unfinished batch belongs to its shard alone: another one may have to read records from before it.
     """
     for one in building:
-        row, state = known.get(one.state.shard), one.state
-        if state.since and (row is None or (row.shards, row.since) != (state.shards, state.since)):
-            one.know_the_time(known.values())
+        split = one.state.shards, one.state.since
+        since = {shard: row for shard, row in known.items() if (row.shards, row.since) == split}
+        if not one.state.since or one.state.shard in since:
+            continue
+        for shard, row in known.items():
+            finished = {name for name in row.clocks if row.offsets.get(name, -1) <= included.get(name, -1)}
+            one.know_the_time(row, finished if shard in since else row.clocks)
 
 
-def _folds(standing: LatestRows, building: Sequence[_Building]) -> dict[LifeKey, tuple[int, int]]:
-    """Return the lives that are being forgotten: each with its shard and the number of its list."""
-    folds: dict[LifeKey, tuple[int, int]] = {}
-    for key, row in sorted(standing.of_kind(FoldRow), key=lambda found: chunk_in(found[0])):
+def _lists_of(standing: LatestRows, building: Sequence[_Building]) -> dict[LifeKey, tuple[int, int]]:
+    """Return the lives that are being forgotten, each with its shard and the number of its list."""
+    forgetting: dict[LifeKey, tuple[int, int]] = {}
+    for key, row in sorted(standing.of_kind(ForgettingRow), key=lambda found: chunk_in(found[0])):
         number = shard_in(key)
-        if building[number].knows(row.fold):
-            building[number].keep_list(row.fold, row.lives)
-            folds |= {LifeKey(*life): (number, row.fold) for life in row.lives}
+        if building[number].knows(row.list_id):
+            building[number].keep_list(row.list_id, row.lives)
+            forgetting |= {LifeKey(*life): (number, row.list_id) for life in row.lives}
         else:
-            building[number].delete(row.fold, key)
-    return folds
+            building[number].delete(row.list_id, key)
+    return forgetting
 
 
 def _require_room(
@@ -131,7 +138,7 @@ def _require_room(
 
 
 class LifeKey(NamedTuple):
-    """What names a life."""
+    """The identity of a life."""
 
     app: str
     instance: str
@@ -139,7 +146,7 @@ class LifeKey(NamedTuple):
 
 
 class _Building:
-    """A state under construction."""
+    """The state of a shard while it is built."""
 
     def __init__(self, shard: int, shards: int, row: ShardRow | None, included: Mapping[str, int]) -> None:
         self.state = State(shard=shard, shards=shards)
@@ -149,7 +156,7 @@ class _Building:
                 offsets=dict(row.offsets),
                 judged=dict(row.judged),
                 out_ms=row.out_ms,
-                fold=row.fold,
+                list_id=row.list_id,
                 stale=row.stale,
                 records=row.records,
                 dead=row.dead,
@@ -157,42 +164,39 @@ class _Building:
                 shard=shard,
                 shards=shards,
             )
-        self._fold = self.state.fold
+        self._list_id = self.state.list_id
         for name, offset in included.items():
             self.state.offsets[name] = max(offset, self.state.offsets.get(name, -1))
         self.state.included = dict(self.state.offsets)
         self._numbers: dict[MetricId, int] = {}
         self._layouts = Layouts(self.state.metrics)
 
-    def know_the_time(self, rows: Iterable[ShardRow]) -> None:
-        """Take the clocks that any shard has seen: a partition's time is one."""
-        for row in rows:
-            for name, clock in row.clocks.items():
-                self.state.clocks[name] = max(clock, self.state.clocks.get(name, 0))
-            for name, time in row.judged.items():
-                self.state.judged[name] = max(time, self.state.judged.get(name, 0))
+    def know_the_time(self, row: ShardRow, names: Iterable[str]) -> None:
+        """Take the clocks of these partitions from the record of a shard, where they are later."""
+        for clocks, found in ((self.state.clocks, row.clocks), (self.state.judged, row.judged)):
+            clocks.update((name, max(found[name], clocks.get(name, 0))) for name in names if name in found)
 
-    def knows(self, fold: int) -> bool:
-        """Tell whether a list is one of a finished batch."""
-        return fold <= self._fold
+    def knows(self, list_id: int) -> bool:
+        """Tell whether a list was written by a finished batch."""
+        return list_id <= self._list_id
 
-    def keep_list(self, fold: int, lives: list[LifeId]) -> None:
+    def keep_list(self, list_id: int, lives: list[LifeId]) -> None:
         """Add a record of a list."""
-        self.state.lists[fold] = [*self.state.lists.get(fold, []), *lives]
+        self.state.lists[list_id] = [*self.state.lists.get(list_id, []), *lives]
 
-    def delete(self, fold: int, key: bytes) -> None:
-        """Have the list of an unfinished batch deleted: its lives are forgotten again, under another number."""
+    def delete(self, list_id: int, key: bytes) -> None:
+        """Delete the list of an unfinished batch: its lives are forgotten again with another list."""
         self.state.forget = sorted([*self.state.forget, key])
-        self.state.fold = max(self.state.fold, fold)
+        self.state.list_id = max(self.state.list_id, list_id)
 
-    def base(self, row: BaseRow) -> None:
-        """Add what the forgotten lives of one metric add up to."""
+    def add_forgotten(self, row: ForgottenRow) -> None:
+        """Add the sums of the forgotten lives of one metric."""
         number = self.number((row.app, row.name, row.type, tuple(sorted(row.tags.items()))))
-        self.state.base[number] = Base(row.lives, row.held, row.fold)
+        self.state.forgotten_sums[number] = ForgottenSums(row.lives, row.held, row.list_id)
 
-    def life(self, parts: list[LifeRow], fold: int) -> None:
-        """Add a life; `fold` is the list by which it is being forgotten, 0 for none."""
-        # A metric that changed its part may be in two of them, where a batch was cut off: in the newer one it counts.
+    def life(self, parts: list[LifeRow], list_id: int) -> None:
+        """Add a life. `list_id` is the list with which it is being forgotten, 0 for none."""
+        # If the last batch was written only in part, a metric may be in two parts of a life. The newer one counts.
         parts = sorted(parts, key=lambda row: (row.epoch, row.batch, row.offset))
         newest = parts[-1]
         place = (newest.topic, newest.partition)
@@ -201,7 +205,7 @@ class _Building:
             newest.app,
             newest.life,
             f"{newest.topic}:{newest.partition}",
-            newest.heard_ms,
+            newest.last_seen_ms,
             newest.every_ms,
             max(row.keep_ms for row in parts),
             newest.final,
@@ -209,11 +213,11 @@ class _Building:
             {row.part: row.seq for row in parts if row.seq},
             {number: row for part in parts for number, row in self._rows(part)},
             sorted({limit for row in parts for limit in row.limits}),
-            # An offset of a partition that the instance has left says nothing about the one it is in.
+            # Offsets of a partition that the instance has left do not apply to its present partition.
             {row.part: row.offset for row in parts if (row.topic, row.partition) == place},
         )
         self.state.clocks.setdefault(life.partition, 0)  # no finished batch has a record of that partition
-        if not fold:
+        if not list_id:
             judged_ms = self.state.judged.get(life.partition, 0)
             life.living = life.living and (life.deadline_ms > judged_ms or newest.judged >= judged_ms)
             for part, seq in life.parts.items():
@@ -222,14 +226,14 @@ class _Building:
             self.state.lives.setdefault(life.instance, []).append(life)
             return
         life.living = False
-        life.rows = {number: row for number, row in life.rows.items() if self._is_left(number, fold)}
-        gone = self.state.leaving if life.rows else self.state.deleting
-        gone.append(Retiring(fold, life))
+        life.rows = {number: row for number, row in life.rows.items() if self._is_left(number, list_id)}
+        gone = self.state.retiring if life.rows else self.state.deleting
+        gone.append(Retiring(list_id, life))
 
-    def _is_left(self, number: int, fold: int) -> bool:
-        """Tell whether a row of a life that the list `fold` has counts, and is not in the base yet."""
-        base = self.state.base.get(number)
-        return is_kept(self.state.metrics[number][2]) and (base is None or base.fold < fold)
+    def _is_left(self, number: int, list_id: int) -> bool:
+        """Tell whether the forgotten sums do not include the row of a life of this list yet."""
+        forgotten_sums = self.state.forgotten_sums.get(number)
+        return is_kept(self.state.metrics[number][2]) and (forgotten_sums is None or forgotten_sums.list_id < list_id)
 
     def _rows(self, part: LifeRow) -> Iterable[tuple[int, Row]]:
         for metric in part.metrics:
@@ -239,7 +243,7 @@ class _Building:
             yield number, Row(part.part, seq, _values(metric, short=not part.life), sketch)
 
     def number(self, metric: MetricId) -> int:
-        """Return the metric's number, a new one where it has none."""
+        """Return the number of a metric. A new metric gets the next number."""
         number = self._numbers.get(metric)
         if number is None:
             number = self._numbers[metric] = len(self.state.metrics)
@@ -253,16 +257,16 @@ def _values(metric: MetricRow, *, short: bool) -> tuple[int | float | None, ...]
 
 
 def included_by_all(states: Iterable[State]) -> dict[str, int]:
-    """Return, for each partition, the last offset that every shard includes, -1 where one of them names none."""
+    """Return, for each partition, the last offset that every shard includes, or -1 if a shard includes none."""
     known = list(states)
     names = {name for state in known for name in state.offsets}
     return {name: min(state.offsets.get(name, -1) for state in known) for name in names}
 
 
 def behind(offsets: Mapping[str, int], firsts: Mapping[str, int]) -> dict[str, int]:
-    """Return, for each partition whose next record has been deleted, how many are missing.
+    """Return the number of missing records of each partition whose next record has been deleted.
 
-    `firsts` maps "topic:partition" → the first offset that is there.
+    `firsts` maps "topic:partition" → the first offset that the topic still has.
     """
     gaps = {name: first - (offsets.get(name, -1) + 1) for name, first in firsts.items()}
     return {name: gap for name, gap in gaps.items() if gap > 0}

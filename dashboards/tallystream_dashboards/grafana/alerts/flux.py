@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SHIPPER = "tallystream-shipper"
 """How the name of the shipper's consumer group ends, whatever the prefix."""
 BAD = "ERR|STOP|STALL|REWIND"
-"""The verdicts of partitions that make their group's ERR."""
+"""The statuses of partitions that make their group's ERR."""
 
 
 PERIODS = 36
@@ -30,7 +30,7 @@ def queries(settings: Settings) -> dict[str, str]:
     return {
         "instance-silent": _instance_silent(start),
         "sum-stopped": _sum_stopped(start, limits.stopped_minutes),
-        "lag-verdict": _lag_verdict(start),
+        "lag-status": _lag_status(start),
         "lag-seconds": _lag_seconds(start),
         "sink-behind": _lag_seconds(start, f" and r.group =~ /{SHIPPER}$/"),
         "dead-letters": _dead_letters(start),
@@ -104,17 +104,17 @@ def _sum_stopped(start: str, minutes: int) -> str:
     )
 
 
-def _lag_verdict(start: str) -> str:
-    """How many partitions of a group have a verdict that is bad."""
+def _lag_status(start: str) -> str:
+    """How many partitions of a group have a status that is bad."""
     return _from(
         start,
         "3m",
-        'r._measurement == "tallystream.lag" and r._field == "verdict"',
+        'r._measurement == "tallystream.lag" and r._field == "status"',
         "last()",
         f"filter(fn: (r) => r._value =~ /^({BAD})$/)",
-        'rename(columns: {_value: "verdict"})',
-        f"keep(columns: {by('group', 'verdict', 'partition')})",
-        f"group(columns: {by('group', 'verdict')})",
+        'rename(columns: {_value: "status"})',
+        f"keep(columns: {by('group', 'status', 'partition')})",
+        f"group(columns: {by('group', 'status')})",
         'count(column: "partition")',
         _now("float(v: r.partition)"),
         'drop(columns: ["partition"])',

@@ -33,7 +33,7 @@ def expressions(settings: Settings) -> dict[str, str]:
             f"max_over_time((min_over_time({grown}[{5 * minutes}m:{minutes}m]) > bool 0)"
             f"[{PERIODS * minutes}m:{minutes}m])"
         ),
-        "lag-verdict": 'max by (group, verdict) (tallystream_group_verdict{verdict=~"ERR|STOP|STALL|REWIND"})',
+        "lag-status": 'max by (group, status) (tallystream_group_status{status=~"ERR|STOP|STALL|REWIND"})',
         "lag-seconds": "max by (group) (kafka_consumergroup_group_max_lag_seconds)",
         "sink-behind": 'max by (group) (kafka_consumergroup_group_max_lag_seconds{group=~".*tallystream-shipper"})',
         "dead-letters": 'sum(increase(tallystream_table_dead_letters_total{metric_type=""}[10m]))',

@@ -92,12 +92,12 @@ RULES = (
         panel="Rate",
     ),
     Rule(
-        slug="lag-verdict",
-        title="Lag verdict",
+        slug="lag-status",
+        title="Lag status",
         severity="critical",
         for_s=60,
-        labels=("group", "verdict"),
-        summary="{{group}}: {{verdict}}",
+        labels=("group", "status"),
+        summary="{{group}}: {{status}}",
         reason="STOP: records wait and the group has no members. STALL: it has members and commits nothing. REWIND: "
         "its offset went back. ERR: one of these, or the oldest unconsumed record is older than --err-age.",
         action="Run tallystream lag with the group's name: it says since when, why, and which partitions. STOP: "

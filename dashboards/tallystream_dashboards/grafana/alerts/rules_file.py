@@ -31,7 +31,7 @@ def rules_file(settings: Settings) -> dict[str, Any]:
 
 
 def alert_name(rule: Rule) -> str:
-    """Return what the alert is called: TallystreamLagVerdict."""
+    """Return what the alert is called: TallystreamLagStatus."""
     return "Tallystream" + rule.title.title().replace(" ", "")
 
 

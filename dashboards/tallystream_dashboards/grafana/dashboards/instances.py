@@ -15,7 +15,7 @@ _WHERE_QL = f'{influxql.APP} AND "instance" =~ /^${{instance:regex}}$/'
 _LABELS = ("app", "instance")
 _LEGEND = "{instance} of {app}"
 
-_HEARD = Panel(
+_REPORTING = Panel(
     title="Instances",
     kind="table",
     help="The newest that each instance said of the metric, and when; the longest silent first.",
@@ -99,7 +99,7 @@ _VALUES = Panel(
     },
 )
 
-_HEARD_OFTEN = Panel(
+_REPORTING_OFTEN = Panel(
     title="Snapshots by instance",
     help="How many snapshots with the metric came in each interval: an instance that falls silent has none.",
     empty=_EMPTY,
@@ -131,6 +131,6 @@ BOARD = Dashboard(
     title="Instances",
     help="What each instance says of itself (the shipper has to run with --rows).",
     variables=(variables.APP, variables.INSTANCE_METRIC, variables.INSTANCE),
-    rows=(Row("Now", (_HEARD,)), Row("Over time", (_COUNTS, _RATES, _VALUES, _HEARD_OFTEN))),
+    rows=(Row("Now", (_REPORTING,)), Row("Over time", (_COUNTS, _RATES, _VALUES, _REPORTING_OFTEN))),
     events={"flux": variables.EVENTS_FLUX, "influxql": variables.EVENTS_INFLUXQL},
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tallystream_dashboards.grafana.dashboards import variables
 from tallystream_dashboards.grafana.model.dashboard import Dashboard, Row
-from tallystream_dashboards.grafana.model.panel import VERDICTS, Panel
+from tallystream_dashboards.grafana.model.panel import STATUS_COLOURS, Panel
 from tallystream_dashboards.grafana.model.query import Queries, Query
 from tallystream_dashboards.grafana.queries import flux, influxql
 
@@ -102,7 +102,7 @@ ROUNDS = Panel(
 
 _COLUMNS = {
     "group": "Group",
-    "verdict": "Status",
+    "status": "Status",
     "lag": "Lag",
     "seconds": "Time lag",
     "drain": "Catches up in",
@@ -122,7 +122,7 @@ _NOW = Panel(
     width=24,
     height=9,
     columns={"Lag": "short", "Time lag": "s", "Members": "none"},
-    mappings=(VERDICTS,),
+    mappings=(STATUS_COLOURS,),
     queries={
         "flux": (
             Query(
@@ -133,7 +133,7 @@ _NOW = Panel(
                     'pivot(rowKey: ["_time"], columnKey: ["_field"], valueColumn: "_value")',
                     'group(columns: ["group"])',
                     'sort(columns: ["_time"])',
-                    'last(column: "verdict")',
+                    'last(column: "status")',
                     "group()",
                     f"keep(columns: {flux.by(*_COLUMNS)})",
                     f"rename(columns: {{{_RENAMED}}})",
@@ -143,14 +143,14 @@ _NOW = Panel(
         ),
         "influxql": (
             Query(
-                'SELECT last("verdict") AS "Status", '
-                + ", ".join(f'"{old}" AS "{new}"' for old, new in _COLUMNS.items() if old not in {"group", "verdict"})
+                'SELECT last("status") AS "Status", '
+                + ", ".join(f'"{old}" AS "{new}"' for old, new in _COLUMNS.items() if old not in {"group", "status"})
                 + f' FROM {GROUPS_QL} WHERE $timeFilter AND {GROUP_QL} GROUP BY "group"',
                 table=True,
             ),
         ),
         "prometheus": (
-            Query(f"max by (group, verdict) (tallystream_group_verdict{{{GROUP}}} == 1)", table=True),
+            Query(f"max by (group, status) (tallystream_group_status{{{GROUP}}} == 1)", table=True),
             Query(f"max by (group) (kafka_consumergroup_group_sum_lag{{{GROUP}}})", table=True),
             Query(f"max by (group) (kafka_consumergroup_group_max_lag_seconds{{{GROUP}}})", table=True),
             Query(f"max by (group) (tallystream_group_members{{{GROUP}}})", table=True),
@@ -162,7 +162,7 @@ _NOW = Panel(
         **{f"Time {number}": "" for number in range(1, 5)},
         "Value #A": "",
         "group": "Group",
-        "verdict": "Status",
+        "status": "Status",
         "Value #B": "Lag",
         "Value #C": "Time lag",
         "Value #D": "Members",
@@ -185,33 +185,33 @@ _AGE = Panel(
     queries=by_group("seconds", f"max by (group) (kafka_consumergroup_group_max_lag_seconds{{{GROUP}}})"),
 )
 
-_VERDICT = Panel(
+_STATUS = Panel(
     title="Status",
     kind="state-timeline",
     help="The status of each group over time. docs/lag.md explains the words.",
     empty=EMPTY,
     unit="none",
-    mappings=(VERDICTS,),
+    mappings=(STATUS_COLOURS,),
     queries={
         "flux": (
             Query(
-                flux.each(f'{GROUPS} and r._field == "verdict"', labels=("group",)),
+                flux.each(f'{GROUPS} and r._field == "status"', labels=("group",)),
                 legend="{group}",
             ),
         ),
         "influxql": (
-            Query(influxql.line(GROUPS_QL, "verdict", where=GROUP_QL, labels=("group",), fn="last"), legend="{group}"),
+            Query(influxql.line(GROUPS_QL, "status", where=GROUP_QL, labels=("group",), fn="last"), legend="{group}"),
         ),
     },
 )
 
-_VERDICT_COUNT = Panel(
+_STATUS_COUNT = Panel(
     title="Groups by status",
     help="How many groups have each status.",
     empty=EMPTY,
     unit="none",
     queries={
-        "prometheus": (Query(f"count by (verdict) (tallystream_group_verdict{{{GROUP}}} == 1)", legend="{verdict}"),)
+        "prometheus": (Query(f"count by (status) (tallystream_group_status{{{GROUP}}} == 1)", legend="{status}"),)
     },
 )
 
@@ -251,11 +251,11 @@ _FLOW = Panel(
 BOARD = Dashboard(
     name="lag",
     title="Lag",
-    help="How far every consumer group is behind, in records and in seconds, with verdicts and their history.",
+    help="How far every consumer group is behind, in records and in seconds, with statuses and their history.",
     variables=(variables.GROUP, variables.TOPIC),
     rows=(
         Row("Now", (_NOW,)),
-        Row("Over time", (_LAG, _AGE, _VERDICT, _VERDICT_COUNT, _FLOW, PARTITIONS)),
+        Row("Over time", (_LAG, _AGE, _STATUS, _STATUS_COUNT, _FLOW, PARTITIONS)),
         Row("Clocks and collector", (SKEW, ROUNDS)),
     ),
     events={},

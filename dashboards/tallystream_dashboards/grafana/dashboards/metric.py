@@ -141,7 +141,7 @@ _OWN = Panel(
     },
 )
 
-_TWICE = Panel(
+_DUPLICATES = Panel(
     title="Processed twice",
     help="Everything processed less the offsets that the positions cover (NAME.position beside the counter NAME).",
     empty="No positions of this counter: count with ConsumerProgress, or registry.position(topic, partition, "
@@ -160,7 +160,7 @@ BOARD = Dashboard(
     variables=(variables.APP, variables.METRIC),
     rows=(
         Row("Sum", (_TOTAL, _RATE, _LIVING, _RETIRED)),
-        Row("Values", (_GAUGE, _QUANTILE, _OWN, _TWICE)),
+        Row("Values", (_GAUGE, _QUANTILE, _OWN, _DUPLICATES)),
     ),
     events={"flux": variables.EVENTS_FLUX, "influxql": variables.EVENTS_INFLUXQL},
 )

@@ -162,7 +162,7 @@ _POINTS = Panel(
 )
 _LEFT_OUT = Panel(
     title="Left out by the shipper",
-    help="Points that the store refused for good, unreadable records, and records of a replaced writer, a second.",
+    help="Points that the store rejected permanently, unreadable records, and records of a replaced writer, a second.",
     empty=_EMPTY,
     unit="cps",
     step=True,

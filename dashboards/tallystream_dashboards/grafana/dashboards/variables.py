@@ -71,7 +71,7 @@ GROUP = Variable(
     queries={
         "flux": _tag("group", 'r._measurement == "tallystream.lag.groups"'),
         "influxql": 'SHOW TAG VALUES FROM "tallystream.lag.groups" WITH KEY = "group"',
-        "prometheus": "label_values(tallystream_group_verdict, group)",
+        "prometheus": "label_values(tallystream_group_status, group)",
     },
     regex={},
 )

@@ -18,7 +18,7 @@ GREEN, YELLOW, ORANGE, RED, GREY = "green", "yellow", "orange", "red", "text"
 
 def custom(kind: str, *, step: bool = False) -> dict[str, Any]:
     """Return `fieldConfig.defaults.custom`."""
-    looks: dict[str, dict[str, Any]] = {
+    panel_options: dict[str, dict[str, Any]] = {
         "timeseries": {
             "drawStyle": "line",
             "lineInterpolation": "stepBefore" if step else "linear",
@@ -32,7 +32,7 @@ def custom(kind: str, *, step: bool = False) -> dict[str, Any]:
         "table": {"align": "auto", "cellOptions": {"type": "auto"}, "inspect": False, "filterable": True},
         "state-timeline": {"fillOpacity": 80, "lineWidth": 0, "spanNulls": 120_000},
     }
-    return looks[kind]
+    return panel_options[kind]
 
 
 def options(kind: str) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def options(kind: str) -> dict[str, Any]:
     return made[kind]
 
 
-def words(**colours: str) -> dict[str, Any]:
+def value_mapping(**colours: str) -> dict[str, Any]:
     """Return a value mapping: the word (or number, after an underscore) keeps its text and gets a colour."""
     return {
         "type": "value",
@@ -84,8 +84,8 @@ def yes_no(yes: str, no: str, *, good: bool = True) -> dict[str, Any]:
     }
 
 
-VERDICTS = words(OK=GREEN, NOTFOUND=GREY, WARN=YELLOW, REWIND=ORANGE, STALL=RED, STOP=RED, ERR=RED)
-"""The verdicts of the lag, in their colours."""
+STATUS_COLOURS = value_mapping(OK=GREEN, NOTFOUND=GREY, WARN=YELLOW, REWIND=ORANGE, STALL=RED, STOP=RED, ERR=RED)
+"""The statuses of the lag, in their colours."""
 
 
 Kind = Literal["timeseries", "stat", "table", "state-timeline"]

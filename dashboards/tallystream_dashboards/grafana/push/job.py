@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from tallystream_dashboards.grafana.push.plan import Hands
+    from tallystream_dashboards.grafana.push.plan import OnManualChange
     from tallystream_dashboards.grafana.resources import Resources
 
 __all__ = ["PushSettings", "run"]
@@ -50,7 +50,7 @@ class PushSettings:
     made: Settings = field(default_factory=Settings)
     dry_run: bool = False
     prune: bool = False
-    hands: Hands = "refuse"
+    on_manual_change: OnManualChange = "refuse"
     ca_file: Path | None = None
 
 
@@ -84,7 +84,14 @@ def run(
     )
     grafana = Grafana(settings.url, token, secrets, settings.ca_file, client)
     allowed = grafana.connect()
-    actions = plan(wanted, filled, read(grafana, wanted), key=token, prune=settings.prune, hands=settings.hands)
+    actions = plan(
+        wanted,
+        filled,
+        read(grafana, wanted),
+        key=token,
+        prune=settings.prune,
+        on_manual_change=settings.on_manual_change,
+    )
     refused = report.refusal(actions)
     lacking = [] if allowed is None else missing(actions, allowed)
     if lacking:

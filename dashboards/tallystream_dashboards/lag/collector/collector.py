@@ -60,7 +60,7 @@ class Collector:
         self._tidy = tidy
         self._recorder = Recorder(rules)
         self._set_up = False
-        self._unwritten = WriteBuffer()
+        self._buffer = WriteBuffer()
         self._broker = _Away("the broker")
         self._store = _Away("the store")
         self._problems: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ class Collector:
     @property
     def points_dropped(self) -> int:
         """Points given up because the store was unavailable for too long."""
-        return self._unwritten.dropped
+        return self._buffer.dropped
 
     def summary(self) -> str:
         """Say in one line what was done."""
@@ -88,7 +88,7 @@ class Collector:
             f"{self.rounds:,} rounds, {self.points_written:,} points written; "
             f"broker away in {self._broker.count:,} rounds, store in {self._store.count:,}, "
             f"{self.rounds_skipped:,} rounds skipped, "
-            f"{self.points_dropped:,} points dropped, {len(self._unwritten):,} unwritten"
+            f"{self.points_dropped:,} points dropped, {len(self._buffer):,} unwritten"
         )
 
     def _ask_broker(self) -> bool:
@@ -101,7 +101,7 @@ class Collector:
         if found.problems != self._problems:
             self._problems = found.problems
             log.warning("not read: %s", "; ".join(found.problems) or "nothing any more, all groups are read again")
-        self._unwritten.add(
+        self._buffer.add(
             self._recorder.round(
                 found.states,
                 found.places,
@@ -119,7 +119,7 @@ class Collector:
             if not self._set_up:
                 self._sink.setup()
                 self._set_up = True
-            self.points_written += self._unwritten.write_to(self._sink)
+            self.points_written += self._buffer.write_to(self._sink)
             self._tidy()
         except SinkUnavailableError as error:
             self._store.failed(error)

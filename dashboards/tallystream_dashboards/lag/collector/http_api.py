@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.health.exposition import CONTENT_TYPE
-from tallystream_aggregator.health.server import CachedText, HealthServer, Response, verdict
+from tallystream_aggregator.health.server import CachedText, HealthServer, Response, health_response
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import open_reader
 from tallystream_aggregator.times import moment_ms
@@ -75,11 +75,11 @@ class Served:
     def alive(self) -> Response:
         """Say whether rounds go on."""
         silent_s = self._clock() - self._finished
-        return verdict(None if silent_s <= self._patience_s else f"the last round ended {silent_s:.0f} s ago")
+        return health_response(None if silent_s <= self._patience_s else f"the last round ended {silent_s:.0f} s ago")
 
     def ready(self) -> Response:
         """Say whether the last round reached the broker and the store."""
-        return verdict(None if self._through else "the last round did not reach both the broker and the store")
+        return health_response(None if self._through else "the last round did not reach both the broker and the store")
 
     def groups(self, path: str) -> Response | None:
         """Answer `/v1/groups`, and `/v1/groups/GROUP`, also `?at=TIME`; None for another path."""

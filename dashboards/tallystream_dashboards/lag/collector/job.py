@@ -76,7 +76,7 @@ def run(settings: CollectSettings) -> int:
         full_ms = round(settings.full_hours * 3_600_000) if _remember(watch, reader) else 0
         thinner = Downsampler(sink, reader, full_ms=full_ms, clock=lambda: round(time.time() * 1000))
         served = stack.enter_context(serve(settings))
-        collector = Collector(watch.look, sink, publish=served.publish, tidy=thinner.thin, rules=settings.rules)
+        collector = Collector(watch.sample, sink, publish=served.publish, tidy=thinner.thin, rules=settings.rules)
         _read_ledger(ledgers, stop)
         _loop(collector, settings, stop, served)
         log.info("stopped: %s", collector.summary())

@@ -79,7 +79,7 @@ class OffsetFetcher:
         partitions = self._partitions(groups.topics, problems)
         places = [(topic, partition) for topic, ids in partitions.items() for partition in ids or ()]
         start = self._offsets(places, EARLIEST, problems)
-        asked_ms = self._now_ms()
+        requested_ms = self._now_ms()
         end = self._offsets(places, LATEST, problems)
         ts_ms = self._now_ms()
         ends = {place: (start[place], end[place]) for place in places if place in start and place in end}
@@ -88,7 +88,7 @@ class OffsetFetcher:
             problems=tuple(sorted(problems)),
             gone=groups.gone,
             places=ends,
-            asked_ms=asked_ms,
+            requested_ms=requested_ms,
             ts_ms=ts_ms,
             complete=groups.complete,
         )

@@ -36,7 +36,7 @@ class _Kept(NamedTuple):
 
 
 class Recorder:
-    """Decides, for each series, what of a round is written; for one thread. `rules` are those of the verdicts."""
+    """Decides, for each series, what of a round is written; for one thread. `rules` are those of the statuses."""
 
     def __init__(self, rules: Rules | None = None) -> None:
         self._rules = rules_fields(rules or Rules())

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from tallystream_dashboards.lag.evaluate import FIELDS, evaluate
 from tallystream_dashboards.lag.history import skews
-from tallystream_dashboards.lag.live import Live
+from tallystream_dashboards.lag.live import GroupStates
 from tallystream_dashboards.lag.model import LAG, Behind, PartitionId
 from tallystream_dashboards.lag.reader import merge, read_groups
-from tallystream_dashboards.lag.status import HELD_MS, Look
+from tallystream_dashboards.lag.status import HELD_MS, OffsetSample
 from tallystream_dashboards.lag.storage import ENDS
 
 if TYPE_CHECKING:
@@ -82,11 +82,11 @@ class LagTracker:
         self._clock = clock
         self._ledger = ledger
         self._probe = probe
-        self._live = Live(rules)
+        self._live = GroupStates(rules)
         self._skews: dict[PartitionId, int] = {}
         self._skews_due_ms = 0
 
-    def look(self) -> Watched:
+    def sample(self) -> Watched:
         """Return what there is now.
 
         Raises:
@@ -106,7 +106,7 @@ class LagTracker:
         return Watched(tuple(states), found.places, found.problems, now_ms, took_s, found.complete)
 
     def remember(self, reader: PointReader) -> None:
-        """Take from the store what was seen before this process began: ages and verdicts go on where they were.
+        """Take from the store what was seen before this process began: ages and statuses go on where they were.
 
         Raises:
             SinkUnavailableError: the store does not answer.
@@ -122,8 +122,8 @@ class LagTracker:
             state = merge(group, partitions.get(group.group, []), own_rules=False)
             if state is not None and self._patterns.match(group.group):
                 self._live.known(state)
-        for (name, place), looks in _looks(series).items():
-            self._live.load_looks(name, place, looks)
+        for (name, place), samples in _samples(series).items():
+            self._live.load_samples(name, place, samples)
 
 
 def _oldest_unread(found: Round) -> set[tuple[PartitionId, int]]:
@@ -135,7 +135,7 @@ def _oldest_unread(found: Round) -> set[tuple[PartitionId, int]]:
     }
 
 
-def _looks(series: Iterable[Series]) -> dict[tuple[str, PartitionId], list[Look]]:
+def _samples(series: Iterable[Series]) -> dict[tuple[str, PartitionId], list[OffsetSample]]:
     fields: dict[tuple[str, PartitionId], dict[str, dict[int, int]]] = {}
     for one in series:
         place = (one.tags["topic"], int(one.tags["partition"]))
@@ -145,7 +145,7 @@ def _looks(series: Iterable[Series]) -> dict[tuple[str, PartitionId], list[Look]
         fields.setdefault((one.tags["group"], place), {})[one.field] = values
     return {
         key: [
-            Look(ts, at, own["end"][ts], own.get("members", {}).get(ts))
+            OffsetSample(ts, at, own["end"][ts], own.get("members", {}).get(ts))
             for ts, at in own.get("committed", {}).items()
             if ts in own.get("end", {})
         ]

@@ -34,7 +34,7 @@ class Covered:
 
 
 @dataclass(frozen=True, slots=True)
-class Twice:
+class Duplicates:
     """The newest numbers, and those of the past: `number` records were processed more than once."""
 
     processed: int
@@ -53,7 +53,7 @@ def positions_of(counter: str) -> str:
     return f"{counter}.position"
 
 
-def twice(counters: Sequence[Metric], positions: Sequence[Metric]) -> Twice:
+def twice(counters: Sequence[Metric], positions: Sequence[Metric]) -> Duplicates:
     """Return what was processed twice by these counters, which are added up, and these positions."""
     processed = total("processed", [metric.value for metric in counters])
     covered = total("covered", [metric.line("position") for metric in positions])
@@ -61,7 +61,7 @@ def twice(counters: Sequence[Metric], positions: Sequence[Metric]) -> Twice:
     times = sorted({*processed.times_ms, *covered.times_ms, *start.times_ms})
     values = [_less(processed.at(ts), covered.at(ts), start.at(ts)) for ts in times]
     partitions = [_covered(metric) for metric in positions]
-    return Twice(
+    return Duplicates(
         int(processed.last or 0),
         sum(one.count for one in partitions),
         Line("processed twice", times, values),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tallystream_dashboards import formatting
 from tallystream_dashboards.lag.catch_up import Between, NotKnown, Steady
 from tallystream_dashboards.lag.formatting import age, lag_range, until_drained, why
-from tallystream_dashboards.lag.status import Verdict
+from tallystream_dashboards.lag.status import Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -32,11 +32,11 @@ QUIET_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One hop: what its delay is, in words, and what there is to say about it. `verdict` is None where none fits."""
+    """One hop: what its delay is, in words, and what there is to say about it. `status` is None where none fits."""
 
     name: str
     delay: str
-    verdict: Verdict | None
+    status: Status | None
     detail: str
 
 
@@ -80,15 +80,15 @@ def _arrival(arrived_ms: int | None, now_ms: int) -> Hop:
     silent_ms = max(0, now_ms - arrived_ms)
     quiet = silent_ms > QUIET_MS
     detail = "The newest record in `metrics`." + (" Check that an instance reports." if quiet else "")
-    verdict = Verdict.WARN if quiet else Verdict.OK
-    return Hop("instance → metrics", f"{formatting.duration(silent_ms / 1000)} ago", verdict, detail)
+    status = Status.WARN if quiet else Status.OK
+    return Hop("instance → metrics", f"{formatting.duration(silent_ms / 1000)} ago", status, detail)
 
 
 def _reading(name: str, state: GroupState | None, who: str) -> Hop:
     if state is None:
         return Hop(name, formatting.NOTHING, None, f"There is no consumer group of {who}. Check that it runs.")
     said = (f"{lag_range(state)} records behind.", _catches_up(state.drain), why(state))
-    return Hop(name, age(state.seconds), state.judgement.verdict, " ".join(one for one in said if one))
+    return Hop(name, age(state.seconds), state.judgement.status, " ".join(one for one in said if one))
 
 
 def _catches_up(drain: Drain) -> str:

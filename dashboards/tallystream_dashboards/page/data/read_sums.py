@@ -9,7 +9,7 @@ from tallystream_aggregator.health.internal_metrics import APP as OWN_APP
 from tallystream_aggregator.shipping.points import EVENTS, PREFIX, is_sum
 from tallystream_dashboards.lag.storage import ALL as LAGS
 from tallystream_dashboards.page.data import sums
-from tallystream_dashboards.page.data.duplicates import Twice, positions_of, twice
+from tallystream_dashboards.page.data.duplicates import Duplicates, positions_of, twice
 from tallystream_dashboards.page.data.instances import FIELDS, by_instance
 from tallystream_dashboards.page.data.lines import Drawn, draw
 
@@ -105,7 +105,7 @@ def read_sums(reader: PointReader, selection: Selection, *, now_ms: int, until_m
     )
 
 
-def read_twice(reader: PointReader, view: SumsView, selection: Selection, *, now_ms: int) -> Twice | None:
+def read_twice(reader: PointReader, view: SumsView, selection: Selection, *, now_ms: int) -> Duplicates | None:
     """Return what was processed twice, by the chosen counter and its positions; None without either.
 
     Raises:

@@ -9,7 +9,7 @@ import streamlit as st
 from tallystream_dashboards import formatting
 from tallystream_dashboards.lag.catch_up import Between
 from tallystream_dashboards.lag.formatting import age, lag_range, until_drained, why
-from tallystream_dashboards.lag.status import Verdict
+from tallystream_dashboards.lag.status import Status
 from tallystream_dashboards.page import components, tables
 from tallystream_dashboards.page.data.pipeline import role
 from tallystream_dashboards.page.html_table import literal
@@ -42,7 +42,7 @@ def worst_of(living: Sequence[GroupState]) -> GroupState | None:
         (
             state
             for state in living
-            if state.lag is not None and (role(state.group) == "consumer" or state.judgement.verdict > Verdict.NOTFOUND)
+            if state.lag is not None and (role(state.group) == "consumer" or state.judgement.status > Status.NOTFOUND)
         ),
         None,
     )
@@ -70,7 +70,7 @@ def draw_group(name: str, view: GroupView, *, now_ms: int, zone: tzinfo) -> None
             icon=":material/search_off:",
         )
         return
-    _verdict(state, now_ms=now_ms, zone=zone)
+    _status(state, now_ms=now_ms, zone=zone)
     left, middle, right = st.columns(3)
     with left:
         components.chart("Lag by partition, records", view.by_partition, whole=True, key="lag-chart")
@@ -86,12 +86,12 @@ def draw_group(name: str, view: GroupView, *, now_ms: int, zone: tzinfo) -> None
 
 def _tiles(living: Sequence[GroupState], *, now_ms: int) -> None:
     columns = st.columns(4)
-    bad = {verdict: sum(one.judgement.verdict is verdict for one in living) for verdict in (Verdict.ERR, Verdict.WARN)}
+    bad = {status: sum(one.judgement.status is status for one in living) for status in (Status.ERR, Status.WARN)}
     columns[0].metric(
         "Groups",
         formatting.number(len(living)),
-        f"{bad[Verdict.ERR]} ERR · {bad[Verdict.WARN]} WARN",
-        delta_color="red" if bad[Verdict.ERR] else "orange" if bad[Verdict.WARN] else "green",
+        f"{bad[Status.ERR]} ERR · {bad[Status.WARN]} WARN",
+        delta_color="red" if bad[Status.ERR] else "orange" if bad[Status.WARN] else "green",
         delta_arrow="off",
         **components.TILE,
     )
@@ -99,12 +99,12 @@ def _tiles(living: Sequence[GroupState], *, now_ms: int) -> None:
     if worst is None:
         columns[1].metric("Worst lag", formatting.NOTHING, **components.TILE)
         return
-    verdict = worst.judgement.verdict
+    status = worst.judgement.status
     columns[1].metric(
         f"Worst: {literal(worst.group)}",
         lag_range(worst),
-        f"{verdict.name}{tables.since(worst, now_ms)}",
-        delta_color=components.COLORS[verdict],
+        f"{status.name}{tables.since(worst, now_ms)}",
+        delta_color=components.COLORS[status],
         delta_arrow="off",
         **components.TILE,
     )
@@ -114,10 +114,10 @@ def _tiles(living: Sequence[GroupState], *, now_ms: int) -> None:
 
 def _alarms(living: Sequence[GroupState], *, now_ms: int) -> None:
     """Say in full why the worst groups are bad: a table's cell is too narrow for that."""
-    for state in [one for one in living if one.judgement.verdict in (Verdict.ERR, Verdict.WARN)][:ALARMS]:
-        told = f"{state.judgement.verdict.name}{tables.since(state, now_ms)}"
+    for state in [one for one in living if one.judgement.status in (Status.ERR, Status.WARN)][:ALARMS]:
+        told = f"{state.judgement.status.name}{tables.since(state, now_ms)}"
         said = f"**{literal(state.group)}** · {told} · {literal(why(state))}"
-        if state.judgement.verdict is Verdict.ERR:
+        if state.judgement.status is Status.ERR:
             st.error(said, icon=":material/error:")
         else:
             st.warning(said, icon=":material/warning:")
@@ -131,17 +131,17 @@ def _catches_up(column: Any, drain: Drain) -> None:
     column.metric(label, time, more, delta_color="off", delta_arrow="off", **components.TILE)
 
 
-def _verdict(state: GroupState, *, now_ms: int, zone: tzinfo) -> None:
-    verdict = state.judgement.verdict
+def _status(state: GroupState, *, now_ms: int, zone: tzinfo) -> None:
+    status = state.judgement.status
     said = literal(why(state))
     if state.gone:
         st.warning(f"**GONE** · {said}", icon=":material/person_off:")
-    elif verdict is Verdict.ERR:
+    elif status is Status.ERR:
         st.error(f"**ERR{tables.since(state, now_ms)}** · {said}", icon=":material/error:")
-    elif verdict is Verdict.WARN:
+    elif status is Status.WARN:
         st.warning(f"**WARN{tables.since(state, now_ms)}** · {said}", icon=":material/warning:")
     else:
-        st.markdown(f":{components.COLORS[verdict]}-badge[{verdict.name}{tables.since(state, now_ms)}] {said}")
+        st.markdown(f":{components.COLORS[status]}-badge[{status.name}{tables.since(state, now_ms)}] {said}")
     columns = st.columns(5)
     columns[0].metric("Lag, records", lag_range(state), **components.TILE)
     columns[1].metric("Time lag", age(state.seconds), **components.TILE)

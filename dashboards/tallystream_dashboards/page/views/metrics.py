@@ -17,7 +17,7 @@ from tallystream_dashboards.page.url_state import options
 if TYPE_CHECKING:
     from datetime import tzinfo
 
-    from tallystream_dashboards.page.data.duplicates import Twice
+    from tallystream_dashboards.page.data.duplicates import Duplicates
     from tallystream_dashboards.page.data.read_sums import SumsView
 
 RATE_MS = 60_000
@@ -73,7 +73,7 @@ def draw_metrics(view: SumsView, *, now_ms: int, zone: tzinfo) -> None:
         components.table(tables.events(view.events, clock), key="events-table")
 
 
-def draw_twice(view: SumsView, found: Twice | None) -> None:
+def draw_duplicates(view: SumsView, found: Duplicates | None) -> None:
     """Processed twice: the formula with its numbers, over time, and how far the positions got."""
     if found is None:
         st.info(

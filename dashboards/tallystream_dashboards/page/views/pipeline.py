@@ -21,8 +21,8 @@ def draw_pipeline(hops: Sequence[Hop], delays: Drawn) -> None:
         column.metric(
             hop.name,
             hop.delay,
-            hop.verdict.name if hop.verdict is not None else None,
-            delta_color=components.COLORS[hop.verdict] if hop.verdict is not None else "off",
+            hop.status.name if hop.status is not None else None,
+            delta_color=components.COLORS[hop.status] if hop.status is not None else "off",
             delta_arrow="off",
             **components.TILE,
         )

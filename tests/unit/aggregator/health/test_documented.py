@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tallystream_aggregator.health.health import QUIET_S
+from tallystream_aggregator.health.health import MAX_SILENCE_S
 from tallystream_aggregator.health.internal_metrics import INTERNAL_METRICS, InternalMetric
 
 DOC = (Path(__file__).parents[4] / "docs" / "health.md").read_text(encoding="utf-8")
@@ -33,4 +33,4 @@ def test_the_table_is_the_list() -> None:
 
 def test_the_limit_is_the_page_s() -> None:
     """The seconds after which a query is taken for stuck."""
-    assert f"looked for one in {QUIET_S:.0f} s" in DOC
+    assert f"looked for one in {MAX_SILENCE_S:.0f} s" in DOC

@@ -16,7 +16,7 @@ SHARD = {
     "clocks": {"t:metrics:0": 1_700_000_001_000},
     "offsets": {"t:metrics:0": 41},
     "out_ms": 1_700_000_001_000,
-    "fold": 1,
+    "list_id": 1,
     "stale": 3,
     "records": 42,
     "dead": 2,
@@ -52,10 +52,10 @@ def told(batch: int = 9, *shards: dict[str, Any], **other: Any) -> dict[str, Any
     }
 
 
-def values(figures: InternalMetrics) -> dict[str, float]:
+def values(internal_metrics: InternalMetrics) -> dict[str, float]:
     """Return the samples by exposed name, and labels beside the command."""
     found = {}
-    for family in figures.families():
+    for family in internal_metrics.families():
         for sample in family.samples:
             labels = {name: value for name, value in sample.labels.items() if name != "command"}
             found[family.name + sample.suffix + "".join(f" {value}" for value in labels.values())] = sample.value
@@ -63,15 +63,15 @@ def values(figures: InternalMetrics) -> dict[str, float]:
 
 
 @pytest.fixture
-def figures() -> InternalMetrics:
+def internal_metrics() -> InternalMetrics:
     """Figures of an aggregator."""
     return InternalMetrics("aggregate", ManualClock())
 
 
-def test_a_batch_becomes_figures(figures: InternalMetrics) -> None:
+def test_a_batch_becomes_figures(internal_metrics: InternalMetrics) -> None:
     """Its number, time, phases, records, offsets, state, and what the shard says of the table."""
-    assert Progress(figures).take(told(9, SHARD)) == 9
-    found = values(figures)
+    assert Progress(internal_metrics).take(told(9, SHARD)) == 9
+    found = values(internal_metrics)
     wanted = {
         "tallystream_epoch": 7,
         "tallystream_batches_total": 1,
@@ -101,39 +101,41 @@ def test_a_batch_becomes_figures(figures: InternalMetrics) -> None:
     assert {name: found.get(name) for name in wanted} == wanted
 
 
-def test_a_trigger_that_found_nothing_is_no_batch(figures: InternalMetrics) -> None:
+def test_a_trigger_that_found_nothing_is_no_batch(internal_metrics: InternalMetrics) -> None:
     """It counts as a look, and changes no figure."""
-    before = values(figures)
-    assert Progress(figures).take(told(durationMs={"latestOffset": 1, "triggerExecution": 2})) is None
-    assert values(figures) == before
+    before = values(internal_metrics)
+    assert Progress(internal_metrics).take(told(durationMs={"latestOffset": 1, "triggerExecution": 2})) is None
+    assert values(internal_metrics) == before
 
 
-def test_a_batch_that_touched_no_shard_leaves_the_table_as_it_was(figures: InternalMetrics) -> None:
+def test_a_batch_that_touched_no_shard_leaves_the_table_as_it_was(internal_metrics: InternalMetrics) -> None:
     """What the shard said last still holds; what this process did counts on."""
-    progress = Progress(figures)
+    progress = Progress(internal_metrics)
     progress.take(told(9, SHARD))
     progress.take(told(10))
-    found = values(figures)
+    found = values(internal_metrics)
     assert (found["tallystream_table_records_total"], found["tallystream_batches_total"]) == (42, 2)
 
 
-def test_shards_are_added_up_and_the_newest_of_each_holds(figures: InternalMetrics) -> None:
+def test_shards_are_added_up_and_the_newest_of_each_holds(internal_metrics: InternalMetrics) -> None:
     """Two records of one shard, and another shard's."""
-    Progress(figures).take(told(9, SHARD, {**SHARD, "records": 50}, {**SHARD, "shard": 1, "records": 8, "epoch": 8}))
-    found = values(figures)
+    Progress(internal_metrics).take(
+        told(9, SHARD, {**SHARD, "records": 50}, {**SHARD, "shard": 1, "records": 8, "epoch": 8})
+    )
+    found = values(internal_metrics)
     assert (found["tallystream_table_records_total"], found["tallystream_epoch"]) == (58, 8)
 
 
-def test_a_query_without_a_table_has_no_figures_of_one(figures: InternalMetrics) -> None:
+def test_a_query_without_a_table_has_no_figures_of_one(internal_metrics: InternalMetrics) -> None:
     """The shipper has neither state nor shards."""
-    Progress(figures).take(told(0, stateOperators=[], observedMetrics={}))
-    assert not [name for name in values(figures) if "table" in name or "state" in name]
+    Progress(internal_metrics).take(told(0, stateOperators=[], observedMetrics={}))
+    assert not [name for name in values(internal_metrics) if "table" in name or "state" in name]
 
 
-def test_the_reporter_has_the_same_figures(figures: InternalMetrics) -> None:
+def test_the_reporter_has_the_same_figures(internal_metrics: InternalMetrics) -> None:
     """Counts of this process as counters, totals of the table as gauges: no sum over lives counts them twice."""
-    Progress(figures).take(told(9, SHARD))
-    reporter = InMemoryReporter(figures.registry)
+    Progress(internal_metrics).take(told(9, SHARD))
+    reporter = InMemoryReporter(internal_metrics.registry)
     assert reporter.report_now()
     kinds = {metric.name: metric.type for metric in reporter.reports[-1]}
     assert kinds.keys() <= BY_NAME.keys()
@@ -141,10 +143,10 @@ def test_the_reporter_has_the_same_figures(figures: InternalMetrics) -> None:
     assert {metric.tags["command"] for metric in reporter.reports[-1]} == {"aggregate"}
 
 
-def test_a_figure_that_is_not_in_the_list_is_an_error(figures: InternalMetrics) -> None:
+def test_a_figure_that_is_not_in_the_list_is_an_error(internal_metrics: InternalMetrics) -> None:
     """The list is what the documentation shows: there is no figure beside it."""
     with pytest.raises(KeyError):
-        figures.set("tallystream.secret", 1)
+        internal_metrics.set("tallystream.secret", 1)
 
 
 def test_no_two_figures_have_one_name() -> None:
@@ -154,8 +156,8 @@ def test_no_two_figures_have_one_name() -> None:
 
 def test_a_backlog_s_records_count_with_those_that_were_left_out() -> None:
     """Spark saw only what compaction kept; what was read is observed, nothing where a batch had no records."""
-    figures = InternalMetrics("aggregate")
-    progress = Progress(figures)
+    internal_metrics = InternalMetrics("aggregate")
+    progress = Progress(internal_metrics)
     for batch, records in ((1, 5000), (2, None)):
         progress.take(told(batch, observedMetrics={"read": {"records": records}}))
-    assert values(figures)["tallystream_input_records_total"] == 5000
+    assert values(internal_metrics)["tallystream_input_records_total"] == 5000

@@ -22,7 +22,7 @@ MOST = 64
 """Connections that a server keeps open at once."""
 
 
-def ask(port: int, path: str, method: str = "GET") -> tuple[int, str, str]:
+def set_function(port: int, path: str, method: str = "GET") -> tuple[int, str, str]:
     """Return the status, the media type and the body."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     try:
@@ -37,23 +37,23 @@ def test_the_answers_follow_what_the_query_does() -> None:
     """200 or 503 with the reason in JSON; the figures as Prometheus reads them; HEAD has no body; others are 404."""
     with Health("aggregate", HealthSettings(0), clock=ManualClock()) as health:
         assert health.port is not None
-        status, kind, body = ask(health.port, "/readyz")
+        status, kind, body = set_function(health.port, "/readyz")
         assert (status, kind) == (503, "application/json")
         said = {"ok": False, "reason": "starting", "command": "aggregate", "stage": "starting", "batch": None}
         assert json.loads(body) == said
-        assert ask(health.port, "/healthz")[0] == 200
+        assert set_function(health.port, "/healthz")[0] == 200
         health.status.run()
-        health.status.look(4)
-        status, _, body = ask(health.port, "/readyz?verbose")
+        health.status.checked(4)
+        status, _, body = set_function(health.port, "/readyz?verbose")
         assert (status, json.loads(body)["batch"]) == (200, 4)
-        status, kind, body = ask(health.port, "/metrics")
+        status, kind, body = set_function(health.port, "/metrics")
         assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
         assert 'tallystream_ready{command="aggregate"} 1\n' in body
-        assert ask(health.port, "/metrics", "HEAD")[2] == ""
-        assert ask(health.port, "/")[0] == 404
+        assert set_function(health.port, "/metrics", "HEAD")[2] == ""
+        assert set_function(health.port, "/")[0] == 404
         port = health.port
     with pytest.raises(ConnectionRefusedError):
-        ask(port, "/healthz")
+        set_function(port, "/healthz")
 
 
 def test_a_taken_port_is_one_sentence() -> None:
@@ -79,8 +79,8 @@ def test_an_answer_that_fails_is_logged_and_the_next_one_is_made(caplog: pytest.
     server = HealthServer({"/bad": fail, "/good": lambda: Response(200, "text/plain", "x")}, port=0)
     try:
         with pytest.raises(http.client.RemoteDisconnected):
-            ask(server.port, "/bad")
-        assert ask(server.port, "/good")[2] == "x"
+            set_function(server.port, "/bad")
+        assert set_function(server.port, "/good")[2] == "x"
     finally:
         server.close()
     assert "a fault of ours" in caplog.text
@@ -111,6 +111,6 @@ def test_slow_connections_keep_nobody_out() -> None:
         while len(slow) < SLOW:
             slow.append(clients.enter_context(slow_client(port)))
             held()
-        assert ask(port, "/healthz")[0] == 200
+        assert set_function(port, "/healthz")[0] == 200
         wait_until(lambda: held() <= MOST, 20, f"no more than {MOST} of {SLOW} slow connections are open")
         assert _open(slow[-1])

@@ -57,12 +57,12 @@ def test_while_the_ledger_cannot_be_read_nothing_is_taken() -> None:
     """The same records are given again when it can, and counted once."""
     answers: list[int] = []
 
-    def ask() -> int:
+    def set_function() -> int:
         if not answers:
             raise TallystreamError("the ledger can't be read")
         return answers[0]
 
-    newest = LatestSums(Epochs(ask))
+    newest = LatestSums(Epochs(set_function))
     records = [Read(b"k", b"{", 0), record(1, "a", 1)]
     with pytest.raises(TallystreamError):
         newest.points(records)

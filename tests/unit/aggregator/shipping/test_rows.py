@@ -63,7 +63,7 @@ def test_no_value_of_a_row_is_forgotten(kind: str) -> None:
     values = dict.fromkeys(STORED[kind], 3)
     metric = MetricRow(name="n", type=kind, **values)  # type: ignore[arg-type]  # by type
     row = LifeRow(
-        *(), app="a", instance="i", life=FIRST, part=0, topic="metrics", partition=0, offset=0, heard_ms=1,
+        *(), app="a", instance="i", life=FIRST, part=0, topic="metrics", partition=0, offset=0, last_seen_ms=1,
         every_ms=1, keep_ms=1, metrics=[metric],
     )  # fmt: skip
     (made,) = row_points(row)

@@ -72,7 +72,7 @@ def test_what_carbon_would_misread_is_refused() -> None:
     """A line that would end the connection, a time before 1970 (-1 means now) or beyond Whisper's, a point of text."""
     sink = GraphiteSink("127.0.0.1", 1)
     told: list[str] = []
-    sink.refusals.listen = lambda _, reason: told.append(reason.partition("for good: ")[2])
+    sink.refusals.listen = lambda _, reason: told.append(reason.partition("permanently: ")[2])
     sink.write(
         [
             Point("n", {"app": "x" * LONGEST_LINE}, {"count": 1}, 0),

@@ -68,7 +68,7 @@ def test_without_a_retention_nothing_is_deleted(tmp_path: Path) -> None:
 
 
 def test_a_series_that_another_process_deleted_is_made_again(tmp_path: Path) -> None:
-    """A writer that knew the series writes it anew after the other's sweep: its point is not lost."""
+    """A writer that knew the series writes it again after the other's sweep: its point is not lost."""
     path, clock = tmp_path / "store.db", _Clock()
     writer = LocalStore(path, retention_ms=0, clock=clock)
     writer.write([_point("swept", 1), _point("other", 99)])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.jobs.aggregate.job import AggregateSettings, settle
+from tallystream_aggregator.jobs.aggregate.job import AggregateSettings, adopt_sharding
 from tallystream_aggregator.kafka.ledger import LedgerRow, decode, encode, key
 from tallystream_aggregator.kafka.sharding import Sharding, sharding_of, sharding_path, write_sharding
 from tallystream_aggregator.kafka.topics import Topics
@@ -58,13 +58,13 @@ def test_a_standby_goes_on_with_the_layout_of_the_table_that_was_begun_meanwhile
     streams = Streams(session, settings, topics, shards=before.shards)  # type: ignore[arg-type]
     write_sharding(checkpoint, Sharding(4, 2))
     (checkpoint / "offsets").mkdir(parents=True)
-    layout, other = settle(session, settings, topics, before, streams)  # type: ignore[arg-type]
+    layout, other = adopt_sharding(session, settings, topics, before, streams)  # type: ignore[arg-type]
     assert (layout, other._shards) == (Sharding(4, 2), 4)
     assert session.settings == {"spark.sql.shuffle.partitions": "2"}
-    assert settle(session, settings, topics, layout, other) == (layout, other)  # type: ignore[arg-type]
+    assert adopt_sharding(session, settings, topics, layout, other) == (layout, other)  # type: ignore[arg-type]
     settings = AggregateSettings("broker:9092", checkpoint, shards=8)
     with pytest.raises(ConfigError, match=r"--shards.*8.*has 4"):
-        settle(session, settings, topics, Sharding(8, 8), streams)  # type: ignore[arg-type]
+        adopt_sharding(session, settings, topics, Sharding(8, 8), streams)  # type: ignore[arg-type]
     assert sharding_of(checkpoint, None, None) == Sharding(4, 2)
 
 
@@ -72,7 +72,7 @@ def test_a_new_table_keeps_the_layout_that_was_asked_for(tmp_path: Path) -> None
     """The file is written by the aggregator that has the lease."""
     checkpoint = tmp_path / "c"
     settings = AggregateSettings("broker:9092", checkpoint, shards=4)
-    settle(Session(), settings, Topics(), Sharding(4, 4), None)  # type: ignore[arg-type]
+    adopt_sharding(Session(), settings, Topics(), Sharding(4, 4), None)  # type: ignore[arg-type]
     (checkpoint / "offsets").mkdir(parents=True)
     assert sharding_of(checkpoint, None, None) == Sharding(4, 4)
 
@@ -88,7 +88,7 @@ def test_a_layout_that_is_not_the_state_s_is_refused(tmp_path: Path, written: Sh
     (checkpoint / "offsets" / "7").write_text("v1\n" + json.dumps(metadata) + '\n{"metrics":{"0":1}}')
     settings = AggregateSettings("broker:9092", checkpoint)
     with pytest.raises(ConfigError, match=r"--checkpoint.*has 4 partitions.*c\.layout says [12]: restore that file"):
-        settle(Session(), settings, Topics(), written or Sharding(), None)  # type: ignore[arg-type]
+        adopt_sharding(Session(), settings, Topics(), written or Sharding(), None)  # type: ignore[arg-type]
     assert sharding_path(checkpoint).exists() == (written is not None)
 
 

@@ -38,7 +38,7 @@ def test_the_columns_are_those_that_spark_is_told() -> None:
 
 
 def test_records_that_were_not_compacted_are_as_they_were() -> None:
-    """The live plan has no stage before the table."""
+    """Live mode has no stage before the table."""
     frame = pd.DataFrame([record[:6] for record in RECORDS], columns=list(INPUT_COLUMNS))
     assert list(records_of(frame)) == RECORDS
 

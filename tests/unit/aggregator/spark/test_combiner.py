@@ -33,18 +33,20 @@ AT_MS = 1_700_000_000_000
 class Job:
     """Both stages; rows go from one to the other as Spark's shuffle takes them."""
 
-    def __init__(self, seed: Path | None = None, epoch: int = 3, repair: Path | None = None) -> None:
+    def __init__(self, initial_state: Path | None = None, epoch: int = 3, repair: Path | None = None) -> None:
         table = TableProcessor(
             TOPICS,
             TableSettings(),
             epoch=epoch,
             shards=SHARDS,
-            seed=seed,
+            initial_state=initial_state,
             repair=repair,
             planned=lambda _batch: Planned(1000, frozenset()),
             batch_id=lambda: 17,
         )
-        combine_ = CombineProcessor(TOPICS, epoch=epoch, shards=SHARDS, seed=seed, batch_id=lambda: 17)
+        combine_ = CombineProcessor(
+            TOPICS, epoch=epoch, shards=SHARDS, initial_state=initial_state, batch_id=lambda: 17
+        )
         self.table = TwsTester(table, outputMode="Update")
         self.combine = TwsTester(combine_, outputMode="Update")
         self.offset = 0
@@ -138,7 +140,7 @@ def test_a_deletion_names_its_writer_and_no_other_row_does() -> None:
 
 
 def test_a_seeded_table_publishes_every_sum_in_its_first_batch(tmp_path: Path) -> None:
-    """One record for one shard comes: the sums of metrics that it does not touch are published anew, and exact."""
+    """One record for one shard comes: the sums of metrics that it does not touch are published again, and exact."""
     states = [State(shard=shard, shards=SHARDS) for shard in range(SHARDS)]
     for number, key in enumerate(instances(8)):
         table = Table(states[shard_of(key, SHARDS)])
@@ -146,10 +148,12 @@ def test_a_seeded_table_publishes_every_sum_in_its_first_batch(tmp_path: Path) -
         table.changes()
     for state in states:
         state.published = False
-    seed = tmp_path / "checkpoint.seed"
+    initial_state = tmp_path / "checkpoint.initial_state"
     combined = [list(pack_combined(group)) for group in combine(states)]
-    write_initial_state(seed, InitialState([pack(state) for state in states], {"t-metrics": {"0": 8}}, 1, combined))
-    job = Job(seed, epoch=4)
+    write_initial_state(
+        initial_state, InitialState([pack(state) for state in states], {"t-metrics": {"0": 8}}, 1, combined)
+    )
+    job = Job(initial_state, epoch=4)
     job.offset = 8
     assert counts(job.batch((b"app-0", short("m0", 9)))) == {"m0": 23, "m1": 21, "m2": 14}
     assert counts(job.batch((b"app-1", short("m1", 9)))) == {"m1": 23}

@@ -1,11 +1,11 @@
-"""When plans change: against queries whose batches the test decides, which Spark's own does not allow."""
+"""When the mode changes: against queries whose batches the test decides, which Spark's own does not allow."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from tallystream_aggregator.shutdown import StopRequest
-from tallystream_aggregator.spark.query.modes import Choice, Plan, behind, run_plans
+from tallystream_aggregator.spark.query.modes import Choice, Mode, behind, run_modes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,8 +19,8 @@ class Query:
     name = "fake"
     lastProgress = None  # noqa: N815 (Spark's name)
 
-    def __init__(self, run: str, plan: Plan) -> None:
-        self.runId, self.plan = run, plan
+    def __init__(self, run: str, mode: Mode) -> None:
+        self.runId, self.mode = run, mode
         self.isActive = True
 
     @property
@@ -45,8 +45,8 @@ def test_a_query_is_stopped_and_started_again_under_the_other_plan(tmp_path: Pat
         {"runId": "0", "batchId": 8, "sources": [{"endOffset": {"m": {"0": 9}}, "latestOffset": {"m": {"0": 9}}}]},
     ]
 
-    def start(plan: Plan) -> Any:
-        queries.append(Query(str(len(queries)), plan))
+    def start(mode: Mode) -> Any:
+        queries.append(Query(str(len(queries)), mode))
         return queries[-1]
 
     def last() -> dict[str, Any]:
@@ -56,7 +56,7 @@ def test_a_query_is_stopped_and_started_again_under_the_other_plan(tmp_path: Pat
         return progress[min(len(told) - 1, 1)]
 
     choice = Choice(None, MOST, 1_000)
-    code = run_plans(
+    code = run_modes(
         choice,
         start,
         tmp_path,
@@ -66,7 +66,7 @@ def test_a_query_is_stopped_and_started_again_under_the_other_plan(tmp_path: Pat
         changing=lambda query: changed.append(query.runId),
     )
     assert code == 0
-    assert [query.plan for query in queries] == [Plan.BACKLOG, Plan.LIVE]
+    assert [query.mode for query in queries] == [Mode.CATCH_UP, Mode.LIVE]
     assert [query.isActive for query in queries] == [False, False]
     assert changed == ["0"]
 

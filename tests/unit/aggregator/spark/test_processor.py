@@ -15,7 +15,7 @@ from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.repair_request import Request, write_request
 from tallystream_aggregator.spark.catch_up.encoding import INPUT_COLUMNS
 from tallystream_aggregator.spark.checkpoint import Planned
-from tallystream_aggregator.spark.query.processor import FRAME_BYTES, SparkStore, TableProcessor, batch_id, frames
+from tallystream_aggregator.spark.query.processor import MAX_FRAME_BYTES, SparkStore, TableProcessor, batch_id, frames
 from tallystream_aggregator.table.rows import ShardRow
 from tallystream_aggregator.table.state import State, StateVersionError, pack
 from tallystream_aggregator.table.storage import load
@@ -58,7 +58,7 @@ def _rows(*values: tuple[int, int, bytes | None], key: bytes = b"app-1", partiti
 
 def test_rows_go_to_spark_in_pieces_of_bytes() -> None:
     """Its JVM has a piece in memory as a whole: many large rows are several pieces, in order; no rows are one."""
-    rows = [("t", b"key", bytes(FRAME_BYTES // 3), number, None) for number in range(7)]
+    rows = [("t", b"key", bytes(MAX_FRAME_BYTES // 3), number, None) for number in range(7)]
     found = list(frames(rows, "topic", "key", "value", "partition", "writer"))
     assert [piece["partition"].tolist() for piece in found] == [[0, 1, 2], [3, 4, 5], [6]]
     assert [len(piece) for piece in frames([], "topic", "key")] == [0]
@@ -140,7 +140,7 @@ def test_a_life_is_forgotten_by_a_batch_that_leaves_no_record_unread() -> None:
         tester.now_ms, tester.waiting = 40 * day_ms + offset, frozenset(waiting)
         tick = (offset, 40 * day_ms, b'{"name":"t","value":%d}' % offset)
         keys = tester.testInPandas(0, _rows(tick, key=b"script"))["key"]
-        listed.append([key[:6] for key in keys].count(b'["fold'))
+        listed.append([key[:12] for key in keys].count(b'["forgetting'))
     assert listed == [0, 0, 1]
 
 

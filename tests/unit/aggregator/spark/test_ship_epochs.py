@@ -75,12 +75,12 @@ def test_a_stop_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_wait_for_the_ledger_does_not_count_as_one_for_the_store() -> None:
     """The gauge `tallystream.ship.store_away` is 1 while the store is away, and says nothing of the ledger."""
-    figures = InternalMetrics("ship")
-    health: Any = SimpleNamespace(status=SimpleNamespace(waiting_for=None), figures=figures)
+    internal_metrics = InternalMetrics("ship")
+    health: Any = SimpleNamespace(status=SimpleNamespace(waiting_for=None), internal_metrics=internal_metrics)
     nothing: Any = None
     Shipper(nothing, nothing, nothing, stop=nothing, health=health)
     found: list[float] = []
     for waiting in (None, "the ledger", "the store"):
         health.status.waiting_for = waiting
-        found += [sample.value for family in figures.families() for sample in family.samples]
+        found += [sample.value for family in internal_metrics.families() for sample in family.samples]
     assert found == [0, 0, 1]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder for temporary files, which is short; the one for sockets is chosen anew."""
+    """The folder for temporary files, which is short; the one for sockets is chosen again."""
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="t-") as folder:
         monkeypatch.setattr(tempfile, "tempdir", folder)
         monkeypatch.setattr(jvm, "_folder", functools.cache(jvm._folder.__wrapped__))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream_aggregator.spark.catch_up.splits import BATCH_S, MOST_TIMES, Range, cut, fit, share, size
+from tallystream_aggregator.spark.catch_up.splits import BATCH_S, MAX_FACTOR, Range, batch_end, cut, fit, size
 
 if TYPE_CHECKING:
     from tallystream_aggregator.kafka.topic_selection import Offsets
@@ -58,7 +58,7 @@ def test_one_long_partition_keeps_every_task_at_work() -> None:
 def test_a_batch_takes_a_share_of_every_partition(batch: tuple[Offsets, Offsets], most: int) -> None:
     """It never goes back or beyond the end, moves wherever there is something, and takes about as many as it may."""
     start, ends = batch
-    reached = share(start, ends, most)
+    reached = batch_end(start, ends, most)
     assert {t: set(ps) for t, ps in reached.items()} == {t: set(ps) for t, ps in ends.items()}
     for topic, partitions in ends.items():
         for p, end in partitions.items():
@@ -66,7 +66,7 @@ def test_a_batch_takes_a_share_of_every_partition(batch: tuple[Offsets, Offsets]
             assert first <= reached[topic][p] <= end
             assert reached[topic][p] > first or first == end
     assert size(start, reached) <= most + sum(len(partitions) for partitions in ends.values())
-    assert share(start, ends, None) == ends
+    assert batch_end(start, ends, None) == ends
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,8 @@ def test_a_batch_takes_a_share_of_every_partition(batch: tuple[Offsets, Offsets]
         (1000, BATCH_S, 1000),
         (1000, BATCH_S / 2, 2000),
         (1000, BATCH_S * 2, 500),
-        (1000, BATCH_S / 100, 1000 * MOST_TIMES),
-        (1000, BATCH_S * 100, 1000 // MOST_TIMES),
+        (1000, BATCH_S / 100, 1000 * MAX_FACTOR),
+        (1000, BATCH_S * 100, 1000 // MAX_FACTOR),
         (1000, 0.0, 1000),
     ],
 )

@@ -28,7 +28,7 @@ class Query:
     def at(self, now_ms: float) -> list[float]:
         """Look at a time, and return all the times at which the query was woken so far."""
         self.now_ms = now_ms
-        self.alarm.look()
+        self.alarm.poll()
         return self.woken
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from support.topic import BEGIN_MS, FIRST, SECOND, counter, gauge
 from tallystream_aggregator import sums
 from tallystream_aggregator.table import Record, State, Table
-from tallystream_aggregator.table.lives import Census
+from tallystream_aggregator.table.lives import LifeCounts
 from tallystream_aggregator.table.state import pack, unpack
 from tallystream_aggregator.table.table import run_batch
 
@@ -63,7 +63,7 @@ def test_a_batch_that_leaves_no_life_living_does_not_look_at_all_lives(monkeypat
     run_batch(table, [_record(0, 0, 0)], now_ms=100)
     run_batch(table, [], now_ms=9_000)
     looks: list[int] = []
-    monkeypatch.setattr(Census, "look", lambda _: looks.append(1))
+    monkeypatch.setattr(LifeCounts, "rescan", lambda _: looks.append(1))
     run_batch(table, [_record(1, 0, 9_000, final=True)], now_ms=9_500)
     assert (looks, table.state.due_ms, len(table.state.lives)) == ([], 0, 2)
 

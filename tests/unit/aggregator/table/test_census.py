@@ -15,16 +15,16 @@ from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table, TableSettings, lives, pack, unpack
 from tallystream_aggregator.table.disk import MemoryChunks
 from tallystream_aggregator.table.layouts import size
-from tallystream_aggregator.table.lives import Census
+from tallystream_aggregator.table.lives import LifeCounts
 from tallystream_aggregator.table.table import run_batch
 
 SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000, max_metrics=8)
 
 
-class Plain(Census):
+class Plain(LifeCounts):
     """One that knows nothing from before: it looks at every life whenever it is asked."""
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Count everything."""
         lives = [life for known in self._state.lives.values() for life in known]
         self.lives, self.living = len(lives), sum(life.living for life in lives)
@@ -33,10 +33,10 @@ class Plain(Census):
         dues: dict[str, list[int]] = {}
         for life in lives:
             if life.living:
-                dues.setdefault(life.partition, []).append(life.heard_ms + 3 * life.every_ms)
+                dues.setdefault(life.partition, []).append(life.last_seen_ms + 3 * life.every_ms)
         self._silent = {partition: min(each) for partition, each in dues.items()}
 
-    def look(self) -> None:
+    def rescan(self) -> None:
         """Have nothing to do: every question is a look."""
 
     def some_may_retire(self) -> bool:
@@ -46,7 +46,7 @@ class Plain(Census):
 
 def new_plain_table() -> Table:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lives, "Census", Plain)
+        patch.setattr(lives, "LifeCounts", Plain)
         return Table(State(), SETTINGS)
 
 
@@ -83,13 +83,13 @@ def test_a_batch_is_what_a_look_at_all_lives_makes_it(schedule: list[int], sizes
             both([])
         assert pack(tested.state) == pack(plain.state)
         if chance.random() < 0.5:
-            assert pack(tested.take_difference()) == pack(plain.take_difference())
+            assert pack(tested.pop_difference()) == pack(plain.pop_difference())
         tested.disk.flush()
         plain.disk.flush()
         if chance.random() < 0.1:
             tested = Table(unpack(pack(tested.state)), SETTINGS, chunks)
-            tested.take_difference()
-            plain.take_difference()
+            tested.pop_difference()
+            plain.pop_difference()
 
 
 def test_lives_that_go_on_reporting_are_looked_at_once_in_some_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,6 +108,6 @@ def test_lives_that_go_on_reporting_are_looked_at_once_in_some_intervals(monkeyp
         value |= {"final": False, "metrics": [counter(number)], "prev": max(at_ms - 1_000, BEGIN_MS)}
         written = Record("metrics", 0, number, at_ms, b"app-%d" % instance, json.dumps(value).encode())
         run_batch(table, [written], now_ms=at_ms + number % 7)
-        assert not table._lives.census._changed
+        assert not table._lives.life_counts._changed
     assert (len(table.state.lives), len(table.disk)) == (1, 19)
     assert 4 <= len(looks) <= (1_200 + 90) / 20

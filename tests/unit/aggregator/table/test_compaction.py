@@ -72,7 +72,7 @@ def test_of_a_counter_that_never_falls_the_first_and_the_last_value_are_kept() -
 
 
 def test_both_sides_of_a_fall_are_kept() -> None:
-    """A counter that starts anew raises an event with its place: the runs before and after it are compacted apart."""
+    """A counter that starts again raises an event with its place: the runs before and after it are compacted apart."""
     records = Topic().counts(3, 5, 9, 2, 4, 6).records()
     found = [(record.offset, record.superseded) for record in records]
     assert found == [(0, None), (2, Superseded(1, 3, 0)), (3, None), (5, Superseded(1, 2, 3))]
@@ -132,7 +132,7 @@ def test_a_value_of_19_digits_is_a_value() -> None:
 
 
 def test_a_tombstone_ends_the_runs_of_its_instance_alone() -> None:
-    """What comes after it begins anew: the table is empty then."""
+    """What comes after it begins again: the table is empty then."""
     topic = Topic().counts(1, 2, 3).counts(1, 2, key=b"app-2").snapshots(1, 2, 3).add(None).counts(4, 5, 6)
     topic.snapshots(4, 5, 6).counts(3, key=b"app-2")
     assert topic.kept() == [0, 2, 3, 5, 7, 8, 9, 11, 12, 14, 15]
@@ -306,7 +306,7 @@ def test_a_kept_record_carries_the_clock_of_those_that_were_dropped() -> None:
 
 
 def test_runs_beyond_the_most_that_are_followed_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory is bounded: all runs are ended, and begin anew with the next records."""
+    """Memory is bounded: all runs are ended, and begin again with the next records."""
     monkeypatch.setattr(module, "MAX_RUNS", 3)
     compactor = module.Compactor("metrics", 0, SETTINGS)
     first = Topic().counts(1, 2, 3).counts(1, name="b").written

@@ -81,8 +81,8 @@ def published(changes: Changes) -> dict[bytes, Any]:
 def comparable(packed: bytes) -> Any:
     """Return a state as plain values; lives leave in no order that matters."""
     state = unpack(packed)
-    for gone in (state.leaving, state.deleting):
-        gone.sort(key=lambda leaving: (leaving.fold, leaving.life.instance, leaving.life.app, leaving.life.life))
+    for gone in (state.retiring, state.deleting):
+        gone.sort(key=lambda retiring: (retiring.fold, retiring.life.instance, retiring.life.app, retiring.life.life))
     return msgspec.to_builtins(state, str_keys=True)
 
 

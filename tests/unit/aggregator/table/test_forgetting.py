@@ -79,9 +79,9 @@ def orders(count: int, **tags: str) -> dict[str, Any]:
     return {"type": "counter", "name": "orders", "count": count} | ({"tags": tags} if tags else {})
 
 
-def spread(least: float, greatest: float) -> dict[str, Any]:
+def spread(minimum: float, maximum: float) -> dict[str, Any]:
     """Return a histogram."""
-    return {"type": "histogram", "name": "size", "count": 2, "sum": least + greatest, "min": least, "max": greatest}
+    return {"type": "histogram", "name": "size", "count": 2, "sum": minimum + maximum, "min": minimum, "max": maximum}
 
 
 def life(ms: int = BEGIN_MS) -> str:
@@ -127,7 +127,7 @@ def test_a_metric_is_forgotten_in_memory_on_disk_and_in_the_forgotten_sums() -> 
     topic.pass_time(0)
     topic.pass_time(0)
     state = topic.tables.states[0]
-    assert [base.lives for base in state.base.values()] == [1, 1]
+    assert [forgotten_sums.lives for forgotten_sums in state.forgotten_sums.values()] == [1, 1]
     topic.snapshot("silent", life(topic.now_ms), orders(LARGEST), spread(2, 80))
     topic.pass_time(2)
     assert len(topic.tables.states[0].disk) == 1

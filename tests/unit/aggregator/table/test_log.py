@@ -58,7 +58,7 @@ def test_a_table_goes_on_the_same_from_memory_and_from_its_log(
     store, stored = Kept(), load(Kept(), SETTINGS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(storage, "COPY_FLOOR", chance.choice([0, 1_000, 100_000]))
-        patch.setattr(storage, "MOST_ENTRIES", chance.choice([1, 3, 1_000]))
+        patch.setattr(storage, "MAX_ENTRIES", chance.choice([1, 3, 1_000]))
         patch.setattr(storage, "ENTRY_BYTES", chance.choice([1, 300, 1_000_000]))
         patch.setattr(storage, "_SAMPLE", chance.choice([1, 20]))
         for batch in cut(play(schedule), sizes):

@@ -100,7 +100,7 @@ class System:
         found = restore(standing, self.summed)
         self.epoch = found.epoch + 1
         self.store, self.begun = Kept(), found.states[0]
-        self.sums = {}  # published anew
+        self.sums = {}  # published again
         at = {partition: found.states[0].offsets.get(f"metrics:{partition}", -1) for partition in (0, 1)}
         return [record for record in self.records if record.offset > at[record.partition]]
 
@@ -199,16 +199,16 @@ def test_a_foreign_record_is_refused(bad: bytes) -> None:
 
 
 @pytest.mark.parametrize("shard", [b'"x"', b"-1", b"[]", b"1.5", b"9", b"null"])
-def test_a_base_or_fold_of_no_shard_of_the_table_is_refused(shard: bytes) -> None:
+def test_forgotten_lives_of_no_shard_of_the_table_is_refused(shard: bytes) -> None:
     """It is named by its key, be it read or counted."""
     found = standing(Topic().snapshot(counter(5)))
 
     def rebuild() -> None:
-        base = b'{"app":"a","name":"n","type":"counter","fold":1,"lives":1,"held":[[[1,"1",0,"0"]],[]]}'
-        found.take(b'["base",' + shard + b',"a","counter","n",[]]', base, partition=9)
+        forgotten_sums = b'{"app":"a","name":"n","type":"counter","list_id":1,"lives":1,"held":[[[1,"1",0,"0"]],[]]}'
+        found.take(b'["forgotten",' + shard + b',"a","counter","n",[]]', forgotten_sums, partition=9)
         restore(found)
 
-    with pytest.raises(RebuildError, match=r"metrics-table: .*base"):
+    with pytest.raises(RebuildError, match=r"metrics-table: .*forgotten"):
         rebuild()
 
 
@@ -322,7 +322,7 @@ def test_a_life_is_forgotten_in_three_steps_a_batch_each() -> None:
             ]
         )
         counts += [total.totals["count"] for total in changes.totals if total.metric[1] == "n"]
-    assert [rows for rows in seen if rows] == [["fold"], ["base"], ["life deleted"], ["fold deleted"]]
+    assert [rows for rows in seen if rows] == [["forgetting"], ["forgotten"], ["life deleted"], ["forgetting deleted"]]
     assert not any(seen[:29])
     assert set(counts) <= {5}
 

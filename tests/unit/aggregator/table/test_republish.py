@@ -65,11 +65,11 @@ def test_a_record_of_the_same_batch_is_in_the_row() -> None:
         b'["life","shop","app-1","LIFE",7]',
         b'["life","shop","gone","",0]',
         b'["life","shop","app-1","LIFE", 0]',
-        b'["base",0,"shop","counter","n",[]]',
-        b'["base",0,"shop","counter","n",[["a"],7]]',
-        b'["base",1,"shop","counter","n",[]]',
-        b'["fold",0,1,0]',
-        b'["fold",0,1,-1]',
+        b'["forgotten",0,"shop","counter","n",[]]',
+        b'["forgotten",0,"shop","counter","n",[["a"],7]]',
+        b'["forgotten",1,"shop","counter","n",[]]',
+        b'["forgetting",0,1,0]',
+        b'["forgetting",0,1,-1]',
         b'["shard",1]',
         b'["other"]',
         b"[]",
@@ -97,23 +97,23 @@ def test_a_shard_says_again_what_it_has_of_a_metric() -> None:
     table = Table(State(shard=shard_of(b"app-1", 2), shards=2))
     run_batch(table, [record], now_ms=1)
     changes = republished(table, sums=(b'["default","counter","tick",[]]', SUM))
-    assert [(said.metric[1], said.lives) for said in changes.said] == [("tick", 1)]
+    assert [(said.metric[1], said.lives) for said in changes.shard_sums] == [("tick", 1)]
 
 
 def test_each_step_of_forgetting_a_life_is_published_again_as_the_topic_has_to_have_it() -> None:
     """Listed: row and list. In the base: base and list, and no deletion beside the base. Deleted: all but the base."""
     topic = Topic(TableSettings(forget_after_ms=7 * DAY_MS)).snapshot(counter(20), key=b"app-1")
     topic.append(b"clock", TICK, at=9 * DAY_MS)
-    base, fold = b'["base",0,"shop","counter","n",[]]', b'["fold",0,1,0]'
+    forgotten_sums, fold = b'["forgotten",0,"shop","counter","n",[]]', b'["forgetting",0,1,0]'
     seen = []
     for now_ms in range(BEGIN_MS + 9 * DAY_MS, BEGIN_MS + 9 * DAY_MS + 5):
-        asked = Republish([LIFE, base, fold], [])
+        asked = Republish([LIFE, forgotten_sums, fold], [])
         found = rows(run_batch(topic.table, [], now_ms=now_ms, republish=asked))
-        seen.append({key: found[key] is not None for key in (LIFE, base, fold) if key in found})
+        seen.append({key: found[key] is not None for key in (LIFE, forgotten_sums, fold) if key in found})
     assert seen == [
-        {LIFE: True, base: False, fold: True},
-        {base: True, fold: True},
-        {LIFE: False, base: True, fold: True},
-        {LIFE: False, base: True, fold: False},
-        {LIFE: False, base: True, fold: False},
+        {LIFE: True, forgotten_sums: False, fold: True},
+        {forgotten_sums: True, fold: True},
+        {LIFE: False, forgotten_sums: True, fold: True},
+        {LIFE: False, forgotten_sums: True, fold: False},
+        {LIFE: False, forgotten_sums: True, fold: False},
     ]

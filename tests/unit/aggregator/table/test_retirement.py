@@ -86,7 +86,7 @@ def test_an_extreme_that_a_tombstone_takes_out_is_found_again_on_disk(*, again: 
 
 def test_so_many_lives_move_at_once_and_the_others_with_the_next_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch's work is bounded, however many lives are due."""
-    monkeypatch.setattr(lives, "MOVED_AT_ONCE", 3)
+    monkeypatch.setattr(lives, "MAX_MOVED", 3)
     table = Table(State())
     run_batch(table, [snapshot(number, counter(1), instance=number) for number in range(8)], now_ms=1)
     on_disk = []
@@ -148,14 +148,14 @@ def test_a_life_is_forgotten_in_four_batches_and_no_sum_changes() -> None:
     topic = Forgetting()
     topic.batch(at=2 * DAY_MS)
     listed = topic.batch(at=8 * DAY_MS)
-    assert listed == [b'["fold",0,1,0]']
+    assert listed == [b'["forgetting",0,1,0]']
     assert {t.metric[1]: (t.totals["count"], t.retired) for t in topic.changes.totals if t.metric[0] == "shop"} == {
         "n": (10, 1),
         "h": (2, 1),
     }
-    assert [key[:7] for key in topic.batch(at=8 * DAY_MS)] == [b'["base"', b'["base"']
+    assert [key[:12] for key in topic.batch(at=8 * DAY_MS)] == [b'["forgotten"', b'["forgotten"']
     assert [key[:7] for key in topic.batch(at=8 * DAY_MS)] == [b'["life"']
-    assert topic.batch(at=8 * DAY_MS) == [b'["fold",0,1,0]']
+    assert topic.batch(at=8 * DAY_MS) == [b'["forgetting",0,1,0]']
     assert topic.batch(at=8 * DAY_MS) == []
     assert (len(topic.table.disk), topic.table.state.forgotten, topic.table.state.lists) == (0, 1, {})
     topic.batch(snapshot(90, histogram(3, 4), counter(1), instance=7, at=8 * DAY_MS, life=_life(8)), at=8 * DAY_MS)

@@ -158,12 +158,12 @@ def test_rule_5_silence_is_noticed_though_nothing_arrives() -> None:
     """A shard is due at the next deadline; the point's time is the deadline, so a repeated batch writes it again."""
     topic = Topic().snapshot(gauge(3))
     topic.table.seen([], 100)
-    topic.table.note_due(100)
+    topic.table.set_due(100)
     assert topic.table.state.due_ms == 3100
     topic.table.notice_silence(3100)
     topic.changes = topic.table.changes()
     assert (topic.sum("g").number, topic.sum("g").sum, topic.sum("g").ts) == (0, None, BEGIN_MS + 3000)
-    topic.table.note_due(3100)
+    topic.table.set_due(3100)
     assert topic.table.state.due_ms == 0
 
 

@@ -18,7 +18,7 @@ from tallystream_aggregator.verify.replay import Replay
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tallystream_aggregator.verify.published import Ends, Published
+    from tallystream_aggregator.verify.published import Ends, TableRecord
 
 BEGIN_MS = 1_700_000_000_000
 LIFE = "01HF7YAT00" + "A" * 16
@@ -52,14 +52,18 @@ class Topic:
         begin, self._read[partition] = self._read[partition], max(end, self._read[partition])
         yield from self.records[partition][begin:end]
 
-    def check(self, *rows: Published, end: Ends | None = None, letters: set[tuple[str, int]] | None = None) -> Outcome:
+    def check(
+        self, *rows: TableRecord, end: Ends | None = None, letters: set[tuple[str, int]] | None = None
+    ) -> Outcome:
         """Compare rows, each the newest of its metric."""
         check = Check(Replay(), {ZERO: 0, ONE: 0}, end, self.until, letters=letters)
         highs = {partition: len(records) for partition, records in self.records.items()}
         return check.run(rows, {row.identity: row for row in rows}, set(), highs)
 
 
-def published(key: bytes = KEY, offsets: dict[str, int] | None = None, ts: int = BEGIN_MS, **fields: Any) -> Published:
+def published(
+    key: bytes = KEY, offsets: dict[str, int] | None = None, ts: int = BEGIN_MS, **fields: Any
+) -> TableRecord:
     """Return a row of metrics-agg that includes the first record of partition 0."""
     said = {"v": 1, "lives": 1, "instances": 1, "ts": ts, "epoch": 1, "batch": 0} | fields
     return parse(key, json.dumps(said | {"offsets": {"metrics": offsets or {"0": 0}}}).encode())
@@ -128,7 +132,7 @@ def test_a_sum_that_nobody_reported_is_found() -> None:
 
 
 @pytest.mark.parametrize("row", [published(count=1, offsets={"0": 9}), replace(published(count=1), ends=None)])
-def test_offsets_that_the_topic_does_not_have_are_a_difference(row: Published) -> None:
+def test_offsets_that_the_topic_does_not_have_are_a_difference(row: TableRecord) -> None:
     """What includes records that nobody published, or does not say what it includes, can't be right."""
     (found,) = Topic().append(snapshot(1, 1)).check(row).differences
     assert found.field == "offsets"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tallystream_aggregator.table.decode import Unreadable, read_value
-from tallystream_aggregator.verify.decode import RefusedError, read
+from tallystream_aggregator.verify.decode import RejectedError, read
 from tallystream_aggregator.verify.lives import Settings
 from tallystream_aggregator.verify.replay import Replay
 
@@ -254,7 +254,7 @@ def test_a_metric_that_is_missing_keeps_its_count_and_loses_its_gauge() -> None:
 
 
 def test_positions_keep_the_lowest_start_and_the_highest_end() -> None:
-    """Rule 9: of all lives, and within a life, for good."""
+    """Rule 9: of all lives, and within a life, permanently."""
     records = Records()
     for seq, (start, position) in enumerate([(5, 9), (7, 8), (4, 6)], 1):
         records.snapshot({"type": "position", "name": "p", "start": start, "position": position}, seq=seq)
@@ -318,7 +318,7 @@ def test_many_bad_metrics_of_a_record_are_few_dead_letters() -> None:
 @pytest.mark.parametrize("text", ['\\"', '"\\', "[]", '""', "]["], ids=repr)
 def test_a_megabyte_of_hostile_text_is_refused_in_time_that_grows_with_its_size(text: str) -> None:
     """Quotes that nothing closes, brackets, and both; in quadratic time each of these would take more than an hour."""
-    with pytest.raises(RefusedError):
+    with pytest.raises(RejectedError):
         read(b"[" * 65 + b'"' + text.encode() * (1_000_000 // len(text)), 100)
 
 
@@ -337,6 +337,6 @@ def test_a_value_nests_as_deep_as_the_table_takes_it_and_no_deeper() -> None:
 def _taken(read_one: Any, value: bytes) -> Any:
     try:
         found = read_one(value, 100)
-    except RefusedError as refused:
+    except RejectedError as refused:
         return str(refused)
     return found.reason if isinstance(found, Unreadable) else found

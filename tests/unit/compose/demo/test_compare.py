@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tallystream_cli.demo.results import Findings, differences, exact, rows
+from tallystream_cli.demo.results import Results, differences, exact, rows
 
 if TYPE_CHECKING:
-    from tallystream_cli.demo.replay import Key, Values
+    from tallystream_cli.demo.sums import Key, Values
 
 PROCESSED: Key = ("flights", "flights.processed", "counter", ())
 DELAY: Key = ("flights", "flights.delay", "histogram", ())
@@ -22,11 +22,11 @@ SUMS: dict[Key, Values] = {
     BATCH: {"count": 11, "sum": 0.25, "min": 0.01, "max": 0.1},
     AT: {"start": 0, "position": 100},
 }
-GOOD = Findings(
+GOOD = Results(
     sent=100,
     aggregate_processed=110,
     journal_processed=110,
-    journal_twice=10,
+    journal_duplicates=10,
     journal_covered=100,
     journal_delays=90,
     journal_delay_sum=450,
@@ -58,7 +58,7 @@ def test_good_numbers_agree() -> None:
         {"sent": 101},
         {"aggregate_processed": 109},
         {"journal_processed": 111},
-        {"journal_twice": 9},
+        {"journal_duplicates": 9},
         {"journal_covered": 99},
         {"journal_delays": 91},
         {"journal_delay_sum": 451},
@@ -91,7 +91,7 @@ def test_a_demonstration_in_which_nothing_was_processed_twice_fails() -> None:
         GOOD,
         aggregate_processed=100,
         journal_processed=100,
-        journal_twice=0,
+        journal_duplicates=0,
         held=0,
         acknowledged={"app-1": 60, "app-2": 40},
         replayed={"app-1": 60, "app-2": 40},

@@ -29,11 +29,11 @@ def test_a_batch_that_another_process_repeats_is_counted_twice() -> None:
     first = journal.parse(_text(Line("life"), _batch(1, (0, 0, 10), (1, 0, 5))))
     second = journal.parse(_text(Line("life"), _batch(1, (0, 4, 12))))
     both = first + second
-    assert (journal.processed(both), journal.covered(both), journal.twice(both)) == (23, 17, 6)
+    assert (journal.processed(both), journal.covered(both), journal.duplicates(both)) == (23, 17, 6)
 
 
 def test_marks_belong_to_the_batch_of_their_own_life() -> None:
-    """Batch numbers begin anew in each life, and a mark is of the life in which it stands."""
+    """Batch numbers begin again in each life, and a mark is of the life in which it stands."""
     text = _text(
         Line("life"),
         _batch(1, (0, 0, 10)),
@@ -93,4 +93,4 @@ def test_the_union_of_ranges_is_that_of_sets(ranges: list[tuple[int, int, int]])
     batches = journal.parse(_text(Line("life"), *lines))
     wanted = {(partition, offset) for partition, first, size in ranges for offset in range(first, first + size)}
     assert journal.covered(batches) == len(wanted)
-    assert journal.twice(batches) == sum(size for _, _, size in ranges) - len(wanted)
+    assert journal.duplicates(batches) == sum(size for _, _, size in ranges) - len(wanted)

@@ -45,4 +45,4 @@ def test_a_limit_is_the_threshold() -> None:
     """What is compared with comes from the thresholds, and is 0 where there is none."""
     limits = {rule.slug: rule.limit(Thresholds(lag_seconds=7.5)) for rule in RULES}
     assert limits["lag-seconds"] == 7.5
-    assert limits["lag-verdict"] == 0
+    assert limits["lag-status"] == 0

@@ -26,9 +26,9 @@ def test_a_dashboard_that_a_person_changed_is_not_overwritten(grafana: GrafanaSt
     said = push.refused(made(change))
     assert "dashboard Lag [tallystream-lag]: it is not as a push left it: it was last saved by anna" in said
     assert "--overwrite" in said
-    assert push(made(change), hands="keep") == ["POST /dashboards/db"]
+    assert push(made(change), on_manual_change="keep") == ["POST /dashboards/db"]
     assert grafana.store.dashboards["tallystream-lag"]["dashboard"]["title"] == "My lag"
-    assert push(made(change), hands="overwrite") == ["POST /dashboards/db"]
+    assert push(made(change), on_manual_change="overwrite") == ["POST /dashboards/db"]
     assert grafana.store.dashboards["tallystream-lag"]["dashboard"]["title"] == "Lag"
     assert push(made(change)) == []
 
@@ -48,7 +48,7 @@ def test_a_dashboard_that_was_moved_is_not_moved_back(grafana: GrafanaStub, push
     grafana.store.folders["elsewhere"] = {"uid": "elsewhere", "title": "Elsewhere", "version": 1}
     grafana.store.dashboards["tallystream-lag"]["meta"]["folderUid"] = "elsewhere"
     assert "it was moved to another folder" in push.refused()
-    push(hands="overwrite")
+    push(on_manual_change="overwrite")
     assert grafana.store.dashboards["tallystream-lag"]["meta"]["folderUid"] == "tallystream-folder"
 
 
@@ -62,7 +62,7 @@ def test_a_rule_that_a_person_changed_is_not_overwritten(
     push()
     rule_by_hand(grafana, "tallystream-rule-b", **{field: value})
     assert "rule group lag: it was changed since the last push" in push.refused()
-    push(hands="overwrite")
+    push(on_manual_change="overwrite")
     assert grafana.store.rules["tallystream-rule-b"][field] != value
     assert push() == []
 
@@ -89,7 +89,7 @@ def test_a_data_source_that_a_person_changed_is_not_overwritten(grafana: Grafana
     source = grafana.store.datasources["tallystream-flux"]
     source["url"] = "http://elsewhere:8086"
     assert "data source Tallystream Flux [tallystream-flux]: it was changed since the last push" in push.refused()
-    push(hands="overwrite")
+    push(on_manual_change="overwrite")
     assert push() == []
 
 
@@ -104,7 +104,7 @@ def test_title_and_contact_are_a_persons_to_choose(grafana: GrafanaStub, push: P
         in push.said
     )
     assert "chat.example.org" not in push.said
-    assert push(hands="overwrite") == [
+    assert push(on_manual_change="overwrite") == [
         "PUT /folders/tallystream-folder",
         "PUT /v1/provisioning/contact-points/tallystream-contact",
     ]

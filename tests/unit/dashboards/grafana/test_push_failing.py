@@ -53,7 +53,7 @@ def test_what_is_provisioned_stands_in_the_way(grafana: GrafanaStub, push: Pushe
     grafana.store.dashboards["tallystream-lag"]["meta"]["provisioned"] = True
     grafana.store.datasources["tallystream-flux"]["readOnly"] = True
     rule_by_hand(grafana, "tallystream-rule-a", provenance="file")
-    said = push.refused(hands="overwrite")
+    said = push.refused(on_manual_change="overwrite")
     assert said.count("it is provisioned from a file or by another program") == 3
     assert "--overwrite" not in said
 

@@ -49,8 +49,8 @@ def test_prune_asks_before_it_removes_what_a_person_changed(grafana: GrafanaStub
     push(made(lambda one: one.dashboards.update({"tallystream-old": dashboard("old")})))
     by_hand(grafana, "tallystream-old", "My own")
     assert "dashboard My own [tallystream-old]" in push.refused(prune=True)
-    assert push(prune=True, hands="keep") == []
-    assert push(prune=True, hands="overwrite") == ["DELETE /dashboards/uid/tallystream-old"]
+    assert push(prune=True, on_manual_change="keep") == []
+    assert push(prune=True, on_manual_change="overwrite") == ["DELETE /dashboards/uid/tallystream-old"]
 
 
 def test_prune_leaves_another_system_alone(grafana: GrafanaStub, push: Pusher) -> None:

@@ -1,4 +1,4 @@
-"""Live and backlog on a real broker: plans change over one checkpoint while records come, and sums stay exact."""
+"""Live and catch-up on a real broker: the mode changes over one checkpoint while records come, and sums stay exact."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 
-def test_sums_are_exact_through_changes_of_the_plan(
+def test_sums_are_exact_through_changes_of_the_mode(
     broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path
 ) -> None:
-    """A backlog is taken by its own plan, then the live one goes on, and back again when it is left far behind.
+    """A backlog is read in catch-up, then the query continues live, and changes back when it is far behind.
 
     A live batch that is not full starts no sooner than two thirds of `--latency` after the one before. What a task
     reads once more, to take records one by one, is what the topic has.
@@ -38,16 +38,16 @@ def test_sums_are_exact_through_changes_of_the_plan(
 
     def said() -> list[str]:
         lines = (tmp_path / "aggregate.log").read_text(encoding="utf-8").splitlines()
-        return [line.split(":")[-2] for line in lines if "changing to plan" in line]
+        return [line.split(":")[-2] for line in lines if "changing to mode" in line]
 
     def batches() -> list[LedgerRow]:
         return [row for row in read_rows(topics.ledger, {"bootstrap.servers": broker.bootstrap_servers}) if row.end]
 
     with aggregator(broker.bootstrap_servers, topic_prefix, tmp_path, "--max-records", "100", "--latency", "4s"):
         application.publish(50)
-        wait_until(lambda: len(said()) >= 1, 120, "the plan has changed to live")
+        wait_until(lambda: len(said()) >= 1, 120, "the mode has changed to live")
         application.publish(3_000)
-        wait_until(lambda: len(said()) >= 3, 120, "the plan has changed to the backlog's and back")
+        wait_until(lambda: len(said()) >= 3, 120, "the mode has changed to catch-up and back")
         before = len(batches())
 
         def published() -> bool:
@@ -56,7 +56,7 @@ def test_sums_are_exact_through_changes_of_the_plan(
 
         wait_until(published, 120, "three more batches are in the ledger")
         assert assert_exact(broker, topics)
-    assert [line.rsplit(maxsplit=1)[-1] for line in said()] == ["live", "backlog", "live"]
+    assert [line.rsplit(maxsplit=1)[-1] for line in said()] == ["live", "catch-up", "live"]
     pacing, since = parse_latency("4s"), [(row, row.ts - before.ts) for before, row in pairwise(batches())]
     assert all(since_ms > pacing.delay_ms - pacing.interval_ms for _, since_ms in since[-2:])
     assert any(size(row.start, row.end) >= 100 and since_ms < pacing.delay_ms for row, since_ms in since)

@@ -1,0 +1,70 @@
+"""The public names: what `__all__` and the documented modules offer. A change of this list is a change for users."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+
+import pytest
+
+import tallystream
+
+MODULES = {
+    "tallystream": (
+        "ConfigError ConsoleReporter ConsumerProgress Counter ExponentiallyDecaying Gauge GraphiteReporter Histogram "
+        "InfluxReporter JsonLinesReporter KafkaReporter LoggingReporter Meter MetricRegistry MetricTypeError Position "
+        "Sampling SlidingTimeWindow SlidingWindow TallystreamError Timer Uniform UpDownCounter derived ratio report"
+    ),
+    "tallystream.testing": "InMemoryReporter ManualClock assert_count assert_not_reported find",
+    "tallystream.bridges.base": "Reading Source to_integer",
+    "tallystream.bridges.opentelemetry": "OpenTelemetrySource",
+    "tallystream.bridges.prometheus": "Collects PrometheusSource",
+    "tallystream.pyformance_compat": (
+        "CounterFellWarning MetricsRegistry RegexRegistry call_too_long clear count_calls counter decorators "
+        "dump_metrics gauge global_registry hist_calls histogram meter meter_calls meters registry reporters "
+        "set_global_registry stats time_calls timer"
+    ),
+    "tallystream.pyformance_compat.meters": (
+        "CallbackGauge Counter CounterFellWarning Gauge Histogram Meter SimpleGauge Timer TimerContext"
+    ),
+    "tallystream.pyformance_compat.reporters": (
+        "CarbonReporter ConsoleReporter CsvReporter InfluxReporter Reporter SysLogReporter UdpCarbonReporter"
+    ),
+    "tallystream.pyformance_compat.stats": ("ExpDecayingSample ExpWeightedMovingAvg SlidingTimeWindowSample Snapshot"),
+    "tallystream_aggregator.sinks": "Field Point PointReader Series Sink SinkUnavailableError",
+}
+CLASSES = {
+    "ConsumerProgress": "processed",
+    "Counter": "count inc name tags",
+    "Gauge": "set value name tags",
+    "Histogram": "count name tags update view",
+    "KafkaReporter": "connected report_now start stop",
+    "Meter": "count mark name rates tags",
+    "MetricRegistry": (
+        "add_source atomic child colocate counter gauge get histogram meter position snapshot timer updown"
+    ),
+    "Position": "advance name position start tags",
+    "Timer": "count name rates tags time update view",
+    "UpDownCounter": "dec inc name tags value",
+}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_public_names_of_a_module(module: str) -> None:
+    """Each documented module offers these names and no others."""
+    found = importlib.import_module(module)
+    names = getattr(found, "__all__", None) or [
+        name
+        for name, value in vars(found).items()
+        if not name.startswith("_") and getattr(value, "__module__", None) == module
+    ]
+    assert sorted(names) == MODULES[module].split()
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_the_methods_that_applications_call(name: str) -> None:
+    """The documented methods and properties of the classes that an application uses."""
+    found = getattr(tallystream, name)
+    assert inspect.isclass(found)
+    members = {*dir(found), *getattr(found, "__annotations__", {})}
+    assert [member for member in CLASSES[name].split() if member not in members] == []
