@@ -1,7 +1,7 @@
-"""The seed of a table: the state that a rebuild made, in a file beside the checkpoint that will hold it.
+"""The initial state of a rebuilt table, in a file beside its checkpoint.
 
-A table with a seed begins with its state and reads on from its offsets. The file stays as long as the checkpoint: a
-shard reads it when its first records come, which may be long after the table's first batch.
+The table begins with this state and reads `metrics` from its offsets. The file must stay as long as the checkpoint: a
+shard reads it at its first record, which may come long after the table's first batch.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class InitialState(msgspec.Struct, array_like=True):
-    """`shards` are the shards' states; `offsets` maps topic → partition → the next offset to read.
+    """`shards` are the states of the shards. `offsets` maps topic → partition → the next offset to read.
 
-    `epoch` is the highest that a writer had taken by then. `combined` are the groups of combiners, each in entries,
-    where there are several shards.
+    `epoch` is the highest that a writer had taken. `combined` are the groups of combiners, each as a list of entries;
+    it is empty for one shard.
     """
 
     shards: list[bytes]
@@ -35,29 +35,29 @@ _decode = msgpack_decoder(InitialState)
 
 
 def initial_state_path(checkpoint: Path) -> Path:
-    """Return where the seed of a checkpoint lies."""
-    return checkpoint.with_name(checkpoint.name + ".seed")
+    """Return the path of the file with the initial state of a checkpoint."""
+    return checkpoint.with_name(checkpoint.name + ".initial-state")
 
 
-def write_initial_state(path: Path, seed: InitialState) -> None:
-    """Write the file, whole or not at all; its owner alone may read it."""
-    files.write_file(path, msgspec.msgpack.encode(seed))
+def write_initial_state(path: Path, state: InitialState) -> None:
+    """Write the file atomically. Only its owner may read it."""
+    files.write_file(path, msgspec.msgpack.encode(state))
 
 
 def read_initial_state(path: Path, *, shards: int | None = None) -> InitialState:
-    """Return what is in the file; `shards` is how many the table has, None where any number will do.
+    """Return the content of the file. `shards` is the number that the table has, None allows any.
 
     Raises:
-        TallystreamError: it can't be read, or has another number of shards.
+        TallystreamError: the file can't be read, or has another number of shards.
     """
     try:
-        seed = _decode(path.read_bytes())
+        state = _decode(path.read_bytes())
     except (OSError, msgspec.DecodeError) as error:
         raise TallystreamError(
-            f"seed: {path} can't be read ({error}); restore it, or run tallystream rebuild for a new checkpoint."
+            f"initial state: {path} can't be read ({error}); restore it, or run tallystream rebuild again."
         ) from error
-    if shards is not None and (len(seed.shards) != shards or (shards > 1 and len(seed.combined) != shards)):
+    if shards is not None and (len(state.shards) != shards or (shards > 1 and len(state.combined) != shards)):
         raise TallystreamError(
-            f"seed: {path} has {len(seed.shards)} shards, the table {shards}; run tallystream rebuild again."
+            f"initial state: {path} has {len(state.shards)} shards, the table {shards}; run tallystream rebuild again."
         )
-    return seed
+    return state

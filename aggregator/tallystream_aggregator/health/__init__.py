@@ -1,4 +1,4 @@
-"""A query's own health: figures for Prometheus and for our own reporter, `/healthz` and `/readyz`. docs/health.md."""
+"""The health of a query: its internal metrics, `/healthz` and `/readyz` (docs/health.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prometheus' text format: families of samples to text.
+"""Renders families of samples in Prometheus' text format.
 
 Source: "Exposition formats", text format 0.0.4 (prometheus.io/docs/instrumenting/exposition_formats).
 """
@@ -17,7 +17,7 @@ _NAMED = {math.inf: "+Inf", -math.inf: "-Inf"}
 
 
 class Sample(NamedTuple):
-    """One value: `suffix` goes after the family's name, as in `_sum`."""
+    """One value. `suffix` follows the name of the family, as in `_sum`."""
 
     value: float
     labels: Mapping[str, str]
@@ -25,7 +25,7 @@ class Sample(NamedTuple):
 
 
 class Family(NamedTuple):
-    """Samples of one name. Names of families and labels are the caller's to keep to Prometheus' alphabet."""
+    """The samples of one name. The names of families and labels must be valid for Prometheus; this is not checked."""
 
     name: str
     kind: Literal["counter", "gauge", "summary", "untyped"]
@@ -34,7 +34,7 @@ class Family(NamedTuple):
 
 
 def render(families: Iterable[Family]) -> str:
-    """Return the text, a family after the other; one without samples is left out."""
+    """Return the text of the families. A family without samples is skipped."""
     shown = [family for family in families if family.samples]
     written: dict[int, str] = {}  # by the labels' identity: one mapping may serve many samples
     return "".join(line + "\n" for family in shown for line in _lines(family, written))
@@ -61,5 +61,5 @@ def _quoted(text: str) -> str:
 
 def _number(value: float) -> str:
     if isinstance(value, int):
-        return str(value)  # all digits: a reader that has floats rounds, we do not
+        return str(value)  # all digits: rounding is left to the reader
     return "NaN" if math.isnan(value) else _NAMED.get(value, repr(value))

@@ -1,4 +1,4 @@
-"""The health of a command: whether it is alive and ready, with the reason, from its start to its end."""
+"""The health of a command: whether it is alive and ready, and why not."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 Stage = Literal["starting", "standing by", "running", "ended"]
 
 MAX_SILENCE_S = 300.0
-"""Seconds after which a query that neither finished a batch nor looked for one is taken for stuck, or 20 triggers."""
+"""Seconds without a finished batch or a check for records after which a query counts as stuck; at least 20 triggers."""
 
 
 class Status:
-    """What is known of one query; for any thread. `trigger_s` is the interval of its batches.
+    """The status of one query. Thread-safe. `trigger_s` is the interval of its batches in seconds.
 
-    Starting, standing by, and waiting for a store that is unavailable are all alive: a restart would help none.
+    A query that starts, stands by, or waits for a store is alive: a restart would not help.
     """
 
     def __init__(self, clock: Clock, *, trigger_s: float = 0.5) -> None:
@@ -41,15 +41,15 @@ class Status:
         self.waiting_for: str | None = None
 
     def stand_by(self) -> None:
-        """Note that another one has the lease."""
+        """Note that another aggregator has the lease."""
         self.stage = "standing by"
 
     def run(self) -> None:
-        """Note that the query has begun."""
+        """Note that the query has started."""
         self.stage, self._checked_s, self._worked = "running", self._clock.monotonic(), False
 
     def checked(self, batch: int | None = None) -> None:
-        """Note that the query has looked for records, and finished this batch if it found some."""
+        """Note that the query has checked for records, and finished `batch` if there were some."""
         self._checked_s, self._worked = self._clock.monotonic(), True
         if batch is not None:
             self.batch = batch
@@ -59,20 +59,20 @@ class Status:
         self.stage = "ended"
 
     def silence_s(self) -> float:
-        """Return the seconds since the query finished a batch or looked for one, 0 before it has begun."""
+        """Return the seconds since the query finished a batch or checked for records, 0 before it has started."""
         return self._clock.monotonic() - self._checked_s if self.stage == "running" else 0.0
 
     def unhealthy_reason(self) -> str | None:
-        """Return why the query has to be taken for dead, None while it is alive."""
+        """Return why the query counts as dead, None while it is alive."""
         if self.stage == "ended":
             return "the query has ended"
         quiet = self.silence_s()
         if quiet > self._limit_s and self.waiting_for is None:
-            return f"no batch was finished or looked for in {quiet:.0f} s"
+            return f"no batch was finished, and no check for records was made, for {quiet:.0f} s"
         return None
 
     def unready_reason(self) -> str | None:
-        """Return why the query does not do its work now, None when it does."""
+        """Return why the query is not ready, None when it is."""
         if self.stage in ("starting", "standing by"):
             return self.stage
         if self.waiting_for is not None:
@@ -87,10 +87,10 @@ REPORT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class HealthSettings:
-    """What may be chosen: `port` None is no HTTP server, 0 a free port. `own_metrics`: report to `metrics` as well.
+    """Settings. `port` None means no HTTP server, 0 a free port. `own_metrics`: report to `metrics` as well.
 
     Raises:
-        ConfigError: the port is none.
+        ConfigError: the port is out of range.
     """
 
     port: int | None = None
@@ -103,10 +103,10 @@ class HealthSettings:
 
 
 class Health:
-    """The health of one command, a context manager. `trigger_s` is the interval of its batches.
+    """The health of one command, a context manager. `trigger_s` is the interval of its batches in seconds.
 
     Raises:
-        ConfigError: on entering, the address can't be listened on.
+        ConfigError: on entering, the server can't listen on the address.
     """
 
     def __init__(
@@ -139,9 +139,9 @@ class Health:
             self._server.close()
 
     def report(self, bootstrap_servers: str, topic: str, kafka: Mapping[str, str]) -> None:
-        """Report the figures to the topic `metrics` from now on, every ten seconds, unless it is not wanted.
+        """Report the internal metrics to the topic `metrics` every ten seconds from now on, unless that is disabled.
 
-        The instance ID is the command's at this host, the same after a restart: `aggregate@host-1`.
+        The instance ID is the command at this host, the same after a restart: `aggregate@host-1`.
         """
         if not self._settings.own_metrics:
             return
@@ -157,15 +157,15 @@ class Health:
         ).start()
 
     def progress(self, progress: Mapping[str, Any]) -> None:
-        """Take what Spark tells of a batch."""
+        """Record the progress of a batch, as Spark reports it."""
         self.status.checked(self._progress.take(progress))
 
     def due_ms(self) -> Mapping[int, int]:
-        """Return, by shard, when it has to look for silent lives next, in epoch ms; not of one that has none living."""
+        """Return the time of the next check for silent lives by shard, in epoch ms. A shard may have none."""
         return self._progress.due_ms()
 
     def metrics(self) -> Response:
-        """Return the figures as Prometheus reads them."""
+        """Return the internal metrics in Prometheus' text format."""
         return Response(200, CONTENT_TYPE, render(self.internal_metrics.families()))
 
     def healthz(self) -> Response:
@@ -173,7 +173,7 @@ class Health:
         return health_response(self.status.unhealthy_reason(), command=self._command, stage=self.status.stage)
 
     def readyz(self) -> Response:
-        """Return whether the query does its work: not while it starts, stands by, or waits for a store."""
+        """Return whether the query is ready: not while it starts, stands by, or waits for a store."""
         return health_response(
             self.status.unready_reason(), command=self._command, stage=self.status.stage, batch=self.status.batch
         )

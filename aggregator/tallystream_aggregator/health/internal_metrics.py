@@ -1,9 +1,9 @@
-"""The internal metrics of a query: which there are, and how they follow from Spark's progress of a batch.
+"""The internal metrics of a query: their list, and how they follow from Spark's progress of a batch.
 
-One list serves `/metrics`, the reporter and docs/health.md. The metric `tallystream.table.records` is
-`tallystream_table_records_total` for Prometheus: points become underscores, a counter gets `_total`, a timer
-`_seconds`. The progress of a batch is Spark's StreamingQueryProgress as JSON ("Monitoring Streaming Queries",
-Structured Streaming Programming Guide).
+One list serves `/metrics`, the reporter and docs/health.md. In Prometheus, `tallystream.table.records` is
+`tallystream_table_records_total`: dots become underscores, a counter ends in `_total`, a timer in `_seconds`. The
+progress of a batch is Spark's StreamingQueryProgress as JSON ("Monitoring Streaming Queries", Structured Streaming
+Programming Guide).
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _QUANTILES = {"p50": "0.5", "p75": "0.75", "p95": "0.95", "p98": "0.98", "p99": 
 
 
 class InternalMetric(NamedTuple):
-    """One figure. Every one has the label `command`, and those in `labels`.
+    """One internal metric. It has the label `command`, and those in `labels`.
 
-    A counter counts what this process did. A total counts what the table has seen since it began, restarts and all: it
-    is reported as a gauge, because the sum over lives of an aggregator would count it again.
+    A counter counts what this process did. A total counts what the table has seen since it began, across restarts. It
+    is reported as a gauge, because the sum over the lives of an aggregator would count it more than once.
     """
 
     name: str
@@ -51,77 +51,77 @@ class InternalMetric(NamedTuple):
         return self.name.replace(".", "_") + _SUFFIX[self.kind]
 
 
-_PLACE = ("topic", "partition")
+_PARTITION = ("topic", "partition")
 INTERNAL_METRICS = (
     InternalMetric("tallystream.alive", "gauge", "1 when /healthz says 200, 0 otherwise."),
     InternalMetric("tallystream.ready", "gauge", "1 when /readyz says 200, 0 otherwise."),
-    InternalMetric("tallystream.epoch", "gauge", "The epoch under which the newest batch was written."),
+    InternalMetric("tallystream.epoch", "gauge", "Epoch of the writer of the newest batch."),
     InternalMetric(
-        "tallystream.looked_age_seconds", "gauge", "Seconds since the query finished a batch or looked for one."
+        "tallystream.looked_age_seconds", "gauge", "Seconds since the query finished a batch or checked for records."
     ),
     InternalMetric("tallystream.batches", "counter", "Batches that this process finished."),
-    InternalMetric("tallystream.batch.number", "gauge", "The number of the newest batch, as the checkpoint counts."),
-    InternalMetric("tallystream.batch.time_seconds", "gauge", "When the newest batch began, epoch seconds."),
+    InternalMetric("tallystream.batch.number", "gauge", "Number of the newest batch in the checkpoint."),
+    InternalMetric("tallystream.batch.time_seconds", "gauge", "Start of the newest batch, in epoch seconds."),
     InternalMetric(
-        "tallystream.batch.records_per_second", "gauge", "Records of the newest batch by the time that it took."
+        "tallystream.batch.records_per_second", "gauge", "Records of the newest batch, divided by its duration."
     ),
     InternalMetric(
         "tallystream.batch.duration",
         "timer",
-        "Time of the batches by Spark's phases; triggerExecution is the whole of one.",
+        "Duration of the batches by Spark's phase. The phase triggerExecution is the whole batch.",
         ("phase",),
     ),
     InternalMetric("tallystream.input.records", "counter", "Records that this process read."),
-    InternalMetric("tallystream.offset", "gauge", "The next offset that the query will read.", _PLACE),
-    InternalMetric("tallystream.end_offset", "gauge", "The end of the partition when the newest batch began.", _PLACE),
+    InternalMetric("tallystream.offset", "gauge", "Next offset that the query reads.", _PARTITION),
+    InternalMetric(
+        "tallystream.end_offset", "gauge", "End of the partition at the start of the newest batch.", _PARTITION
+    ),
     InternalMetric("tallystream.state.rows", "gauge", "Values in Spark's state store."),
-    InternalMetric("tallystream.state.memory_bytes", "gauge", "Memory that Spark's state store takes."),
-    InternalMetric("tallystream.table.records", "total", "Records that the table took since it began, of any kind."),
+    InternalMetric("tallystream.state.memory_bytes", "gauge", "Memory of Spark's state store, in bytes."),
+    InternalMetric("tallystream.table.records", "total", "Records of any kind that the table has read since it began."),
     InternalMetric(
-        "tallystream.table.stale", "total", "Records among them that were duplicates or older than what was known."
+        "tallystream.table.stale", "total", "Records among them that were duplicates, or older than the table's rows."
     ),
-    InternalMetric("tallystream.table.dead_letters", "total", "Records and metrics that went to metrics-dead."),
-    InternalMetric(
-        "tallystream.table.forgotten", "total", "Lives whose rows were dropped; their counts stay in the sums."
-    ),
-    InternalMetric("tallystream.table.lives", "gauge", "Lives in memory, silent ones too."),
+    InternalMetric("tallystream.table.dead_letters", "total", "Records and metrics that were sent to metrics-dead."),
+    InternalMetric("tallystream.table.forgotten", "total", "Forgotten lives. Their counts stay in the sums."),
+    InternalMetric("tallystream.table.lives", "gauge", "Lives in memory, living and silent ones."),
     InternalMetric("tallystream.table.disk", "gauge", "Silent lives on disk."),
-    InternalMetric("tallystream.table.living", "gauge", "Lives that were heard from lately."),
-    InternalMetric("tallystream.table.instances", "gauge", "Different instance IDs of the living lives."),
+    InternalMetric("tallystream.table.living", "gauge", "Lives with a record within three reporting intervals."),
+    InternalMetric("tallystream.table.instances", "gauge", "Instance IDs of the living lives."),
     InternalMetric("tallystream.table.rows", "gauge", "Rows of the table: metrics of lives."),
-    InternalMetric("tallystream.table.metrics", "gauge", "Identities: metrics of apps that were ever seen."),
-    InternalMetric("tallystream.table.state_bytes", "gauge", "The packed table, which every batch reads and writes."),
     InternalMetric(
-        "tallystream.table.clock_seconds", "gauge", "The newest append time of the partition, epoch seconds.", _PLACE
+        "tallystream.table.metrics", "gauge", "Metrics that the table has ever seen, by app, name and tags."
+    ),
+    InternalMetric("tallystream.table.state_bytes", "gauge", "Bytes of the state that the newest batch wrote."),
+    InternalMetric(
+        "tallystream.table.clock_seconds", "gauge", "Newest append time of the partition, in epoch seconds.", _PARTITION
     ),
     InternalMetric("tallystream.ship.points", "counter", "Points that this process wrote to the store."),
     InternalMetric("tallystream.ship.rejected", "counter", "Points that the store rejected permanently."),
+    InternalMetric("tallystream.ship.unreadable", "counter", "Records that this process could not decode."),
     InternalMetric(
-        "tallystream.ship.unreadable", "counter", "Records that this process could not read as what they should be."
+        "tallystream.ship.stale", "counter", "Records that this process skipped: of a replaced or unknown writer."
     ),
     InternalMetric(
-        "tallystream.ship.stale", "counter", "Records that this process left out: of a replaced or unknown writer."
-    ),
-    InternalMetric(
-        "tallystream.ship.store_away", "gauge", "1 while the store can't be reached and points wait, 0 otherwise."
+        "tallystream.ship.store_away", "gauge", "1 while the store is unavailable and points wait, 0 otherwise."
     ),
 )
-BY_NAME = {figure.name: figure for figure in INTERNAL_METRICS}
+BY_NAME = {metric.name: metric for metric in INTERNAL_METRICS}
 
 
 class InternalMetrics:
-    """The values of one command's figures; for any thread. A name that is not in `INTERNAL_METRICS` is a KeyError."""
+    """The internal metrics of one command. Thread-safe. A name that is not in `INTERNAL_METRICS` raises KeyError."""
 
     def __init__(self, command: str, clock: Clock = SYSTEM_CLOCK) -> None:
         self.registry = MetricRegistry(APP, clock=clock, sampling=ExponentiallyDecaying())
         self.command = command
 
     def set(self, name: str, value: float, **labels: str) -> None:
-        """Set a gauge, or a total."""
+        """Set a gauge or a total."""
         self.registry.gauge(BY_NAME[name].name, tags=self._tags(labels)).set(value)
 
     def set_function(self, name: str, function: Callable[[], float]) -> None:
-        """Let a gauge be what `function` says whenever it is read."""
+        """Set the function whose result is the gauge's value whenever it is read."""
         self.registry.gauge(BY_NAME[name].name, function, tags=self._tags({}))
 
     def add(self, name: str, n: int) -> None:
@@ -129,20 +129,20 @@ class InternalMetrics:
         self.registry.counter(BY_NAME[name].name, tags=self._tags({})).inc(n)
 
     def observe(self, name: str, seconds: float, **labels: str) -> None:
-        """Note a duration."""
+        """Record a duration in a timer."""
         self.registry.timer(BY_NAME[name].name, tags=self._tags(labels)).update(seconds)
 
     def families(self) -> list[Family]:
-        """Return what there is now, in the order of `INTERNAL_METRICS`."""
+        """Return the current values, in the order of `INTERNAL_METRICS`."""
         found: dict[str, list[record.Metric]] = {}
         for metric in self.registry.snapshot():
             found.setdefault(metric.name, []).append(metric)
         return [
             Family(
-                figure.exposed, _KIND[figure.kind], figure.help, [s for m in found[figure.name] for s in _samples(m)]
+                metric.exposed, _KIND[metric.kind], metric.help, [s for m in found[metric.name] for s in _samples(m)]
             )
-            for figure in INTERNAL_METRICS
-            if figure.name in found
+            for metric in INTERNAL_METRICS
+            if metric.name in found
         ]
 
     def _tags(self, labels: dict[str, str]) -> dict[str, str]:
@@ -164,10 +164,10 @@ def _samples(metric: record.Metric) -> Iterable[Sample]:
 
 
 OBSERVED = "table"
-"""The name under which a batch's records of the shards are observed: `{"table": {"shards": [JSON, …]}}`."""
+"""The name of the observed metrics with the shards' records of a batch: `{"table": {"shards": [JSON, …]}}`."""
 
 READ = "read"
-"""The name under which a backlog's batch is observed: `{"read": {"records": N}}`, with those that were left out."""
+"""The name of the observed metrics of a catch-up batch: `{"read": {"records": N}}`, including compacted records."""
 
 _TOTALS = {"records": "records", "stale": "stale", "dead_letters": "dead", "forgotten": "forgotten"}
 _NOW = ("lives", "disk", "living", "instances", "rows", "state_bytes")
@@ -175,7 +175,7 @@ _decode_shard = json_decoder(ShardRow)
 
 
 class Progress:
-    """Feeds the figures, batch by batch. A shard that a batch did not touch keeps what it said last."""
+    """Updates the internal metrics after each batch. A shard without records in a batch keeps its last values."""
 
     def __init__(self, internal_metrics: InternalMetrics) -> None:
         self._metrics = internal_metrics
@@ -183,13 +183,13 @@ class Progress:
         self._batch: int | None = None
 
     def take(self, progress: Mapping[str, Any]) -> int | None:
-        """Take one progress event; return the batch's number, None where nothing was to be done.
+        """Record one progress event. Return the batch's number, None if the trigger had no records.
 
         Raises:
-            KeyError, ValueError, msgspec.DecodeError: it is not as Spark writes it.
+            KeyError, ValueError, msgspec.DecodeError: the event does not have the format that Spark writes.
         """
         durations, number = progress["durationMs"], int(progress["batchId"])
-        if "addBatch" not in durations:  # a trigger that found nothing
+        if "addBatch" not in durations:  # a trigger without records
             return None
         internal_metrics = self._metrics
         if number != self._batch:
@@ -215,7 +215,7 @@ class Progress:
         return number
 
     def due_ms(self) -> dict[int, int]:
-        """Return, by shard, when it has to look for silent lives next, in epoch ms; not of one that has none living."""
+        """Return the time of the next check for silent lives by shard, in epoch ms. A shard may have none."""
         return {number: row.due_ms for number, row in self._shards.items() if row.due_ms}
 
     def _offsets(self, sources: Iterable[Mapping[str, Any]]) -> None:
@@ -235,7 +235,7 @@ class Progress:
             internal_metrics.set(f"tallystream.table.{name}", sum(getattr(row, field) for row in shards))
         for name in _NOW:
             internal_metrics.set(f"tallystream.table.{name}", sum(getattr(row, name) for row in shards))
-        # Shards share their metrics: how many there are is known where there is one shard, else as a lower bound.
+        # Shards share metrics, so with several shards this is a lower bound.
         internal_metrics.set("tallystream.table.metrics", max(row.metrics for row in shards))
         internal_metrics.set("tallystream.epoch", max(row.epoch for row in shards))
         clocks: dict[str, int] = {}

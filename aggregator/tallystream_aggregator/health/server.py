@@ -1,4 +1,4 @@
-"""The HTTP server of a query's health: `/metrics`, `/healthz`, `/readyz`, with a limit of open connections."""
+"""The HTTP server of `/metrics`, `/healthz` and `/readyz`, with a limit of open connections."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 SLOW_S = 0.1
-"""A text that takes less is made again for every version, in seconds."""
+"""A text that takes less time, in seconds, is rendered for every version."""
 PAUSE = 5
-"""A slower text is kept for this many times the seconds that it took: making it takes a sixth of a core at most."""
+"""A slower text is kept for this many times its rendering time, so rendering takes at most a sixth of a core."""
 
 
 class CachedText:
-    """The UTF-8 text of the newest version of something, made by one thread while others wait; for any thread."""
+    """Caches a UTF-8 text. Thread-safe: one thread renders the text while others wait."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -34,7 +34,7 @@ class CachedText:
         self._due = 0.0
 
     def body(self, version: object, make: Callable[[], str]) -> bytes:
-        """Return the text of this version, or of an older one that took long and was made a short time ago."""
+        """Return the text of this version, or of an older version if rendering is slow and was done recently."""
         with self._lock:
             began = self._clock()
             if self._body is None or (version != self._version and began >= self._due):
@@ -44,7 +44,7 @@ class CachedText:
             return self._body
 
     def clear(self) -> None:
-        """Forget the text: the next one is made when it is asked for."""
+        """Drop the text. The next request renders it."""
         with self._lock:
             self._body = None
 
@@ -52,15 +52,15 @@ class CachedText:
 log = logging.getLogger(__name__)
 
 CONNECTIONS = 64
-"""So many connections are open at once: a thread and a descriptor each."""
+"""The most open connections. Each takes a thread and a file descriptor."""
 DEADLINE_S = 30.0
-"""Seconds from the connection to the last byte of the answer, whatever the client does."""
+"""Seconds from the connection to the last byte of the response."""
 
 
 class BoundedServer(ThreadingHTTPServer):
-    """Ends what is open for too long; of more connections than `CONNECTIONS` the oldest ends.
+    """Closes connections that are open for too long, and the oldest one beyond `CONNECTIONS`.
 
-    One whose request has not come yet ends before one that is being answered. `clock` is monotonic, seconds.
+    Connections without a request are closed first. `clock` is monotonic, in seconds.
     """
 
     daemon_threads = True
@@ -78,12 +78,12 @@ class BoundedServer(ThreadingHTTPServer):
 
     @property
     def connections(self) -> int:
-        """How many connections are open."""
+        """The number of open connections."""
         with self._lock:
             return len(self._waiting) + len(self._answered)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Begin a connection's thread; make room for it before."""
+        """Start a thread for a connection. Close others first if there are too many."""
         with self._lock:
             while len(self._waiting) + len(self._answered) >= CONNECTIONS:
                 self._end(next(iter(self._waiting or self._answered)))
@@ -91,33 +91,33 @@ class BoundedServer(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def respond(self, request: socket.socket) -> None:
-        """Note that the connection's request has come."""
+        """Note that the connection's request has arrived."""
         with self._lock:
             if request in self._waiting:
                 self._answered[request] = self._waiting.pop(request)
 
     def service_actions(self) -> None:
-        """End what is open for too long; the library calls this between connections, twice a second at least."""
+        """Close connections that are open for too long. The library calls this at least twice a second."""
         with self._lock:
             began = self._clock() - DEADLINE_S
             for request in [one for open_ in (self._waiting, self._answered) for one in open_ if open_[one] < began]:
                 self._end(request)
 
     def shutdown_request(self, request: Any) -> None:
-        """Forget the connection, and close it."""
+        """Close the connection."""
         with self._lock:
             self._waiting.pop(request, None)
             self._answered.pop(request, None)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 (the library's signature)
-        """Log what failed; a connection that the client or the limits ended is no fault of ours."""
+        """Log the error, as a debug message if the client or the limits closed the connection."""
         error = sys.exc_info()[1]
         level = logging.DEBUG if isinstance(error, OSError) else logging.ERROR
         log.log(level, "a request of %s failed", client_address, exc_info=error)
 
     def _end(self, request: socket.socket) -> None:
-        """Let the connection's thread fail at its next read or write, and close it; the lock is held."""
+        """Shut the connection down, so that its thread fails at the next read or write. The lock must be held."""
         self._waiting.pop(request, None)
         self._answered.pop(request, None)
         with contextlib.suppress(OSError):  # the client has gone
@@ -125,7 +125,7 @@ class BoundedServer(ThreadingHTTPServer):
 
 
 class Response(NamedTuple):
-    """What a path says: an HTTP status, a media type, and the text, in UTF-8 where it is bytes."""
+    """An HTTP response: status, media type, and the body as text or as bytes in UTF-8."""
 
     status: int
     content_type: str
@@ -138,20 +138,19 @@ class Response(NamedTuple):
 
 
 def health_response(reason: str | None, **known: Any) -> Response:
-    """Return 200 where there is no reason against it, 503 with the reason otherwise; `known` is said beside it."""
+    """Return 200 if `reason` is None, else 503 with the reason. `known` are further fields of the JSON body."""
     said = {"ok": reason is None, **({} if reason is None else {"reason": reason}), **known}
     return Response(200 if reason is None else 503, "application/json", json.dumps(said) + "\n")
 
 
 class HealthServer:
-    """Answers GET and HEAD on `paths`, from its making to `close`. A `port` of 0 takes a free one.
+    """Serves GET and HEAD on `paths` until `close`. A `port` of 0 takes a free one.
 
-    `other` answers, or returns None, for what is in no path: it gets the path as it was asked for, query and all.
-    `option` is what an error calls the port, `clock` is monotonic. Connections and their time are limited: see
-    `BoundedServer`.
+    `other` is called for all other paths, with the query string. It returns a response, or None for 404. `option` is
+    the name of the port in errors, `clock` is monotonic. Connections are limited in number and time (`BoundedServer`).
 
     Raises:
-        ConfigError: the address can't be listened on.
+        ConfigError: the server can't listen on the address.
     """
 
     def __init__(
@@ -168,7 +167,7 @@ class HealthServer:
             self._server = BoundedServer((address, port), _handler(paths, other), clock)
         except (OSError, OverflowError) as error:
             raise ConfigError(
-                option, port, f"{address} can't be listened on ({error}): give another one, or 0"
+                option, port, f"cannot listen on {address} ({error}): give another port, or 0 for a free one"
             ) from error
         self.address, self.port = address, self._server.server_address[1]
         self._thread = Thread(target=self._server.serve_forever, name="tallystream-health", daemon=True)
@@ -176,11 +175,11 @@ class HealthServer:
 
     @property
     def connections(self) -> int:
-        """How many connections are open."""
+        """The number of open connections."""
         return self._server.connections
 
     def close(self) -> None:
-        """Stop listening; safe to call again."""
+        """Stop the server. Further calls do nothing."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(5)
@@ -193,7 +192,7 @@ def _handler(
         server_version, sys_version = "tallystream", ""
 
         def do_GET(self) -> None:
-            """Answer."""
+            """Send the response."""
             cast("BoundedServer", self.server).respond(self.connection)
             make = paths.get(self.path.partition("?")[0])
             missing = Response(404, "text/plain", f"there are {', '.join(sorted(paths))}\n")
@@ -209,7 +208,7 @@ def _handler(
         do_HEAD = do_GET  # noqa: N815 (the library's name)
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the library's name)
-            """A probe every few seconds is no news."""
+            """Log requests as debug messages: probes come every few seconds."""
             log.debug(format, *args)
 
     return Handler

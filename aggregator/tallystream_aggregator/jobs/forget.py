@@ -1,7 +1,7 @@
-"""`tallystream forget`: take lives of an instance, or a metric, out of the sums, by records on the topic `metrics`.
+"""`tallystream forget`: removes lives of an instance, or a metric, from the sums, by records on the topic `metrics`.
 
-The records are first applied to a copy of the table, which is read from `metrics-table`. A dry run therefore shows
-what the aggregator will do with them.
+The records are first applied to a copy of the table, which is read from `metrics-table`. So a dry run shows what the
+aggregator will do with them.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ EVERY_S = 0.5
 """Seconds between two reads of the ledger."""
 
 LAST = 2**63 - 1
-"""An offset after those of all records: rows of a batch that is being written may include more than `offsets` say."""
+"""An offset after all records: rows of a batch that is being written may include more than `offsets` say."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetSettings:
-    """Settings of `tallystream forget`; `instance` is None when a metric is taken out.
+    """Settings of `tallystream forget`. `instance` is None when a metric is removed.
 
     `timeout` is the time in seconds within which the aggregator must apply the records.
     """
@@ -59,7 +59,7 @@ class ForgetSettings:
 
 
 class RemovedLife(NamedTuple):
-    """A life that is taken out, and its number of metrics; a `living` life published recently, and may again."""
+    """A life that is removed, and its number of metrics. A `living` life may publish again."""
 
     app: str
     instance: str
@@ -76,7 +76,7 @@ class Changed(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The forget records and their effect. When a metric is taken out, `lives` are the lives that have it."""
+    """The forget records and their effect. When a metric is removed, `lives` are the lives that have it."""
 
     records: list[ProducerRecord]
     lives: list[RemovedLife]
@@ -84,7 +84,7 @@ class Plan(NamedTuple):
 
 
 def look(settings: ForgetSettings, say: Callable[[str], object]) -> Plan:
-    """Read the table, and return what would be taken out. Publishes nothing; needs the memory of a rebuild.
+    """Read the table, and return what would be removed. Publishes nothing. Needs as much memory as a rebuild.
 
     Raises:
         TallystreamError: nothing in the table matches, there is no table, or the broker can't be reached.
@@ -98,7 +98,7 @@ def look(settings: ForgetSettings, say: Callable[[str], object]) -> Plan:
 
 
 def plan(states: Sequence[State], forget: Forget, instance: str | None) -> Plan:
-    """Return what a forget record takes out of the table with these states, one of each shard, which are changed.
+    """Return what a forget record removes from the table. `states` has one of each shard; they are changed.
 
     Raises:
         TallystreamError: nothing matches.
@@ -122,7 +122,7 @@ def plan(states: Sequence[State], forget: Forget, instance: str | None) -> Plan:
         table = tables[shard_of(record.key, len(tables))]
         table.apply([Record(record.topic, record.partition, LAST, 0, record.key, record.value)])
     for table in tables:
-        table.state.published = True  # nothing of the copy is written
+        table.state.published = True  # the copy publishes nothing
         table.changes()
     after = _sums(tables, metrics)
     sums = [Changed(total, after[metric]) for metric, total in sorted(before.items())]
@@ -138,14 +138,14 @@ def plan(states: Sequence[State], forget: Forget, instance: str | None) -> Plan:
 def publish(settings: ForgetSettings, plan: Plan, say: Callable[[str], object], stop: StopRequest) -> bool:
     """Publish the records, and return True when the aggregator has applied them and published the sums.
 
-    Return False when `stop` was set before: the records are all published, or none where it was set at once.
+    Return False when `stop` was set before that. Then all records are published, or none if it was set at the start.
 
-    Delivery: at least once; a record that is appended twice takes out the same.
+    Delivery: at least once. A record that is appended twice changes nothing the second time.
 
     Raises:
-        ConfigError: the user may not write a topic, and nothing is published.
-        TallystreamError: the broker can't be reached, or no aggregator applied the records in time: one that starts
-            later does.
+        ConfigError: the user may not write a topic. Nothing is published.
+        TallystreamError: the broker can't be reached, or no aggregator applied the records in time. An aggregator that
+            starts later applies them.
     """
     if stop.is_set():
         say("stopped: nothing is published")
@@ -177,8 +177,8 @@ def publish(settings: ForgetSettings, plan: Plan, say: Callable[[str], object], 
 
 
 def _require_writable(kafka: Mapping[str, str], topics: Iterable[str]) -> None:
-    """Ask the broker for the user's permissions before anything is published: a part of the records is no use."""
-    admin = clients.admin(kafka)  # it has to outlive the futures
+    """Check that the user may write all topics, so that not only a part of the records is published."""
+    admin = clients.admin(kafka)  # must outlive the futures
     asked = admin.describe_topics(
         TopicCollection(sorted(topics)), include_authorized_operations=True, request_timeout=30
     )
@@ -189,15 +189,15 @@ def _require_writable(kafka: Mapping[str, str], topics: Iterable[str]) -> None:
             if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 raise
             may = []
-        if may is not None and AclOperation.WRITE not in may:  # None: the broker does not tell
-            remedy = "the broker does not let this user write it, so nothing is published; give the user the permission"
-            raise ConfigError("topic", topic, f"{remedy} Write on this topic")
+        if may is not None and AclOperation.WRITE not in may:  # None: the broker does not say
+            remedy = "this user may not write it, so nothing is published; give the user the permission Write on it"
+            raise ConfigError("topic", topic, remedy)
 
 
 def _wait(
     topics: Topics, kafka: Mapping[str, str], ends: Mapping[tuple[str, int], int], timeout: float, stop: StopRequest
 ) -> bool:
-    """Wait for a finished batch that ends at these offsets or later: its sums are published. Tell whether one did."""
+    """Wait for a finished batch that ends at these offsets or later. Return whether there is one: it has its sums."""
     deadline = time.monotonic() + timeout
     while True:
         finished = finished_offsets(topics, kafka)
@@ -214,7 +214,7 @@ def _connection(settings: ForgetSettings) -> tuple[Topics, dict[str, str]]:
 
 
 def _of_each_shard(states: Sequence[State], lives: Iterable[Life], forget: Forget) -> list[ProducerRecord]:
-    """Return a record for each shard in each partition: it is ordered against the records there alone."""
+    """Return a record for each shard in each partition: a record is ordered only with others of its partition."""
     partitions = {name for state in states for name in state.offsets} | {life.partition for life in lives}
     whole = msgspec.structs.replace(forget, shards=len(states))
     return [_record(name, key, whole) for name in sorted(partitions) for key in instances(len(states)).values()]

@@ -1,7 +1,7 @@
-"""`tallystream rebuild`: restores the table from `metrics-table`, as the seed of a new checkpoint.
+"""`tallystream rebuild`: restores the table from `metrics-table`, as the initial state of a new checkpoint.
 
-It writes only the seed and the layout file. An aggregator that is started with the checkpoint loads the seed, reads
-`metrics` from the seed's offsets, and publishes every sum again.
+It writes only the initial state and the sharding. An aggregator that is started with the checkpoint loads the state,
+reads `metrics` from its offsets, and publishes every sum again.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class RebuildSettings:
 
 
 def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
-    """Write the seed, report what it contains and what it can't contain, and return 0.
+    """Write the initial state, report what it contains and what it can't contain, and return 0.
 
     Raises:
         ConfigError: the checkpoint is in use, or the rebuilt table would lack something and that was not accepted.
@@ -71,11 +71,11 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
     kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
     check_login(kafka)
     try:
-        standing, finished = read_finished(topics, kafka, say)
-        epoch = ledger.highest_epoch(ledger.read_rows(topics.ledger, kafka)) or standing.epoch
+        latest, finished = read_finished(topics, kafka, say)
+        epoch = ledger.highest_epoch(ledger.read_rows(topics.ledger, kafka)) or latest.epoch
         names = {f"{topic}:{p}": end for topic, ends in finished.items() for p, end in ends.items()}
-        rebuilt = restore(standing, _summed(topics, kafka), shards=settings.shards, finished=names)
-        # What the table's last batch knew is read on, or all of `metrics`.
+        rebuilt = restore(latest, _summed(topics, kafka), shards=settings.shards, finished=names)
+        # The partitions of the last finished batch, or all of `metrics`.
         read = {topic: [int(p) for p in ends] for topic, ends in finished.items()}
         offsets = _next_offsets(
             rebuilt, read or Selection(topics.metrics).find(kafka), kafka, accept_partial=settings.accept_partial
@@ -87,7 +87,7 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
             "--accept-partial",
             "no",
             f"the rows of {len(rebuilt.omitted)} lives were too large to be published, the first is "
-            f"{list(rebuilt.omitted[0])}: their counts are lost; give the option to go on without them",
+            f"{list(rebuilt.omitted[0])}: their counts are lost; give the option to continue without them",
         )
     states = rebuilt.states
     lives = sum(len(known) for state in states for known in state.lives.values())
@@ -96,41 +96,44 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
     retired = sum(forgotten_sums.lives for state in states for forgotten_sums in state.forgotten_sums.values())
     path = initial_state_path(settings.checkpoint)
     combined = [list(pack_combined(group)) for group in combine(states)] if len(states) > 1 else []
-    layout = Sharding(len(states), settings.partitions or len(states))
+    sharding = Sharding(len(states), settings.partitions or len(states))
     write_initial_state(path, InitialState([pack(state) for state in states], offsets, epoch, combined))
-    write_sharding(settings.checkpoint, layout)
-    say(f"{lives + retiring} lives, {metrics} metrics, {retired} rows of forgotten lives in the sums; seed {path}")
-    say(f"{layout.shards} shards on {layout.partitions} partitions of Spark's state")
-    say(f"{topics.table} needs {layout.shards} partitions, one for each shard")
+    write_sharding(settings.checkpoint, sharding)
+    say(f"{lives + retiring} lives, {metrics} metrics, {retired} rows of forgotten lives; initial state {path}")
+    say(f"{sharding.shards} shards on {sharding.partitions} partitions of Spark's state")
+    say(f"{topics.table} needs {sharding.shards} partitions, one for each shard")
     for topic, partitions in offsets.items():
-        say(f"{topic} is read on from {partitions}")
-    say("sums are published again by the first batch")
+        say(f"{topic} is read from {partitions} on")
+    say("the first batch publishes all sums again")
     say(f"keep {path} as long as the checkpoint")
-    say("not given back: events and dead letters that the last, unfinished batch had not written yet")
+    say("not restored: events and dead letters that the last, unfinished batch had not written yet")
     say(f"start it with: tallystream aggregate --checkpoint {settings.checkpoint}")
     return 0
 
 
 def read_finished(topics: Topics, kafka: Mapping[str, str], say: Callable[[str], object]) -> tuple[LatestRows, Offsets]:
-    """Return what `metrics-table` holds, and where the last batch ended all of whose rows are in it."""
+    """Return the latest rows of `metrics-table`, and the offsets at which the last finished batch ended."""
     finished = finished_offsets(topics, kafka)  # First: an aggregator that still runs may finish batches meanwhile.
     return read_table(topics, kafka, say), finished
 
 
 def read_table(topics: Topics, kafka: Mapping[str, str], say: Callable[[str], object]) -> LatestRows:
-    """Return what `metrics-table` holds, less what no aggregator can have written; `say` is told of the progress."""
+    """Return the latest rows of `metrics-table`, without records of an epoch that no writer has taken.
+
+    `say` is called with the progress.
+    """
     records = read_topic(topics.table, kafka)
-    first = list(islice(records, 1))  # where the topic ends is known now: the ledger has the epoch of every record
+    first = list(islice(records, 1))  # fixes the end of the topic, so the ledger has the epoch of every record
     taken = ledger.highest_epoch(ledger.read_rows(topics.ledger, kafka))
-    standing = LatestRows(MAX_EPOCH if taken is None else taken)
+    latest = LatestRows(MAX_EPOCH if taken is None else taken)
     for number, record in enumerate(chain(first, records), 1):
         if record.key is not None:
-            standing.take(record.key, record.value, record.deleted_by, record.partition)
+            latest.take(record.key, record.value, record.deleted_by, record.partition)
         if number % PROGRESS_EVERY == 0:
             say(f"{number:,} records of {topics.table} read")
-    if standing.refused:
-        say(f"{standing.refused:,} records of {topics.table} are left out: no aggregator has taken their epoch")
-    return standing
+    if latest.refused:
+        say(f"{latest.refused:,} records of {topics.table} are skipped: no aggregator has taken their epoch")
+    return latest
 
 
 def _summed(topics: Topics, kafka: Mapping[str, str]) -> Iterator[MetricId]:
@@ -141,7 +144,7 @@ def _summed(topics: Topics, kafka: Mapping[str, str]) -> Iterator[MetricId]:
         try:
             row = sums.decode(record.value)
         except msgspec.DecodeError:
-            continue  # not a sum of ours: nothing that a table published
+            continue  # not written by a table
         yield row.app, row.name, row.type, tuple(sorted(row.tags.items()))
 
 
@@ -153,10 +156,10 @@ def finished_offsets(topics: Topics, kafka: Mapping[str, str]) -> Offsets:
 def _next_offsets(
     rebuilt: Rebuilt, read: Mapping[str, Iterable[int]], kafka: Mapping[str, str], *, accept_partial: bool
 ) -> Offsets:
-    """Return where each partition that is to be `read` goes on: after what the table includes, or at the first record.
+    """Return the next offset of each partition of `read`: after what the table includes, or the first record.
 
     Raises:
-        ConfigError: records were deleted that the table does not include, or a topic is another one.
+        ConfigError: records were deleted that the table does not include, or a topic was created again.
     """
     consumer = clients.consumer({**kafka, "group.id": "tallystream-reading", "enable.auto.commit": False}, polled=False)
     try:
@@ -182,8 +185,8 @@ def _next_offsets(
         raise ConfigError(
             "--accept-partial",
             "no",
-            f"records that the table does not include were deleted (partition → how many: {gaps}); the counters that "
-            "they carried come with the next record of their life, ended lives may lack some: give the option to go on",
+            f"records that the table does not include were deleted (partition → how many: {gaps}); their counts "
+            "return with the next record of their life, but ended lives may lack some: give the option to continue",
         )
     offsets: Offsets = {}
     for (topic, p), (low, _) in bounds.items():

@@ -50,10 +50,10 @@ class Period(NamedTuple):
 
 
 def period(rows: Iterable[LedgerRow], from_ms: int, to_ms: int) -> Period:
-    """Return the batches that were processed from `from_ms` on and before `to_ms`, in epoch ms.
+    """Return the batches that were processed from `from_ms` to `to_ms` (exclusive), in epoch ms.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: the ledger has none.
     """
     found = sorted(
         {
@@ -68,11 +68,11 @@ def period(rows: Iterable[LedgerRow], from_ms: int, to_ms: int) -> Period:
 
 
 def chosen(rows: Iterable[Sum], wanted: Period, bound: int) -> Iterator[Sum]:
-    """Yield, of the rows of `metrics-agg` in offset order, those that a current writer wrote in the period.
+    """Yield the rows of `metrics-agg` that the active writer wrote in the period. `rows` must be in offset order.
 
-    Batches between the first and the last that read nothing, and so have no row in the ledger, are among them: a life
-    may have fallen silent in one. A row whose epoch is below one before it is a replaced writer's, and one whose epoch
-    is above `bound`, the highest of the ledger, is no aggregator's: neither was shipped.
+    The period includes batches that read no record, and so have no row in the ledger: they publish silence. A row is
+    from a replaced writer if an earlier row has a higher epoch, and from no aggregator if its epoch is above `bound`,
+    the highest of the ledger. Such rows were not shipped either.
     """
     highest = 0
     for row in rows:
@@ -102,13 +102,13 @@ class ReplaySettings:
 
     def __post_init__(self) -> None:
         if self.store.kind == "prometheus":
-            raise ConfigError("--store", self.store.spec, "it shows the newest sums alone: replay to another store")
+            raise ConfigError("--store", self.store.spec, "it has only the newest sums: replay to another store")
         if self.from_ms >= self.to_ms:
             raise ConfigError("--to", self.to_ms, "give a time after --from")
 
 
 class Replayed(NamedTuple):
-    """What was written: `points`, and of which batches."""
+    """The number of points that were written, and their batches."""
 
     period: Period
     points: int
@@ -117,14 +117,13 @@ class Replayed(NamedTuple):
 def run(settings: ReplaySettings, stop: SignalSafeEvent, say: Callable[[str], object]) -> Replayed:
     """Write the period's points in order, and return the period and the number of points.
 
-    Delivery: at least once; a point that exists is overwritten with the same values.
-
-    Waits while the store is unavailable.
+    Delivery: at least once. A point that exists is overwritten with the same values. Waits while the store is
+    unavailable.
 
     Raises:
-        ConfigError: the ledger has no batch in the period, the sums of that time have been compacted away, or the store
-            refuses its settings.
-        StoppedError: `stop` was set; what was written stays.
+        ConfigError: the ledger has no batch in the period, the sums of that time are compacted, or the store rejects
+            its settings.
+        StoppedError: `stop` was set. The points that were written stay.
         TallystreamError: the broker can't be reached.
     """
     topics = Topics(settings.topic_prefix)
@@ -166,18 +165,18 @@ def _sums(topics: Topics, kafka: Mapping[str, str]) -> Iterator[sums.Sum]:
         try:
             yield sums.decode(record.value or b"")
         except msgspec.DecodeError:
-            log.warning("offset %d of %s is not a sum: it was not shipped either", record.offset, topics.agg)
+            log.warning("offset %d of %s is not a sum; it is skipped", record.offset, topics.agg)
 
 
 def _require_uncompacted(topics: Topics, kafka: Mapping[str, str], from_ms: int) -> None:
     resource = ConfigResource(ConfigResource.Type.TOPIC, topics.agg)
-    admin = clients.admin(kafka)  # held: the answer is lost with it
+    admin = clients.admin(kafka)  # must outlive the future
     config = admin.describe_configs([resource], request_timeout=30)[resource].result()
     kept_ms = int(config["min.compaction.lag.ms"].value)
     if from_ms < time.time() * 1000 - kept_ms:
         raise ConfigError(
             "--from",
             from_ms,
-            f"{topics.agg} keeps every sum for {kept_ms / 86_400_000:g} days (min.compaction.lag.ms), then the "
-            "newest of each metric alone: give a later time",
+            f"{topics.agg} keeps every sum for {kept_ms / 86_400_000:g} days (min.compaction.lag.ms), then only the "
+            "newest of each metric: give a later time",
         )

@@ -1,4 +1,4 @@
-"""`tallystream ship`: sums, events and rows to a store, in order, as one Spark query with its own checkpoint."""
+"""`tallystream ship`: one Spark query with its own checkpoint writes sums, events and rows to a store, in order."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GROUP = "tallystream-shipper"
-"""The consumer group under which the query's offsets are committed, unless another is named; prefixed as topics are."""
+"""The default consumer group for the query's offsets. The topic prefix comes before it."""
 STORE = "the store"
-"""What the shipper waits for while points wait on Kafka, as health says it."""
+"""What the shipper waits for while points wait on Kafka, in the health response."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShipSettings:
-    """What `tallystream ship` may be told. `checkpoint` is Spark's own directory; the fences lie beside it.
+    """Settings of `tallystream ship`. `checkpoint` is Spark's directory. The files of the fences are beside it.
 
-    `events` and `rows` tell whether `metrics-events` and the lives' rows of `metrics-table` are shipped, too; a store
-    of numbers alone takes no events. Where several shippers run, each has a `group` of its own.
+    `events` and `rows` say whether `metrics-events` and the rows of lives on `metrics-table` are shipped, too. A store
+    that only takes numbers gets no events. Each of several shippers needs its own `group`.
 
-    `max_records_per_trigger` caps a batch, `trigger_ms` is the interval between two; `ready_file` is created when the
-    first batch has run. `kafka` are librdkafka options.
+    `max_records_per_trigger` limits a batch, `trigger_ms` is the interval between batches. `ready_file` is created
+    after the first batch. `kafka` are librdkafka options.
     """
 
     bootstrap_servers: str
@@ -83,18 +83,18 @@ class ShipSettings:
 
 
 class Shipper:
-    """Writes batches of records to a sink, and what the sink refuses permanently to `refused`.
+    """Writes batches of records to a sink. Points that the sink rejects permanently go to `refused`.
 
-    Delivery: at least once and in offset order; a batch returns when the sink has all of it, however long the sink is
-    away, so that no later one begins before.
+    Delivery: at least once and in offset order. A batch returns only when the sink has all of it, so it waits while the
+    sink is unavailable, and no later batch starts before.
     """
 
     def __init__(
-        self, sink: Sink, translator: PointMapper, refused: RejectedPoints, *, stop: StopRequest, health: Health
+        self, sink: Sink, mapper: PointMapper, refused: RejectedPoints, *, stop: StopRequest, health: Health
     ) -> None:
         self._sink = sink
         self._refused = refused
-        self._translator = translator
+        self._mapper = mapper
         self.stop = stop
         self._health = health
         self._set_up = False
@@ -104,32 +104,32 @@ class Shipper:
         )
 
     def poll(self) -> None:
-        """Set the sink up if it is there now, so that wrong settings are known before Spark has started.
+        """Set the sink up if it is available, so that wrong settings are reported before Spark starts.
 
         Raises:
-            ConfigError: the sink refuses the settings, whatever one waits.
+            ConfigError: the sink rejects the settings.
         """
         try:
             self._set_up_once()
         except SinkUnavailableError as error:
             self._health.status.waiting_for = STORE
-            log.warning("%s Points wait on Kafka and are written when it is back.", error)
+            log.warning("%s Points wait on Kafka and are written when it is available.", error)
 
     def batch(self, frame: DataFrame, number: int) -> None:
         """Ship one batch.
 
         Raises:
-            StoppedError: the sink was unavailable when a stop was asked for; the batch is not done.
-            ConfigError: the sink refuses the settings, whatever one waits.
+            StoppedError: a stop was requested while the sink was unavailable. The batch is not finished.
+            ConfigError: the sink rejects the settings.
         """
         rows = frame.select("topic", "offset", "key", "value", "partition").collect()
-        points = self._translator.points(
+        points = self._mapper.points(
             Shipped(topic, offset, _bytes(key), _bytes(value), partition)
             for topic, offset, key, value, partition in rows
         )
 
         def write() -> None:
-            bad: list[tuple[Point, str]] = []  # of this attempt: the next one finds them again
+            bad: list[tuple[Point, str]] = []  # of this attempt: the next attempt reports them again
             self._sink.refusals.listen = lambda point, reason: bad.append((point, reason))
             try:
                 self._set_up_once()
@@ -145,8 +145,8 @@ class Shipper:
         log.debug("batch %d: %d points", number, len(points))
         self._health.internal_metrics.add("tallystream.ship.points", len(points))
         self._count("rejected", self._sink.rejected)
-        self._count("unreadable", self._translator.unreadable)
-        self._count("stale", self._translator.dropped)
+        self._count("unreadable", self._mapper.unreadable)
+        self._count("stale", self._mapper.dropped)
 
     def _count(self, name: str, total: int) -> None:
         self._health.internal_metrics.add(f"tallystream.ship.{name}", total - self._counted.get(name, 0))
@@ -171,7 +171,7 @@ def run(settings: ShipSettings) -> int:
     """
     stop = StopRequest().install()
     topics = Topics(settings.topic_prefix)
-    source_options(settings.bootstrap_servers, settings.kafka)  # an option that only one client knows is said at once
+    source_options(settings.bootstrap_servers, settings.kafka)  # reject an option that only one client knows at once
     with ExitStack() as stack:
         health = stack.enter_context(Health("ship", settings.health, trigger_s=settings.trigger_ms / 1000))
         kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
@@ -184,15 +184,15 @@ def run(settings: ShipSettings) -> int:
         stack.callback(sink.close)
         refused = RejectedPoints(topics.dead, kafka, settings.store.spec)
         epochs = Epochs(lambda: _highest_epoch(topics, kafka, stop, health))
-        translator = PointMapper(topics, settings.checkpoint, epochs)
-        shipper = Shipper(sink, translator, refused, stop=stop, health=health)
+        mapper = PointMapper(topics, settings.checkpoint, epochs)
+        shipper = Shipper(sink, mapper, refused, stop=stop, health=health)
         shipper.poll()
         health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
         committer = GroupCommitter(settings.bootstrap_servers, settings.topic_prefix + settings.group, settings.kafka)
         stack.callback(committer.close)
         read = _subscribed(settings, topics)
         for topic in committer.keep(lambda topic, _partition: topic in read, topic=topics.agg):
-            log.info("%s is not shipped any more: its offsets leave the group", topic)
+            log.info("%s is not shipped any more; its offsets are removed from the group", topic)
         session = build_session("tallystream ship", master=settings.master, driver_memory=settings.driver_memory)
         stack.callback(end_session, session)
         session.streams.addListener(HealthListener(health))
@@ -201,10 +201,10 @@ def run(settings: ShipSettings) -> int:
 
 
 def _highest_epoch(topics: Topics, kafka: Mapping[str, str], stop: StopRequest, health: Health) -> int | None:
-    """Return the highest epoch of the ledger, however long the broker is unavailable.
+    """Return the highest epoch of the ledger. Wait while the broker is unavailable.
 
     Raises:
-        StoppedError: a stop was asked for before.
+        StoppedError: a stop was requested meanwhile.
     """
     found: list[ledger.LedgerRow] = []
 
@@ -230,22 +230,22 @@ def _run(
         try:
             shipper.batch(frame, number)
         except Exception as error:
-            failures.append(error)  # Spark would report it as text of a Java exception
+            failures.append(error)  # Spark reports only the text of a Java exception
             raise
 
     def begins(key: bytes) -> Column:
         return f.col("key").cast("string").startswith(key.decode())
 
-    books = _Commits(settings.checkpoint, committer)
+    commits = _Commits(settings.checkpoint, committer)
     writer = (
         session.readStream.format("kafka")
         .options(**settings.fetch.options())
         .options(**source_options(settings.bootstrap_servers, settings.kafka))
-        # A checkpoint that knew fewer topics goes on with them, and begins with the new ones at the earliest.
+        # Spark reads topics that are new to the checkpoint from their beginning.
         .option("subscribe", ",".join(_subscribed(settings, topics)))
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", str(settings.max_records_per_trigger))
-        # Compaction deletes old sums of a key: what is missing was replaced by a later row of the same topic.
+        # Compaction deletes old sums of a key: a later row of the same topic has replaced them.
         .option("failOnDataLoss", "false")
         .load()
         .where(f.col("topic").isin(topics.agg, topics.events) | begins(LIFE) | begins(SHARD))
@@ -256,7 +256,9 @@ def _run(
     )
     query, ready = start(writer, settings.checkpoint), settings.ready_file
     try:
-        return run_until_stopped(query, settings.checkpoint, ready=ready, stop=shipper.stop, after_batch=books.catch_up)
+        return run_until_stopped(
+            query, settings.checkpoint, ready=ready, stop=shipper.stop, after_batch=commits.catch_up
+        )
     except TallystreamError:
         if failures and isinstance(failures[-1], StoppedError):
             return 0
@@ -275,7 +277,7 @@ def _bytes(value: bytearray | None) -> bytes | None:
 
 
 class _Commits:
-    """Commits the end of the last finished batch, from the checkpoint's own log: after a crash too."""
+    """Commits the end of the last finished batch. The checkpoint's log has it, so also after a crash."""
 
     def __init__(self, checkpoint: Path, committer: GroupCommitter) -> None:
         self._checkpoint = checkpoint

@@ -1,7 +1,7 @@
-"""`tallystream ship` to a store of the latest only: `metrics-agg` from its beginning, by a consumer, without Spark.
+"""`tallystream ship` to a store of only the newest sums: a consumer reads `metrics-agg` from its beginning, no Spark.
 
-Such a store keeps nothing over a restart, so there is nothing to go on from: a checkpoint would have to be thrown away.
-The compacted topic has the newest sum of every metric: docs/decisions/0014-latest-only-reads-from-the-beginning.md.
+Such a store loses everything at a restart, so a checkpoint would be of no use. The compacted topic has the newest sum
+of every metric.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ log = logging.getLogger(__name__)
 CHUNK = 10_000
 CHUNK_S = 0.2
 POLL_INTERVAL_S = 2.0
-"""How often the broker is asked where the topic ends."""
+"""The interval in seconds at which the end of the topic is read."""
 MAX_WAIT_S = 30.0
-"""How long sums are shown that the broker could not be asked about."""
+"""How long sums are shown while the end of the topic can't be read, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShipLatestSettings:
-    """What `tallystream ship` may be told for a store of the latest only. `kafka` are librdkafka options.
+    """Settings of `tallystream ship` for a store of only the newest sums. `kafka` are librdkafka options.
 
-    `ready_file` is created when the newest sums are shown for the first time. `group` has the topic prefix before it.
+    `ready_file` is created when the newest sums are shown for the first time. The topic prefix comes before `group`.
     """
 
     bootstrap_servers: str
@@ -67,7 +67,7 @@ class ShipLatestSettings:
 
 
 class Place(NamedTuple):
-    """The topic's partition that a consumer reads, and who commits how far that is."""
+    """The partition that a consumer reads, and the committer of its offsets."""
 
     consumer: Consumer
     topic: str
@@ -76,7 +76,7 @@ class Place(NamedTuple):
 
 
 class LatestShipper:
-    """Reads one partition into the sink, which shows it as long as it is the newest. For one thread."""
+    """Reads one partition into the sink, which shows the sums while they are up to date. For one thread."""
 
     def __init__(
         self,
@@ -98,10 +98,10 @@ class LatestShipper:
         self.shown = False
 
     def step(self) -> None:
-        """Read what there is, and show it or withdraw what is shown.
+        """Read the next records, and show the sums, or withdraw them if they may be out of date.
 
         Raises:
-            KafkaException: the broker refuses permanently.
+            KafkaException: the broker rejects the consumer permanently.
         """
         points = self._points()
         self._sink.write(points)
@@ -119,7 +119,7 @@ class LatestShipper:
             self._counted[name] = total
 
     def _points(self) -> list[Point]:
-        """Return the points of the next records; none while the ledger, which has their epochs, can't be read."""
+        """Return the points of the next records, none while the ledger can't be read."""
         if not self._waiting:
             self._consume()
         try:
@@ -164,7 +164,7 @@ class LatestShipper:
         waited = self._health.status.waiting_for is not None
         if reason is not None:
             if self.shown and not waited:
-                log.warning("%s: %s; nothing is shown until they are", self._place.topic, reason)
+                log.warning("%s: %s; no sums are shown until then", self._place.topic, reason)
             self._health.status.waiting_for = "the newest sums"
             self._sink.withdraw(reason)
         elif written or waited or not self.shown:
@@ -176,12 +176,12 @@ class LatestShipper:
 def run(settings: ShipLatestSettings, sink: PrometheusSink, *, clock: Clock = SYSTEM_CLOCK) -> int:
     """Show the newest sums until SIGTERM or SIGINT, then return 0.
 
-    Delivery: latest only. Nothing is shown before the end of the topic was reached, nor after it could not be reached
-    for `max_wait_s`: never an old sum for a new one.
+    Delivery: only the newest sums. No sum is shown before the end of the topic was reached, or while that end could not
+    be read for `max_wait_s`. So an old sum is never shown as the newest.
 
     Raises:
-        ConfigError: a setting can't be used, or the address can't be listened on.
-        TallystreamError: the broker can't be reached, or refuses.
+        ConfigError: a setting can't be used, or the sink can't listen on its address.
+        TallystreamError: the broker can't be reached, or rejects a request.
     """
     stop = StopRequest().install()
     topics = Topics(settings.topic_prefix)
@@ -204,11 +204,11 @@ def run(settings: ShipLatestSettings, sink: PrometheusSink, *, clock: Clock = SY
             health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
             health.status.run()
             place = Place(consumer, topics.agg, 0, committer)
-            newest = LatestSums(epochs_of(topics.ledger, kafka, timeout=5))
-            follower = LatestShipper(place, sink, health, newest, Freshness(settings.max_wait_s), clock=clock)
+            latest = LatestSums(epochs_of(topics.ledger, kafka, timeout=5))
+            shipper = LatestShipper(place, sink, health, latest, Freshness(settings.max_wait_s), clock=clock)
             while not stop.is_set():
-                follower.step()
-                if follower.shown and settings.ready_file is not None:
+                shipper.step()
+                if shipper.shown and settings.ready_file is not None:
                     settings.ready_file.touch()
         except KafkaException as error:
             raise clients.failed(settings.bootstrap_servers, error) from error

@@ -1,4 +1,4 @@
-"""Login check: fails with one error if no broker answers, or the login is refused, before a command starts."""
+"""The login check at the start of a command: fails if no broker answers, or if the broker rejects the login."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PATIENCE_S = 20.0
-"""How long a broker may take to answer: one that is just starting does."""
+"""How long a broker may take to answer, in seconds. A broker that is just starting needs some."""
 
 log = logging.getLogger(__name__)
 _REFUSED = {KafkaError._AUTHENTICATION, KafkaError._SSL}  # noqa: SLF001 (its names)
@@ -24,17 +24,17 @@ _NO_REASON = {KafkaError._ALL_BROKERS_DOWN}  # noqa: SLF001
 
 
 class LoginError(TallystreamError):
-    """The broker refused the user, or TLS failed; no secret is in the message."""
+    """The broker rejected the user, or TLS failed. The message contains no secret."""
 
 
 def check_login(kafka: Mapping[str, str], *, timeout: float | None = None) -> None:
-    """Return when the broker has answered with `kafka`'s options, librdkafka's.
+    """Return when the broker has answered. `kafka` are librdkafka's options.
 
-    `timeout` is in seconds, `PATIENCE_S` where it is None.
+    `timeout` is in seconds, None means `PATIENCE_S`.
 
     Raises:
-        ConfigError: there was no answer in time, or librdkafka refuses an option.
-        LoginError: the broker refused the user or the certificate, or was refused by ours.
+        ConfigError: there was no answer in time, or librdkafka rejects an option.
+        LoginError: the broker rejected the user or the certificate, or we rejected its certificate.
     """
     patience_s = PATIENCE_S if timeout is None else timeout
     servers = kafka["bootstrap.servers"]
@@ -42,7 +42,7 @@ def check_login(kafka: Mapping[str, str], *, timeout: float | None = None) -> No
     reasons: list[str] = []
 
     def on_error(error: KafkaError) -> None:
-        # In TLS 1.3 a broker refuses a client's certificate after the handshake, by an alert.
+        # In TLS 1.3 a broker rejects a client's certificate after the handshake, with an alert.
         if error.code() in _REFUSED or "SSL alert number" in error.str():
             refused.append(error)
         elif error.code() not in _NO_REASON and (why := _plain(error.str())) not in reasons:
@@ -59,9 +59,9 @@ def check_login(kafka: Mapping[str, str], *, timeout: float | None = None) -> No
             admin.poll(0)
             if refused:
                 raise LoginError(
-                    f"broker {servers}: it refused us ({refused[0].str()}); check "
-                    "security.protocol, sasl.mechanisms, sasl.username, sasl.password, ssl.ca.location and, where the "
-                    "broker asks for a client certificate, ssl.certificate.location and ssl.key.location."
+                    f"broker {servers}: the login was rejected ({refused[0].str()}); check "
+                    "security.protocol, sasl.mechanisms, sasl.username, sasl.password, ssl.ca.location and, if the "
+                    "broker requires a client certificate, ssl.certificate.location and ssl.key.location."
                 ) from None
             if time.monotonic() - began > patience_s:
                 why = reasons[-1] if reasons else f"no answer in {patience_s:g} s"
@@ -75,5 +75,5 @@ def check_login(kafka: Mapping[str, str], *, timeout: float | None = None) -> No
 
 
 def _plain(said: str) -> str:
-    """Return the cause alone of librdkafka's `HOST:PORT/bootstrap: Connect to … failed: CAUSE (after 0ms in …)`."""
+    """Return the cause in librdkafka's `HOST:PORT/bootstrap: Connect to … failed: CAUSE (after 0ms in …)`."""
     return re.sub(r" \(after .*\)$", "", said).rpartition(": ")[2]

@@ -1,8 +1,8 @@
-"""The Kafka clients of all commands: one place for what librdkafka may print, and for options that it refuses.
+"""Creates the Kafka clients of all commands, with librdkafka's messages in Python's log.
 
 librdkafka writes a line to standard error for every failed attempt to connect. Here its messages go to Python's log, at
-most one of a kind a minute. A client delivers them when it is polled; one that nobody polls would keep them in memory,
-so it is told to have none: its errors are those that its calls raise.
+most one of a kind a minute. A client delivers messages when it is polled. A client that is never polled would collect
+them in memory, so its messages are off: its calls raise its errors.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Client = TypeVar("Client")
 
 
 def consumer(options: Mapping[str, Any], *, polled: bool = True) -> Consumer:
-    """Return a consumer with librdkafka's `options`; `polled` is False where only its other calls are used.
+    """Return a consumer with librdkafka's `options`. `polled` is False for a consumer that is never polled.
 
     Raises:
-        ConfigError: librdkafka refuses an option.
+        ConfigError: librdkafka rejects an option.
     """
     if polled:
         return _made(lambda: Consumer(dict(options), logger=log), options)
@@ -40,25 +40,25 @@ def consumer(options: Mapping[str, Any], *, polled: bool = True) -> Consumer:
 
 
 def producer(options: Mapping[str, Any]) -> Producer:
-    """Return a producer with librdkafka's `options`; `flush` and `poll` deliver its messages.
+    """Return a producer with librdkafka's `options`. `flush` and `poll` deliver its messages.
 
     Raises:
-        ConfigError: librdkafka refuses an option.
+        ConfigError: librdkafka rejects an option.
     """
     return _made(lambda: Producer(dict(options), logger=log), options)
 
 
 def admin(options: Mapping[str, Any]) -> AdminClient:
-    """Return an admin client with librdkafka's `options`; it prints nothing.
+    """Return an admin client with librdkafka's `options`. It logs nothing.
 
     Raises:
-        ConfigError: librdkafka refuses an option.
+        ConfigError: librdkafka rejects an option.
     """
     return _made(lambda: AdminClient({**_SILENT, **options}), options)
 
 
 def failed(servers: str, error: KafkaException) -> TallystreamError:
-    """Return the error of a command whose call to the brokers `servers` failed, in librdkafka's words."""
+    """Return the error of a command whose call to the brokers `servers` failed, with librdkafka's message."""
     return TallystreamError(f"broker {servers}: {_reason(error)}.")
 
 

@@ -23,9 +23,9 @@ Offsets = dict[str, dict[str, int]]
 
 
 class GroupCommitter:
-    """Commits the offsets of one consumer group; never backwards.
+    """Commits the offsets of one consumer group. An offset never decreases.
 
-    `options` are further librdkafka settings (security.protocol and the like). `timeout` is in seconds.
+    `options` are further librdkafka options, such as security.protocol. `timeout` is in seconds.
     """
 
     def __init__(
@@ -46,10 +46,10 @@ class GroupCommitter:
         )
 
     def commit(self, offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
-        """Commit what is ahead of the group's offsets and return just that.
+        """Commit the offsets that are higher than the group's, and return them.
 
         Raises:
-            KafkaException: the commit failed; nothing is lost: the next commit includes it.
+            KafkaException: the commit failed. The next commit includes these offsets.
         """
         wanted = {(topic, int(p)): offset for topic, ps in offsets.items() for p, offset in ps.items()}
         unknown = [TopicPartition(topic, p) for topic, p in wanted if (topic, p) not in self._committed]
@@ -67,18 +67,20 @@ class GroupCommitter:
         return done
 
     def keep(self, is_read: Callable[[str, int], bool], *, topic: str) -> Offsets:
-        """Take out of the group what is not read any more, by topic and partition, and return just that.
+        """Remove the offsets of partitions that are not read any more from the group, and return them.
 
-        `topic` is any that is there.
+        Such offsets would never move again, so every lag tool would report that the query hangs. Kafka's Python client
+        can only delete whole groups, so the other offsets are committed again. If the broker forbids that, a warning
+        is logged and nothing changes.
 
-        Else its offsets would stand still forever, and every lag tool would say that the query hangs. Kafka's client
-        for Python deletes whole groups alone: what is kept is committed again. A broker that does not allow that is
-        said and left as it is.
+        Args:
+            is_read: tells whether a partition of a topic is read.
+            topic: any topic that exists.
         """
         admin = clients.admin(self._kafka)
         try:
-            # This waits for the group's coordinator, which the call below must find: where it is still being chosen, as
-            # on a broker that has just begun, librdkafka 2.16 ends the process with a segmentation fault.
+            # This waits for the group's coordinator. The call below must find one: while it is being elected, as on a
+            # broker that has just started, librdkafka 2.16 ends the process with a segmentation fault.
             self._consumer.committed([TopicPartition(topic, 0)], timeout=self._timeout)
             asked = admin.list_consumer_group_offsets(
                 [ConsumerGroupTopicPartitions(self._group)], request_timeout=self._timeout
@@ -91,7 +93,7 @@ class GroupCommitter:
                 if kept:
                     self._consumer.commit(offsets=kept, asynchronous=False)
         except KafkaException as error:
-            log.warning("offsets of what is not read any more stay in %s: %s", self._group, error)
+            log.warning("offsets of partitions that are not read any more stay in %s: %s", self._group, error)
             return {}
         dropped: Offsets = {}
         for at in gone:
@@ -99,5 +101,5 @@ class GroupCommitter:
         return dropped
 
     def close(self) -> None:
-        """Release the connection; safe to call again."""
+        """Release the connection. Further calls do nothing."""
         self._consumer.close()

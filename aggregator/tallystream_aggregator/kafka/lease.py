@@ -1,12 +1,12 @@
-"""The lease: of several aggregators of one system, one writes. It is the membership of a consumer group.
+"""The lease: only one of several aggregators of a system writes. The lease is an assignment in a consumer group.
 
-Every aggregator joins the group, and the group has one partition to give (the ledger's, which nobody reads by it). The
-assignor is sticky: who has it keeps it until it leaves, or is not heard from for `SESSION_S`. Heartbeats are sent by
-librdkafka's own thread, so a long batch loses nothing; a stopped process does.
+Every aggregator joins the group, and the group assigns one partition, that of the ledger, to one of them. The assignor
+is sticky: the holder keeps the partition until it leaves, or until it sends no heartbeat for `SESSION_S`. A thread of
+librdkafka sends the heartbeats, so a long batch does not lose the lease, but a stopped process does.
 
-The lease alone excludes nobody: a writer that was stopped finds out late. So each one takes an epoch, recorded in the
-ledger, and what a lower epoch writes after a higher one changes nothing (shipping.fence, jobs.aggregate.repair). A
-broker that is unavailable takes the lease from everybody: the writer goes on while no higher epoch is in the ledger.
+A stopped writer notices late that it has lost the lease. So each writer takes an epoch, which it records in the ledger.
+What a lower epoch writes after a higher one has no effect (shipping.fence, jobs.aggregate.repair). While the broker is
+unavailable no aggregator has the lease: the writer continues as long as the ledger has no higher epoch.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ log = logging.getLogger(__name__)
 
 GROUP = "tallystream-aggregator-lease"
 SESSION_S = 6.0
-"""Seconds without a heartbeat after which the lease is free: the least that brokers allow by default."""
+"""Seconds without a heartbeat after which the lease is free: the minimum that brokers allow by default."""
 
 REFUSE_S = 3 * SESSION_S
-"""Who has not got it after this, and does not stand by, gives up: a holder that died would have been noticed."""
+"""Seconds after which an aggregator without --standby stops waiting: a holder that died has lost the lease by then."""
 
-LOOK_S = 2.0
+CHECK_INTERVAL_S = 2.0
 _REFUSED = {KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED}
 
 
@@ -43,7 +43,7 @@ class LeaseError(TallystreamError):
 
 
 class Lease:
-    """One aggregator's claim; for one thread. `prefix` is that of the topics. Nothing is asked before `join`."""
+    """One aggregator's claim to the lease. For one thread. `prefix` is that of the topics."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Lease:
         self._clock = clock
         self._held = False
         self._epoch = 0
-        self._looked = 0.0
+        self._checked_s = 0.0
         self._consumer = clients.consumer(
             {
                 **kafka,
@@ -72,19 +72,19 @@ class Lease:
         )
 
     def join(self) -> None:
-        """Ask for the lease, and return at once."""
+        """Request the lease, and return at once."""
         self._consumer.subscribe(
             [self._ledger], on_assign=self._assigned, on_revoke=self._on_lost, on_lost=self._on_lost
         )
         self._consumer.poll(0)
 
     def wait(self, *, standby: bool, stopped: Callable[[], bool]) -> bool:
-        """Wait for the lease; return True when it is held, False when a stop was requested before.
+        """Wait for the lease. Return True when it is held, False when a stop was requested before.
 
         Raises:
-            LeaseError: another aggregator has it and lives, and we were not told to stand by.
+            LeaseError: another aggregator has the lease, and `standby` is False.
         """
-        began, told = self._clock(), False
+        began, has_logged = self._clock(), False
         while not self._held:
             if stopped():
                 return False
@@ -95,8 +95,8 @@ class Lease:
                     f"lease: after {waited:.0f} s another aggregator still has it (consumer group "
                     f"{GROUP}): end that one, or wait for its end with --standby."
                 )
-            if not told and waited > 1.0:
-                told = True
+            if not has_logged and waited > 1.0:
+                has_logged = True
                 log.info("waiting for the lease: another aggregator has it, or had it a moment ago")
         return True
 
@@ -105,24 +105,24 @@ class Lease:
         self._epoch = epoch
 
     def check(self) -> None:
-        """Keep the claim alive; call it several times a second.
+        """Keep the claim. Call it several times a second.
 
         Raises:
-            LeaseError: we lost it and another aggregator has begun to write.
+            LeaseError: the lease is lost, and another aggregator has taken a higher epoch.
         """
         self._poll(0)
-        if self._held or self._clock() - self._looked < LOOK_S:
+        if self._held or self._clock() - self._checked_s < CHECK_INTERVAL_S:
             return
-        self._looked = self._clock()
+        self._checked_s = self._clock()
         try:
             highest = ledger.highest_epoch(ledger.read_rows(self._ledger, self._kafka, timeout=5)) or 0
         except (KafkaException, TallystreamError) as error:
-            log.warning("the lease is lost and the ledger can't be read (%s): going on, nobody else can write", error)
+            log.warning("the lease is lost and the ledger can't be read (%s); no other aggregator can write", error)
             return
         if highest > self._epoch:
             raise LeaseError(
                 f"lease: another aggregator took over with epoch {highest}, ours was {self._epoch}; what this one "
-                "wrote after that changes nothing."
+                "wrote after that has no effect."
             )
 
     def close(self) -> None:
@@ -136,12 +136,12 @@ class Lease:
             return
         if error.fatal() or error.code() in _REFUSED:
             raise KafkaException(error)
-        log.info("lease: %s", error.str())  # a broker that is unavailable, or a ledger without a leader, comes back
+        log.info("lease: %s", error.str())  # the broker is unavailable, or the ledger has no leader: wait
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if partitions:
             consumer.incremental_assign(partitions)
-            consumer.pause(partitions)  # nothing is read by it
+            consumer.pause(partitions)  # this consumer reads nothing
             self._held = True
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:

@@ -1,9 +1,8 @@
-"""The ledger: which offsets each finished batch covered, and when. Rows of the topic `metrics-ledger`.
+"""The ledger, the topic `metrics-ledger`: which offsets each finished batch covered, and when it ran.
 
-A record's epoch is none above those that the ledger has: a writer takes its epoch in the ledger before it writes a sum
-or a row. A reader that has read a record, and reads the ledger after that, finds the record's epoch there, or a higher
-one. If not, no aggregator wrote the record. Without this bound, after one record with an epoch of 2^62 every record of
-the true writer would count as that of a replaced one.
+A writer takes its epoch in the ledger before it writes a sum or a row. So a reader that reads the ledger after a record
+finds the record's epoch there, or a higher one. If not, no aggregator wrote the record, and it is ignored. Without this
+bound, one record with an epoch of 2^62 would make all records of the active writer look like those of a replaced one.
 """
 
 from __future__ import annotations
@@ -27,20 +26,20 @@ QUERY = "aggregate"
 """The name of the aggregator's query in the ledger."""
 
 TAIL = 1000
-"""How many rows at the end are read for the highest epoch: a writer that was replaced may still add a few late ones."""
+"""How many rows at the end are read for the highest epoch. The last ones may be late rows of a replaced writer."""
 
 Offsets = dict[str, dict[str, int]]
 
 
 class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """One row. `kind` "opened": a writer took this epoch; "batch": it finished a batch.
+    """One row. `kind` "opened": a writer took this epoch. "batch": it finished a batch.
 
     `start` and `end` map topic → partition → the next offset to read, so a batch covers start <= offset < end. The
-    first batch has no `start`: it began where the row "opened" before it says, which has one where a table began. `ts`
-    is the batch's processing time in epoch ms. `partial` is true where the query began after earlier records had
-    already been deleted. `checked` maps output topic → partition → the offset before which nothing of a replaced writer
-    is left to repair, in the first row after it has changed (jobs.aggregate.repair). A row "opened" has the
-    table's number of `shards`, and `max_records`, how many records fill a batch; 0 where it does not say.
+    first batch of a table has no `start`: the row "opened" before it has one. `ts` is the batch's processing time in
+    epoch ms. `partial` is true if records had already been deleted when the table began. `checked` maps output topic →
+    partition → the offset before which nothing of a replaced writer is left to repair; only the first row after a
+    change has it (jobs.aggregate.repair). A row "opened" has the table's number of `shards`, and `max_records`, the
+    most records of a batch. 0 means unknown.
     """
 
     v: int = 1
@@ -62,12 +61,12 @@ _decode = json_decoder(LedgerRow)
 
 
 def key(row: LedgerRow) -> bytes:
-    """Return the row's key: a JSON array of query and batch."""
+    """Return the row's key, a JSON array of query and batch."""
     return _encoder.encode([row.query, row.batch])
 
 
 def encode(row: LedgerRow) -> bytes:
-    """Return the row's value; `v` is always written."""
+    """Return the row's value, JSON that always has `v`."""
     return b'{"v":1,' + _encoder.encode(row)[1:]
 
 
@@ -81,12 +80,12 @@ def decode(value: bytes) -> LedgerRow:
 
 
 def rows(values: Iterable[bytes | None]) -> Iterator[LedgerRow]:
-    """Yield the rows in `values`; what is not a row of the ledger is left out with a warning."""
+    """Yield the rows in `values`. A value that is not a row of the ledger is skipped with a warning."""
     for value in values:
         try:
             row = decode(value or b"")
         except msgspec.DecodeError as error:
-            log.warning("a record of the ledger is not a row and is left out: %s", error)
+            log.warning("a record of the ledger is not a row and is skipped: %s", error)
         else:
             yield row
 
@@ -105,19 +104,12 @@ def read_rows(topic: str, kafka: Mapping[str, str], *, last: int = TAIL, timeout
 
 
 def highest_epoch(found: Iterable[LedgerRow]) -> int | None:
-    """Return the highest epoch that a writer has taken, None where there is no row.
-
-    A writer's first row is in the ledger before its first sum is in `metrics-agg`: a record with a higher epoch is no
-    writer's.
-    """
+    """Return the highest epoch that a writer has taken, None if there is no row."""
     return max((row.epoch for row in found if row.query == QUERY), default=None)
 
 
 def finished(found: Iterable[LedgerRow]) -> Offsets:
-    """Return the next offset of each partition after the table's last finished batch.
-
-    Before there is one: where the table began, which includes all that lies before, or nothing of it permanently.
-    """
+    """Return the next offset of each partition after the table's last finished batch, or at which the table began."""
     mine = [row for row in found if row.query == QUERY]
     begun = max((number for number, row in enumerate(mine) if row.kind == "opened" and row.start), default=0)
     batches = [row for row in mine[begun:] if row.kind == "batch"]
@@ -126,7 +118,7 @@ def finished(found: Iterable[LedgerRow]) -> Offsets:
 
 
 class LedgerWriter:
-    """Appends rows to the ledger. Delivery: at least once; a row that is written twice says the same."""
+    """Appends rows to the ledger. Delivery: at least once. A row that is written twice is the same."""
 
     def __init__(self, topic: str, kafka: Mapping[str, str], *, timeout: float = 10.0) -> None:
         self._topic = topic
@@ -134,23 +126,23 @@ class LedgerWriter:
         self._producer = producer_for(kafka, timeout=timeout)
 
     def write(self, rows: Iterable[LedgerRow]) -> None:
-        """Append rows and return when the broker has them all.
+        """Append rows, and return when the broker has acknowledged all of them.
 
         Raises:
-            KafkaException: the broker did not take one of them in time.
+            KafkaException: the broker did not acknowledge one of them in time.
         """
         records = (ProducerRecord(self._topic, key(row), encode(row)) for row in rows)
         deliver(self._producer, records, timeout=self._timeout)
 
 
 MAX_EPOCH = 2**32
-"""More starts than any table has: a higher epoch on a topic is no aggregator's, also where the ledger has no rows."""
+"""More starts than any table has. A higher epoch is from no aggregator, even if the ledger has no rows."""
 
 
 class Epochs:
-    """Remembers the highest epoch of the ledger; `ask` returns it as it is now, None for a ledger without rows.
+    """Caches the highest epoch of the ledger. `ask` reads it, None for a ledger without rows.
 
-    A ledger without rows (retention has deleted them) bounds them by `MAX_EPOCH` alone.
+    A ledger whose rows retention has deleted allows all epochs up to `MAX_EPOCH`.
     """
 
     def __init__(self, ask: Callable[[], int | None]) -> None:
@@ -158,9 +150,9 @@ class Epochs:
         self._known = 0
 
     def bound(self, epochs: Iterable[int]) -> int:
-        """Return the highest epoch that is a writer's, for records with these epochs that have been read already.
+        """Return the highest epoch that a writer has taken. Records with these `epochs` must have been read before.
 
-        The ledger is asked only where one of them is higher than it was known to have; what `ask` raises is raised.
+        Reads the ledger only if one of them is higher than the highest known epoch. Raises what `ask` raises.
         """
         highest = max(epochs, default=0)
         if highest > self._known:
@@ -172,14 +164,14 @@ class Epochs:
 
 
 def epochs_of(ledger_topic: str, kafka: Mapping[str, str], *, timeout: float = 10.0) -> Epochs:
-    """Return the epochs of a ledger; `bound` raises what tallystream_aggregator.kafka.ledger.read_rows does."""
+    """Return the epochs of a ledger. `bound` raises what `read_rows` does."""
     return Epochs(lambda: highest_epoch(read_rows(ledger_topic, kafka, timeout=timeout)))
 
 
 def highest_on(topics: Iterable[str], kafka: Mapping[str, str]) -> int:
-    """Return the highest epoch of the topics' rows and deletions, 0 where there is none. Reads all of them.
+    """Return the highest epoch of the records and deletions of topics, 0 if there is none. Reads the whole topics.
 
-    Raises what tallystream_aggregator.kafka.reader.read_topic does.
+    Raises what `kafka.reader.read_topic` does.
     """
     epochs = (
         read.deleted_by[0] if read.value is None else (version_of(read.value) or (0, 0))[0]

@@ -1,7 +1,7 @@
-"""Partitions and their offsets, asked again while a partition has no leader that answers: bounds, and at a time.
+"""Queries for partitions and their offsets, which retry while a partition has no leader.
 
-A topic that was made a moment ago, and any topic of a broker that restarts, is led by nobody for a while. librdkafka
-asks again for most requests, but passes on the refusal of these.
+A new topic, and any topic of a broker that restarts, has no leader for a while. librdkafka retries most requests
+itself, but not these.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LEADERLESS = frozenset(
         KafkaError.KAFKA_STORAGE_ERROR,
     }
 )
-"""The answers of a broker that does not lead the partition, or does not yet know how far it goes."""
+"""The errors of a broker that is not the leader, or does not yet know the partition's end."""
 
 
 def bounds_of(
@@ -44,10 +44,10 @@ def bounds_of(
     clock: Clock = SYSTEM_CLOCK,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[int, int]:
-    """Return the first offset that is there and the one after the last; `timeout` is in seconds, for all tries.
+    """Return the first offset and the one after the last. `timeout` is in seconds, for all attempts.
 
     Raises:
-        KafkaException: the broker did not answer in time, has no such topic, or refuses.
+        KafkaException: the broker did not answer in time, has no such topic, or rejects the request.
     """
 
     def ask(left_s: float) -> tuple[int, int]:
@@ -65,7 +65,7 @@ def partitions_of(
     clock: Clock = SYSTEM_CLOCK,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[int]:
-    """Return the numbers of a topic's partitions; `timeout` is in seconds, for all tries.
+    """Return the numbers of a topic's partitions. `timeout` is in seconds, for all attempts.
 
     Raises:
         KafkaException: the broker did not answer in time, or has no such topic.
@@ -88,16 +88,16 @@ def at_times(
     clock: Clock = SYSTEM_CLOCK,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[TopicPartition]:
-    """Return the offset of the first record appended at or after a time, -1 where none was; `asked` has epoch ms.
+    """Return the offset of the first record appended at or after a time, -1 if there is none. `asked` has epoch ms.
 
     Raises:
-        KafkaException: the broker did not answer in time, has no such topic, or refuses.
+        KafkaException: the broker did not answer in time, has no such topic, or rejects the request.
     """
 
     def ask(left_s: float) -> list[TopicPartition]:
         found = consumer.offsets_for_times(asked, timeout=left_s)
         for partition in found:
-            if partition.error is not None:  # an offset of -1 would say that nothing was appended since
+            if partition.error is not None:  # its offset of -1 does not mean that there is no record
                 raise KafkaException(partition.error)
         return found
 

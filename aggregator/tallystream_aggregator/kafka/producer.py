@@ -1,4 +1,4 @@
-"""Delivery of records: publishes them, and waits until the broker has acknowledged all of them."""
+"""Publishes records, and waits until the broker has acknowledged all of them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from confluent_kafka import Producer
 
 ANY = -1
-"""The partition is chosen by the key."""
+"""The key decides about the partition."""
 
 
 class ProducerRecord(NamedTuple):
-    """A record to publish; a null value deletes its key."""
+    """A record to publish. A null value deletes its key."""
 
     topic: str
     key: bytes
@@ -29,12 +29,12 @@ class ProducerRecord(NamedTuple):
 
 
 def producer_for(kafka: Mapping[str, str], *, timeout: float, idempotent: bool = True) -> Producer:
-    """Return a producer for `deliver`, which gives a record up after `timeout` seconds.
+    """Return a producer for `deliver`, which stops retrying a record after `timeout` seconds.
 
-    Not `idempotent`: a record may be appended twice.
+    If `idempotent` is False, a record may be appended twice.
 
     Raises:
-        ConfigError: librdkafka refuses an option of `kafka`.
+        ConfigError: librdkafka rejects an option of `kafka`.
     """
     options = {"enable.idempotence": True} if idempotent else {}
     return clients.producer({**kafka, **options, "delivery.timeout.ms": int(timeout * 1000)})
@@ -43,11 +43,11 @@ def producer_for(kafka: Mapping[str, str], *, timeout: float, idempotent: bool =
 def deliver(producer: Producer, records: Iterable[ProducerRecord], *, timeout: float) -> None:
     """Publish `records`, and return when the broker has acknowledged all of them.
 
-    `timeout` is in seconds: that of `producer_for`.
+    `timeout` is in seconds, the same as that of `producer_for`.
 
     Raises:
-        KafkaException: the broker refused a record, or has not acknowledged it in time. Any of the records may have
-            been appended all the same.
+        KafkaException: the broker rejected a record, or has not acknowledged it in time. Any of the records may have
+            been appended.
     """
     errors: list[KafkaError] = []
 
@@ -74,7 +74,7 @@ def deliver(producer: Producer, records: Iterable[ProducerRecord], *, timeout: f
                 if time.monotonic() > deadline:
                     raise KafkaException(KafkaError(KafkaError._QUEUE_FULL)) from error  # noqa: SLF001
                 producer.poll(0.1)
-    left = producer.flush(timeout + 1)  # librdkafka looks once a second for records whose time is up
+    left = producer.flush(timeout + 1)  # librdkafka checks once a second for records that have timed out
     if errors:
         raise KafkaException(errors[0])
     if left:

@@ -1,4 +1,4 @@
-"""Reads of a topic up to its current end, without a consumer group and without commits."""
+"""Reads a topic up to its current end, without a consumer group and without commits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Read(NamedTuple):
-    """A record as it was read; a null value deletes its key. `deleted_by` is the writer that a deletion names."""
+    """A record as it was read. A null value deletes its key. `deleted_by` is the writer that a deletion names."""
 
     key: bytes | None
     value: bytes | None
@@ -30,10 +30,10 @@ class Read(NamedTuple):
 def read_topic(
     topic: str, kafka: Mapping[str, str], *, last: int | None = None, timeout: float = 30.0
 ) -> Iterator[Read]:
-    """Yield the records of a topic's partitions up to their ends; of the `last` offsets of each alone if given.
+    """Yield the records of a topic's partitions up to their ends, only the `last` offsets of each if given.
 
-    The records of a partition come oldest first. `kafka` is a librdkafka configuration with bootstrap.servers;
-    `timeout` is how many seconds nothing may come.
+    The records of a partition come oldest first. `kafka` is a librdkafka configuration with bootstrap.servers.
+    `timeout` is the longest wait for the next record, in seconds.
 
     Raises:
         KafkaException: the broker did not answer, or has no such topic.
@@ -60,18 +60,18 @@ def read_topic(
 def read_from(
     consumer: Consumer, topic: str, starts: Mapping[int, int], ends: Mapping[int, int], *, timeout: float
 ) -> Iterator[Read]:
-    """Yield the records of each partition from `starts` to before `ends`; the consumer needs `enable.partition.eof`.
+    """Yield the records of each partition with starts <= offset < ends. The consumer needs `enable.partition.eof`.
 
     Raises:
-        KafkaException: the broker refuses.
-        TallystreamError: nothing came for `timeout` seconds.
+        KafkaException: the broker rejects the request.
+        TallystreamError: no record came for `timeout` seconds.
     """
     left = set(starts)
     if not left:
         return
     consumer.assign([TopicPartition(topic, partition, start) for partition, start in starts.items()])
     while left:
-        # Not consume(): that waits for as many as were asked for, or for the whole time.
+        # Not consume(), which waits until it has as many records as requested, or for the whole timeout.
         message = consumer.poll(timeout)
         if message is None:
             raise TallystreamError(f"topic {topic}: its end was not reached in {timeout:g} s.")
@@ -81,7 +81,7 @@ def read_from(
                 value = message.value()
                 deleted_by = UNKNOWN if value is not None else deletion_version(dict(message.headers() or ()).items())
                 yield Read(message.key(), value, offset, partition, deleted_by)
-            # Where records keep coming, the event below may never do: it tells of a fetch that found none.
+            # While new records keep coming, the event below may never come: it reports a fetch without records.
             if offset + 1 >= ends[partition]:
                 left.discard(partition)
         elif error.code() == error._PARTITION_EOF:  # noqa: SLF001 (librdkafka's name for it)

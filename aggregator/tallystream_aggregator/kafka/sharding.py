@@ -1,6 +1,6 @@
-"""The layout of a table: its number of shards, and the number of partitions of Spark's state that hold them.
+"""The sharding of a table: its number of shards, and the number of partitions of Spark's state.
 
-The layout is fixed when the table is created, and is stored in a file beside the checkpoint. A checkpoint without the
+The sharding is fixed when the table is created, and is stored in a file beside the checkpoint. A checkpoint without the
 file has one shard.
 """
 
@@ -22,21 +22,21 @@ MAX_SHARDS = 1024
 
 
 class Sharding(msgspec.Struct, frozen=True):
-    """The number of shards, and of Spark's partitions that they are spread over; `seeded`: the table needs its seed."""
+    """The number of shards, and of Spark's partitions. `restored`: the table began with a rebuilt initial state."""
 
     shards: int = 1
     partitions: int = 1
-    seeded: bool = False
+    restored: bool = False
 
 
 _decode = json_decoder(Sharding)
 
 
 def require_sharding(shards: int | None, partitions: int | None, *, option: str) -> None:
-    """Refuse numbers that no table has; `option` is the name of the second one.
+    """Require numbers that a table can have. `option` is the name of the second option.
 
     Raises:
-        ConfigError: one is out of range, or there are more partitions than shards.
+        ConfigError: a number is out of range, or there are more partitions than shards.
     """
     for name, number in (("--shards", shards), (option, partitions)):
         if number is not None and not 1 <= number <= MAX_SHARDS:
@@ -46,41 +46,41 @@ def require_sharding(shards: int | None, partitions: int | None, *, option: str)
 
 
 def sharding_path(checkpoint: Path) -> Path:
-    """Return the path of a checkpoint's layout file."""
-    return checkpoint.with_name(checkpoint.name + ".layout")
+    """Return the path of the file with a checkpoint's sharding."""
+    return checkpoint.with_name(checkpoint.name + ".sharding")
 
 
-def write_sharding(checkpoint: Path, layout: Sharding) -> None:
-    """Write the file, whole or not at all. The caller has the lease, or the checkpoint is not in use."""
-    files.write_file(sharding_path(checkpoint), msgspec.json.encode(layout) + b"\n")
+def write_sharding(checkpoint: Path, sharding: Sharding) -> None:
+    """Write the file atomically. The caller has the lease, or the checkpoint is not in use."""
+    files.write_file(sharding_path(checkpoint), msgspec.json.encode(sharding) + b"\n")
 
 
 def sharding_of(checkpoint: Path, shards: int | None, partitions: int | None) -> Sharding:
-    """Return the layout of a checkpoint: the one that it has, or, for a new one, what was asked for.
+    """Return the sharding of a checkpoint: its own, or, for a new checkpoint, that of the options.
 
-    Nothing is written: only the aggregator that has the lease may do that (`write_sharding`).
+    Writes nothing: only the aggregator that has the lease may do that (`write_sharding`).
 
     Raises:
-        ConfigError: something else than it has is asked for, or the seed with which its table began is gone.
+        ConfigError: the options differ from the checkpoint's sharding, or the table's initial state is missing.
         TallystreamError: the file can't be read.
     """
-    path, seed = sharding_path(checkpoint), initial_state_path(checkpoint)
-    begun, has_seed = (checkpoint / "offsets").exists(), seed.exists()
-    if path.exists() and (begun or has_seed):
+    path, initial_state = sharding_path(checkpoint), initial_state_path(checkpoint)
+    begun, restored = (checkpoint / "offsets").exists(), initial_state.exists()
+    if path.exists() and (begun or restored):
         try:
             known = _decode(path.read_bytes())
         except (OSError, msgspec.DecodeError) as error:
-            raise TallystreamError(f"layout: {path} can't be read ({error}); restore it.") from error
+            raise TallystreamError(f"sharding: {path} can't be read ({error}); restore it.") from error
     elif begun:
         known = Sharding()
     else:
         asked = shards or 1
         known = Sharding(asked, partitions or asked)
-    if known.seeded and not has_seed:
+    if known.restored and not restored:
         raise ConfigError(
             "--checkpoint",
             str(checkpoint),
-            f"its table began with {seed}, which is gone, and a shard that has had no record would begin empty: "
+            f"its table began with {initial_state}, which is missing; shards without a record would begin empty: "
             "restore the file, or move the checkpoint away and run tallystream rebuild",
         )
     for option, given, has in (
@@ -91,4 +91,4 @@ def sharding_of(checkpoint: Path, shards: int | None, partitions: int | None) ->
             raise ConfigError(
                 option, given, f"{checkpoint} has {has}: leave the option out, or run tallystream rebuild with it"
             )
-    return msgspec.structs.replace(known, seeded=has_seed)
+    return msgspec.structs.replace(known, restored=restored)

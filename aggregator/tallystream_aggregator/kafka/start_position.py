@@ -1,4 +1,4 @@
-"""Start position of a new table: earliest, latest, a group's offsets, a time, the ledger at a time, or offsets."""
+"""The start position of a new table: earliest, latest, a group's offsets, a time, the ledger at a time, or offsets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """The first record appended at or after `ts_ms`; with `ledger`, the end of the last batch finished by then."""
+    """The first record appended at or after `ts_ms`. With `ledger`, the end of the last batch finished by then."""
 
     ts_ms: int
     ledger: bool = False
@@ -43,10 +43,10 @@ Start = Literal["earliest", "latest", "group"] | At | Offsets
 
 
 def parse_start(text: str) -> Start:
-    """Return the start position in `text`; a time without an offset from UTC is in UTC.
+    """Return the start position in `text`. A time without an offset from UTC is in UTC.
 
     Raises:
-        ConfigError: it is none of the forms.
+        ConfigError: the text has none of the forms.
     """
     if text in ("earliest", "latest", "group"):
         return text  # type: ignore[return-value]  # the three literals
@@ -74,13 +74,13 @@ def resolve(
     *,
     timeout: float = 30.0,
 ) -> Offsets:
-    """Return the offsets at which `start` begins, for each partition in `read`; none below the first one that is there.
+    """Return the offset at which `start` begins, for each partition in `read`, but at least the partition's first one.
 
     `read` and the result are by topic and partition.
 
     Raises:
-        ConfigError: there is nothing to begin at: the group has no offsets, the ledger is younger, or a partition
-            is not named.
+        ConfigError: a partition has no start position: the group has no offset of it, the ledger begins later, or the
+            offsets do not name it.
         KafkaException: the broker did not answer within `timeout` seconds.
     """
     consumer = clients.consumer({**kafka, "group.id": group, "enable.auto.commit": False}, polled=False)
@@ -113,7 +113,7 @@ def resolve(
             offsets.setdefault(topic, {})[str(partition)] = max(low, wanted[topic, partition])
     if missing:
         said = "; ".join(f"{topic}, partitions {partitions}" for topic, partitions in missing.items())
-        raise ConfigError(OPTION, _text(start), f"it says nothing about {said}; {REMEDY}")
+        raise ConfigError(OPTION, _text(start), f"it has no offset for {said}; {REMEDY}")
     return offsets
 
 

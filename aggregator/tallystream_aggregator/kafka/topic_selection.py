@@ -19,17 +19,17 @@ Offsets = dict[str, dict[str, int]]
 """topic → partition → the next offset to read, as Spark writes them."""
 
 EXCLUDED = r"(?!__)(?!.*metrics-(?:agg|table|events|ledger|dead)$)"
-"""Before every pattern: Kafka's own topics, and what an aggregator writes, whatever its prefix, are no input."""
+"""Comes before every pattern: excludes Kafka's own topics and the outputs of aggregators, with any prefix."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """`topic` is that of the records; `pattern` matches whole names of topics instead; `partitions` are of `topic`.
+    """The `topic`, or some `partitions` of it, or every topic whose whole name matches `pattern`.
 
-    A pattern takes in topics that appear while it runs, `topic` alone partitions that are added; `partitions` nothing.
+    New topics that match a pattern, and new partitions of `topic`, are read, too. With `partitions`, nothing is added.
 
     Raises:
-        ConfigError: the pattern is none, a partition is none, or both are given.
+        ConfigError: the pattern or a partition is invalid, or both are given.
     """
 
     topic: str
@@ -68,7 +68,7 @@ class Selection:
         return {"subscribe": self.topic}
 
     def look(self, kafka: Mapping[str, str], *, timeout: float = 30.0) -> dict[str, list[int]]:
-        """Return what is there of it now: topic → partitions.
+        """Return the partitions that exist now: topic → partitions.
 
         Raises:
             KafkaException: the broker did not answer in `timeout` seconds.
@@ -82,7 +82,7 @@ class Selection:
             consumer.close()
 
     def seen_by(self, consumer: Consumer, *, timeout: float = 30.0) -> dict[str, list[int]]:
-        """Return what a consumer is told to be there of it now: topic → partitions.
+        """Return the partitions that exist now, as a consumer sees them: topic → partitions.
 
         Raises:
             KafkaException: the broker did not answer in `timeout` seconds.
@@ -92,11 +92,11 @@ class Selection:
         return {topic: partitions for topic, partitions in read.items() if partitions}
 
     def find(self, kafka: Mapping[str, str]) -> dict[str, list[int]]:
-        """Return what is there of it now, and all that was asked for: topic → partitions.
+        """Return the partitions that exist now: topic → partitions.
 
         Raises:
-            ConfigError: no topic matches, or a partition that was named is not there.
-            TallystreamError: the topic is not there.
+            ConfigError: no topic matches the pattern, or a named partition does not exist.
+            TallystreamError: the topic does not exist.
             KafkaException: the broker did not answer.
         """
         read = self.look(kafka)
@@ -104,17 +104,17 @@ class Selection:
             raise ConfigError("--topic-pattern", self.pattern, "no topic matches: create one, or correct the pattern")
         missing = sorted(set(self.partitions or ()) - set(read.get(self.topic, ())))
         if missing:
-            raise ConfigError("--partitions", missing, f"{self.topic} does not have them: name some that are there")
+            raise ConfigError("--partitions", missing, f"{self.topic} does not have them: name existing ones")
         if not read:
-            raise TallystreamError(f"topic {self.topic}: it is not there, or has no partition yet.")
+            raise TallystreamError(f"topic {self.topic}: it does not exist, or has no partition yet.")
         return read
 
 
 def parse_partitions(text: str | None) -> tuple[int, ...] | None:
-    """Return the partitions in a text as in 0,2; None where there is none.
+    """Return the partitions in a text such as "0,2"; None for None.
 
     Raises:
-        ConfigError: it is no list of whole numbers.
+        ConfigError: the text is not a list of whole numbers.
     """
     if text is None:
         return None

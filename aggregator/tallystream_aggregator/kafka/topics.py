@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 TABLE_RECORD_BYTES = 32 * 1024 * 1024
-"""The largest record of `metrics-table`: one has all metrics of a part of a life, ten thousand at most."""
+"""The largest record of `metrics-table`. A record has all metrics of a part of a life, at most ten thousand."""
 _ALLOWED = re.compile(r"[A-Za-z0-9._-]{0,200}")
 
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """The names of the six topics; a prefix keeps several systems apart on one broker."""
+    """The names of the six topics. A prefix separates several systems on one broker."""
 
     prefix: str = ""
     metrics: str = field(init=False, default="metrics")
@@ -71,20 +71,20 @@ def create_topics(
     correct: bool = False,
     timeout: float = 30.0,
 ) -> list[str]:
-    """Create the topics that are not there yet and return their names; an existing topic is left as it is.
+    """Create the missing topics, and return their names. Existing topics do not change.
 
-    With `correct`, an existing topic is given the policies that nobody has set for it: a broker that creates topics on
-    first use may have been faster, and gives them its own. What is set for the topic itself stays.
+    With `correct`, the configuration of an existing topic is completed: a broker may have created it on first use, with
+    the broker's defaults. What is set for the topic itself stays.
 
-    `partitions` is that of `metrics`; `metrics-table` has one for each of the table's `shards`, the others have one.
-    `timeout` is in seconds. Safe when several commands do
-    it at once: it returns when the brokers know every topic's partitions, also if another process created it.
+    `partitions` is the number for `metrics`. `metrics-table` has one for each of the table's `shards`, the others have
+    one. `timeout` is in seconds. Several commands may call this at the same time. It returns when the brokers know the
+    partitions of every topic.
 
     Raises:
         ConfigError: the topic `metrics` exists without LogAppendTime: the table's clock would be the producers'.
-        KafkaException: the broker refused, or did not answer in time.
+        KafkaException: the broker rejected the request, or did not answer in time.
     """
-    # Who may not create topics finds those that are there: a broker refuses before it looks.
+    # Only missing topics are created: without the permission to create, the broker rejects existing ones, too.
     known = admin.list_topics(timeout=timeout).topics
     numbers = {topics.metrics: partitions, topics.table: shards}
     missing = [
@@ -110,10 +110,10 @@ def create_topics(
 
 
 def require_partitions(admin: AdminClient, topics: Topics, *, shards: int, timeout: float = 30.0) -> None:
-    """Return when the topics that an aggregator writes have the partitions that a table of `shards` needs.
+    """Require that the output topics have the partitions that a table of `shards` needs.
 
     Raises:
-        ConfigError: one has another number; the sentence has the remedy.
+        ConfigError: a topic has another number of partitions.
         KafkaException: the broker did not answer within `timeout` seconds.
     """
     known = admin.list_topics(timeout=timeout).topics
@@ -127,8 +127,8 @@ def require_partitions(admin: AdminClient, topics: Topics, *, shards: int, timeo
             raise ConfigError(f"partitions of the topic {name}", found, remedy)
         if name != topics.table and found > 1:
             remedy = (
-                "it must have one, and Kafka takes none away: end all commands, delete the topic, and start the "
-                "aggregator, which creates it"
+                "it must have one, and Kafka can't remove partitions: stop all commands, delete the topic, and start "
+                "the aggregator, which creates it"
             )
             raise ConfigError(f"partitions of the topic {name}", found, remedy)
 
@@ -152,8 +152,8 @@ def _correct(admin: AdminClient, topics: Topics, names: Iterable[str], timeout: 
 
 
 def _wait_until_known(admin: AdminClient, names: Iterable[str], timeout: float) -> None:
-    # A topic that another command has just created exists for the controller before a broker tells of it. What is not
-    # known after `timeout` is reported by what reads it.
+    # The controller knows a topic that another command has just created before the brokers do. If a topic is still
+    # unknown after `timeout`, its reader reports it.
     missing, deadline = set(names), time.monotonic() + timeout
     while missing and time.monotonic() < deadline:
         known = admin.list_topics(timeout=timeout).topics
@@ -163,10 +163,10 @@ def _wait_until_known(admin: AdminClient, names: Iterable[str], timeout: float) 
 
 
 def require_append_time(admin: AdminClient, topics: Iterable[str], *, timeout: float = 30.0) -> None:
-    """Return when every topic has the broker's append times; `timeout` is in seconds.
+    """Require that every topic has the broker's append times. `timeout` is in seconds.
 
     Raises:
-        ConfigError: one has LogAppendTime not set: the table's clock would be the producers'.
+        ConfigError: a topic does not have LogAppendTime: the table's clock would be the producers'.
         KafkaException: the broker did not answer in time.
     """
     for topic in topics:

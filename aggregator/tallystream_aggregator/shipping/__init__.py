@@ -1,1 +1,1 @@
-"""Shipping without Spark in sight: which sums are shipped, and the points they become."""
+"""Which sums are shipped, and the points that they become. No Spark."""

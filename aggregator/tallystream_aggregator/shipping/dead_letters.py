@@ -1,4 +1,4 @@
-"""Points that a store refuses permanently, as dead letters on `metrics-dead`. docs/topics.md shows the record."""
+"""Sends points that a store rejects permanently to `metrics-dead`. docs/topics.md shows the record."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ MAX_QUOTED = 65_536
 
 
 def letter(point: Point, reason: str, store: str) -> tuple[bytes, bytes]:
-    """Return key and value of a point's dead letter. Numbers that JSON lacks are there as Python writes them, in text.
+    """Return the key and value of a point's dead letter. NaN and infinity are written as Python writes them.
 
-    It has no offset: the record that the point was made of is good, and is no dead letter of the table's.
+    The dead letter has no offset: the table accepted the record.
     """
     said = {"measurement": point.measurement, "tags": dict(point.tags), "fields": dict(point.fields)}
     quoted = json.dumps(said, ensure_ascii=False)[:MAX_QUOTED]
@@ -32,9 +32,9 @@ def letter(point: Point, reason: str, store: str) -> tuple[bytes, bytes]:
 
 
 class RejectedPoints:
-    """Sends dead letters of one store. Delivery: at least once; the batch that they are of is not done before.
+    """Sends the dead letters of one store. `kafka` is a librdkafka configuration with bootstrap.servers.
 
-    `kafka` is a librdkafka configuration with bootstrap.servers.
+    Delivery: at least once. A batch ends only after its dead letters are acknowledged.
     """
 
     def __init__(self, topic: str, kafka: Mapping[str, str], store: str, *, timeout: float = 10.0) -> None:
@@ -43,10 +43,10 @@ class RejectedPoints:
         self._producer: Producer | None = None
 
     def send(self, refused: Iterable[tuple[Point, str]]) -> None:
-        """Return when the broker has them all.
+        """Send points with the reason for each, and return when the broker has acknowledged all of them.
 
         Raises:
-            SinkUnavailableError: it did not take one in time; send all of them again later.
+            SinkUnavailableError: the broker did not acknowledge one in time. All must be sent again later.
         """
         letters = [ProducerRecord(self._topic, *letter(point, reason, self._store)) for point, reason in refused]
         if not letters:

@@ -1,9 +1,9 @@
-"""The fence against a stale writer: a row of a lower epoch than one that came before it in the topic is not shipped.
+"""The fence against replaced writers: a row is not shipped if an earlier row of the topic has a higher epoch.
 
-Nor is a row whose epoch no writer has taken (kafka.epochs). Whether a row passes depends on the rows
-before it, and on what the ledger said when it was first read, so that a batch that runs again after a crash ships the
-same rows. Both are kept in a file beside the shipper's checkpoint: where the highest epoch rose, and to what, and which
-rows were refused. It is written before the first point of the batch is.
+A row whose epoch no writer has taken (kafka.ledger) is not shipped either. Both decisions depend on earlier rows and on
+the ledger, and a batch that runs again after a crash must decide the same. So a file beside the shipper's checkpoint
+has the offsets at which the highest epoch rose, and those of the rejected rows. It is written before the first point of
+the batch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class Written(Protocol):
-    """Anything that says under which epoch it was written."""
+    """A row with the epoch of its writer."""
 
     @property
     def epoch(self) -> int:
@@ -38,7 +38,7 @@ R = TypeVar("R", bound=Written)
 
 
 class Rise(NamedTuple):
-    """The row at `offset` was the first of `epoch`, the highest until then; `refused`: no writer had taken it."""
+    """The row at `offset` was the first of `epoch`, the highest until then. `refused`: no writer has taken it."""
 
     offset: int
     epoch: int
@@ -49,9 +49,9 @@ _decode = json_decoder(list[Rise])
 
 
 class Fence(Generic[R]):
-    """Lets rows pass whose epoch is not below the highest before them, and is a writer's. For one thread.
+    """Admits rows whose epoch a writer has taken and is not below that of an earlier row. For one thread.
 
-    `dropped` counts the others.
+    `dropped` counts the other rows.
 
     Raises:
         TallystreamError: the file is damaged.
@@ -64,17 +64,17 @@ class Fence(Generic[R]):
         self.dropped = 0
 
     def admit(self, rows: Sequence[tuple[int, R]]) -> list[R]:
-        """Return those of the rows (offset, row) of one topic, ascending by offset, that may be shipped.
+        """Return the rows that may be shipped. `rows` are (offset, row) of one topic, ascending by offset.
 
-        It raises what `epochs` does where the ledger can't be read; nothing has changed then.
+        Raises what `epochs` raises if the ledger can't be read. Then nothing has changed.
         """
         if not rows:
             return []
         first = rows[0][0]
-        # Of what lies before this batch only the last rise can matter again.
+        # Of the rises before this batch, only the last one is needed.
         kept = [rise for rise in self._rises if rise.offset < first and not rise.refused][-1:]
         highest = max((rise.epoch for rise in kept), default=0)
-        again = [rise for rise in self._rises if rise.offset >= first]  # it runs again: compaction may hide some rows
+        again = [rise for rise in self._rises if rise.offset >= first]  # this batch ran before
         refused = {rise.offset for rise in again if rise.refused}
         risen = [rise for rise in again if not rise.refused]
         bound = max(
@@ -96,7 +96,7 @@ class Fence(Generic[R]):
                     kept.append(Rise(offset, row.epoch))
         if beyond:
             log.warning(
-                "%d rows, the first at offset %d, are not shipped: no aggregator has taken their epoch, %d or another",
+                "%d rows are not shipped: no aggregator has taken their epoch; the first is at offset %d, epoch %d",
                 len(beyond),
                 *beyond[0][:2],
             )

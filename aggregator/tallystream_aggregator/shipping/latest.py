@@ -1,4 +1,4 @@
-"""The newest sums from the beginning of `metrics-agg`, and whether they are the newest still. Pure."""
+"""The newest sums, read from the beginning of `metrics-agg`, and whether they are up to date. No Kafka."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ log = logging.getLogger(__name__)
 
 
 class LatestSums:
-    """Makes points of the topic's records, read from its beginning in order: of each chunk the last row of every key.
+    """Turns the topic's records, in order, into points: the last row of every key in each chunk.
 
-    A row of a lower epoch than one before it is of a writer that was replaced, and a row of an epoch that the ledger
-    does not have is no aggregator's: `dropped` counts both, which are left out, and `unreadable` what is no sum.
+    Rows of replaced writers, and of epochs that no writer has taken, are skipped; `dropped` counts them. `unreadable`
+    counts records that are not sums.
     """
 
     def __init__(self, epochs: Epochs) -> None:
@@ -36,7 +36,7 @@ class LatestSums:
     def points(self, records: Iterable[Read]) -> list[Point]:
         """Return the points of the next records.
 
-        It raises what `epochs` does where the ledger can't be read; the same records are to be given again then.
+        Raises what `epochs` raises if the ledger can't be read. Then call it with the same records again.
         """
         rows: list[tuple[bytes | None, sums.Sum]] = []
         unreadable: list[tuple[int, str]] = []
@@ -60,9 +60,9 @@ class LatestSums:
 
 
 class Freshness:
-    """Tells whether what was read is the newest: as of a moment when the topic ended at or before the position.
+    """Tells whether the sums that were read are up to date: the position has reached a recent end of the topic.
 
-    `max_wait_s` is how long that stays true without being looked at again. Times are of a monotonic clock, seconds.
+    `max_wait_s` is the age up to which an end is recent. Times are those of a monotonic clock, in seconds.
     """
 
     def __init__(self, max_wait_s: float) -> None:
@@ -71,18 +71,18 @@ class Freshness:
         self._fresh_s: float | None = None
 
     def ended(self, now_s: float, end: int) -> None:
-        """Note where the topic ended at a moment."""
+        """Record the end of the topic at a time."""
         self._asked.append((now_s, end))
 
     def reached(self, position: int) -> None:
-        """Note how far was read: the next offset to come."""
+        """Record the position: the next offset to read."""
         done = [at for at, end in self._asked if end <= position]
         if done:
             self._fresh_s = max(done)
             self._asked = [(at, end) for at, end in self._asked if at > self._fresh_s]
 
     def stale(self, now_s: float) -> str | None:
-        """Return why what was read can't be taken for the newest, None where it can."""
+        """Return why the sums may be out of date, None if they are up to date."""
         if self._fresh_s is None:
             return "the newest sums are not known yet"
         age_s = now_s - self._fresh_s

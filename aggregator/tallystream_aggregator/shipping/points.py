@@ -1,4 +1,4 @@
-"""Records of the topics as points: sums, events, and the rows of single instances. docs/stores.md shows the schema."""
+"""Turns sums, events and the rows of single instances into points. docs/stores.md shows the schema."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ ALWAYS = ("lives", "instances", "retired")
 
 
 def point(row: Sum) -> Point:
-    """Return the point of a sum: measurement = name, tags = its tags with `app` and `metric_type`, time = the table's.
+    """Return the point of a sum. Its measurement is the metric's name, and `app` and `metric_type` are further tags.
 
-    Each field has one type forever, since InfluxDB refuses a second one: counts are integers, everything else floats.
+    Each field always has the same type, as InfluxDB requires: counts are integers, all others are floats.
     """
     fields: dict[str, Field] = {name: int(value) for name in INTEGERS if (value := getattr(row, name)) is not None}
     fields |= {name: float(value) for name in FLOATS if (value := getattr(row, name)) is not None}
@@ -47,7 +47,7 @@ def point(row: Sum) -> Point:
 
 
 PREFIX = "instance:"
-"""Goes before a metric's name: a measurement of its own, so that no query adds instances to their sum."""
+"""The prefix of measurements of single instances, so that no query adds an instance to its sum."""
 
 ROW_INTEGERS = ("count", "start", "position")
 ROW_FLOATS = ("value", "sum", "min", "max", "mean_rate", "m1_rate", "m5_rate", "m15_rate")
@@ -55,12 +55,12 @@ _RESERVED = RESERVED | {"instance"}
 
 
 def row_points(row: LifeRow) -> Iterator[Point]:
-    """Yield a point for each metric that the life's newest snapshot had; its time is when that was heard.
+    """Yield a point for each metric of the life's newest snapshot, with the snapshot's append time.
 
-    The life is a field and no tag: every restart would begin new series.
+    The life is a field: as a tag, every restart would start new series.
     """
     for metric in row.metrics:
-        if metric.seq is None:  # others were in an earlier snapshot, and are points of its time
+        if metric.seq is None:  # other metrics were in an earlier snapshot, which made their points
             tags = {free(name, _RESERVED): value for name, value in metric.tags.items()}
             tags |= {"app": row.app, "metric_type": metric.type, "instance": row.instance}
             yield Point(PREFIX + metric.name, tags, _fields(row, metric), row.last_seen_ms)
@@ -78,7 +78,7 @@ EVENTS = "tallystream.events"
 
 
 class EventRow(msgspec.Struct, kw_only=True):
-    """A row of `metrics-events`. `ts` is in epoch ms; an event that no record made has no offset."""
+    """A row of `metrics-events`. `ts` is in epoch ms. An event that no record caused has no offset."""
 
     kind: str
     app: str
@@ -95,12 +95,12 @@ _decode = json_decoder(EventRow)
 
 
 def event_point(value: bytes) -> Point:
-    """Return the point of an event; the same event makes the same point.
+    """Return the point of an event. The same event always gives the same point.
 
-    The detail is a tag: two limits that an instance reaches at once are two points.
+    The detail is a tag, so that two limits that an instance reaches at the same time are two points.
 
     Raises:
-        msgspec.DecodeError: it is not a row of `metrics-events`.
+        msgspec.DecodeError: the value is not a row of `metrics-events`.
     """
     row = _decode(value)
     about = row.instance or row.app
@@ -118,7 +118,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 LIFE, SHARD = b'["life",', b'["shard",'
-"""How the keys begin of those records of `metrics-table` that are looked at: a shard's say who writes."""
+"""The prefixes of the keys of `metrics-table` that are read. A shard's record has the epoch of the writer."""
 
 _decode_life = json_decoder(LifeRow)
 _decode_shard = json_decoder(ShardRow)
@@ -135,16 +135,16 @@ class Shipped(NamedTuple):
 
 
 def is_sum(measurement: str) -> bool:
-    """Tell whether a measurement of the store is one of sums, by its name."""
+    """Tell whether a measurement of the store has sums, by its name."""
     return measurement != EVENTS and not measurement.startswith(PREFIX)
 
 
 class PointMapper:
-    """Translates batches. `unreadable` counts the records that were not what their topic has.
+    """Turns batches of records into points. `unreadable` counts records that can't be decoded.
 
-    A record of a writer that was replaced, or of an epoch that no writer has taken, is left out, of sums and of rows;
-    `dropped` counts them. Events need no fence: every aggregator says the same of the same records. `checkpoint` is the
-    shipper's: the fences lie beside it.
+    Sums and rows of replaced writers, and of epochs that no writer has taken, are skipped; `dropped` counts them.
+    Events need no fence, as every aggregator writes the same events for the same records. `checkpoint` is the
+    shipper's. The files of the fences are beside it.
     """
 
     def __init__(self, topics: Topics, checkpoint: Path, epochs: Epochs) -> None:
@@ -156,7 +156,7 @@ class PointMapper:
 
     @property
     def dropped(self) -> int:
-        """How many records were left out because of their epoch."""
+        """The number of records that were skipped because of their epoch."""
         return self._sums.dropped + sum(fence.dropped for fence in self._rows.values())
 
     def points(self, records: Iterable[Shipped]) -> list[Point]:
@@ -168,7 +168,7 @@ class PointMapper:
         points = [point(row) for row in self._sums.admit(summed)]
         events = by_topic.get(self._topics.events, ())
         points += [made for _, made in self._read(events, "an event", lambda r: event_point(r.value or b""))]
-        # A deletion says that a life was forgotten: what it counted is in the store, under its own times.
+        # A deletion means that a life was forgotten. Its points are in the store already.
         rows = [record for record in by_topic.get(self._topics.table, ()) if record.value is not None]
         for partition, of_partition in groupby(rows, key=lambda record: record.partition):
             for row in self._fence(partition).admit(list(self._read(of_partition, "a row", _row))):
@@ -177,7 +177,7 @@ class PointMapper:
         return points
 
     def _fence(self, partition: int) -> Fence[LifeRow | ShardRow]:
-        """Return the fence of a partition of `metrics-table`: offsets, and so the order of writers, are its own."""
+        """Return the fence of a partition of `metrics-table`: the order of writers differs by partition."""
         if partition not in self._rows:
             path = self._checkpoint.with_name(f"{self._checkpoint.name}.rows-epoch-{partition}")
             self._rows[partition] = Fence(path, self._epochs)

@@ -1,4 +1,4 @@
-"""Try again, with growing pauses, until the store is back or a stop is asked for."""
+"""Retries with growing pauses until the store is available or a stop is requested."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ FIRST_S, LONGEST_S = 0.2, 15.0
 
 
 class StoppedError(Exception):
-    """A stop was asked for while the store was unavailable: the batch is not done and runs again at the next start."""
+    """A stop was requested while the store was unavailable. The batch runs again after a restart."""
 
 
 def pause_s(attempt: int, random_: Callable[[], float] = random.random) -> float:
-    """Return the pause in seconds before attempt 1, 2, 3 …: doubled each time, capped, with full jitter above a half.
+    """Return the pause in seconds before attempt 1, 2, 3 …: doubled each time, capped, with jitter in its upper half.
 
     Source: "Exponential Backoff And Jitter", AWS Architecture Blog, 2015 (equal jitter).
     """
@@ -32,7 +32,7 @@ def pause_s(attempt: int, random_: Callable[[], float] = random.random) -> float
 
 
 def retry(write: Callable[[], None], stop: SignalSafeEvent, *, random_: Callable[[], float] = random.random) -> int:
-    """Call `write` until it does not raise SinkUnavailableError, and return how many times it did.
+    """Call `write` until it does not raise SinkUnavailableError, and return the number of failures.
 
     Raises:
         StoppedError: `stop` was set while waiting.
@@ -44,10 +44,10 @@ def retry(write: Callable[[], None], stop: SignalSafeEvent, *, random_: Callable
         except SinkUnavailableError as error:
             attempt += 1
             if attempt == 1:
-                log.warning("%s Points wait on Kafka and are written when it is back.", error)
+                log.warning("%s Points wait on Kafka and are written when it is available again.", error)
         else:
             if attempt:
-                log.info("it is back, after %d attempts", attempt + 1)
+                log.info("available again after %d attempts", attempt + 1)
             return attempt
         if stop.wait(pause_s(attempt, random_)):
             raise StoppedError

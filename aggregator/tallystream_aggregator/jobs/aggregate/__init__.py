@@ -1,1 +1,1 @@
-"""`tallystream aggregate`: one writer, its start, its offset commits and its repair."""
+"""`tallystream aggregate`: its start, its writer, the commits of offsets and the repair of the topics."""

@@ -1,4 +1,4 @@
-"""`tallystream aggregate`: the changelog table over `metrics`, its sums to `metrics-agg`, as one Spark query."""
+"""`tallystream aggregate`: one Spark query keeps the table of `metrics` and writes the sums to `metrics-agg`."""
 
 from __future__ import annotations
 
@@ -44,39 +44,37 @@ __all__ = ["GROUP", "AggregateSettings", "run"]
 log = logging.getLogger(__name__)
 
 SENT_BYTES = 256 * 1024
-"""Records that the producer sends together, in bytes. With its own 16 KB, four rows of `metrics-table` are a request.
+"""The batch size of Spark's producer, in bytes. Kafka's default, 16 KB, fits only four rows of `metrics-table`.
 
-`--kafka batch.size=` takes its place.
+`--kafka batch.size=` overrides it.
 """
 
 
 def run(settings: AggregateSettings) -> int:
-    """Aggregate until SIGTERM or SIGINT; then finish the batch and return 0.
+    """Aggregate until SIGTERM or SIGINT, then finish the batch and return 0.
 
-    Delivery: every record of `metrics` is in the sums exactly once, through crashes and restarts on the same
-    checkpoint; sums are written at least once, absolute, so that a repeated one changes nothing.
+    Delivery: the sums include every record of `metrics` exactly once, through crashes and restarts with the same
+    checkpoint. Sums are written at least once. They are absolute, so a repeated sum changes nothing.
 
     Raises:
         ConfigError: a setting can't be used, or the table would begin in the middle of the topic.
-        LeaseError: another aggregator writes, or has taken over.
-        LoginError: the broker refuses the user or the certificate.
+        LeaseError: another aggregator is active, or has taken over.
+        LoginError: the broker rejects the user or the certificate.
         TallystreamError: the query failed, or the broker can't be reached.
     """
     stop = StopRequest().install()
     topics = Topics(settings.topic_prefix)
     kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
-    source_options(settings.bootstrap_servers, settings.kafka)  # an option that only one client knows is said at once
+    source_options(settings.bootstrap_servers, settings.kafka)  # reject an option that only one client knows at once
     with ExitStack() as stack:
         health = stack.enter_context(Health("aggregate", settings.health))
         try:
             check_login(kafka)
-            layout = _sharding(settings)
-            _prepare_topics(topics, kafka, layout)
+            sharding = _sharding(settings)
+            _prepare_topics(topics, kafka, sharding)
             files.make_folder(settings.checkpoint)
             health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
-            begin = start_position(
-                settings, topics, kafka
-            ).offsets  # what can't be is said before anything is waited for
+            begin = start_position(settings, topics, kafka).offsets  # rejected before the wait for the lease
             lease = Lease(topics.ledger, kafka, prefix=settings.topic_prefix)
             stack.callback(lease.close)
             lease.join()
@@ -84,12 +82,12 @@ def run(settings: AggregateSettings) -> int:
                 "tallystream aggregate",
                 master=settings.master,
                 driver_memory=settings.driver_memory,
-                # A partition more than there are shards would only be one more state store to commit.
-                conf={PARTITIONS: str(layout.partitions)},
+                # More partitions than shards would only mean more state stores to commit.
+                conf={PARTITIONS: str(sharding.partitions)},
             )
             stack.callback(end_session, session)
-            warm(session, layout.partitions)
-            streams = Streams(session, settings, topics, shards=layout.shards)
+            warm(session, sharding.partitions)
+            streams = Streams(session, settings, topics, shards=sharding.shards)
             if _choice(settings, topics, kafka, begin).now is Mode.CATCH_UP:
                 streams.prepare()
             listener = HealthListener(health)
@@ -97,29 +95,29 @@ def run(settings: AggregateSettings) -> int:
             health.status.stand_by()
             if not lease.wait(standby=settings.standby, stopped=stop.is_set):
                 return 0
-            layout, streams = adopt_sharding(session, settings, topics, layout, streams)
-            _prepare_topics(topics, kafka, layout)
-            writing = Writer(settings, topics, kafka, lease, shards=layout.shards)
-            choice = _choice(settings, topics, kafka, writing.begin)
+            sharding, streams = adopt_sharding(session, settings, topics, sharding, streams)
+            _prepare_topics(topics, kafka, sharding)
+            writer = Writer(settings, topics, kafka, lease, shards=sharding.shards)
+            choice = _choice(settings, topics, kafka, writer.begin)
         except KafkaException as error:
             raise clients.failed(settings.bootstrap_servers, error) from error
         except OSError as error:
             said = sentence(str(error), "", settings.checkpoint)
             raise TallystreamError(f"checkpoint {settings.checkpoint}: {said}") from error
-        stack.callback(writing.close)
-        log.info("aggregating into %s, epoch %d, %d records behind", topics.agg, writing.epoch, choice.behind)
+        stack.callback(writer.close)
+        log.info("aggregating into %s, epoch %d, %d records behind", topics.agg, writer.epoch, choice.behind)
 
-        alarm = WakeUpTimer(health.due_ms, writing.wake)
+        timer = WakeUpTimer(health.due_ms, writer.wake)
 
         def after_batch() -> None:
-            if not settings.catch_up:  # which leaves no record of its own behind
-                alarm.poll()
-            if writing.after_batch():
+            if not settings.catch_up:  # with it, no record of our own may stay behind on the topic
+                timer.poll()
+            if writer.after_batch():
                 stop.set()
 
         return run_modes(
             choice,
-            lambda mode: _start(streams.of(mode, writing.begin), settings, topics, writing, shards=layout.shards),
+            lambda mode: _start(streams.of(mode, writer.begin), settings, topics, writer, shards=sharding.shards),
             settings.checkpoint,
             stop=stop,
             after_batch=after_batch,
@@ -130,19 +128,19 @@ def run(settings: AggregateSettings) -> int:
 
 
 def adopt_sharding(
-    session: SparkSession, settings: AggregateSettings, topics: Topics, layout: Sharding, streams: Streams
+    session: SparkSession, settings: AggregateSettings, topics: Topics, sharding: Sharding, streams: Streams
 ) -> tuple[Sharding, Streams]:
-    """Return the layout that the checkpoint has now that we have the lease, and the streams for it; keep the layout.
+    """Write the sharding of the checkpoint, and return it with the streams for it. Call it with the lease held.
 
-    `layout` is the one of before: another aggregator may have begun the table with another one since.
+    `sharding` was read before the wait for the lease. Another aggregator may have started the table with another one.
 
     Raises:
-        ConfigError: another layout than it has is asked for, or its layout is not that of its state.
+        ConfigError: the options differ from the sharding of the checkpoint, or the sharding does not fit its state.
     """
     found = _sharding(settings)
     write_sharding(settings.checkpoint, found)
-    if found == layout:
-        return layout, streams
+    if found == sharding:
+        return sharding, streams
     session.conf.set(PARTITIONS, str(found.partitions))
     return found, Streams(session, settings, topics, shards=found.shards)
 
@@ -160,9 +158,9 @@ def _sharding(settings: AggregateSettings) -> Sharding:
     return found
 
 
-def _prepare_topics(topics: Topics, kafka: Mapping[str, str], layout: Sharding) -> None:
-    create_topics(clients.admin(kafka), topics, shards=layout.shards)
-    require_partitions(clients.admin(kafka), topics, shards=layout.shards)
+def _prepare_topics(topics: Topics, kafka: Mapping[str, str], sharding: Sharding) -> None:
+    create_topics(clients.admin(kafka), topics, shards=sharding.shards)
+    require_partitions(clients.admin(kafka), topics, shards=sharding.shards)
 
 
 def _choice(settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str], begin: Offsets) -> Choice:
@@ -171,10 +169,10 @@ def _choice(settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str
 
 
 def _start(
-    records: DataFrame, settings: AggregateSettings, topics: Topics, writing: Writer, *, shards: int
+    records: DataFrame, settings: AggregateSettings, topics: Topics, writer: Writer, *, shards: int
 ) -> StreamingQuery:
-    writer = (
-        summed(records, settings, topics, epoch=writing.epoch, shards=shards)
+    query = (
+        summed(records, settings, topics, epoch=writer.epoch, shards=shards)
         .writeStream.format("kafka")
         .option("kafka.batch.size", str(SENT_BYTES))
         .options(**source_options(settings.bootstrap_servers, settings.kafka))
@@ -185,4 +183,4 @@ def _start(
         .queryName("aggregate")
         .trigger(processingTime=f"{settings.pacing.interval_ms} milliseconds")
     )
-    return start(writer, settings.checkpoint)
+    return start(query, settings.checkpoint)

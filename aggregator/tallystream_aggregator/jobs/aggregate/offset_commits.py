@@ -1,7 +1,7 @@
-"""After each finished batch: its offsets to the consumer group, its row to the ledger; after a crash, both caught up.
+"""Commits the offsets of each finished batch to the consumer group, and writes its row to the ledger.
 
-What is finished is read from the checkpoint's own logs, so that catching up after a crash and following a live query
-are one and the same code.
+The logs of the checkpoint name the finished batches. So the same code serves a running query and a restart after a
+crash.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ log = logging.getLogger(__name__)
 class OffsetCommits:
     """Follows a checkpoint. `last` is the last batch that the ledger already has, -1 for none.
 
-    `checked` returns what rows of the ledger say under that name.
+    `checked` returns the field of that name in rows of the ledger.
 
-    Delivery: each finished batch is committed and written at least once, in order; a broker that does not answer delays
-    it and is tried again at the next call.
+    Delivery: each finished batch is committed and written at least once, in order. If the broker does not answer, the
+    next call tries again.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class OffsetCommits:
         self._reported: Offsets = {}
 
     def reached(self, ends: Mapping[str, Mapping[str, int]]) -> bool:
-        """Tell whether the books have got to `ends`: topic → partition → the next offset to read."""
+        """Tell whether the offsets up to `ends` are committed: topic → partition → the next offset to read."""
         return all(
             self._end.get(topic, {}).get(partition, 0) >= end
             for topic, partitions in ends.items()
@@ -61,7 +61,7 @@ class OffsetCommits:
         )
 
     def catch_up(self) -> None:
-        """Do the books of every batch that has finished since the last call.
+        """Commit and write every batch that has finished since the last call.
 
         Raises:
             CheckpointError: a log of the checkpoint is damaged.

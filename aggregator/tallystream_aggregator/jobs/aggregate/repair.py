@@ -1,12 +1,11 @@
-"""Repair what a replaced writer wrote last: on a compacted topic the last record of a key stays.
+"""Publishes keys again whose last record on a compacted topic is from a replaced writer.
 
-Readers take the highest (epoch, batch) of a key. Compaction keeps the last record, which may be a replaced writer's, or
-one of an epoch that no writer has taken. So the active writer reads what is appended to `metrics-table` and
-`metrics-agg`, and has the table publish the keys of such records again, from its state: a file beside the checkpoint
-names them, and each shard's record says when it has published its own.
+Readers take the highest (epoch, batch) of a key, but compaction keeps the last record. That record may be from a
+replaced writer, or from an epoch that no writer has taken. So the active writer reads `metrics-table` and
+`metrics-agg`, and the table publishes the keys of such records again from its state. A file beside the checkpoint names
+the keys, and the record of each shard says which request it has carried out.
 
-The start covers what was appended since the writers before last had nothing left to repair; the ledger has these
-offsets (`checked`).
+The ledger has the offsets before which nothing is left to repair (`checked`). A new writer starts there.
 """
 
 from __future__ import annotations
@@ -60,21 +59,21 @@ class Checked(NamedTuple):
 
 
 def last_checked(rows: Sequence[LedgerRow]) -> Checked:
-    """Return what the ledger's rows say, no offsets where none of them has some.
+    """Return what the rows of the ledger say. There are no offsets if no row has them.
 
-    `epoch` is that of the writer before: what a lower one appended since is to be repaired.
+    `epoch` is that of the previous writer. Records that a lower epoch appended since need a repair.
     """
     found = [row.checked for row in rows if row.query == QUERY and row.checked]
     return Checked(found[-1], highest_epoch(rows) or 0) if found else Checked({}, 0)
 
 
 class TopicWatch:
-    """Reads the partitions of a topic, from where `checked` says or the beginning; for one thread.
+    """Reads the partitions of a topic from the offsets of `checked`, or from the beginning. For one thread.
 
-    A record is stale where its epoch is lower than that of a record before it, or than `epoch`, ours, after our start.
-    `timeout` is in seconds.
+    A record is stale if its epoch is lower than that of an earlier record, or lower than `epoch`, our own, if it was
+    appended after our start. `timeout` is in seconds.
 
-    `repaired` maps shard → the number of the last request that it has carried out, where the topic has shards' records.
+    `repaired` maps shard → the number of the last request that it has carried out. Only `metrics-table` has it.
     """
 
     def __init__(
@@ -113,10 +112,10 @@ class TopicWatch:
         return {str(partition): offset for partition, offset in self._at.items()}
 
     def poll(self) -> set[Key]:
-        """Read what has come since the last look, and return the keys of stale records, and of unknown epochs.
+        """Read the new records, and return the keys of records that are stale or of an epoch that no writer has taken.
 
         Raises:
-            KafkaException: the broker did not answer in time; the next look begins at the same records.
+            KafkaException: the broker did not answer in time. The next call reads the same records again.
         """
         highest = dict(self._highest)
         try:
@@ -148,7 +147,7 @@ class TopicWatch:
             if epoch == self._epoch and read.value is not None and key[1].startswith(_SHARD):
                 with contextlib.suppress(msgspec.DecodeError):
                     self.repaired[read.partition] = _decode_repaired(read.value).repaired
-        # Asked after the records were read: what is above it then has an epoch that no writer has taken.
+        # Read after the records: an epoch above this bound is one that no writer has taken.
         bound = max(known, self._epochs.bound(above.values()))
         for key, epoch in above.items():
             if epoch > bound:
@@ -169,9 +168,9 @@ class TopicWatch:
 
 
 class Repair:
-    """Has the shards publish what the watches of `metrics-table` and `metrics-agg` find, through the file `path`.
+    """Requests that the shards publish the keys that `table` and `agg` find, through the file `path`.
 
-    `wake` has a batch run in every shard. A request stays until all of the `shards` have carried it out.
+    `wake` makes every shard run in a batch. A request stays until all of the `shards` have carried it out.
     """
 
     def __init__(
@@ -182,7 +181,7 @@ class Repair:
         self._epoch, self._number = epoch, 0
         self._rows: set[Key] = set()
         self._sums: set[Key] = set()
-        self._unasked = False
+        self._is_pending = False
         self._checked: tuple[dict[str, int], dict[str, int]] = ({}, {})
         path.unlink(missing_ok=True)
 
@@ -191,21 +190,21 @@ class Repair:
         return {topic: at for topic, at in zip((table, agg), self._checked, strict=True) if at}
 
     def poll(self) -> None:
-        """Read what has come since the last look, and ask the shards for what is to be repaired.
+        """Read the new records, and request a repair of the keys that need one.
 
         Raises:
-            KafkaException: the broker did not answer in time; the next look goes on.
+            KafkaException: the broker did not answer in time. The next call continues.
             OSError: the file can't be written.
         """
         for watch, keys in ((self._table, self._rows), (self._agg, self._sums)):
             found = watch.poll()
             keys.update(found)
-            self._unasked |= bool(found)  # Keys that are asked for already, too: they may be overwritten once more.
-        if self._unasked:
-            self._unasked, self._number = False, self._number + 1
+            self._is_pending |= bool(found)  # Requested keys, too: they may have been overwritten again.
+        if self._is_pending:
+            self._is_pending, self._number = False, self._number + 1
             log.warning(
-                "a writer that was replaced, or that has taken no epoch, has written %d rows and %d sums; the table "
-                "publishes these again",
+                "a writer that was replaced, or that has taken no epoch, has written %d rows and %d sums; they are "
+                "published again",
                 len(self._rows),
                 len(self._sums),
             )
@@ -218,7 +217,7 @@ class Repair:
         if not self._outstanding:
             self._checked = (self._table.at, self._agg.at)
             return
-        self._write()  # Each time: a writer that is being replaced may just have written its own.
+        self._write()  # Each time: a writer that is being replaced may just have written its own request.
         self._wake()
 
     def close(self) -> None:

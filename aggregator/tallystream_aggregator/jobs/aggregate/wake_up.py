@@ -1,7 +1,7 @@
-"""Wake a query: a shard looks for silent lives in the batches that have records of it, and Spark runs no others.
+"""Wakes shards that have no records, so that they find silent lives.
 
-Without it, lives that fall silent while nobody publishes, or that fell silent while no aggregator ran, would count as
-living until somebody's next record.
+Spark runs a shard only in batches that have records of it. Without these wake-ups, lives that fall silent while no
+instance publishes, or while no aggregator runs, would count as living until the next record of the shard.
 """
 
 from __future__ import annotations
@@ -22,17 +22,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 INSTANCE = "tallystream-aggregator"
-"""An instance ID that publishes nothing else: a tombstone of it takes nothing out of any sum. IDs with a number too."""
-
+"""An instance ID without metrics: its tombstones change no sum. The same holds for this ID with a number behind it."""
 
 GRACE_MS, AGAIN_MS = 500, 5_000
-"""How long a record is waited for after a shard is due, before one is appended; and the time until the next one."""
+"""The wait for a record after a shard is due, until it is woken; and the time until it is woken again. In ms."""
 
 
 class WakeUpTimer:
-    """Wakes the shards that are due while no records of them come. `due` returns these times by shard, in epoch ms.
+    """Wakes the shards that are due and have no records. `due` returns the due times by shard, in epoch ms.
 
-    Delivery: a shard that stays due is woken every `AGAIN_MS`, as the broker may have been unreachable.
+    Delivery: a shard that stays due is woken again every `AGAIN_MS`, as the broker may have been unavailable.
     """
 
     def __init__(
@@ -45,7 +44,7 @@ class WakeUpTimer:
         self._woken_ms: dict[int, float] = {}
 
     def poll(self) -> None:
-        """Wake the shards whose time has come; to be called several times a second."""
+        """Wake the shards that are due. Call it several times a second."""
         now_ms = self._now() * 1000
         late = [shard for shard, due_ms in self._due().items() if self._is_late(shard, due_ms, now_ms)]
         if not late:
@@ -54,7 +53,7 @@ class WakeUpTimer:
         try:
             self._wake(late)
         except KafkaException as error:
-            log.warning("cannot wake the query; silent lives are found with the next record: %s", error)
+            log.warning("cannot wake the query; silent lives are found at the next record: %s", error)
 
     def _is_late(self, shard: int, due_ms: int, now_ms: float) -> bool:
         woken_ms = self._woken_ms.get(shard, 0.0)
@@ -64,7 +63,7 @@ class WakeUpTimer:
 
 
 def instances(shards: int) -> dict[int, str]:
-    """Return an instance ID for each of so many shards; one of them is `INSTANCE`."""
+    """Return an instance ID for each shard. One of them is `INSTANCE`."""
     found: dict[int, str] = {}
     for number in count():
         instance = f"{INSTANCE}-{number}" if number else INSTANCE
@@ -77,14 +76,14 @@ def instances(shards: int) -> dict[int, str]:
 def wake(
     topic: str, partition: int, shards: Iterable[int], kafka: Mapping[str, str], *, of: int = 1, timeout: float = 10.0
 ) -> None:
-    """Append a tombstone for each of `shards`, out of so many, to a partition. Returns when the broker has them.
+    """Append a tombstone for each of `shards`, of a table of `of` shards. Return when the broker has acknowledged them.
 
-    One partition is enough: the shard looks at its lives of all partitions. `timeout` is in seconds.
+    One partition is enough: a shard then checks its lives of all partitions. `timeout` is in seconds.
 
     Raises:
-        KafkaException: the broker did not take it in time.
+        KafkaException: the broker did not acknowledge them in time.
     """
-    # Not idempotent: a tombstone sent twice changes nothing, and such a producer first waits half a second for its ID.
+    # Not idempotent: a repeated tombstone changes nothing, and an idempotent producer waits half a second for its ID.
     producer = producer_for(kafka, timeout=timeout, idempotent=False)
     ids = instances(of)
     records = (ProducerRecord(topic, ids[shard].encode(), None, partition) for shard in shards)

@@ -1,4 +1,4 @@
-"""One writer's time: from the moment it has the lease, its epoch, its books, and what it repairs on the topics."""
+"""The active writer, from the moment it has the lease: its epoch, its commits of offsets, and its repairs."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CHECK_INTERVAL_S = 5.0
-"""Seconds from one look at the topics to the next: are they still the same, what did a replaced writer write."""
+"""Seconds between two checks of the topics: whether they are still the same, and what a replaced writer wrote."""
 
 
 class Writer:
-    """Opens the books under a new epoch; `begin` are the offsets of a new table, empty for one that goes on.
+    """Takes a new epoch. `begin` are the offsets at which a new table begins, empty for one that exists.
 
     Raises:
-        ConfigError: the table can't begin so.
+        ConfigError: the table can't begin with these settings.
         TallystreamError: a topic that is read was deleted and created again.
         KafkaException: the broker did not answer.
     """
@@ -82,11 +82,11 @@ class Writer:
             shards=shards,
             wake=self.wake_all_during_repair,
         )
-        self._looked: float | None = None
+        self._checked_s: float | None = None
         writer = ledger.LedgerWriter(topics.ledger, kafka)
         self._read = read
         if not self.begin or initial_state_of(settings):
-            self.wake(range(shards))  # who fell silent meanwhile, and what a seed has
+            self.wake(range(shards))  # to find lives that fell silent meanwhile, and to publish a rebuilt table
         now_ms = int(time.time() * 1000)
         opened = ledger.LedgerRow(
             kind="opened",
@@ -102,7 +102,7 @@ class Writer:
         self._committer = GroupCommitter(settings.bootstrap_servers, settings.topic_prefix + GROUP, settings.kafka)
         if self.begin:
             self._committer.keep(self._selection.reads, topic=next(iter(read)))
-        self._books = OffsetCommits(
+        self._offset_commits = OffsetCommits(
             settings.checkpoint,
             self._committer,
             writer,
@@ -110,10 +110,12 @@ class Writer:
             last=_last(rows, settings.checkpoint),
             checked=lambda: self._repair.checked(topics.table, topics.agg),
         )
-        self._books.catch_up()
+        self._offset_commits.catch_up()
 
     def after_batch(self) -> bool:
-        """Do what follows a batch, several times a second; return True when everything asked for is summed.
+        """Commit what has finished, and check the topics. Return True when `--catch-up` has reached its end.
+
+        Call it several times a second.
 
         Raises:
             LeaseError: another aggregator has taken over.
@@ -121,20 +123,20 @@ class Writer:
             TallystreamError: a topic that is read was deleted and created again.
         """
         self._lease.check()
-        self._books.catch_up()
-        if self._looked is None or time.monotonic() - self._looked > CHECK_INTERVAL_S:
+        self._offset_commits.catch_up()
+        if self._checked_s is None or time.monotonic() - self._checked_s > CHECK_INTERVAL_S:
             try:
                 self._check_topics()
                 self._repair.poll()
             except (KafkaException, OSError) as error:
-                log.warning("the topics are looked at later: %s", error)
-            self._looked = time.monotonic()
-        return self._ends is not None and self._books.reached(self._ends)
+                log.warning("cannot check the topics; it is tried again: %s", error)
+            self._checked_s = time.monotonic()
+        return self._ends is not None and self._offset_commits.reached(self._ends)
 
     def _check_topics(self) -> None:
         read = self._selection.look(self._kafka)
         self._read = read or self._read
-        new = self._identity.check(read) if read else []  # of topics that are gone Spark speaks
+        new = self._identity.check(read) if read else []  # Spark reports topics that no longer exist
         if new:
             require_append_time(clients.admin(self._kafka), new)
             log.info("reading %s, too", ", ".join(new))
@@ -143,16 +145,16 @@ class Writer:
         """Append a record for each of these shards, so that they run in a batch.
 
         Raises:
-            KafkaException: the broker did not answer.
+            KafkaException: the broker did not acknowledge it in time.
         """
         topic, partitions = next(iter(self._read.items()))
         wake(topic, next(iter(partitions)), shards, self._kafka, of=self._shards)
 
     def wake_all_during_repair(self) -> None:
-        """Wake every shard, unless the query ends with what is there and leaves no record of its own behind.
+        """Wake every shard, unless with `--catch-up`, which must leave no record of its own on the topic.
 
         Raises:
-            KafkaException: the broker did not answer.
+            KafkaException: the broker did not acknowledge it in time.
         """
         if self._ends is None:
             self.wake(range(self._shards))
@@ -164,10 +166,10 @@ class Writer:
 
 
 def _next_epoch(rows: Sequence[ledger.LedgerRow], topics: Topics, kafka: Mapping[str, str]) -> int:
-    taken = ledger.highest_epoch(rows)
-    if taken is None:  # Retention has emptied it, or it was deleted: a lower epoch than theirs would change nothing.
-        taken = highest_on((topics.agg, topics.table), kafka)
-    return taken + 1
+    highest = ledger.highest_epoch(rows)
+    if highest is None:  # The ledger is empty or deleted. The topics have the epochs of their records.
+        highest = highest_on((topics.agg, topics.table), kafka)
+    return highest + 1
 
 
 def _last(rows: Sequence[ledger.LedgerRow], checkpoint: Path) -> int:
@@ -177,5 +179,5 @@ def _last(rows: Sequence[ledger.LedgerRow], checkpoint: Path) -> int:
         return -1
     mine = [row for row in rows if row.query == ledger.QUERY]
     begun = max((number for number, row in enumerate(mine) if row.kind == "opened" and row.start), default=0)
-    # A higher number in the ledger is of another checkpoint: rows are written only after a batch is finished.
+    # A higher number in the ledger is from another checkpoint: rows are written only after a batch is finished.
     return min(done[0], max((row.batch for row in mine[begun:]), default=-1))
