@@ -23,7 +23,7 @@ METRIC_OF = {
     "Gauge": "queue.7",
     "Value by instance": "queue.7",
     "Quantiles": "request.time.9",
-    "Rates as the instances know them": "requests.8",
+    "Rates as the instances report them": "requests.8",
 }
 """The metric that is chosen for a panel of other types than a counter."""
 WIDTH = 1_000

@@ -65,7 +65,7 @@ except Exception as error:
 @pytest.mark.parametrize(
     ("end", "said"),
     [
-        (KILL, "Spark's JVM was killed by signal 9; start the command again: it goes on where it was."),
+        (KILL, "Spark's JVM was killed by signal 9; start the command again: it continues where it stopped."),
         (FILL, "Spark's JVM ran out of memory; give it more by --driver-memory."),
     ],
     ids=["killed", "out of memory"],

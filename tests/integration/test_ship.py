@@ -135,7 +135,7 @@ def test_an_outage_of_influxdb_loses_no_point(
             wait_until(lambda: "Points wait on Kafka" in log.read_text(), LIMIT_S, "the shipper notices the outage")
             assert json.loads(ask(url + "/readyz")[1])["reason"] == "waiting for the store"
             assert (ask(url + "/readyz")[0], ask(url + "/healthz")[0]) == (503, 200)
-            assert internal_metrics(url)["tallystream_ship_store_away"] == 1
+            assert internal_metrics(url)["tallystream_ship_store_unavailable"] == 1
             wanted.publish(500)
             assert process.poll() is None
             server.start()

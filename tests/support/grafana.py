@@ -81,6 +81,6 @@ METRIC_OF = {
     "Value by instance": "queue.length",
     "Gauges by metric and app": "queue.length",
     "Quantiles": "request.time",
-    "Rates as the instances know them": "requests",
+    "Rates as the instances report them": "requests",
 }
 """The metric chosen for a panel that needs one of a type; records.processed for others."""

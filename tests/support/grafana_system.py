@@ -158,7 +158,7 @@ class System:
         self.points += points
         shards = [(one.value(**written) or b"").decode() for one in rows if one.key.startswith(b'["shard"')]
         self._health["aggregate"].progress(self._told(len(sent), {"metrics": {"0": self._offset}}, shards))
-        self._health["ship"].internal_metrics.set("tallystream.ship.store_away", 0)
+        self._health["ship"].internal_metrics.set("tallystream.ship.store_unavailable", 0)
         for name, n in (("points", len(points)), ("rejected", 0), ("unreadable", 0), ("stale", 0)):
             self._health["ship"].internal_metrics.add(f"tallystream.ship.{name}", n)
         self._health["ship"].progress(self._told(len(shipped), {"metrics-agg": {"0": 20 * self._batch}}, []))

@@ -118,7 +118,7 @@ class Health:
         self._command = command
         self.internal_metrics.set_function("tallystream.alive", lambda: int(self.status.unhealthy_reason() is None))
         self.internal_metrics.set_function("tallystream.ready", lambda: int(self.status.unready_reason() is None))
-        self.internal_metrics.set_function("tallystream.looked_age_seconds", self.status.silence_s)
+        self.internal_metrics.set_function("tallystream.last_check_age_seconds", self.status.silence_s)
         self._settings = settings
         self._progress = Progress(self.internal_metrics)
         self._server: HealthServer | None = None

@@ -53,11 +53,11 @@ class InternalMetric(NamedTuple):
 
 _PARTITION = ("topic", "partition")
 INTERNAL_METRICS = (
-    InternalMetric("tallystream.alive", "gauge", "1 when /healthz says 200, 0 otherwise."),
-    InternalMetric("tallystream.ready", "gauge", "1 when /readyz says 200, 0 otherwise."),
+    InternalMetric("tallystream.alive", "gauge", "1 when /healthz returns 200, 0 otherwise."),
+    InternalMetric("tallystream.ready", "gauge", "1 when /readyz returns 200, 0 otherwise."),
     InternalMetric("tallystream.epoch", "gauge", "Epoch of the writer of the newest batch."),
     InternalMetric(
-        "tallystream.looked_age_seconds", "gauge", "Seconds since the query finished a batch or checked for records."
+        "tallystream.last_check_age_seconds", "gauge", "Seconds since the query finished a batch or checked for records."
     ),
     InternalMetric("tallystream.batches", "counter", "Batches that this process finished."),
     InternalMetric("tallystream.batch.number", "gauge", "Number of the newest batch in the checkpoint."),
@@ -103,7 +103,7 @@ INTERNAL_METRICS = (
         "tallystream.ship.stale", "counter", "Records that this process skipped: of a replaced or unknown writer."
     ),
     InternalMetric(
-        "tallystream.ship.store_away", "gauge", "1 while the store is unavailable and points wait, 0 otherwise."
+        "tallystream.ship.store_unavailable", "gauge", "1 while the store is unavailable and points wait, 0 otherwise."
     ),
 )
 BY_NAME = {metric.name: metric for metric in INTERNAL_METRICS}

@@ -100,7 +100,7 @@ class Shipper:
         self._set_up = False
         self._counted: dict[str, int] = {}
         health.internal_metrics.set_function(
-            "tallystream.ship.store_away", lambda: int(health.status.waiting_for == STORE)
+            "tallystream.ship.store_unavailable", lambda: int(health.status.waiting_for == STORE)
         )
 
     def poll(self) -> None:

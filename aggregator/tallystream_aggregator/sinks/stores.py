@@ -123,7 +123,7 @@ class StoreSettings:
             ConfigError: the store can be written, but not read by us.
         """
         if self.numbers_only:
-            raise ConfigError("--store", self.spec, "ship alone writes there: give local:PATH or influxdb:URL here")
+            raise ConfigError("--store", self.spec, "only ship writes there: give local:PATH or influxdb:URL here")
         return self
 
 

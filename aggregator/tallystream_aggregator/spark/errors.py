@@ -62,7 +62,7 @@ def sentence(said: str, trace: str, checkpoint: Path, free: Callable[[str], int]
     text = said.split("JVM stacktrace", maxsplit=1)[0].split("=== Streaming Query ===", maxsplit=1)[0]
     lost = LOST.search(text) or (re.search(r"^Reason: (.+)$", text, re.MULTILINE) if "failOnDataLoss" in text else None)
     if lost:
-        return f"records that were not read are gone: {lost[1]} To go on without them: --on-data-loss continue."
+        return f"records were deleted before they were read: {lost[1]} To continue without them: --on-data-loss continue."
     text = " ".join(_without_trace(text).split())[:LONGEST]
     if UNREADABLE.search(text) or READING in trace:
         return f"the checkpoint {checkpoint} can't be read ({text}); {REMEDY}."
@@ -95,9 +95,9 @@ def _no_space(checkpoint: Path, free: Callable[[str], int]) -> str:
     if free(scratch) < free(str(checkpoint)):
         return (
             f"the disk of {scratch} is full, where Spark keeps what it is at: make room there, or name another folder "
-            "with SPARK_LOCAL_DIRS, and start it again: it goes on where it was."
+            "with SPARK_LOCAL_DIRS, and start it again: it continues where it stopped."
         )
     return (
         f"the disk of the checkpoint {checkpoint} is full: make room there, or move the checkpoint to a larger disk, "
-        "and start it again: it goes on where it was."
+        "and start it again: it continues where it stopped."
     )

@@ -56,7 +56,7 @@ def _given(options: Mapping[str, str], names: tuple[str, str]) -> str:
 def _certificates(name: str, value: str) -> str:
     found = [match[0] for match in _PEM.finditer(_text(name, value)) if match[1] == "CERTIFICATE"]
     if not found:
-        raise ConfigError(name, _shown(name, value), "it holds no certificate: give PEM (-----BEGIN CERTIFICATE-----)")
+        raise ConfigError(name, _shown(name, value), "it has no certificate: give PEM (-----BEGIN CERTIFICATE-----)")
     return "\n".join(found)
 
 
@@ -68,7 +68,7 @@ def _key(name: str, value: str) -> str:
     try:
         begin = base64.b64decode("".join(match[2].split())[:80])
     except binascii.Error:
-        raise ConfigError(name, _shown(name, value), "it holds a damaged key: give one in PEM") from None
+        raise ConfigError(name, _shown(name, value), "it has a damaged key: give one in PEM") from None
     if match[1].startswith("ENCRYPTED") and _PBES2 in begin:
         remedy = "Java 17 can't decrypt it (PBES2): encrypt it with openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES"
         raise ConfigError(name, _shown(name, value), f"{remedy}, {_PKCS12}")

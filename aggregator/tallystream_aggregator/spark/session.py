@@ -97,7 +97,7 @@ def why_ended(code: int) -> str:
     if code == jvm.OUT_OF_MEMORY:
         return "Spark's JVM ran out of memory; give it more by --driver-memory."
     ended = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-    return f"Spark's JVM {ended}; start the command again: it goes on where it was."
+    return f"Spark's JVM {ended}; start the command again: it continues where it stopped."
 
 
 @contextmanager

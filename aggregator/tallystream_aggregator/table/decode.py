@@ -157,7 +157,7 @@ def read_key(key: bytes | None) -> str | Unreadable:
         instance = key.decode()
     except UnicodeDecodeError:
         return Unreadable("the key is not UTF-8")
-    return Unreadable("the key holds a NUL character") if "\0" in instance else instance
+    return Unreadable("the key contains a NUL character") if "\0" in instance else instance
 
 
 def read_short_form(value: bytes) -> ShortForm | None:
@@ -296,8 +296,8 @@ def _require_storable(item: object) -> None:
             _require_storable(value)
     elif isinstance(item, str):
         if "\0" in item:
-            raise ValueError("a text holds a NUL character")
+            raise ValueError("a text contains a NUL character")
         if not item.isascii() and any("\ud800" <= character <= "\udfff" for character in item):
-            raise ValueError("a text holds half of a surrogate pair")
+            raise ValueError("a text contains half of a surrogate pair")
     elif isinstance(item, float) and not math.isfinite(item):
         raise ValueError(f"{item} is not a number that can be summed")

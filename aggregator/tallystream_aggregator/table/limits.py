@@ -104,7 +104,7 @@ def letters(refused: Sequence[tuple[str, str | None]]) -> Sequence[tuple[str, st
     metrics = [one for one in refused if one[1] is not None]
     if len(metrics) <= LETTERS:
         return refused
-    rest = (f"limit: {len(metrics) - LETTERS} more metrics of this record are refused", None)
+    rest = (f"limit: {len(metrics) - LETTERS} more metrics of this record are rejected", None)
     return [*metrics[:LETTERS], rest, *(one for one in refused if one[1] is None)]
 
 

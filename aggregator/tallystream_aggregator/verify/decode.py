@@ -243,7 +243,7 @@ def _sketch(said: dict[str, Any], count: int) -> sketches.Bins | None:
     except ValueError as error:
         raise RejectedError("the sketch can't be read") from error
     if sum(bins.values()) != count:
-        raise RejectedError("the sketch stands for another number of values")
+        raise RejectedError("the sketch has another number of values")
     return bins
 
 

@@ -66,7 +66,7 @@ def ship(
         from tallystream_aggregator.jobs import ship_latest
 
         if rows:
-            raise ConfigError("--rows", True, "Prometheus is shown sums alone: ship rows to another store")
+            raise ConfigError("--rows", True, "Prometheus gets only sums: ship rows to another store")
         follow = ship_latest.ShipLatestSettings(
             bootstrap_servers,
             topic_prefix=topic_prefix,

@@ -140,7 +140,7 @@ class FlightsApp:
             self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:
             # A rebalance came first. The next commit has these offsets too, or their new owner processes them again.
-            print(f"commit refused: {error.args[0].str()}", file=sys.stderr, flush=True)  # noqa: T201 (its log)
+            print(f"commit rejected: {error.args[0].str()}", file=sys.stderr, flush=True)  # noqa: T201 (its log)
             return
         self._uncommitted.clear()
         self._journal.write(Line("committed", self._number))

@@ -70,7 +70,7 @@ def detach(arguments: Sequence[str], data: Path) -> int:
         files.make_folder(data)
         out = (data / "up.log").open("ab+")
     except OSError as error:
-        raise ConfigError("--data", str(data), f"the system says: {error.strerror}") from error
+        raise ConfigError("--data", str(data), f"the system reports: {error.strerror}") from error
     command = [sys.executable, "-m", "tallystream_cli.main", *(a for a in arguments if a != "--detach")]
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # both end what is being started
     with out:

@@ -198,7 +198,7 @@ class LocalSystem:
             files.restrict(self._settings.data, files.FOLDER)
             lock = (self._settings.data / "lock").open("w", encoding="ascii")
         except OSError as error:
-            raise ConfigError("--data", str(self._settings.data), f"the system says: {error.strerror}") from error
+            raise ConfigError("--data", str(self._settings.data), f"the system reports: {error.strerror}") from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

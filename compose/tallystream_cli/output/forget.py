@@ -21,7 +21,7 @@ INTERRUPTED = 130
 LIVES = 20
 """How many lives are listed."""
 
-LIVING = "living lives publish absolute values: what they have comes back with their next snapshot"
+LIVING = "living lives publish absolute values: their next snapshot brings their counts back"
 FORGOTTEN = "what the instance's forgotten lives counted stays: it has no instance any more, take it out by metric"
 
 

@@ -78,7 +78,7 @@ def summary(outcome: Outcome) -> str:
 def notes(outcome: Outcome) -> list[str]:
     """Return what could not be compared, and why."""
     said = {
-        "sums: gauges and rates could be told only in part: it depends on when silence was noticed": (
+        "sums: gauges and rates were compared only in part: they depend on when silence was noticed": (
             outcome.undetermined
         ),
         "sums were not compared: they are of an earlier table, or lie across another writer's batches": (
@@ -91,7 +91,7 @@ def notes(outcome: Outcome) -> list[str]:
     if not outcome.letters_checked:
         found.append("dead letters were not compared: some have been deleted")
     if not outcome.complete:
-        found.append("it was not checked that nothing is missing: the ledger does not say where the last batch ended")
+        found.append("missing sums were not checked: the ledger does not say where the last batch ended")
     return found
 
 

@@ -27,7 +27,7 @@ def exposition(states: Iterable[GroupState], places: Mapping[tuple[str, int], tu
     `ts_ms` is when the collector looked, epoch ms.
     """
     groups = [state for state in states if not state.gone]
-    looked = Family("tallystream_lag_round_time_seconds", "gauge", "When the collector looked, epoch seconds.", [])
+    looked = Family("tallystream_lag_round_time_seconds", "gauge", "Time of the newest round, in epoch seconds.", [])
     looked.samples.append(Sample(ts_ms / 1000, {}))
     return render([*_partitions(groups), *_groups(groups), *_ends(places), looked])
 
@@ -81,7 +81,7 @@ def _groups(groups: Sequence[GroupState]) -> list[Family]:
 
 
 def _ends(places: Mapping[tuple[str, int], tuple[int, int]]) -> list[Family]:
-    earliest = Family("kafka_partition_earliest_offset", "gauge", "The first offset that the partition holds.", [])
+    earliest = Family("kafka_partition_earliest_offset", "gauge", "The first offset of the partition.", [])
     latest = Family("kafka_partition_latest_offset", "gauge", "The next offset that the partition will give.", [])
     for (topic, partition), (start, end) in sorted(places.items()):
         labels = {"topic": topic, "partition": str(partition)}

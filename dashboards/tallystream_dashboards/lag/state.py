@@ -18,7 +18,7 @@ MAX_NAMED = 3
 """So many partitions are named; the others are counted."""
 
 _NO_RECORD = (
-    "Nothing to read: the last {:,} offsets hold transaction markers, what compaction left, or an open transaction."
+    "Nothing to read: the last {:,} offsets are transaction markers, compacted records, or an open transaction."
 )
 
 

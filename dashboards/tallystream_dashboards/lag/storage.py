@@ -142,7 +142,7 @@ def _seconds_fields(found: SecondsLag) -> dict[str, Field | None]:
 def _seconds(fields: Mapping[str, Field]) -> SecondsLag:
     seconds = fields.get("seconds")
     if not isinstance(seconds, int | float):
-        return Unknown("the collector did not know it")
+        return Unknown("the collector had not seen it")
     if fields.get("bound"):
         return AtLeast(float(seconds))
     return Exact(float(seconds)) if seconds > 0 else Zero()

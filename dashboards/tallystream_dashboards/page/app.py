@@ -35,7 +35,7 @@ def main() -> None:
     """Draw the page."""
     settings = serving.settings
     if settings is None:
-        raise ConfigError("the page", "streamlit run", "start it with `tallystream page`, which knows the store")
+        raise ConfigError("the page", "streamlit run", "start it with `tallystream page`, which passes the store")
     st.set_page_config(page_title="Tallystream", page_icon=components.ICON, layout="wide")
     st.html(components.STYLE)
     asked = parse(st.query_params)

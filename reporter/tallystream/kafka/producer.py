@@ -68,7 +68,7 @@ def make_producer(options: Mapping[str, Any], on_error: Callable[[KafkaError], N
         return confluent_kafka.Producer({**options, "error_cb": on_error}, logger=librdkafka_log)
     except (confluent_kafka.KafkaException, TypeError, ValueError) as error:
         reason = error.args[0].str() if isinstance(error, confluent_kafka.KafkaException) else str(error)
-        raise ConfigError("options", sorted(options), f"librdkafka says: {reason.rstrip('.')}") from None
+        raise ConfigError("options", sorted(options), f"librdkafka reports: {reason.rstrip('.')}") from None
 
 
 def append_ms(message: Message) -> int:

@@ -105,7 +105,7 @@ class Gauge(Metric):
         try:
             value = self.value
         except Exception:  # noqa: BLE001 - whatever it is, the gauge's neighbours must be reported
-            _log.exception("gauge %s is left out of this snapshot: its function failed", label(self.name, self.tags))
+            _log.exception("gauge %s is skipped in this snapshot: its function failed", label(self.name, self.tags))
             return None
         return None if value is None else record.Gauge(name=self.name, tags=self.tags, value=value)
 
@@ -129,6 +129,6 @@ def checked(gauge: record.Gauge) -> record.Gauge | None:
             return record.Gauge(name=gauge.name, tags=gauge.tags, value=number)
     except Exception:  # noqa: BLE001 - a value of any type, whose neighbours must be reported
         _log.debug("the failure in full", exc_info=True)
-    text = "gauge %s is left out of this snapshot: %.100r is no finite number"
+    text = "gauge %s is skipped in this snapshot: %.100r is not a finite number"
     _log.warning(text, label(gauge.name, gauge.tags), gauge.value)
     return None

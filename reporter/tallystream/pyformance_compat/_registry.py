@@ -155,7 +155,7 @@ class MetricsRegistry:
                 name = f"{key}{{{','.join(f'{tag}={value}' for tag, value in tags)}}}" if tags else key
                 dumped[name] = self._values((key, tags))
             except Exception:  # noqa: BLE001 - the application's function; the other metrics must be dumped
-                log.exception("%s is left out of this dump", label(key, dict(tags)))
+                log.exception("%s is skipped in this dump", label(key, dict(tags)))
         return dumped
 
     def _values(self, place: Key) -> dict[str, Any]:
@@ -198,7 +198,7 @@ class MetricsRegistry:
             value = metric.tallystream_read(check_name("the name of a metric", name), check_tags(name, tags))
             return None if value is None else _with_retired(value, self._retired.get((kind, place)))
         except Exception as error:  # noqa: BLE001 - the other metrics must be reported
-            log.warning("%s is left out of this snapshot: %s: %s", label(name, tags), type(error).__name__, error)
+            log.warning("%s is skipped in this snapshot: %s: %s", label(name, tags), type(error).__name__, error)
             return None
 
     def _reset_after_fork(self) -> None:
@@ -247,7 +247,7 @@ class _ReportedRegistry(MetricRegistry):
             identity = identity_of(metric)
             if identity in known:
                 what = label(metric.name, metric.tags)
-                log.warning("%s is left out: there is another %s of this name and tags", what, metric.type)
+                log.warning("%s is skipped: there is another %s with this name and these tags", what, metric.type)
                 continue
             known.add(identity)
             found.append(metric)

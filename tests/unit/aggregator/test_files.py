@@ -82,13 +82,13 @@ def test_what_is_no_store_keeps_its_permissions(tmp_path: Path) -> None:
 def test_the_file_of_a_rebuild(tmp_path: Path) -> None:
     """The file that a rebuild makes holds the whole table; a new one replaces what an earlier attempt left."""
     checkpoint = tmp_path / "new" / "checkpoint"
-    seed = InitialState([b"table"], {}, 1)
-    write_initial_state(initial_state_path(checkpoint), seed)
+    state = InitialState([b"table"], {}, 1)
+    write_initial_state(initial_state_path(checkpoint), state)
     assert (mode(tmp_path / "new"), mode(initial_state_path(checkpoint))) == ("700", "600")
-    initial_state_path(checkpoint).with_name("checkpoint.seed.new").touch(0o666)
-    write_initial_state(initial_state_path(checkpoint), seed)
+    initial_state_path(checkpoint).with_name("checkpoint.initial-state.new").touch(0o666)
+    write_initial_state(initial_state_path(checkpoint), state)
     assert mode(initial_state_path(checkpoint)) == "600"
-    assert read_initial_state(initial_state_path(checkpoint)) == seed
+    assert read_initial_state(initial_state_path(checkpoint)) == state
 
 
 def test_the_folder_of_the_local_system(tmp_path: Path) -> None:

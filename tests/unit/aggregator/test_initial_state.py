@@ -24,32 +24,32 @@ if TYPE_CHECKING:
 
 def test_a_seed_reads_back(tmp_path: Path) -> None:
     """In a folder that had to be made, and with nothing left beside it."""
-    path, seed = tmp_path / "new" / "checkpoint.seed", InitialState([b"state"], {"metrics": {"0": 7}}, 3, [[b"entry"]])
-    write_initial_state(path, seed)
-    assert read_initial_state(path) == seed
+    path, state = tmp_path / "new" / "checkpoint.initial-state", InitialState([b"state"], {"metrics": {"0": 7}}, 3, [[b"entry"]])
+    write_initial_state(path, state)
+    assert read_initial_state(path) == state
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
 def test_a_seed_of_another_number_of_shards_is_refused(tmp_path: Path) -> None:
     """A rebuild that was killed between its two files leaves one: no shard begins empty with it."""
-    path = tmp_path / "checkpoint.seed"
+    path = tmp_path / "checkpoint.initial-state"
     write_initial_state(path, InitialState([b"0", b"1"], {}, 3, [[b"a"], [b"b"]]))
     assert [read_initial_state(path, shards=2).shards[shard] for shard in range(2)] == [b"0", b"1"]
-    with pytest.raises(TallystreamError, match=r"checkpoint\.seed has 2 shards, the table 4"):
+    with pytest.raises(TallystreamError, match=r"checkpoint\.initial-state has 2 shards, the table 4"):
         read_initial_state(path, shards=4)
 
 
 def test_a_seed_from_before_the_tables_last_batches_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the table has done since is on Kafka, and a rebuild finds it: without that, sums would fall for a while.
 
-    The checkpoint that began with the seed is lost, or the aggregator of before went on while the seed was made.
+    The checkpoint that began with the state is lost, or the aggregator of before went on while the state was made.
     """
     batch = LedgerRow(kind="batch", query=ledger.QUERY, epoch=4, batch=1, ts=2, end={"metrics": {"0": 7}})
     monkeypatch.setattr(ledger, "read_topic", lambda *_, **__: iter([Read(b"k", ledger.encode(batch), 0)]))
     settings = AggregateSettings("broker:9092", tmp_path / "checkpoint")
     start._require_current(InitialState([b""], {"metrics": {"0": 7}}, 4), settings, Topics(), {})
     for end, epoch in ((7, 3), (6, 4)):
-        with pytest.raises(ConfigError, match=r"--checkpoint.*checkpoint\.seed.*older.*run tallystream rebuild"):
+        with pytest.raises(ConfigError, match=r"--checkpoint.*checkpoint\.initial-state.*older.*run tallystream rebuild"):
             start._require_current(InitialState([b""], {"metrics": {"0": end}}, epoch), settings, Topics(), {})
     (tmp_path / "checkpoint" / "commits").mkdir(parents=True)
     (tmp_path / "checkpoint" / "offsets").mkdir()
@@ -79,9 +79,9 @@ def test_a_rebuild_refuses_a_checkpoint_that_keeps_where_another_table_begins(tm
 )
 def test_a_damaged_seed_is_one_sentence_with_the_remedy(tmp_path: Path, damaged: bytes) -> None:
     """It names the file."""
-    path = tmp_path / "checkpoint.seed"
+    path = tmp_path / "checkpoint.initial-state"
     path.write_bytes(damaged)
     with pytest.raises(
-        TallystreamError, match=r"checkpoint\.seed can't be read \(.*\); restore it, or run tallystream rebuild"
+        TallystreamError, match=r"checkpoint\.initial-state can't be read \(.*\); restore it, or run tallystream rebuild"
     ):
         read_initial_state(path)

@@ -22,15 +22,15 @@ def test_a_new_table_has_one_shard_unless_more_are_asked_for(tmp_path: Path) -> 
     assert sharding_of(tmp_path / "c", 4, 2) == Sharding(4, 2)
 
 
-def test_a_table_that_has_begun_keeps_its_layout(tmp_path: Path) -> None:
-    """No option is needed at the next start, another number is refused with the remedy; so is another for a seed."""
-    begun, seeded = tmp_path / "begun", tmp_path / "seeded"
-    for checkpoint in (begun, seeded):
+def test_a_table_that_has_begun_keeps_its_sharding(tmp_path: Path) -> None:
+    """No option is needed at the next start, another number is refused with the remedy; so is another for an initial state."""
+    begun, restored = tmp_path / "begun", tmp_path / "restored"
+    for checkpoint in (begun, restored):
         write_sharding(checkpoint, sharding_of(checkpoint, 4, 2))
     (begun / "offsets").mkdir(parents=True)
-    initial_state_path(seeded).touch()
-    for checkpoint in (begun, seeded):
-        wanted = Sharding(4, 2, seeded=checkpoint == seeded)
+    initial_state_path(restored).touch()
+    for checkpoint in (begun, restored):
+        wanted = Sharding(4, 2, restored=checkpoint == restored)
         assert sharding_of(checkpoint, None, None) == sharding_of(checkpoint, 4, 2) == wanted
         with pytest.raises(ConfigError, match=r"--shards.*8.*has 4: leave the option out, or run tallystream rebuild"):
             sharding_of(checkpoint, 8, None)
@@ -38,7 +38,7 @@ def test_a_table_that_has_begun_keeps_its_layout(tmp_path: Path) -> None:
             sharding_of(checkpoint, None, 1)
 
 
-def test_a_table_that_began_with_a_seed_goes_on_only_with_it(tmp_path: Path) -> None:
+def test_a_table_that_began_with_an_initial_state_goes_on_only_with_it(tmp_path: Path) -> None:
     """A shard that has had no record yet would begin empty, and its sums would be replaced by less."""
     checkpoint = tmp_path / "a"
     write_initial_state(initial_state_path(checkpoint), InitialState([b"", b""], {}, 1))
@@ -47,11 +47,11 @@ def test_a_table_that_began_with_a_seed_goes_on_only_with_it(tmp_path: Path) -> 
     (checkpoint / "offsets").mkdir(parents=True)
     assert sharding_of(checkpoint, 2, 2).shards == 2
     initial_state_path(checkpoint).unlink()
-    with pytest.raises(ConfigError, match=r"--checkpoint.*a\.seed.* is gone.*restore"):
+    with pytest.raises(ConfigError, match=r"--checkpoint.*a\.initial-state.* is missing.*restore"):
         sharding_of(checkpoint, None, None)
 
 
-def test_a_seed_that_went_before_the_table_began_decides_nothing(tmp_path: Path) -> None:
+def test_an_initial_state_that_went_before_the_table_began_decides_nothing(tmp_path: Path) -> None:
     """Nor does that of a checkpoint that is gone: a new table may begin there."""
     checkpoint = tmp_path / "a"
     write_initial_state(initial_state_path(checkpoint), InitialState([b"", b""], {}, 1))
@@ -60,7 +60,7 @@ def test_a_seed_that_went_before_the_table_began_decides_nothing(tmp_path: Path)
     assert sharding_of(checkpoint, None, None) == Sharding()
 
 
-def test_to_ask_for_a_layout_writes_nothing(tmp_path: Path) -> None:
+def test_to_ask_for_a_sharding_writes_nothing(tmp_path: Path) -> None:
     """An aggregator that stands by with other options leaves the file of the one that has the lease as it is."""
     checkpoint = tmp_path / "a"
     write_sharding(checkpoint, sharding_of(checkpoint, 4, 2))
@@ -81,8 +81,8 @@ def test_a_checkpoint_from_before_there_were_shards_has_one(tmp_path: Path) -> N
         sharding_of(tmp_path / "old", 2, None)
 
 
-def test_a_checkpoint_that_is_gone_leaves_no_layout_behind(tmp_path: Path) -> None:
-    """Where neither a table nor a seed is, what was there before decides nothing."""
+def test_a_checkpoint_that_is_gone_leaves_no_sharding_behind(tmp_path: Path) -> None:
+    """Where neither a table nor an initial state is, what was there before decides nothing."""
     write_sharding(tmp_path / "lost", sharding_of(tmp_path / "lost", 4, None))
     assert sharding_of(tmp_path / "lost", 2, None) == Sharding(2, 2)
 
@@ -93,7 +93,7 @@ def test_a_file_that_is_damaged_is_refused(tmp_path: Path, damaged: bytes) -> No
     write_sharding(tmp_path / "a", Sharding(2, 2))
     (tmp_path / "a" / "offsets").mkdir(parents=True)
     sharding_path(tmp_path / "a").write_bytes(damaged)
-    with pytest.raises(TallystreamError, match=r"a\.layout can't be read"):
+    with pytest.raises(TallystreamError, match=r"a\.sharding can't be read"):
         sharding_of(tmp_path / "a", None, None)
 
 

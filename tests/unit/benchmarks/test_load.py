@@ -90,7 +90,7 @@ def test_snapshots_refuse_half_an_instance() -> None:
 
 
 def test_histograms_carry_the_sketch_of_their_values() -> None:
-    """The table takes each with its quantiles, so the sketch stands for `count` values; counts are the generator's."""
+    """The table takes each with its quantiles, so the sketch has `count` values; counts are the generator's."""
     fleet = Fleet(instances=7, metrics=5, histograms=2)
     updates = Updates(fleet)
     snapshots = Snapshots(fleet, 1_700_000_000_000)

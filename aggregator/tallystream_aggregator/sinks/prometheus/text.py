@@ -110,5 +110,5 @@ def _note(plain: str, final: str, metrics: Collection[str]) -> dict[str, str]:
     if final != plain:
         return {plain: f"{plain} is the name of another kind of family: {of} is called {final}, with the label name"}
     if len(metrics) > 1:
-        return {plain: f"{plain} is the family of {of}: the label name tells them apart"}
+        return {plain: f"{plain} is the family of {of}: they differ in the label name"}
     return {}

@@ -82,7 +82,7 @@ class LocalReader:
                 own = _decode_tags(text)
             except DAMAGED:
                 self._warn_once(
-                    f"the tags of a series of {measurement!r} are damaged: it is left out, as others may be"
+                    f"the tags of a series of {measurement!r} are damaged: it is skipped, as others may be"
                 )
                 continue
             if tags and not tags.items() <= own.items():
@@ -107,7 +107,7 @@ class LocalReader:
         try:
             decoded = _decode_fields(values)
         except DAMAGED:
-            self._warn_once(f"a point of {measurement!r} at {ts_ms} is damaged and is left out, as others may be")
+            self._warn_once(f"a point of {measurement!r} at {ts_ms} is damaged and is skipped, as others may be")
             return
         for name, one in series.items():
             if name in decoded:

@@ -49,7 +49,7 @@ class Ends:
             try:
                 return self._ask()
             except KafkaException as error:
-                log.warning("the ends of the topics are asked for again: %s", error)
+                log.warning("cannot read the ends of the topics; trying again: %s", error)
                 time.sleep(self._fetch.pause_ms / 1000)
         return self._ask()
 

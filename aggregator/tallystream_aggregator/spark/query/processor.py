@@ -204,7 +204,7 @@ class TableProcessor(StatefulProcessor):
         stored.table.disk.open(self._store)
         if stored.table.state.shards != self._shards:
             raise StateVersionError(
-                f"state: shard {shard} is one of {stored.table.state.shards}, and the file CHECKPOINT.layout says "
+                f"state: shard {shard} is one of {stored.table.state.shards}, and the file CHECKPOINT.sharding says "
                 f"{self._shards}; restore that file, or run tallystream rebuild for a new checkpoint."
             )
         is_new = not stored.table.state.published
@@ -241,7 +241,7 @@ class TableProcessor(StatefulProcessor):
         return State(shard=shard, shards=self._shards)
 
     def _output_rows(self, changes: Changes, *, is_new: bool) -> list[tuple[int, *Row]]:
-        # A table that begins with a seed publishes all its sums again: every group of combiners has to run for that.
+        # A table that begins with an initial state publishes all its sums again: every group of combiners has to run for that.
         every = range(self._shards) if is_new else ()
         shard_sums = [
             (group_of(one.metric, self._shards), SHARD_OUTPUT_TOPIC, None, encode(one), 0, None)

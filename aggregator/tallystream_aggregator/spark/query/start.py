@@ -1,4 +1,4 @@
-"""Where the aggregator begins: at its checkpoint, at a seed, or with a new table; and what it refuses."""
+"""Where the aggregator begins: at its checkpoint, at an initial state, or with a new table; and what it refuses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class StartPosition(NamedTuple):
 
 
 def start_position(settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str]) -> StartPosition:
-    """Find out where to begin. A checkpoint that has begun wins over `start`; a seed allows of none.
+    """Find out where to begin. A checkpoint that has begun wins over `start`; an initial state allows of none.
 
     Raises:
         ConfigError: the table would begin from nothing, or in the middle of a topic, and nobody asked for that; or the
@@ -47,7 +47,7 @@ def start_position(settings: AggregateSettings, topics: Topics, kafka: Mapping[s
     done = last_committed(settings.checkpoint)
     if done is not None:
         if settings.start is not None:
-            log.info("%s goes on where it was: --from %s is for a new one", settings.checkpoint, settings.start)
+            log.info("%s continues where it stopped; --from %s is for a new one", settings.checkpoint, settings.start)
         _require_read(done[1], selection, str(settings.checkpoint))
         return StartPosition({})
     initial_state = initial_state_of(settings)
@@ -59,19 +59,19 @@ def start_position(settings: AggregateSettings, topics: Topics, kafka: Mapping[s
             f"run tallystream rebuild --checkpoint {settings.checkpoint}; or begin from nothing with --from earliest",
         )
     if initial_state is not None and settings.start is not None:
-        raise ConfigError("--from", settings.start, f"there is a seed for the checkpoint: move {initial_state} away")
+        raise ConfigError("--from", settings.start, f"the checkpoint has an initial state: move {initial_state} away")
     offsets = resolve(start, read, settings.topic_prefix + GROUP, topics.ledger, kafka)
-    seeded: Offsets = {}
+    restored: Offsets = {}
     if initial_state is not None:
         log.info("beginning with the table in %s", initial_state)
         found = read_initial_state(initial_state)
         _require_current(found, settings, topics, kafka)
-        seeded = found.offsets
-        _require_read(seeded, selection, str(initial_state))
+        restored = found.offsets
+        _require_read(restored, selection, str(initial_state))
     missing = {
         topic: late
         for topic, firsts in offsets.items()
-        if (late := {p: first for p, first in firsts.items() if first > 0 and p not in seeded.get(topic, {})})
+        if (late := {p: first for p, first in firsts.items() if first > 0 and p not in restored.get(topic, {})})
     }
     if missing and not settings.accept_partial:
         raise ConfigError(
@@ -80,7 +80,7 @@ def start_position(settings: AggregateSettings, topics: Topics, kafka: Mapping[s
             f"it is new, and would begin in the middle (topic → partition → offset: {missing}), so the sums would lack "
             "what came before: name the checkpoint that has it, or accept that with --accept-partial",
         )
-    offsets = {topic: firsts | seeded.get(topic, {}) for topic, firsts in offsets.items()}
+    offsets = {topic: firsts | restored.get(topic, {}) for topic, firsts in offsets.items()}
     return StartPosition(offsets, partial=bool(missing))
 
 
@@ -101,9 +101,9 @@ def _require_read(ends: Offsets, selection: Selection, place: str) -> None:
 def _require_current(
     initial_state: InitialState, settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str]
 ) -> None:
-    """Refuse a seed after which the table has finished batches: another rebuild finds what these have done.
+    """Refuse an initial state after which the table has finished batches: another rebuild finds what these have done.
 
-    A table has begun with it whose checkpoint is lost, or the aggregator of before went on while the seed was made.
+    A table has begun with it whose checkpoint is lost, or the aggregator of before went on while the initial state was made.
     """
     rows = ledger.read_rows(topics.ledger, kafka)
     later = any(row.epoch > initial_state.epoch for row in rows if row.query == ledger.QUERY and row.kind == "batch")
@@ -122,7 +122,7 @@ def _require_current(
 
 
 def initial_state_of(settings: AggregateSettings) -> Path | None:
-    """Return the seed that a rebuild left for the checkpoint, None where there is none."""
+    """Return the initial state that a rebuild left for the checkpoint, None where there is none."""
     path = initial_state_path(settings.checkpoint)
     return path if path.exists() else None
 

@@ -46,7 +46,7 @@ def taken(metric: Metric) -> bytes | None:
     except ValueError as error:
         raise ValueError(f"the sketch can't be read: {error}") from error
     if values != metric.count:
-        raise ValueError(f"the sketch stands for {values} values and the count is {metric.count}")
+        raise ValueError(f"the sketch has {values} values and the count is {metric.count}")
     return encode(sketch)
 
 

@@ -42,7 +42,7 @@ def expressions(settings: Settings) -> dict[str, str]:
             f"- sum by (app, metric) ({_position('total')}) + sum by (app, metric) ({_position('start')})"
         ),
         # One that starts or stands by has not looked for anything: it does not count.
-        "aggregator-down": f"min(tallystream_looked_age_seconds{_AGGREGATOR} and {_READY})",
+        "aggregator-down": f"min(tallystream_last_check_age_seconds{_AGGREGATOR} and {_READY})",
         "collector-down": f"time() - max({_ROUND})",
         "clock-skew": "max by (group) (abs(tallystream_lag_skew_seconds))",
     }

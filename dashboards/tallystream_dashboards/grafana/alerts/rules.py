@@ -70,10 +70,10 @@ RULES = (
         reached=True,
         labels=("app",),
         summary="{{app}}: {{value}} living instances fewer than at some time of the last hour",
-        reason="An instance that is not heard from within three of its reporting intervals is not living any more. "
-        "It crashed, hangs, lost its way to Kafka, or was scaled in. Counts that it published stay in the sums.",
-        action="See on the dashboard Instances which one fell silent, and look at its log and its host. If it was "
-        "scaled in on purpose, the alert ends an hour later by itself.",
+        reason="An instance without a record for three of its reporting intervals is silent. It crashed, hangs, "
+        "cannot reach Kafka, or was scaled in. Counts that it published stay in the sums.",
+        action="Find the silent instance on the dashboard Instances, and check its log and its host. If it was scaled "
+        "in on purpose, the alert ends by itself an hour later.",
         dashboard="metric",
         panel="Living instances",
     ),
@@ -84,10 +84,10 @@ RULES = (
         for_s=60,
         labels=("app", "metric"),
         summary="{{metric}} of {{app}} has not grown for %(stopped_minutes)g minutes",
-        reason="The sum grew in five periods of %(stopped_minutes)g minutes on end, and then stopped: input has dried "
-        "up, every instance stands still, or the sums do not come through. Sums that grow now and then are left out.",
-        action="If other sums of the app grow, look at its input; if none does, at its instances; if no sum of any "
-        "app grows, at the dashboard Pipeline. If it is meant to stand still, the alert ends after 36 periods.",
+        reason="The sum grew in five periods of %(stopped_minutes)g minutes in a row, and then stopped: there is no "
+        "input, every instance has stopped, or the sums do not arrive. The rule ignores sums that rarely grow.",
+        action="If other sums of the app grow, check its input; if none does, its instances; if no sum of any app "
+        "grows, the dashboard Pipeline. If it stopped on purpose, the alert ends after 36 periods.",
         dashboard="metric",
         panel="Rate",
     ),
@@ -100,8 +100,8 @@ RULES = (
         summary="{{group}}: {{status}}",
         reason="STOP: records wait and the group has no members. STALL: it has members and commits nothing. REWIND: "
         "its offset went back. ERR: one of these, or the oldest unconsumed record is older than --err-age.",
-        action="Run tallystream lag with the group's name: it says since when, why, and which partitions. STOP: "
-        "start the consumers. STALL: look for a record that they fail on. REWIND: ask who reset the offsets.",
+        action="Run tallystream lag with the group's name: it shows since when, why, and which partitions. STOP: "
+        "start the consumers. STALL: find the record at which they fail. REWIND: find out who reset the offsets.",
         dashboard="lag",
         panel="Groups",
     ),
@@ -113,9 +113,9 @@ RULES = (
         threshold="lag_seconds",
         labels=("group",),
         summary="{{group}}: the oldest unconsumed record is {{value}} s old",
-        reason="The group is more than %(lag_seconds)g s behind: what depends on it sees the world as it was then.",
-        action="Compare what is produced with what is consumed on the dashboard Lag: add consumers where "
-        "consumption is at its limit, and look at their logs where it has dropped.",
+        reason="The group is more than %(lag_seconds)g s behind, and so is all that depends on it.",
+        action="Compare production with consumption on the dashboard Lag: add consumers if consumption is at its "
+        "limit, and check their logs if it has dropped.",
         dashboard="lag",
         panel="Age of the oldest unconsumed record",
     ),
@@ -126,10 +126,10 @@ RULES = (
         for_s=120,
         threshold="sink_seconds",
         summary="The oldest sum that is not in the store is {{value}} s old",
-        reason="The shipper does not keep up, or cannot write. Dashboards show the past; nothing is lost for as long "
-        "as metrics-agg keeps every row (7 days unless you chose otherwise).",
-        action="Ask the shipper's /readyz: it names the store it waits for. Fix the store, and the shipper goes on "
-        "by itself; a shipper that ended is to be started again, with the same checkpoint.",
+        reason="The shipper does not keep up, or cannot write. Dashboards show old sums. Nothing is lost as long as "
+        "metrics-agg keeps every row (7 days by default).",
+        action="Read the shipper's /readyz: it names the store that it waits for. When the store is available, the "
+        "shipper continues by itself. If the shipper has ended, start it with the same checkpoint.",
         dashboard="pipeline",
         panel="Age of what is not in the store",
     ),
@@ -140,10 +140,10 @@ RULES = (
         for_s=0,
         threshold="dead_letters",
         summary="{{value}} dead letters in ten minutes",
-        reason="Records or single metrics cannot be taken: they are no JSON, hold numbers that can't be summed, came "
-        "too late, or go beyond a limit. They are in no sum; everything else goes on.",
-        action="Read the newest records of the topic metrics-dead: each says its reason, and the offset of what was "
-        "refused. Fix the application that publishes it.",
+        reason="Records or single metrics were rejected: they are not JSON, have numbers that can't be summed, came "
+        "too late, or exceed a limit. They are in no sum. All other records are summed.",
+        action="Read the newest records of the topic metrics-dead: each has the reason, and the offset of the rejected "
+        "record. Fix the application that publishes it.",
         dashboard="pipeline",
         panel="Dead letters",
     ),
@@ -155,10 +155,10 @@ RULES = (
         threshold="processed_twice",
         labels=("app", "metric"),
         summary="{{app}} processed {{value}} records of {{metric}} more than once",
-        reason="Everything that was processed is more than the offsets that the positions cover: consumers took "
-        "records again after a crash, a rebalance or a reset of offsets.",
-        action="If processing a record twice does harm, find the moment on the dashboard Metric (restarts are marked "
-        "there) and correct what was done twice. The number stays: raise --processed-twice to what is known.",
+        reason="More records were processed than the offsets of the positions cover: consumers read records again "
+        "after a crash, a rebalance or a reset of offsets.",
+        action="If processing a record twice does harm, find the time on the dashboard Metric (restarts are marked "
+        "there), and correct the result. The number stays: raise --processed-twice to the known number.",
         dashboard="metric",
         panel="Processed twice",
     ),
@@ -168,11 +168,11 @@ RULES = (
         severity="critical",
         for_s=30,
         threshold="aggregator_seconds",
-        summary="No aggregator has done its work for more than %(aggregator_seconds)g s",
-        reason="Nothing is summed. Records wait on the topic metrics, and nothing is lost for as long as its "
-        "retention lasts (7 days unless you chose otherwise).",
-        action="Start tallystream aggregate with the same checkpoint. If it refuses, its last line says why, and "
-        "which command fixes it. If it runs, ask its /healthz and /readyz.",
+        summary="No aggregator has been working for more than %(aggregator_seconds)g s",
+        reason="Nothing is summed. Records wait on the topic metrics. Nothing is lost within its retention (7 days by "
+        "default).",
+        action="Start tallystream aggregate with the same checkpoint. If it exits, its last line has the reason and "
+        "the remedy. If it runs, read its /healthz and /readyz.",
         dashboard="pipeline",
         panel="Since the last batch",
         no_data="Alerting",
@@ -183,9 +183,9 @@ RULES = (
         severity="warning",
         for_s=30,
         threshold="collector_seconds",
-        summary="The lag collector has not looked for more than %(collector_seconds)g s",
-        reason="While nobody looks at the lag, no alert about lag can fire, and the store has a gap.",
-        action="Start tallystream lag collect. If it runs, ask its /readyz: the broker or the store is away.",
+        summary="The lag collector has measured nothing for more than %(collector_seconds)g s",
+        reason="Without measurements no alert about lag can fire, and the store has a gap.",
+        action="Start tallystream lag collect. If it runs, read its /readyz: the broker or the store may be unavailable.",
         dashboard="lag",
         panel="Rounds of the collector",
         no_data="Alerting",
@@ -198,8 +198,8 @@ RULES = (
         threshold="skew_seconds",
         labels=("group",),
         summary="Timestamps of what {{group}} reads are {{value}} s off",
-        reason="A producer's clock, or the broker's where the topic has append times, is wrong. Ages of lag are not "
-        "touched by it; whatever goes by the records' timestamps is: windows, joins, retention by time.",
+        reason="A producer's clock is wrong, or the broker's if the topic has append times. The age of lag is not "
+        "affected, but all that uses the records' timestamps is: windows, joins, retention by time.",
         action="Compare the clocks of the producers and of the brokers (chronyc tracking, timedatectl), and fix the "
         "one that is off.",
         dashboard="lag",

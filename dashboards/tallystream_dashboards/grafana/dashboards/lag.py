@@ -84,8 +84,8 @@ SKEW = Panel(
 
 ROUNDS = Panel(
     title="Rounds of the collector",
-    help="How long each round took; where there is none, nobody looked. In Prometheus: how old the newest one was.",
-    empty="The collector has not looked in this time: start tallystream lag collect.",
+    help="The duration of each round. A gap means that no collector ran. In Prometheus: the age of the newest round.",
+    empty="The collector has measured nothing in this time: start tallystream lag collect.",
     unit="s",
     queries={
         "flux": (
@@ -116,7 +116,7 @@ _RENAMED = ", ".join(f'{old}: "{new}"' for old, new in _COLUMNS.items())
 _NOW = Panel(
     title="Groups",
     kind="table",
-    help="The last status of every consumer group; tallystream lag show GROUP says more of one.",
+    help="The last status of every consumer group. tallystream lag show GROUP shows the details of one.",
     empty=EMPTY,
     unit="none",
     width=24,
@@ -179,7 +179,7 @@ _LAG = Panel(
 
 _AGE = Panel(
     title="Age of the oldest unconsumed record",
-    help="Seconds, told from the history of end offsets; or a lower bound.",
+    help="Seconds, from the history of end offsets, or a lower bound.",
     empty=EMPTY,
     unit="s",
     queries=by_group("seconds", f"max by (group) (kafka_consumergroup_group_max_lag_seconds{{{GROUP}}})"),

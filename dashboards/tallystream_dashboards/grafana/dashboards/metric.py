@@ -128,7 +128,7 @@ _QUANTILE = Panel(
 )
 
 _OWN = Panel(
-    title="Rates as the instances know them",
+    title="Rates as the instances report them",
     help="Of a meter or timer: exponentially weighted over 1, 5 and 15 minutes, summed over the living instances.",
     empty="No such rates: only meters and timers have them.",
     unit="cps",

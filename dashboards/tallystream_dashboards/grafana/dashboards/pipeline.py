@@ -27,7 +27,7 @@ _READY = Panel(
 _SINCE = Panel(
     title="Since the last batch",
     kind="stat",
-    help="How long ago the newest batch of each began; where nothing comes in, no batch is made.",
+    help="The time since the newest batch of each began. Without new records there are no batches.",
     empty=_EMPTY,
     unit="s",
     width=6,
@@ -55,7 +55,7 @@ _STORE = Panel(
     width=6,
     height=5,
     mappings=(yes_no("away", "reached", good=False),),
-    queries=figures("ship.store_away", legend="{command}"),
+    queries=figures("ship.store_unavailable", legend="{command}"),
 )
 _EPOCH = Panel(
     title="Epoch",
@@ -102,7 +102,7 @@ _AGE = Panel(
 )
 _BEHIND = Panel(
     title="Records to read",
-    help="The end of each partition when the newest batch began, less the next offset that the query will read.",
+    help="The end of each partition at the start of the newest batch, minus the next offset that the query reads.",
     empty=_EMPTY,
     unit="short",
     queries={

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tallystream_dashboards.grafana.push.client import Grafana
 
-AGAIN = "Run the same command again when that is fixed: it goes on from here."
+AGAIN = "Run the same command again when that is fixed: it continues from here."
 
 
 def apply(

@@ -97,14 +97,14 @@ def plan_contact(shown: JSON, secret: JSON, found: Found, on_manual_change: OnMa
     was = next((one for one in found.contact_points if one.get("uid") == uid), None)
     if was is None:
         if any(one.get("name") == name for one in found.contact_points):
-            return Action(Kind.KEPT, What.CONTACT, uid, name, reason="another one of this name is there, and is told")
+            return Action(Kind.KEPT, What.CONTACT, uid, name, reason="another one of this name exists, and is notified")
         return Action(Kind.CREATE, What.CONTACT, uid, name, secret)
     changes = tuple(_contact_changes(shown, secret, was))
     if not changes:
         return Action(Kind.UNCHANGED, What.CONTACT, uid, name, was=was)
     if was.get("provenance"):
         return Action(Kind.KEPT, What.CONTACT, uid, name, was=was, changes=changes, reason=PROVISIONED)
-    reason = "whom to tell is a person's to choose"
+    reason = "only you can choose who is notified"
     return Action(_once(on_manual_change), What.CONTACT, uid, name, secret, was, changes, reason)
 
 

@@ -56,7 +56,7 @@ class Secrets:
     def _from_file(self, name: str, remedy: str) -> str:
         path = self._env.get(f"{name}_FILE", "")
         if not path:
-            raise ConfigError(name, "", f"{remedy}, or name a file that holds it in {name}_FILE")
+            raise ConfigError(name, "", f"{remedy}, or name a file that contains it in {name}_FILE")
         try:
             read = Path(path).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:

@@ -138,7 +138,7 @@ class _Away:
 
     def failed(self, error: Exception) -> None:
         if not self._since:
-            log.warning("%s is away, trying again every round: %s", self._what, error)
+            log.warning("%s is unavailable; trying again every round: %s", self._what, error)
         self._since += 1
         self.count += 1
 

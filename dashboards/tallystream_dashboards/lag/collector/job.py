@@ -94,7 +94,7 @@ def _remember(watch: LagTracker, reader: PointReader) -> bool:
     try:
         watch.remember(reader)
     except SinkUnavailableError as error:
-        log.warning("the store is away, so the history begins now: %s", error)
+        log.warning("the store is unavailable, so the history begins now: %s", error)
     except ConfigError as error:
         log.warning("the store may not be read, so the history begins now and is not thinned out: %s", error)
         return False

@@ -76,7 +76,7 @@ def hops(
 
 def _arrival(arrived_ms: int | None, now_ms: int) -> Hop:
     if arrived_ms is None:
-        return Hop("instance → metrics", formatting.NOTHING, None, "No record came in the chosen period.")
+        return Hop("instance → metrics", formatting.NOTHING, None, "There was no record in the chosen period.")
     silent_ms = max(0, now_ms - arrived_ms)
     quiet = silent_ms > QUIET_MS
     detail = "The newest record in `metrics`." + (" Check that an instance reports." if quiet else "")

@@ -112,7 +112,7 @@ def _free_port(settings: PageSettings) -> int:
         except OSError as error:
             where = f"{settings.address}:{settings.port}"
             raise ConfigError(
-                "--address and --port", where, f"choose others, the system says: {error.strerror or error}"
+                "--address and --port", where, f"choose others; the system reports: {error.strerror or error}"
             ) from error
         return int(probe.getsockname()[1])
 

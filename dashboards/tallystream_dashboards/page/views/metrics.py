@@ -97,7 +97,7 @@ def draw_duplicates(view: SumsView, found: Duplicates | None) -> None:
     )
     if found.number < 0:
         st.warning(
-            "Fewer records were counted than offsets were passed: the counter counts something else, or offsets hold "
+            "The counter counted fewer records than there are offsets: it counts something else, or some offsets have "
             "no record (transaction markers, compaction).",
             icon=":material/warning:",
         )

@@ -92,7 +92,7 @@ class Reporter:
                 self.report_now(self.registry)
             except Exception:  # noqa: BLE001 - one failed report must not end the reporting
                 self.failures += 1
-                _log.exception("%s: a report failed; the next one comes", type(self).__name__)
+                _log.exception("%s: a report failed; the next one follows", type(self).__name__)
             if stopped:
                 return
             self._stopped.wait(max(schedule.due - time.monotonic(), 0))

@@ -165,7 +165,7 @@ def test_a_damaged_point_is_left_out_with_one_warning(
             (found,) = reader.read("n", ["count"], start_ms=0, end_ms=10**15)
             assert found.values == [91, 93]
     assert [record.getMessage() for record in caplog.records] == [
-        f"local store {path}: a point of 'n' at {92 * HOUR_MS} is damaged and is left out, as others may be"
+        f"local store {path}: a point of 'n' at {92 * HOUR_MS} is damaged and is skipped, as others may be"
     ]
     (found,) = reader.read("n", ["count"], start_ms=93 * HOUR_MS, end_ms=10**15, last_before=True)
     assert found.values == [91, 93]

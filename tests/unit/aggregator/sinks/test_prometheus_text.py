@@ -75,7 +75,7 @@ def test_two_names_of_one_family_are_told_of() -> None:
     text = render(families)
     assert 'a_b_total{app="orders",metric_type="counter"} 0\n' in text
     assert 'a_b_total{name="a_b",app="orders",metric_type="counter"} 1\n' in text
-    assert notes == {"a_b_total": "a_b_total is the family of 'a.b' and 'a_b': the label name tells them apart"}
+    assert notes == {"a_b_total": "a_b_total is the family of 'a.b' and 'a_b': they differ in the label name"}
 
 
 def test_living_retired_and_time_of_every_sum() -> None:

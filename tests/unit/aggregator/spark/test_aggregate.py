@@ -50,7 +50,7 @@ class Session:
         self.settings[name] = value
 
 
-def test_a_standby_goes_on_with_the_layout_of_the_table_that_was_begun_meanwhile(tmp_path: Path) -> None:
+def test_a_standby_goes_on_with_the_sharding_of_the_table_that_was_begun_meanwhile(tmp_path: Path) -> None:
     """It had none to go by when it started, and is refused if it asks for another one; the file stays as it was."""
     checkpoint, topics, session = tmp_path / "c", Topics(), Session()
     settings = AggregateSettings("broker:9092", checkpoint)
@@ -58,17 +58,17 @@ def test_a_standby_goes_on_with_the_layout_of_the_table_that_was_begun_meanwhile
     streams = Streams(session, settings, topics, shards=before.shards)  # type: ignore[arg-type]
     write_sharding(checkpoint, Sharding(4, 2))
     (checkpoint / "offsets").mkdir(parents=True)
-    layout, other = adopt_sharding(session, settings, topics, before, streams)  # type: ignore[arg-type]
-    assert (layout, other._shards) == (Sharding(4, 2), 4)
+    sharding, other = adopt_sharding(session, settings, topics, before, streams)  # type: ignore[arg-type]
+    assert (sharding, other._shards) == (Sharding(4, 2), 4)
     assert session.settings == {"spark.sql.shuffle.partitions": "2"}
-    assert adopt_sharding(session, settings, topics, layout, other) == (layout, other)  # type: ignore[arg-type]
+    assert adopt_sharding(session, settings, topics, sharding, other) == (sharding, other)  # type: ignore[arg-type]
     settings = AggregateSettings("broker:9092", checkpoint, shards=8)
     with pytest.raises(ConfigError, match=r"--shards.*8.*has 4"):
         adopt_sharding(session, settings, topics, Sharding(8, 8), streams)  # type: ignore[arg-type]
     assert sharding_of(checkpoint, None, None) == Sharding(4, 2)
 
 
-def test_a_new_table_keeps_the_layout_that_was_asked_for(tmp_path: Path) -> None:
+def test_a_new_table_keeps_the_sharding_that_was_asked_for(tmp_path: Path) -> None:
     """The file is written by the aggregator that has the lease."""
     checkpoint = tmp_path / "c"
     settings = AggregateSettings("broker:9092", checkpoint, shards=4)
@@ -78,7 +78,7 @@ def test_a_new_table_keeps_the_layout_that_was_asked_for(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("written", [Sharding(2, 2), None])
-def test_a_layout_that_is_not_the_state_s_is_refused(tmp_path: Path, written: Sharding | None) -> None:
+def test_a_sharding_that_is_not_the_state_s_is_refused(tmp_path: Path, written: Sharding | None) -> None:
     """Be the file another table's, or lost: Spark's own log says over how many partitions the state is spread."""
     checkpoint = tmp_path / "c"
     if written is not None:
@@ -87,7 +87,7 @@ def test_a_layout_that_is_not_the_state_s_is_refused(tmp_path: Path, written: Sh
     metadata = {"batchTimestampMs": 1, "conf": {"spark.sql.shuffle.partitions": "4"}}
     (checkpoint / "offsets" / "7").write_text("v1\n" + json.dumps(metadata) + '\n{"metrics":{"0":1}}')
     settings = AggregateSettings("broker:9092", checkpoint)
-    with pytest.raises(ConfigError, match=r"--checkpoint.*has 4 partitions.*c\.layout says [12]: restore that file"):
+    with pytest.raises(ConfigError, match=r"--checkpoint.*has 4 partitions.*c\.sharding says [12]: restore that file"):
         adopt_sharding(Session(), settings, Topics(), written or Sharding(), None)  # type: ignore[arg-type]
     assert sharding_path(checkpoint).exists() == (written is not None)
 

@@ -74,7 +74,7 @@ def test_a_stop_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_wait_for_the_ledger_does_not_count_as_one_for_the_store() -> None:
-    """The gauge `tallystream.ship.store_away` is 1 while the store is away, and says nothing of the ledger."""
+    """The gauge `tallystream.ship.store_unavailable` is 1 while the store is away, and says nothing of the ledger."""
     internal_metrics = InternalMetrics("ship")
     health: Any = SimpleNamespace(status=SimpleNamespace(waiting_for=None), internal_metrics=internal_metrics)
     nothing: Any = None

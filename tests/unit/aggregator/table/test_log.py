@@ -115,7 +115,7 @@ def test_a_table_in_memory_is_no_table_any_more_once_another_batch_was_stored() 
 
 
 def test_a_seed_is_asked_for_only_where_nothing_is_stored() -> None:
-    """A shard begins with its seed once."""
+    """A shard begins with its initial state once."""
     seeded = Table(State())
     seeded.apply([snapshot(1, 5)])
     store = Kept()

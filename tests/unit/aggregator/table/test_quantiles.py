@@ -129,7 +129,7 @@ def test_rule_7_a_sketch_that_cannot_be_taken_refuses_its_metric_alone(sketch: s
 def test_rule_7_a_sketch_of_another_count_is_refused_with_both_numbers() -> None:
     """The sentence says what disagrees; a metric that is new with it takes no room."""
     topic = Topic().snapshot(histogram(1, 2, 3, count=4))
-    assert topic.reasons() == ["the sketch stands for 3 values and the count is 4"]
+    assert topic.reasons() == ["the sketch has 3 values and the count is 4"]
     assert topic.table.state.metrics == []
 
 

@@ -255,7 +255,7 @@ def test_rule_11_many_bad_metrics_of_a_record_are_few_dead_letters() -> None:
     assert topic.sum("good").count == 3
     assert len(topic.changes.dead) == 11
     assert {reason[:23] for reason in topic.reasons()[:10]} == {"the type is not one of "}
-    assert topic.reasons()[10] == "limit: 1989 more metrics of this record are refused"
+    assert topic.reasons()[10] == "limit: 1989 more metrics of this record are rejected"
     letter = json.loads(topic.changes.dead[10].value())
     assert ("metric" in letter, letter["offset"], letter["value"][:6]) == (False, 0, '{"v": ')
 
