@@ -160,7 +160,9 @@ Window = Annotated[float | None, typer.Option(help="The sliding window of the st
 StopAfter = Annotated[
     float | None, typer.Option(help="Seconds without progress until STALL or STOP; half the window by default.")
 ]
-AllowedLag = Annotated[int | None, typer.Option(help="The lag, in records, up to which a group is not lagging; 0 by default.")]
+AllowedLag = Annotated[
+    int | None, typer.Option(help="The lag, in records, up to which a group is not lagging; 0 by default.")
+]
 WarnAge = Annotated[
     float | None, typer.Option(help="WARN when the oldest unconsumed record is older than this, in seconds.")
 ]

@@ -250,6 +250,6 @@ def test_an_address_that_is_taken_is_a_wrong_setting() -> None:
     first.setup()
     assert first.port is not None
     second = PrometheusSink("127.0.0.1", first.port)
-    with pytest.raises(ConfigError, match=f"--store: {first.port} can't be used; 127.0.0.1 can't be listened on"):
+    with pytest.raises(ConfigError, match=f"--store: {first.port} can't be used; cannot listen on 127.0.0.1"):
         second.setup()
     first.close()

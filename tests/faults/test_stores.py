@@ -1,4 +1,4 @@
-"""Stores that are away for ten minutes, or take five seconds for a write, at full length: `make faults`."""
+"""Stores that are unavailable for ten minutes, or take five seconds for a write, at full length: `make faults`."""
 
 from __future__ import annotations
 

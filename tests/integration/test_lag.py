@@ -202,12 +202,12 @@ def test_a_clock_that_is_off_is_shown_as_skew(broker: KafkaBroker, admin: AdminC
     now, ahead_ms = time.time(), 3_600_000
     asker = OffsetFetcher(admin, timeout=30, stopping=lambda: False, clock=lambda: now)
     watch = LagTracker(asker, Patterns((group,)), Rules(), clock=lambda: now)
-    assert watch.look().states[0].skew_ms is None
+    assert watch.sample().states[0].skew_ms is None
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     producer.produce(topic, b"early", timestamp=round(time.time() * 1000) + ahead_ms)
     assert producer.flush(30) == 0
     now += 31
-    (state,) = watch.look().states
+    (state,) = watch.sample().states
     assert state.skew_ms is not None
     assert ahead_ms - 60_000 < state.skew_ms <= ahead_ms
     assert at_least(state.seconds) <= 31
@@ -236,7 +236,7 @@ def test_offsets_that_hold_no_record_are_told_from_lag(
     asker = OffsetFetcher(admin, timeout=30, stopping=lambda: False)
     probe = Prober(kafka, seconds=30, stopping=lambda: False).probe
     watch = LagTracker(asker, Patterns((done,)), Rules(), clock=time.time, probe=probe)
-    (state,) = watch.look().states
+    (state,) = watch.sample().states
     assert (state.lag, state.seconds, state.judgement.status) == (1, Zero(), Status.OK)
     assert "transaction markers" in state.partitions[0].judgement.reason
 

@@ -57,7 +57,9 @@ INTERNAL_METRICS = (
     InternalMetric("tallystream.ready", "gauge", "1 when /readyz returns 200, 0 otherwise."),
     InternalMetric("tallystream.epoch", "gauge", "Epoch of the writer of the newest batch."),
     InternalMetric(
-        "tallystream.last_check_age_seconds", "gauge", "Seconds since the query finished a batch or checked for records."
+        "tallystream.last_check_age_seconds",
+        "gauge",
+        "Seconds since the query finished a batch or checked for records.",
     ),
     InternalMetric("tallystream.batches", "counter", "Batches that this process finished."),
     InternalMetric("tallystream.batch.number", "gauge", "Number of the newest batch in the checkpoint."),

@@ -62,7 +62,9 @@ def sentence(said: str, trace: str, checkpoint: Path, free: Callable[[str], int]
     text = said.split("JVM stacktrace", maxsplit=1)[0].split("=== Streaming Query ===", maxsplit=1)[0]
     lost = LOST.search(text) or (re.search(r"^Reason: (.+)$", text, re.MULTILINE) if "failOnDataLoss" in text else None)
     if lost:
-        return f"records were deleted before they were read: {lost[1]} To continue without them: --on-data-loss continue."
+        return (
+            f"records were deleted before they were read: {lost[1]} To continue without them: --on-data-loss continue."
+        )
     text = " ".join(_without_trace(text).split())[:LONGEST]
     if UNREADABLE.search(text) or READING in trace:
         return f"the checkpoint {checkpoint} can't be read ({text}); {REMEDY}."

@@ -52,7 +52,9 @@ class AppProcess:
         """
         code = None if self._process is None else self._process.poll()
         if code is not None:
-            raise ConsumerError(f"{self.instance}: it ended with code {code}, and its last output was:\n{tail(self._log)}")
+            raise ConsumerError(
+                f"{self.instance}: it ended with code {code}, and its last output was:\n{tail(self._log)}"
+            )
 
     def batches(self) -> list[journal.Batch]:
         """Return what its journal has so far.
@@ -91,4 +93,6 @@ class AppProcess:
             process.wait()
             raise ConsumerError(f"{self.instance}: it did not end within {PATIENCE_S:g} s of SIGTERM.") from error
         if code:
-            raise ConsumerError(f"{self.instance}: it ended with code {code}, and its last output was:\n{tail(self._log)}")
+            raise ConsumerError(
+                f"{self.instance}: it ended with code {code}, and its last output was:\n{tail(self._log)}"
+            )

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 def test_a_seed_reads_back(tmp_path: Path) -> None:
     """In a folder that had to be made, and with nothing left beside it."""
-    path, state = tmp_path / "new" / "checkpoint.initial-state", InitialState([b"state"], {"metrics": {"0": 7}}, 3, [[b"entry"]])
+    path, state = (
+        tmp_path / "new" / "checkpoint.initial-state",
+        InitialState([b"state"], {"metrics": {"0": 7}}, 3, [[b"entry"]]),
+    )
     write_initial_state(path, state)
     assert read_initial_state(path) == state
     assert [file.name for file in path.parent.iterdir()] == [path.name]
@@ -49,7 +52,9 @@ def test_a_seed_from_before_the_tables_last_batches_is_refused(tmp_path: Path, m
     settings = AggregateSettings("broker:9092", tmp_path / "checkpoint")
     start._require_current(InitialState([b""], {"metrics": {"0": 7}}, 4), settings, Topics(), {})
     for end, epoch in ((7, 3), (6, 4)):
-        with pytest.raises(ConfigError, match=r"--checkpoint.*checkpoint\.initial-state.*older.*run tallystream rebuild"):
+        with pytest.raises(
+            ConfigError, match=r"--checkpoint.*checkpoint\.initial-state.*older.*run tallystream rebuild"
+        ):
             start._require_current(InitialState([b""], {"metrics": {"0": end}}, epoch), settings, Topics(), {})
     (tmp_path / "checkpoint" / "commits").mkdir(parents=True)
     (tmp_path / "checkpoint" / "offsets").mkdir()
@@ -82,6 +87,6 @@ def test_a_damaged_seed_is_one_sentence_with_the_remedy(tmp_path: Path, damaged:
     path = tmp_path / "checkpoint.initial-state"
     path.write_bytes(damaged)
     with pytest.raises(
-        TallystreamError, match=r"checkpoint\.initial-state can't be read \(.*\); restore it, or run tallystream rebuild"
+        TallystreamError, match=r"checkpoint\.initial-state can't be read \(.*\); restore it, or run tallystream reb"
     ):
         read_initial_state(path)

@@ -23,7 +23,7 @@ def test_a_new_table_has_one_shard_unless_more_are_asked_for(tmp_path: Path) -> 
 
 
 def test_a_table_that_has_begun_keeps_its_sharding(tmp_path: Path) -> None:
-    """No option is needed at the next start, another number is refused with the remedy; so is another for an initial state."""
+    """The next start needs no option, and another number is refused with the remedy; also with an initial state."""
     begun, restored = tmp_path / "begun", tmp_path / "restored"
     for checkpoint in (begun, restored):
         write_sharding(checkpoint, sharding_of(checkpoint, 4, 2))

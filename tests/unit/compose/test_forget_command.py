@@ -38,7 +38,7 @@ def test_the_lives_and_what_changes_of_each_sum_are_shown() -> None:
     for words in ("app-1", "living", "[b]orders site=x (counter)", "9223372036854775807", "12", "overflow", "true"):
         assert words in text
     assert "retired" not in text
-    assert "comes back with their next snapshot" in text
+    assert "their next snapshot brings their counts back" in text
     assert "forgotten lives counted stays" in text
     assert "forgotten lives counted stays" not in shown(PLAN, of_instance=False)
 

@@ -53,7 +53,7 @@ def test_a_cached_gauge_that_fails_is_not_asked_again_at_once(
         assert find(registry, "neighbour")
         clock.advance(5)
     assert seen == [1, 1, None, None, 3, 3]
-    assert caplog.text.count("'sometimes' is left out") == 1
+    assert caplog.text.count("'sometimes' is skipped") == 1
 
 
 def test_threads_share_one_call_of_a_cached_function(registry: MetricRegistry) -> None:
@@ -98,11 +98,11 @@ def test_each_gauge_that_fails_is_in_the_log(registry: MetricRegistry, caplog: p
         assert registry.snapshot() == []
     for name in ("each.set", "each.asked"):
         for disk in "ab":
-            assert caplog.text.count(f"gauge '{name}' {{'disk': '{disk}'}} is left out") == 1
+            assert caplog.text.count(f"gauge '{name}' {{'disk': '{disk}'}} is skipped") == 1
 
 
 def test_reading_a_gauge_is_what_a_snapshot_does(registry: MetricRegistry) -> None:
-    """A gauge that is no finite number, or whose function raises, has no value in either; `value` is as it is."""
+    """A gauge that is not a finite number, or whose function raises, has no value in either; `value` is as it is."""
 
     def fail() -> float:
         raise OSError("down")
@@ -153,4 +153,4 @@ def test_a_derived_gauge_fails_alone(registry: MetricRegistry, caplog: pytest.Lo
     registry.gauge("inverse", derived(source, lambda value: 1 / value))
     for _ in range(3):
         assert registry.snapshot() == [record.Gauge(name="source", value=0.0)]
-    assert caplog.text.count("'inverse' is left out") == 1
+    assert caplog.text.count("'inverse' is skipped") == 1

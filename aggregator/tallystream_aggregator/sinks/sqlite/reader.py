@@ -81,9 +81,7 @@ class LocalReader:
             try:
                 own = _decode_tags(text)
             except DAMAGED:
-                self._warn_once(
-                    f"the tags of a series of {measurement!r} are damaged: it is skipped, as others may be"
-                )
+                self._warn_once(f"the tags of a series of {measurement!r} are damaged: it is skipped, as others may be")
                 continue
             if tags and not tags.items() <= own.items():
                 continue

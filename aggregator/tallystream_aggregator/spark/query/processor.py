@@ -241,7 +241,7 @@ class TableProcessor(StatefulProcessor):
         return State(shard=shard, shards=self._shards)
 
     def _output_rows(self, changes: Changes, *, is_new: bool) -> list[tuple[int, *Row]]:
-        # A table that begins with an initial state publishes all its sums again: every group of combiners has to run for that.
+        # A rebuilt table publishes all its sums again, so every group of combiners must run.
         every = range(self._shards) if is_new else ()
         shard_sums = [
             (group_of(one.metric, self._shards), SHARD_OUTPUT_TOPIC, None, encode(one), 0, None)

@@ -101,9 +101,9 @@ def _require_read(ends: Offsets, selection: Selection, place: str) -> None:
 def _require_current(
     initial_state: InitialState, settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str]
 ) -> None:
-    """Refuse an initial state after which the table has finished batches: another rebuild finds what these have done.
+    """Require that the table has finished no batch since the initial state was made.
 
-    A table has begun with it whose checkpoint is lost, or the aggregator of before went on while the initial state was made.
+    It has if its checkpoint was lost later, or if an aggregator was running during the rebuild.
     """
     rows = ledger.read_rows(topics.ledger, kafka)
     later = any(row.epoch > initial_state.epoch for row in rows if row.query == ledger.QUERY and row.kind == "batch")

@@ -185,7 +185,8 @@ RULES = (
         threshold="collector_seconds",
         summary="The lag collector has measured nothing for more than %(collector_seconds)g s",
         reason="Without measurements no alert about lag can fire, and the store has a gap.",
-        action="Start tallystream lag collect. If it runs, read its /readyz: the broker or the store may be unavailable.",
+        action="Start tallystream lag collect. If it runs, read its /readyz: the broker or the store may be "
+        "unavailable.",
         dashboard="lag",
         panel="Rounds of the collector",
         no_data="Alerting",

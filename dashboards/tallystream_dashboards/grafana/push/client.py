@@ -100,7 +100,7 @@ class Grafana:
         except requests.exceptions.SSLError as error:
             why = self._short(error)
             if "ALERT" in why:
-                remedy = f"it rejects the login ({why}); name a certificate in GRAFANA_CERT_FILE, its key in GRAFANA_KEY_FILE"
+                remedy = f"it rejects us ({why}); name a certificate in GRAFANA_CERT_FILE, its key in GRAFANA_KEY_FILE"
                 raise ConfigError(URL, self.url, remedy) from None
             remedy = f"its certificate is not trusted ({why}); --ca-file names the one to trust"
             raise ConfigError(URL, self.url, remedy) from None

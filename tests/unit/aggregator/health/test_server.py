@@ -60,7 +60,7 @@ def test_a_taken_port_is_one_sentence() -> None:
     """It names the option, the port and the address."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        with pytest.raises(ConfigError, match=rf"--http-port: {port} can't be used; 127.0.0.1 can't be listened on"):
+        with pytest.raises(ConfigError, match=rf"--http-port: {port} can't be used; cannot listen on 127.0.0.1"):
             HealthServer({}, port=port)
 
 

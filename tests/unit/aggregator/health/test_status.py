@@ -58,7 +58,11 @@ def test_a_query_that_does_neither_is_taken_for_stuck(clock: ManualClock) -> Non
     status.run()
     status.checked(7)
     clock.advance(MAX_SILENCE_S + 1)
-    assert status.unhealthy_reason() == status.unready_reason() == "no batch was finished or looked for in 301 s"
+    assert (
+        status.unhealthy_reason()
+        == status.unready_reason()
+        == "no batch was finished, and no check for records was made, for 301 s"
+    )
     status.checked()
     assert status.unhealthy_reason() is None
 

@@ -167,7 +167,7 @@ def test_graphite_and_prometheus_are_addresses() -> None:
     assert parse("prometheus:0.0.0.0:0").where == "0.0.0.0:0"
     assert parse("prometheus:[::]:9464").where == "[::]:9464"
     for spec in ("prometheus:9464", "graphite:[::1]:2003"):
-        with pytest.raises(ConfigError, match="ship alone writes there"):
+        with pytest.raises(ConfigError, match="only ship writes there"):
             open_reader(parse(spec))
         with pytest.raises(ConfigError, match="--store"):
             parse(spec).require_readable()

@@ -35,7 +35,8 @@ def test_lost_records_are_named_with_their_remedy() -> None:
     """Spark's advice about an option of its own becomes ours."""
     said = "Some data may have been lost.\nReason: The topic was deleted.\nset failOnDataLoss to false\n"
     assert sentence(said, "", CHECKPOINT) == (
-        "records were deleted before they were read: The topic was deleted. To continue without them: --on-data-loss continue."
+        "records were deleted before they were read: The topic was deleted. "
+        "To continue without them: --on-data-loss continue."
     )
 
 
@@ -77,7 +78,7 @@ def test_records_lost_to_a_backlog_are_named_with_the_same_remedy() -> None:
     )
     assert sentence(said, "", CHECKPOINT) == (
         "records were deleted before they were read: topic m, partition 0: it is gone. "
-        "To go on without them: --on-data-loss continue."
+        "To continue without them: --on-data-loss continue."
     )
 
 

@@ -143,7 +143,7 @@ def test_a_keystore_is_one_of_pkcs12() -> None:
         ({"ssl.key.location": "key.pem"}, "ssl.certificate.location and ssl.key.location together"),
         ({"ssl.certificate.location": "certificate.pem"}, "ssl.certificate.location and ssl.key.location together"),
         ({"ssl.certificate.location": "none.pem", "ssl.key.location": "key.pem"}, "No such file"),
-        ({"ssl.certificate.location": "key.pem", "ssl.key.location": "key.pem"}, "it holds no certificate"),
+        ({"ssl.certificate.location": "key.pem", "ssl.key.location": "key.pem"}, "it has no certificate"),
         ({"ssl.certificate.location": "certificate.pem", "ssl.key.location": "certificate.pem"}, "PKCS#8"),
         ({"ssl.certificate.location": "certificate.pem", "ssl.key.location": "traditional.pem"}, "openssl pkcs8"),
         ({"ssl.certificate.location": "certificate.pem", "ssl.key.location": "aes.pem"}, "PBES2.*openssl pkcs12"),

@@ -240,7 +240,9 @@ def test_a_state_of_another_number_of_shards_is_refused() -> None:
     tester = Job(shards=2)
     tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10))))
     tester.processor._shards = 4
-    with pytest.raises(StateVersionError, match=r"shard 0 is one of 2, .*CHECKPOINT\.sharding says 4; restore that file"):
+    with pytest.raises(
+        StateVersionError, match=r"shard 0 is one of 2, .*CHECKPOINT\.sharding says 4; restore that file"
+    ):
         tester.testInPandas(0, _rows((1, 950, _snapshot(2, 11))))
 
 

@@ -100,8 +100,7 @@ def test_title_and_contact_are_a_persons_to_choose(grafana: GrafanaStub, push: P
     grafana.store.contacts["tallystream-contact"]["settings"] = {"url": "https://chat.example.org/ours"}
     assert push() == []
     assert (
-        "= kept      contact point Tallystream [tallystream-contact] (only you can choose who is notified)"
-        in push.said
+        "= kept      contact point Tallystream [tallystream-contact] (only you can choose who is notified)" in push.said
     )
     assert "chat.example.org" not in push.said
     assert push(on_manual_change="overwrite") == [

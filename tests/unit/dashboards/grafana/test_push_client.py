@@ -93,7 +93,7 @@ def test_the_token_may_not_read(grafana: GrafanaStub) -> None:
 def test_a_secret_that_is_missing(grafana: GrafanaStub, name: str) -> None:
     """Its variable, and that a file does as well."""
     env = {key: value for key, value in SECRETS.items() if key != name}
-    assert said(grafana.url, env=env).endswith(f"or name a file that holds it in {name}_FILE.")
+    assert said(grafana.url, env=env).endswith(f"or name a file that contains it in {name}_FILE.")
 
 
 def test_a_secrets_file_that_is_no_good(grafana: GrafanaStub, tmp_path: Path) -> None:

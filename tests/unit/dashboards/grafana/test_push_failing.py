@@ -28,7 +28,7 @@ def test_a_failure_in_the_midst_says_what_was_done(grafana: GrafanaStub, push: P
     assert left.startswith(
         "dashboard Overview [tallystream-overview], dashboard Lag [tallystream-lag], rule group lag."
     )
-    assert left.endswith("it goes on from here.")
+    assert left.endswith("it continues from here.")
     assert grafana.store.rules == {}
     assert push()[0] == "POST /dashboards/db"
     assert push.said.splitlines()[-1] == "Done: 3 created, 3 unchanged."

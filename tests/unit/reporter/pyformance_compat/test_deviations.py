@@ -276,7 +276,7 @@ def test_a_sliding_window_is_bounded() -> None:
 
 
 def test_a_gauge_that_fails_hides_no_other_metric(log: pytest.LogCaptureFixture) -> None:
-    """There the whole dump fails, so that nothing is reported; here it is left out, with a line in the log."""
+    """There the whole dump fails, so that nothing is reported; here it is skipped, with a line in the log."""
 
     def fail() -> float:
         raise RuntimeError("the queue is gone")
@@ -292,7 +292,7 @@ def test_a_gauge_that_fails_hides_no_other_metric(log: pytest.LogCaptureFixture)
                 registry.dump_metrics()
         else:
             assert registry.dump_metrics() == {"c": {"count": 1}}
-            assert "'failing' is left out of this dump" in log.text
+            assert "'failing' is skipped in this dump" in log.text
 
 
 def test_tags() -> None:

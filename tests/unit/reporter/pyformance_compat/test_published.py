@@ -329,18 +329,18 @@ def test_what_cannot_be_published_is_left_out_alone(
     registry.gauge(key, gauge)
     registry.counter("c").inc()
     assert list(published(registry)) == [("c", "counter")]
-    assert f"{key!r} is left out of this snapshot" in log.text
+    assert f"{key!r} is skipped in this snapshot" in log.text
 
 
 def test_names_that_are_the_same_in_the_record(registry: MetricsRegistry, log: pytest.LogCaptureFixture) -> None:
-    """The second of two keys with one text is left out with a line in the log; so is a name of the registry behind."""
+    """The second of two keys with one text is skipped with a line in the log; so is a name of the registry behind."""
     registry.counter("1").inc(1)
     registry.counter(1).inc(2)  # type: ignore[arg-type]  # pyformance takes any key
     registry.tallystream.counter("own").inc(3)
     registry.counter("own").inc(4)
     assert {name: metric.count for (name, _), metric in published(registry).items()} == {"1": 1, "own": 3}
-    assert "'1' is left out: there is another counter" in log.text
-    assert "'own' is left out" in log.text
+    assert "'1' is skipped: there is another counter" in log.text
+    assert "'own' is skipped" in log.text
 
 
 def test_what_a_pattern_does_not_match_has_a_name() -> None:

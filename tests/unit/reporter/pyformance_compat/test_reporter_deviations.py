@@ -50,7 +50,7 @@ def test_a_failed_report_is_seen_and_the_next_one_happens(log: pytest.LogCapture
     wait_until(lambda: reporter.reports >= 4, 10, "four reports", poll=0.01)
     reporter.stop()
     assert reporter.failures == (reporter.reports + 1) // 2
-    assert "Failing: a report failed; the next one comes" in log.text
+    assert "Failing: a report failed; the next one follows" in log.text
     assert "no route to carbon" in log.text
 
 
