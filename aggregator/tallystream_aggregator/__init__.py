@@ -1,1 +1,1 @@
-"""The aggregator: a changelog table over the topic `metrics`, its sums, and the stores they are shipped to."""
+"""The aggregator: a changelog table over the topic `metrics`, its sums, and the sinks that ship them to stores."""

@@ -1,4 +1,4 @@
-"""Files and folders that hold data: their owner alone may read them, whatever the umask is."""
+"""Create files and folders that hold data. Only their owner may read them, whatever the umask is."""
 
 from __future__ import annotations
 
@@ -13,27 +13,29 @@ FOLDER, FILE = 0o700, 0o600
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder if it is missing; one that is there keeps its permissions.
+    """Create a folder if it is missing. An existing folder keeps its permissions.
 
     Raises:
-        OSError: it can't be made.
+        OSError: it can't be created.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.mkdir(FOLDER, exist_ok=True)
 
 
 def make_file(path: Path) -> None:
-    """Make an empty file if it is missing; one that is there is left as it is.
+    """Create an empty file if it is missing. An existing file is not changed.
 
     Raises:
-        OSError: it can't be made.
+        OSError: it can't be created.
     """
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE))
 
 
 def restrict(path: Path, mode: int) -> None:
-    """Take the permissions that `mode` lacks from what is there; what is not there, or another user's, is left alone.
+    """Remove the permissions of a file or folder that `mode` lacks.
+
+    Do nothing if the path does not exist, or if this user may not change it.
 
     Raises:
         OSError: the system refuses for another reason.
@@ -45,14 +47,14 @@ def restrict(path: Path, mode: int) -> None:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file, whole or not at all, and its folder where that is missing.
+    """Write a file atomically, and create its folder if that is missing.
 
     Raises:
         OSError: it can't be written.
     """
     make_folder(path.parent)
     new = path.with_name(path.name + ".new")
-    new.unlink(missing_ok=True)  # an earlier attempt's, with its permissions
+    new.unlink(missing_ok=True)  # a failed attempt's, whose permissions may be wider
     make_file(new)
     with new.open("wb") as file:
         file.write(content)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class InitialState(msgspec.Struct, array_like=True):
     """`shards` are the states of the shards. `offsets` maps topic → partition → the next offset to read.
 
-    `epoch` is the highest that a writer had taken. `combined` are the groups of combiners, each as a list of entries;
-    it is empty for one shard.
+    `epoch` is the highest epoch that a writer had taken. `combined` are the groups of combiners, each as a list of
+    entries; it is empty for one shard.
     """
 
     shards: list[bytes]
@@ -45,7 +45,7 @@ def write_initial_state(path: Path, state: InitialState) -> None:
 
 
 def read_initial_state(path: Path, *, shards: int | None = None) -> InitialState:
-    """Return the content of the file. `shards` is the number that the table has, None allows any.
+    """Return the content of the file. `shards` is the table's number of shards; None allows any.
 
     Raises:
         TallystreamError: the file can't be read, or has another number of shards.

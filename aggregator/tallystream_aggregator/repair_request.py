@@ -1,4 +1,4 @@
-"""What the table is to publish again: a file beside the checkpoint, from the active writer to the shards."""
+"""The file beside the checkpoint in which the active writer asks the shards to publish rows and sums again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class Request(msgspec.Struct, array_like=True):
-    """Keys to be published again: of `metrics-table` by shard, of `metrics-agg` by every shard that has the metric.
+    """Keys to be published again: `table` has those of `metrics-table` by shard, `sums` those of `metrics-agg`.
 
     `number` counts the requests of the writer with this `epoch`, from 1.
     """
@@ -32,19 +32,19 @@ _decode = msgpack_decoder(Request)
 
 
 def request_path(checkpoint: Path) -> Path:
-    """Return where the request of a checkpoint's writer lies."""
+    """Return the path of the request of a checkpoint's writer."""
     return checkpoint.with_name(checkpoint.name + ".repair")
 
 
 def write_request(path: Path, request: Request) -> None:
-    """Write the file, whole or not at all; its owner alone may read it."""
+    """Write the file atomically. Only its owner may read it."""
     files.write_file(path, msgspec.msgpack.encode(request))
 
 
 def read_request(path: Path) -> Request | None:
-    """Return the request in the file, None where there is none; with a warning where it can't be read.
+    """Return the request in the file, or None if there is none or it can't be read, which is logged as a warning.
 
-    The writer asks again until every shard has answered, so nothing is lost by that.
+    Nothing is lost then: the writer writes the request again until every shard has carried it out.
     """
     try:
         return _decode(path.read_bytes())

@@ -1,4 +1,4 @@
-"""A request to stop: SIGTERM or Ctrl-C, remembered until somebody looks."""
+"""Turn SIGTERM and SIGINT (Ctrl-C) into a stop request that the main loop polls."""
 
 from __future__ import annotations
 
@@ -18,29 +18,32 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopRequest(SignalSafeEvent):
-    """Set by SIGTERM or SIGINT. The second one of a kind ends the process at once, or is for the handlers `then`."""
+    """An event that SIGTERM and SIGINT set.
+
+    A second signal of the same number goes to its handler in `then`; without one, it ends the process at once.
+    """
 
     def __init__(self, then: Mapping[signal.Signals, Handler] | None = None) -> None:
         super().__init__()
         self._then = then or {}
 
     def install(self) -> Self:
-        """Take over both signals; only the main thread may do so."""
+        """Install the handler of both signals. Only the main thread may call this."""
         for number in SIGNALS:
             signal.signal(number, self._on_signal)
         return self
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        # Nothing else, no line in the log either: what was interrupted may be writing one.
+        # Nothing is logged here: the interrupted code may hold the lock of a log handler.
         self.set()
         signal.signal(number, self._then.get(signal.Signals(number), signal.SIG_DFL))
 
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Yield a request that SIGTERM and SIGINT set, inside the block; the second one of a kind is as it was before.
+    """Yield a stop request that SIGTERM and SIGINT set. At the end of the block, restore the earlier handlers.
 
-    Only for the main thread.
+    A second signal of the same number goes to its earlier handler. Only the main thread may call this.
     """
     before = {number: signal.getsignal(number) for number in SIGNALS}
     try:

@@ -1,4 +1,4 @@
-"""The row of `metrics-agg`: one sum, absolute, with what it includes. Key and value are JSON in UTF-8."""
+"""The row of `metrics-agg`: an absolute sum and the input offsets that it includes. Key and value are JSON in UTF-8."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 class Sum(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """The sum of one metric over all instances of an app, as of the input offsets that it names.
+    """The sum of one metric over all instances of an app, as of the input offsets in `offsets`.
 
-    Which fields are set follows from `type`: counter: count; updown and gauge: sum, min, max, mean, number;
-    meter: count and rates; histogram: count, sum, min, max (and quantiles where sketches were merged); timer: both;
-    position: start, position. A gauge that nobody reports any more has number 0 and no sum.
+    The `type` determines which fields are set: counter: count; updown and gauge: sum, min, max, mean, number;
+    meter: count and rates; histogram: count, sum, min, max (and quantiles if sketches were merged); timer: both;
+    position: start, position. A gauge that no living life reports has number 0 and no sum.
 
-    `lives` and `instances` count the living lives that have the metric and their distinct instance IDs; `retired`
-    the lives that were forgotten. `overflow` is true where a number is beyond 64 bits or the range of floats: the
-    largest or smallest one stands for it, and a gauge has no mean. `ts` is the table's clock in epoch ms: the point's
-    time. `offsets` maps topic → partition → the last offset included. A reader keeps, of several rows of one key, the
-    one with the highest (epoch, batch).
+    `lives` and `instances` count the living lives that have the metric and their distinct instance IDs. `retired`
+    counts the forgotten lives. `overflow` tells whether a number exceeds 64 bits or the range of floats: it is
+    replaced by the largest or smallest number, and a gauge has no mean. `ts` is the table's clock in epoch ms, the
+    point's time. `offsets` maps topic → partition → the last offset included. Of several rows of one key, a reader
+    keeps the one with the highest (epoch, batch).
     """
 
     v: int = 1
@@ -64,13 +64,13 @@ _decode = json_decoder(Sum)
 
 
 def key(app: str, identity: Identity) -> bytes:
-    """Return the key of a sum: a JSON array, the same bytes for the same app and identity."""
+    """Return the key of a sum: a JSON array. The same app and identity always have the same bytes."""
     name, type_, tags = identity
     return _encoder.encode([app, type_, name, tags])
 
 
 def encode(row: Sum) -> bytes:
-    """Return the value of a row of `metrics-agg`; `v` is always written."""
+    """Return the value of a row of `metrics-agg`. It always includes `v`."""
     return b'{"v":1,' + _encoder.encode(row)[1:]
 
 

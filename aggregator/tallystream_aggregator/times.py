@@ -1,4 +1,4 @@
-"""Moments as people write them, for every option, address and page alike. Pure."""
+"""Parse the times in options and addresses. Pure."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from datetime import UTC, datetime, timedelta
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 END = datetime(2262, 1, 1, tzinfo=UTC)
-"""Stores count nanoseconds in 64 bits, and to Kafka a time below 0 is no time: what lies outside is no moment."""
+"""The exclusive end of the valid times: stores count nanoseconds in 64 bits. Kafka has no times before `EPOCH`."""
 
 
 def moment(text: str) -> datetime:
-    """Return a time in ISO 8601 as UTC; without an offset from UTC it is in UTC.
+    """Parse a time in ISO 8601 and return it in UTC. A time without an offset from UTC is in UTC.
 
     Raises:
-        ValueError: it is none, or not in the years 1970 to 2261.
+        ValueError: `text` is not a time, or not in the years 1970 to 2261.
     """
     at = datetime.fromisoformat(text)
     at = at if at.tzinfo else at.replace(tzinfo=UTC)
@@ -23,9 +23,9 @@ def moment(text: str) -> datetime:
 
 
 def moment_ms(text: str) -> int:
-    """Return the same as epoch milliseconds.
+    """Parse a time as `moment` does, and return it in epoch ms.
 
     Raises:
-        ValueError: as `moment` does.
+        ValueError: `text` is not a time, or not in the years 1970 to 2261.
     """
     return (moment(text) - EPOCH) // timedelta(milliseconds=1)

@@ -1,7 +1,7 @@
-"""Jars by an exact list: what Spark needs for Kafka, and what a local broker is made of.
+"""The jars of the list `jars.lock`: those of Spark's Kafka connector, of local files, and of a local broker.
 
-`fetch("spark")` returns the paths of a set's jars and downloads what is missing with the Ivy inside PySpark, so that no
-build tool is needed. At each use every jar is compared with its SHA-256 in `jars.lock`.
+`fetch("spark")` returns the paths of a set's jars. It downloads missing jars with the Ivy inside PySpark, so no build
+tool is needed. Each call compares every jar with its SHA-256 in the list.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m tallystream_aggregator.jars spark files broker`: fetch the named sets and say where they are."""
+"""`python -m tallystream_aggregator.jars spark files broker`: fetch the named sets of jars, by default all three."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tallystream_aggregator.jars import JarsError, fetch
 
 
 def main(sets: list[str]) -> int:
-    """Fetch each set; the exit code is 2 when one could not be had."""
+    """Fetch each set and return the exit code: 2 if a set could not be fetched, else 0."""
     for name in sets:
         started = time.monotonic()
         try:

@@ -1,4 +1,4 @@
-"""Fetch the jars of the committed list with PySpark's Ivy, verify them, and keep them in the user's cache."""
+"""Fetch the jars of the list `jars.lock` with PySpark's Ivy, verify them, and store them in the user's cache."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ _computed: dict[Path, tuple[tuple[int, int, int, int], str]] = {}
 
 
 def sha256_of(path: Path) -> str | None:
-    """Return the SHA-256 of a file in hexadecimal, None where there is none.
+    """Return the SHA-256 of a file in hexadecimal, or None if the file does not exist.
+
+    The digest is computed again only if the file has changed since the last call.
 
     Raises:
-        OSError: it can't be read.
+        OSError: the file can't be read.
     """
     try:
         found = path.stat()
@@ -39,7 +41,7 @@ def sha256_of(path: Path) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One artifact of Maven coordinates, and the digest that its file must have."""
+    """An artifact by its Maven coordinates, and the digest that its file must have."""
 
     set: str
     group: str
@@ -49,7 +51,7 @@ class Jar:
 
     @property
     def file_name(self) -> str:
-        """The name under which the jar is kept."""
+        """The name of the jar's file in the cache."""
         return f"{self.artifact}-{self.revision}.jar"
 
 
@@ -67,23 +69,23 @@ def read_lock(of: str) -> list[Jar]:
 
 
 class JarsError(TallystreamError):
-    """A jar could not be had, or is not the one that the list names."""
+    """A jar could not be downloaded, or its digest is not the one in the list."""
 
 
 def cache_dir() -> Path:
-    """Where downloads are kept between runs: `TALLYSTREAM_CACHE`, else the user's cache folder."""
+    """Return the folder of downloads: `TALLYSTREAM_CACHE`, or else `tallystream` in the user's cache folder."""
     if named := os.environ.get("TALLYSTREAM_CACHE"):
         return Path(named).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tallystream"
 
 
 def fetch(of: str, *, timeout: float = 600.0) -> list[Path]:
-    """Return the paths of the jars of the set `of`; download those that are not there yet, or were changed.
+    """Return the paths of the jars of the set `of`. Download those that are missing or were changed.
 
-    Safe when several processes ask at once: a file lock lets one of them download. `timeout` is in seconds.
+    Several processes may call this at the same time: a file lock lets one of them download. `timeout` is in seconds.
 
     Raises:
-        JarsError: a jar could not be resolved in time, or its SHA-256 is not the committed one.
+        JarsError: a jar could not be downloaded in time, or its SHA-256 is not the one in the list.
     """
     jars = read_lock(of)
     folder = cache_dir() / "jars" / of
@@ -132,7 +134,7 @@ def _ivy_jar() -> Path:
 
 
 def _ivy_xml(jars: list[Jar]) -> str:
-    # Every jar is named, none is found by following poms: what runs is what was tested, whatever else is served.
+    # Not transitive: only the jars of the list are used, which are the ones that were tested.
     lines = [
         f"<dependency org={quoteattr(jar.group)} name={quoteattr(jar.artifact)} rev={quoteattr(jar.revision)}"
         ' transitive="false" conf="default->default"/>'

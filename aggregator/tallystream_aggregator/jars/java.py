@@ -1,4 +1,4 @@
-"""The Java that everything is started with: where it is, and that it is one on which Spark runs."""
+"""Find the Java launcher, and require a version on which Spark runs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ JAVA_VERSIONS = (17, 21)
 
 
 def java() -> str:
-    """The Java launcher: that of `JAVA_HOME`, else the one on the PATH."""
+    """Return the Java launcher: that of `JAVA_HOME`, or else `java` from the PATH."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home) / "bin" / "java") if home else "java"
 
 
 def java_version() -> str:
-    """Return the version of the Java that Spark will be started with, such as 17.0.15.
+    """Return the version of the Java that starts Spark, such as 17.0.15.
 
     Raises:
-        ConfigError: there is none, or it is not one that Spark runs on.
+        ConfigError: Java is missing or of a version on which Spark does not run.
     """
     launcher = java()
     try:

@@ -1,1 +1,1 @@
-"""The PySpark jobs: thin shells around the table's rules (tallystream_aggregator.table) and the sinks."""
+"""Spark: the session, the aggregator's query around the table (tallystream_aggregator.table), and its checkpoint."""

@@ -1,9 +1,9 @@
-"""`python -m tallystream_aggregator.spark.cds_archive`: halve Spark's start-up time, once for an installation.
+"""`python -m tallystream_aggregator.spark.cds_archive`: make an archive of Spark's classes, which halves start-up time.
 
-A JVM that is told to (class data sharing, JEP 350) writes the classes that it has loaded to an archive when it ends;
-later ones map that into memory in place of finding, reading and verifying 20,000 classes in 250 jars. The archive
-belongs to one version of Java and to these very jars: a JVM for which it is not right leaves it alone, and starts as
-slowly as without it. It takes about 200 MB in the Python environment and a minute or more to make.
+With class data sharing (JEP 350), a JVM writes the classes that it has loaded to an archive when it ends. Later JVMs
+map the archive into memory instead of reading and verifying 20,000 classes from 250 jars. The archive is only valid for
+one version of Java and for exactly these jars; any other JVM ignores it. It takes about 200 MB in the Python
+environment, and a minute or more to make.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 
 def make(*, timeout: float = 600.0, say: Callable[[str], object] = lambda _: None) -> Path:
-    """Make the archive for this Java and these jars, if there is none, and return where it is; `timeout` in seconds.
+    """Make the archive for this Java and these jars, if there is none, and return its path. `timeout` is in seconds.
 
-    `say` is told where it has to be made, which takes minutes.
+    `say` is called with a message if the archive has to be made.
 
     Raises:
-        ConfigError: Java is missing or of a version on which Spark does not run, or this Python's environment can't
-            be written.
-        JarsError: the connector's jars can't be had.
-        TallystreamError: it was not written.
+        ConfigError: Java is missing or of a version on which Spark does not run, or this Python's environment is not
+            writable.
+        JarsError: the connector's jars can't be fetched.
+        TallystreamError: the archive was not written, or not in time.
     """
     java = jars.java_version()
     if (path := jvm.archive_of(java)) is not None:
@@ -44,14 +44,14 @@ def make(*, timeout: float = 600.0, say: Callable[[str], object] = lambda _: Non
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".making-") as name:
             written = Path(name) / "classes.jsa"
-            # A process of its own, whose many words are shown when something fails.
+            # In its own process, whose output is only shown if it fails.
             command = [sys.executable, "-m", "tallystream_aggregator.spark.cds_source", str(written)]
             done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
             if done.returncode or not written.exists():
                 raise TallystreamError(
                     f"no archive of Spark's classes was made, everything works without it: {done.stderr[-800:]}"
                 )
-            for old in folder.glob("*.jsa"):  # of jars, or of a Java, from before
+            for old in folder.glob("*.jsa"):  # of other jars or another Java
                 old.unlink()
             path = folder / jvm.archive_name(java, written.stat().st_size)
             written.replace(path)
@@ -65,7 +65,7 @@ def make(*, timeout: float = 600.0, say: Callable[[str], object] = lambda _: Non
 
 
 def main(arguments: list[str]) -> int:
-    """Make the archive; the exit code is 2 when it can't be made."""
+    """Make the archive and return the exit code: 2 if it can't be made, else 0."""
     parser = argparse.ArgumentParser(
         prog="python -m tallystream_aggregator.spark.cds_archive",
         description="Make the archive of Spark's classes with which every later start takes half the time.",

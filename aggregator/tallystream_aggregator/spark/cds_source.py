@@ -1,4 +1,4 @@
-"""What the archive of Spark's classes is taken from: a JVM that has loaded them."""
+"""Write the archive of Spark's classes from a JVM that has loaded them: it runs the queries of both modes."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 WRITING_S = 300.0
-"""How long the JVM may take to end: on a busy machine it writes the archive for a minute."""
+"""How long the JVM may take to end, in seconds: on a busy machine it takes a minute to write the archive."""
 _CONF = {
     "spark.sql.shuffle.partitions": "1",
-    # What a query does once a minute, and would load its classes for in the middle of a batch.
+    # Maintenance runs once a minute by default. Here it runs at once, so that its classes are in the archive, too.
     "spark.sql.streaming.stateStore.maintenanceInterval": "500ms",
     "spark.sql.streaming.stateStore.minDeltasForSnapshot": "1",
 }
@@ -48,10 +48,10 @@ _PACKAGES = ("org/apache/kafka/clients/", "org/apache/kafka/common/", "org/apach
 
 
 def load_classes(written: Path) -> None:
-    """Write the archive `written`; its folder is worked in.
+    """Write the archive to `written`, and the checkpoints of the queries to its folder.
 
     Raises:
-        JarsError: the connector's jars can't be had.
+        JarsError: the connector's jars can't be fetched.
         TallystreamError: the query failed.
     """
     session = build_session("tallystream archive", conf=_CONF, java_options=jvm.archiving(written))
@@ -63,7 +63,7 @@ def load_classes(written: Path) -> None:
 
 
 def _load(session: SparkSession) -> None:
-    """Load what a query without a broker would not: Kafka's clients, and Spark's use of them."""
+    """Load the classes that a query without a broker does not use: Kafka's clients and Spark's connector."""
     loader: Any = session.sparkContext._jvm.java.lang.Thread.currentThread().getContextClassLoader()  # type: ignore[union-attr] # noqa: SLF001
     for jar in jars.fetch("spark"):
         with zipfile.ZipFile(jar) as archive:
@@ -71,35 +71,35 @@ def _load(session: SparkSession) -> None:
         for name in names:
             try:
                 loader.loadClass(name.replace("/", "."))
-            except Py4JJavaError as error:  # a class for a library that is not here
+            except Py4JJavaError as error:  # the class needs a library that is missing
                 log.debug("%s: %s", name, error.java_exception)
 
 
 class ClassLoadingSource(CatchUpSource):
-    """The source of catch-up without a broker."""
+    """A catch-up source without a broker."""
 
     def streamReader(self, schema: object) -> DataSourceStreamReader:
-        """Return a reader that has always more."""
+        """Return the reader."""
         return ClassLoadingReader()
 
 
 class ClassLoadingReader(DataSourceStreamReader):
-    """Has ten more records for each batch."""
+    """A reader with ten records for each batch, without end."""
 
     def initialOffset(self) -> Offsets:
-        """Begin at 0."""
+        """Return offset 0."""
         return {"metrics": {"0": 0}}
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
-        """Return ten more."""
+        """Return the offset ten records after `start`."""
         return {"metrics": {"0": start["metrics"]["0"] + 10}}
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
-        """Return them as one range."""
+        """Return the records of a batch as one range."""
         return [InputPartition(one) for one in cut(start, end, 1)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Return what compaction keeps of them."""
+        """Return the records of a range that compaction keeps."""
         of: Range = partition.value
         now = int(time.time() * 1000)
         rows = [(n, now, b"practice", b"") for n in range(of.first, of.end)]
@@ -107,12 +107,12 @@ class ClassLoadingReader(DataSourceStreamReader):
 
 
 def _planned(_batch: int) -> Planned:
-    """Return a batch's time, which the offsets of this source do not go with."""
+    """Return the current time as a batch's time. `plan_of` can't read the offsets of these sources."""
     return Planned(int(time.time() * 1000), frozenset())
 
 
 def _run(session: SparkSession, folder: Path) -> None:
-    """Run a few batches of the queries of both modes, as far as that goes without Kafka."""
+    """Run a few batches of the queries of both modes, with a source and a sink that need no Kafka."""
     columns = (
         "'metrics' AS topic, 0 AS partition, value AS offset, unix_millis(timestamp) AS timestamp_ms, "
         "CAST('practice' AS binary) AS key, CAST('' AS binary) AS value"

@@ -1,8 +1,8 @@
-"""What a query has done, from Spark's own checkpoint: the offset log and the commit log beside it.
+"""Read the progress of a query from Spark's checkpoint: from its offset log and its commit log.
 
 The IDs of the checkpoint's topics are in a file beside it. A topic that was deleted and created again has the same
-name and other records. If it has as many as the old one, Spark continues in the middle of it without an error; the ID
-tells.
+name but other records. If it has as many as the old one, Spark continues in the middle of it without an error. Its ID
+differs.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ FIRST_VERSION = "\0v1"
 
 
 class Finished(NamedTuple):
-    """A finished batch: its number, the offsets at which it began (None for the first) and ended, its time in epoch ms.
+    """A finished batch: its number, the offsets at its start and end, and its time in epoch ms.
 
-    Offsets are the next ones to read, exclusive ends.
+    The end offsets are exclusive. `start` is None for the first batch, or if Spark has deleted the entry before it.
     """
 
     batch: int
@@ -40,10 +40,10 @@ class Finished(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """A batch's time in epoch ms, and the partitions, as in "metrics:0", of which it may have left records unread.
+    """A batch's time in epoch ms, and the partitions, as in "metrics:0", that may have unread records after it.
 
-    Those are partitions that a full batch read from: both modes take a record at least of each one that has any. A
-    batch that runs again has the same.
+    These are all partitions that a full batch read from: both modes take at least one record of each partition that has
+    any. They are the same when the batch runs again.
     """
 
     ts_ms: int
@@ -51,14 +51,14 @@ class Planned(NamedTuple):
 
 
 class CheckpointError(TallystreamError):
-    """A file of the checkpoint is not as Spark writes it."""
+    """A file of the checkpoint is missing, damaged or of an unknown version."""
 
 
 def finished_batches(checkpoint: Path, after: int = -1) -> list[Finished]:
-    """Return the finished batches with a number above `after`, oldest first; Spark keeps about the last hundred.
+    """Return the finished batches with a number above `after`, oldest first. Spark keeps about the last hundred.
 
     Raises:
-        CheckpointError: a file is damaged or of a version that is not known here.
+        CheckpointError: a file is damaged or of an unknown version.
     """
     done = sorted(number for number in _numbers(checkpoint / "commits") if number > after)
     written = set(_numbers(checkpoint / "offsets"))
@@ -73,10 +73,12 @@ def finished_batches(checkpoint: Path, after: int = -1) -> list[Finished]:
 
 
 def plan_of(checkpoint: Path, batch: int, most: int) -> Planned:
-    """Return what the checkpoint says of a batch that runs; live batches take `most` records, a backlog's more.
+    """Return the time of a running batch, and its partitions that may have unread records, from the checkpoint.
+
+    `most` is the maximum number of records of a live batch. Batches in catch-up have more.
 
     Raises:
-        CheckpointError: a file is damaged or of a version that is not known here.
+        CheckpointError: a file is damaged or of an unknown version.
     """
     end, ts_ms = _offsets(checkpoint / "offsets" / str(batch))
     before = checkpoint / "offsets" / str(batch - 1)
@@ -87,13 +89,17 @@ def plan_of(checkpoint: Path, batch: int, most: int) -> Planned:
         for partition, last in ends.items()
         if (count := last - start.get(topic, {}).get(partition, 0)) > 0
     ]
-    # A full batch may have a record less for each of its partitions: their shares of it are rounded down.
+    # A full batch may have one record less for each of its partitions, because their shares are rounded down.
     full = sum(count for _, count in moved) > most - len(moved)
     return Planned(ts_ms, frozenset(name for name, _ in moved) if full else frozenset())
 
 
 def last_committed(checkpoint: Path) -> tuple[int, Offsets] | None:
-    """Return the last finished batch and the offsets at which it ended, or None when no batch has finished."""
+    """Return the number of the last finished batch and its end offsets, or None if no batch has finished.
+
+    Raises:
+        CheckpointError: a file is damaged or of an unknown version.
+    """
     done = max(_numbers(checkpoint / "commits"), default=None)
     if done is None:
         return None
@@ -101,10 +107,10 @@ def last_committed(checkpoint: Path) -> tuple[int, Offsets] | None:
 
 
 def state_partitions(checkpoint: Path) -> int | None:
-    """Return the number of partitions of Spark's state, None where no batch has begun or Spark does not say it.
+    """Return the number of partitions of Spark's state, or None if no batch has begun or Spark has not stored it.
 
     Raises:
-        CheckpointError: the newest file is damaged.
+        CheckpointError: the newest file of the offset log is damaged.
     """
     newest = max(_numbers(checkpoint / "offsets"), default=None)
     if newest is None:
@@ -119,10 +125,11 @@ def state_partitions(checkpoint: Path) -> int | None:
 
 
 def keep_first(checkpoint: Path, begin: Offsets) -> Offsets:
-    """Keep where a new table begins: at `begin`, or where it began before, if its first batch was not finished.
+    """Store the offsets at which a new table begins, and return them.
 
-    Returns it; empty, as `begin` is then, for a table that goes on. Spark's Kafka source keeps it in the same file, in
-    the same form, so each of the modes begins where the other would.
+    If they are stored already, because the first batch did not finish, return the stored ones. `begin` is empty for a
+    table that continues: nothing is stored then. Spark's Kafka source uses the same file in the same format, so both
+    modes begin at the same offsets.
 
     Raises:
         CheckpointError: the file is damaged.
@@ -138,10 +145,10 @@ def keep_first(checkpoint: Path, begin: Offsets) -> Offsets:
 
 
 def first_offsets(checkpoint: Path) -> Offsets:
-    """Return where a table began that has finished no batch.
+    """Return the stored offsets at which a table begins.
 
     Raises:
-        CheckpointError: the file is not there, or damaged.
+        CheckpointError: the file is missing, damaged or of an unknown version.
     """
     path = _first(checkpoint)
     try:
@@ -181,7 +188,7 @@ def _damaged(path: Path, error: Exception) -> CheckpointError:
 
 
 class TopicIdentity:
-    """Remembers the IDs of topics for `checkpoint`, a line each: ID and name; `timeout` is in seconds."""
+    """The file with the IDs of a checkpoint's topics. Each line has an ID and a name. `timeout` is in seconds."""
 
     def __init__(self, checkpoint: Path, kafka: Mapping[str, str], *, timeout: float = 10.0) -> None:
         self._path = checkpoint.with_name(checkpoint.name + ".topic")
@@ -189,19 +196,21 @@ class TopicIdentity:
         self._admin = clients.admin(kafka)
 
     def note(self, topics: Iterable[str]) -> None:
-        """Remember the topics as they are now, and no others: a table begins.
+        """Store the current IDs of `topics` for a new table, and remove all others.
 
         Raises:
             KafkaException: the broker did not answer.
+            OSError: the file can't be written.
         """
         self._write(self._ids(topics))
 
     def check(self, topics: Iterable[str]) -> list[str]:
-        """Compare with what is remembered; return the topics that were not, and are from now on, as they are.
+        """Compare the current IDs of `topics` with the stored ones. Store those of new topics, and return their names.
 
         Raises:
-            TallystreamError: one is another topic of the same name.
+            TallystreamError: a topic was deleted and created again.
             KafkaException: the broker did not answer.
+            OSError: the file can't be read or written.
         """
         names = sorted(topics)
         remembered, now = self._read(names), self._ids(names)
@@ -221,7 +230,7 @@ class TopicIdentity:
         if not self._path.exists():
             return {}
         lines = [line.split() for line in self._path.read_text(encoding="utf-8").splitlines()]
-        # A line without a name is of a table that read the one topic there was.
+        # A line without a name has the ID of the only topic.
         return {words[1] if len(words) > 1 else names[0]: words[0] for words in lines if words}
 
     def _write(self, ids: Mapping[str, str]) -> None:

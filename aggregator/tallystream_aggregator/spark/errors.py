@@ -1,4 +1,4 @@
-"""What a query failed of, as one sentence: Spark's own words, or better ones where the cause is known."""
+"""Return why a query failed as one sentence: Spark's message, or a clearer one if the cause is known."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 FULL = "No space left on device"
-"""What every Unix says, and Java repeats."""
+"""The message of the operating system, which Java repeats."""
 
 UNREADABLE = re.compile(
     "CANNOT_LOAD_STATE_STORE|Unexpected end-of-input|Unrecognized token|Incomplete log|Malformed|StateVersionError"
     "|Checksum (error|file)"
 )
-"""What Spark, or the table, says of a file of the checkpoint that it can't read, without naming the file."""
+"""Parts of the messages with which Spark or the table reports an unreadable file of the checkpoint without its name."""
 
 READING = "HDFSMetadataLog.get("
-"""Whatever Spark says, in this call it was reading one of the checkpoint's logs."""
+"""If a stack trace has this call, Spark failed to read one of the checkpoint's logs, whatever its message."""
 
 LOST = re.compile(r"^tallystream\S*\.LostRecordsError: (.+)$", re.MULTILINE)
-"""What the source of catch-up says, as the last line of a Python trace in Spark's message."""
+"""The error of the catch-up source: the last line of a Python traceback in Spark's message."""
 
 REMEDY = "if a file of it is damaged, move it away: tallystream rebuild makes the aggregator's again"
 
@@ -43,7 +43,7 @@ def start(writer: DataStreamWriter, checkpoint: Path) -> StreamingQuery:
     """Start a query on its checkpoint.
 
     Raises:
-        TallystreamError: Spark refuses; most likely a file of the checkpoint is damaged.
+        TallystreamError: Spark can't start it, most likely because a file of the checkpoint is damaged.
     """
     try:
         return writer.start()
@@ -53,9 +53,9 @@ def start(writer: DataStreamWriter, checkpoint: Path) -> StreamingQuery:
 
 
 def sentence(said: str, trace: str, checkpoint: Path, free: Callable[[str], int] | None = None) -> str:
-    """Return why a query failed: `said` is Spark's message, `trace` everything that led to it.
+    """Return why a query failed. `said` is Spark's message, `trace` the stack traces of all causes.
 
-    `free` returns how many bytes are left on the disk of a folder.
+    `free` returns the number of free bytes on the disk of a folder; None asks the operating system.
     """
     if FULL in said or FULL in trace:
         return _no_space(checkpoint, free or _free)
@@ -72,14 +72,14 @@ def sentence(said: str, trace: str, checkpoint: Path, free: Callable[[str], int]
 
 
 def _without_trace(text: str) -> str:
-    """Leave Python's trace out of a message of Spark's: what was raised is its last line, at the left margin."""
+    """Remove a Python traceback from Spark's message, except the exception: its last line that is not indented."""
     before, trace, after = text.partition("Traceback (most recent call last):\n")
     raised = [line for line in after.splitlines() if line[:1].isalpha()]
     return f"{before} {raised[-1]}" if trace and raised else text
 
 
 def trace_of(failure: Any) -> str:
-    """Return the stack traces of an exception of Spark's and of all its causes, as text."""
+    """Return the stack traces of Spark's exception and of all its causes as text."""
     texts = []
     while failure is not None:
         texts.append(str(getattr(failure, "_stackTrace", "")))

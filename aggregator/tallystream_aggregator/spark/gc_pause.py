@@ -1,4 +1,4 @@
-"""Pause Python's garbage collector: it looks for cycles in all that a batch makes, and there are none."""
+"""Pause Python's garbage collector during a batch: it would search the objects of the batch, which form no cycles."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MANY = 100_000
-"""Objects that a task leaves behind after which all objects are frozen."""
+"""If a task leaves more objects than this, all objects are frozen after it."""
 
 OFTEN = 256
-"""Tasks after which they are frozen in any case; at first, while a table grows, more often."""
+"""All objects are frozen after every so many tasks, and after tasks 1, 2, 4, 8 and so on, while a table grows."""
 
 _tasks = count(1)
 
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Free memory by reference counts alone; for one thread of a task's process, not nested.
+    """Free memory only by reference counts inside the block. For one thread of a task's process; don't nest it.
 
-    Spark collects after each task, which scans all modules and the whole table and takes longer than a small batch.
-    So what is there is collected and frozen from time to time: later collections skip it, reference counts still free
-    it.
+    Spark runs a collection after each task. It scans all modules and the whole table, and takes longer than a small
+    batch. So all objects are collected and frozen from time to time: later collections skip frozen objects, and
+    reference counts still free them.
     """
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Kafka settings for both clients: users write librdkafka's names, Spark's connector wants the Java client's."""
+"""Translate Kafka options from librdkafka's names, which users write, to those of the Java client, which Spark uses."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ CERTIFICATE = ("ssl.certificate.location", "ssl.certificate.pem")
 KEY = ("ssl.key.location", "ssl.key.pem")
 KEYSTORE = "ssl.keystore.location"
 NAMES = {*CERTIFICATE, *KEY, KEYSTORE}
-"""The options of librdkafka that are read here."""
+"""The names of librdkafka's options for the client certificate."""
 
 _PEM = re.compile(r"-----BEGIN ((?:[A-Z]+ )?PRIVATE KEY|CERTIFICATE)-----([^-]+)-----END \1-----")
 _PBES2 = bytes.fromhex("06092a864886f70d01050d")
-"""The object identifier of OpenSSL's usual encryption, which Java 17 can't read in PEM."""
+"""The object identifier of OpenSSL's default encryption, which Java 17 can't read in PEM."""
 
 _PKCS12 = "or put both into a PKCS#12 file (openssl pkcs12 -export) and name it in ssl.keystore.location"
 
 
 def java_client_certificate(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the Java client's options for the client certificate of librdkafka's `options`; none where there is none.
+    """Return the Java client's options for the client certificate in librdkafka's `options`, empty if it has none.
 
     Raises:
-        ConfigError: half of it is missing, a file can't be read, or Java can't use it. No message shows a key.
+        ConfigError: the certificate or the key is missing, a file can't be read, or Java can't use it. No message
+            contains a key.
     """
     certificate, key = (_given(options, names) for names in (CERTIFICATE, KEY))
     if KEYSTORE in options:
@@ -130,13 +131,13 @@ _KNOWN = {*_JAVA, *NAMES, "sasl.username", "sasl.password"}
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """How patiently Spark's source asks the broker.
+    """The retries and timeouts of the query's source.
 
-    `tries` is how often it asks where the topics end, `pause_ms` how long it waits in between: after that the query
-    fails. `timeout_ms` is how long a task waits for records that must be there: after that the task fails.
+    `tries` is how often it asks for the end offsets of the topics before the query fails, `pause_ms` the pause between
+    two tries. `timeout_ms` is how long a task waits for records that exist before it fails.
 
     Raises:
-        ConfigError: one of them can't be used.
+        ConfigError: a number is out of range.
     """
 
     tries: int = 5
@@ -152,11 +153,11 @@ class Fetch:
             raise ConfigError("--fetch-timeout-ms", self.timeout_ms, "give milliseconds above zero")
 
     def options(self) -> dict[str, str]:
-        """Return them as Spark's Kafka source has them; options for Kafka itself, given after them, win."""
+        """Return the options of Spark's Kafka source. Options of Kafka that are set later take precedence."""
         return {
-            # A task that has its records asks where the partition ends, on the connection on which the consumer has
-            # asked for more records by then. A broker answers in order, and the second only when there are any: with
-            # Kafka's own 500 ms a batch of a quiet topic takes that long more.
+            # A task that has its records asks for the partition's end, on the connection on which the consumer has
+            # already requested more records. A broker answers in order, and waits for new records before it answers
+            # that fetch: with Kafka's default of 500 ms, a batch of a quiet topic takes that much longer.
             "kafka.fetch.max.wait.ms": "1",
             "fetchOffset.numRetries": str(self.tries),
             "fetchOffset.retryIntervalMs": str(self.pause_ms),
@@ -165,10 +166,10 @@ class Fetch:
 
 
 def java_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Return librdkafka's `options` as the Java client's, with the prefix `kafka.` that Spark's connector wants.
+    """Return librdkafka's `options` as the Java client's, with the prefix `kafka.` that Spark's connector expects.
 
     Raises:
-        ConfigError: an option has no counterpart known here, or the login or the client certificate is incomplete.
+        ConfigError: an option is not known here, or the login or the client certificate is incomplete.
     """
     java: dict[str, str] = {}
     for name, value in options.items():
@@ -177,7 +178,7 @@ def java_options(options: Mapping[str, str]) -> dict[str, str]:
             raise ConfigError("--kafka", name, remedy)
         if name in _JAVA:
             java[_JAVA[name]] = value
-    # librdkafka's word for no check of the host name; Java's is an empty text.
+    # No check of the host name is "none" in librdkafka and an empty string in Java.
     if java.get("ssl.endpoint.identification.algorithm") == "none":
         java["ssl.endpoint.identification.algorithm"] = ""
     if options.keys() & {"ssl.ca.location", "ssl.ca.pem"}:
@@ -187,7 +188,11 @@ def java_options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def source_options(bootstrap_servers: str, options: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the options with which Spark's Kafka source, and its sink, reach the broker."""
+    """Return the options with which Spark's Kafka source and sink connect to the broker.
+
+    Raises:
+        ConfigError: as `java_options`.
+    """
     return {"kafka.bootstrap.servers": bootstrap_servers, **java_options(options or {})}
 
 

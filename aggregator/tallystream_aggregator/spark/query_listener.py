@@ -1,4 +1,4 @@
-"""How a query's health learns of its batches: Spark's listener, and what it observes of the rows on their way out."""
+"""Report a query's batches to its health: Spark's listener, and an observation of the rows that are written."""
 
 from __future__ import annotations
 
@@ -27,51 +27,51 @@ if TYPE_CHECKING:
 
 
 class HealthListener(StreamingQueryListener):
-    """Tells `health` what becomes of the session's query, in a thread of Spark's: it never delays a batch."""
+    """Reports the events of the session's query to `health`, in a thread of Spark, so that it delays no batch."""
 
     def __init__(self, health: Health) -> None:
         self._health = health
         self.changing: set[str] = set()
-        """Runs of the query that end because another mode takes over: no end of the query."""
+        """The run IDs that end because the mode changes. The query continues after them."""
         self.last: Mapping[str, Any] | None = None
-        """What Spark told of the batch that was finished last. To ask the query for it costs many calls to the JVM."""
+        """Spark's progress of the last finished batch. To get it from the query takes many calls to the JVM."""
         self._java: JavaObject | None = None
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """The query has begun."""
+        """Report that the query has started."""
         self._health.status.run()
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """A batch is done."""
+        """Report a finished batch."""
         self.progressed(event.progress.json)
 
     def progressed(self, told: str) -> None:
-        """A batch is done, of which Spark tells this, as JSON."""
+        """Report a finished batch by Spark's progress, a JSON text."""
         self.last = json.loads(told)
         self._health.progress(self.last)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """The query looked for records and found none."""
+        """Report that the query checked for records and found none."""
         self._health.status.checked()
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """The query has ended, or goes on in another mode."""
+        """Report that the query has ended, unless it continues in another mode."""
         if event.exception is not None or str(event.runId) not in self.changing:
             self._health.status.end()
 
     @property
     def _jlistener(self) -> JavaObject:
         if self._java is None:
-            jvm: Any = SparkContext._jvm  # noqa: SLF001 (as the method that this one stands for)
+            jvm: Any = SparkContext._jvm  # noqa: SLF001 (as in the overridden method)
             self._java = jvm.PythonStreamingQueryListenerWrapper(_Listener(self))
         return self._java
 
 
 class _Listener(JStreamingQueryListener):
-    """Takes a progress as the text that the JVM makes of it in one call.
+    """Gets the progress of a batch as JSON by one call to the JVM.
 
-    PySpark's own makes an object of it first, by some hundred calls to the JVM for every batch, each of which looks for
-    classes in all jars: a quarter of what a small batch costs.
+    PySpark's own listener makes a Python object of it, by about a hundred calls to the JVM for every batch. Each call
+    searches all jars for classes. That takes a quarter of the time of a small batch.
     """
 
     def __init__(self, listener: HealthListener) -> None:
@@ -83,9 +83,9 @@ class _Listener(JStreamingQueryListener):
 
 
 def observed(out: DataFrame, topic: str) -> DataFrame:
-    """Return the rows for the sink as they are, and have the shards' records among them told with the batch.
+    """Return the rows for the sink unchanged, and add the shards' records among them to the progress of the batch.
 
-    `topic` is `metrics-table`.
+    `topic` is the name of `metrics-table`.
     """
     of_shard = (f.col("topic") == topic) & f.col("key").cast("string").startswith('["shard",')
     return out.observe(OBSERVED, f.collect_list(f.when(of_shard, f.col("value").cast("string"))).alias("shards"))

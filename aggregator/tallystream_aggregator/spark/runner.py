@@ -1,4 +1,4 @@
-"""Keep a streaming query running until it ends or a signal asks for a stop: then let the batch finish."""
+"""Run a streaming query until it ends or a signal requests a stop, and let its batch finish."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 POLL_S = 0.1
 FINISH_S = 60.0
-"""How long a batch may take to finish after a signal; after that it is interrupted and runs again at the next start."""
+"""How many seconds a batch may take to finish before it is interrupted. It then runs again at the next start."""
 
 
 def run_until_stopped(
@@ -33,18 +33,18 @@ def run_until_stopped(
     after_batch: Callable[[], None] | None = None,
     until: Callable[[], bool] = lambda: False,
 ) -> int:
-    """Block until `query` ends; after SIGTERM or SIGINT, let its batch finish, stop it and return 0.
+    """Block until `query` ends and return 0. After SIGTERM or SIGINT, let its batch finish and stop it.
 
-    `ready` is created as soon as the first trigger has run: the query is up and processing. `stop` is a request that
-    was installed earlier, so that a signal during start-up is not missed. `after_batch` is called several times a
-    second and once at the end, to do what follows a finished batch. So is `until`, which may end the query as well.
+    The file `ready` is created as soon as the first trigger has run. `stop` is a request that was installed earlier, so
+    that a signal during start-up is not missed. `after_batch` is called several times a second and once at the end.
+    `until` is called after it while the query runs; if it returns True, the query is stopped as by a signal.
 
     Raises:
-        TallystreamError: the query failed; the message says of what.
+        TallystreamError: the query failed; the message has the reason.
     """
     stop = stop or StopRequest()
     if not stop.is_set():
-        stop.install()  # again: making a session gave SIGINT to PySpark's own handler
+        stop.install()  # again: PySpark replaced the handler of SIGINT when the session was created
     while query.isActive and not stop.wait(POLL_S):
         if ready is not None and query.lastProgress is not None:
             ready.touch()
@@ -67,9 +67,9 @@ def run_until_stopped(
 
 def _finish(query: StreamingQuery) -> None:
     pause, began, finished = threading.Event(), time.monotonic(), _finished(query)
-    # Between two triggers nothing runs: stopping there interrupts no batch. Where batches take longer than the interval
-    # there is no such moment: then the one that was running has to be done. A next one that has begun is interrupted
-    # before its commit, so the next start runs it again: late, never wrong.
+    # Between two triggers no batch runs, so none is interrupted. If batches take longer than the interval, triggers
+    # follow each other without a pause: then the running batch is waited for. The batch after it is interrupted before
+    # its commit, and the next start runs it again.
     while query.isActive and query.status["isTriggerActive"] and _finished(query) == finished:
         if time.monotonic() - began > FINISH_S:
             break
@@ -78,6 +78,6 @@ def _finish(query: StreamingQuery) -> None:
 
 
 def _finished(query: StreamingQuery) -> int:
-    """Return the number of the last batch that was finished, -1 before the first one."""
+    """Return the number of the last finished batch, -1 before the first one."""
     progress = query.lastProgress
     return -1 if progress is None else int(progress["batchId"])

@@ -1,4 +1,4 @@
-"""The Spark session that the jobs share: Kafka's connector, RocksDB state, this interpreter for the Python workers."""
+"""Start and end the Spark session of a job: with Kafka's connector, state in RocksDB, and this Python for workers."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ _STATE = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
 }
 _LOCAL_FILES = {
-    # Hadoop's own local file system starts a process, chmod, for every file; a batch makes dozens.
+    # Hadoop's own local file system starts a chmod process for every file, and a batch creates dozens.
     "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
 _HABITS = {
-    # Batches run for records only, whatever an operator asks for.
+    # Batches run only if there are records, whatever an operator requests.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # A worker per task is kept for the next batch: starting one costs more than a small batch does.
+    # The next batch uses the same Python workers: starting one takes longer than a small batch.
     "spark.python.worker.reuse": "true",
     jvm.ENABLED: "true",
     "spark.sql.streaming.metricsEnabled": "false",
-    # Rows on their way to Python: without it 10,000 at a time, however large they are.
+    # Limits the bytes of rows that are sent to Python at a time. By default only their number is limited, to 10,000.
     "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
 }
 
@@ -59,25 +59,25 @@ def build_session(
     conf: Mapping[str, str] | None = None,
     java_options: Sequence[str] = (),
 ) -> SparkSession:
-    """Start Spark, or take the session that spark-submit began, and return it.
+    """Start Spark, or connect to the JVM that spark-submit started, and return the session.
 
-    Under spark-submit the master and the jars are those of its command line. `conf` comes last and so wins.
-    `java_options` take the place of those that the JVM is started with otherwise.
+    Under spark-submit, the master and the jars are those of its command line. `conf` overrides all other settings.
+    `java_options` replace the default options of the JVM.
 
     Raises:
         ConfigError: Java is missing or of a version on which Spark does not run.
-        JarsError: the connector's jars can't be had.
+        JarsError: the connector's jars can't be fetched.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
     settings = {**_STATE, **_HABITS}
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # set by spark-submit, whose own settings stand
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # set by spark-submit, whose settings are kept
         java = jars.java_version()
         settings |= {"spark.master": master, "spark.driver.memory": driver_memory}
         local = master.startswith("local")
         if local:
-            # Not spark.jars, which are copied and served to executors, and whose classes no archive has.
+            # Not spark.jars: those are copied and served to executors, and an archive can't include their classes.
             settings |= {**_LOCAL_FILES, **jvm.settings(), "spark.driver.extraClassPath": jvm.class_path()}
             settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         else:
@@ -93,7 +93,7 @@ def build_session(
 
 
 def why_ended(code: int) -> str:
-    """Return why Spark's JVM ended by itself, given its exit code (negative: the number of a signal)."""
+    """Return why Spark's JVM ended by itself, by its exit code (negative: the number of a signal)."""
     if code == jvm.OUT_OF_MEMORY:
         return "Spark's JVM ran out of memory; give it more by --driver-memory."
     ended = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
@@ -102,7 +102,7 @@ def why_ended(code: int) -> str:
 
 @contextmanager
 def _python_path(folder: Path) -> Iterator[None]:
-    """Have the JVM that is started meanwhile give its Python processes a folder to import from."""
+    """Add a folder to PYTHONPATH inside the block: a JVM that starts there passes it to its Python processes."""
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *([before] if before else [])])
     try:
@@ -115,12 +115,12 @@ def _python_path(folder: Path) -> Iterator[None]:
 
 
 def end_session(session: SparkSession, *, timeout: float = 30.0) -> None:
-    """Stop Spark and return when its JVM has ended too, `timeout` seconds at most; then it is killed.
+    """Stop Spark and wait until its JVM has ended. After `timeout` seconds, kill the JVM.
 
-    Without the wait the JVM outlives this process by some tenths of a second, which a supervisor would take for a leak.
+    Without the wait, the JVM ends some tenths of a second after this process. A supervisor would report it as a leak.
 
     Raises:
-        TallystreamError: the JVM had ended before; the message says of what.
+        TallystreamError: the JVM had ended before; the message has the reason.
     """
     gateway: Any = session.sparkContext._gateway  # noqa: SLF001 (PySpark has no public way to end its JVM)
     process = getattr(gateway, "proc", None)

@@ -1,1 +1,1 @@
-"""The source of the mode catch-up: ranges of the backlog, read and compacted by Spark's tasks."""
+"""The source of catch-up: Spark's tasks read ranges of the backlog and compact them."""

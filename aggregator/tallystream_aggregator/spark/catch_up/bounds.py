@@ -1,4 +1,4 @@
-"""What there is to read: the first and the next offset of every partition, and whether all that is to come is there."""
+"""Ask the broker for the first and the next offset of every partition, and detect deleted records."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ log = logging.getLogger(__name__)
 TIMEOUT_S = 30.0
 
 Bounds = dict[str, dict[str, tuple[int, int]]]
-"""topic → partition → (the first offset that is there, the one after the last)"""
+"""topic → partition → (the first existing offset, the one after the last)"""
 
 
 class Ends:
-    """Asks a broker where all that is read begins and ends, as often as `fetch` says; `kafka` are librdkafka's options.
+    """Asks a broker for the bounds of all selected partitions, with the retries of `fetch`.
 
-    It keeps a connection from the first question on; close it.
+    `kafka` are librdkafka's options. The connection stays open from the first call to `close`.
     """
 
     def __init__(self, selection: Selection, kafka: Mapping[str, str], group: str, fetch: Fetch) -> None:
@@ -40,10 +40,10 @@ class Ends:
         self._consumer: Consumer | None = None
 
     def ask(self) -> Bounds:
-        """Return the bounds of all partitions that are there.
+        """Return the bounds of all selected partitions that exist.
 
         Raises:
-            KafkaException: the broker did not answer.
+            KafkaException: the broker did not answer in any try.
         """
         for _ in range(self._fetch.tries - 1):
             try:
@@ -69,10 +69,11 @@ class Ends:
 
 
 def require_all(start: Offsets, found: Bounds) -> None:
-    """Refuse to go on where records were deleted that come after `start`.
+    """Require that no record at or after `start` was deleted.
 
     Raises:
-        LostRecordsError: a partition is gone, begins later, or ends before.
+        LostRecordsError: a partition does not exist any more, begins after its offset in `start` or ends before it, or
+            is new and does not begin at 0.
     """
     for topic, partitions in start.items():
         for p, first in partitions.items():

@@ -1,8 +1,7 @@
-"""Records on their way to the table: compacted to few rows, and the values of a batch within a limit of memory.
+"""Encode records for their way to the table: many in one row, and the values of a batch within a limit of memory.
 
 Spark's Kafka source limits a batch by records, not by bytes, and a batch must be complete before its records can be
-put in order: 50,000 records of 1 MiB are more than a worker's memory. So the values go to a temporary file beyond a
-limit.
+sorted. 50,000 records of 1 MiB exceed a worker's memory. So values above a limit are written to a temporary file.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ if TYPE_CHECKING:
 
 INPUT_COLUMNS = ("topic", "partition", "offset", "timestamp_ms", "key", "value")
 SCHEMA = "shard int, records binary, read long"
-"""Packed records of one shard, as Spark's DDL has them; `read` is how many records they represent."""
+"""The columns of packed records of one shard, in Spark's DDL. `read` is the number of records that they represent."""
 
 PACK_BYTES = 1 << 20
-"""Keys and values that are packed together, in bytes; a larger record is alone."""
+"""The most bytes of keys and values in one pack. A larger record has its own pack."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[Record]).decode
 
 
 def packed(records: Iterable[Record], shards: int) -> pa.RecordBatch:
-    """Return records, one at least, as a batch with the columns of `SCHEMA`."""
-    import pyarrow as pa  # in a task alone: it takes a while to import
+    """Return one or more records as a batch with the columns of `SCHEMA`."""
+    import pyarrow as pa  # only in a task: the import is slow
 
     by_shard: dict[int, list[list[Record]]] = defaultdict(lambda: [[]])
     left: dict[int, int] = defaultdict(lambda: PACK_BYTES)
@@ -61,7 +60,7 @@ def packed(records: Iterable[Record], shards: int) -> pa.RecordBatch:
 
 
 def records_of(chunk: pd.DataFrame) -> Iterator[Record]:
-    """Yield the records in a chunk of rows, whether they were packed or not."""
+    """Yield the records in a chunk of rows, packed (catch-up) or not (live)."""
     if "records" in chunk:
         for pack in chunk["records"]:
             yield from _decode(pack)
@@ -70,11 +69,14 @@ def records_of(chunk: pd.DataFrame) -> Iterator[Record]:
 
 
 IN_MEMORY_BYTES = 64 << 20
-"""Keys and values of a batch that stay in memory, in bytes."""
+"""The most bytes of keys and values of a batch that stay in memory."""
 
 
 class Spill:
-    """Holds back values: `put` each record of a batch, `load` each one when it is its turn. A context manager."""
+    """Stores values above a limit of memory in a temporary file.
+
+    `put` each record of a batch, and `load` each one when it is processed. A context manager.
+    """
 
     def __init__(self, in_memory_bytes: int = IN_MEMORY_BYTES) -> None:
         self._left = in_memory_bytes
@@ -83,7 +85,7 @@ class Spill:
         self._end = 0
 
     def put(self, record: Record) -> Record:
-        """Return the record, without its value where that is in the file.
+        """Return the record, without its value if that was written to the file.
 
         Raises:
             OSError: the file could not be written.

@@ -1,4 +1,4 @@
-"""Read offsets of a partition in a Spark task, by librdkafka: Spark's own reader takes twice as long."""
+"""Read a range of a partition in a Spark task with librdkafka: Spark's own reader takes twice as long."""
 
 from __future__ import annotations
 
@@ -21,29 +21,30 @@ if TYPE_CHECKING:
     from tallystream_aggregator.table.compaction import RawRecord, Span
 
 MAX_POLLED = 1_000
-"""Messages that are read at a time: as many as stay in a core's cache until they are compacted."""
+"""The most messages that are read at a time: so many stay in a core's cache until they are compacted."""
 
 _LOST_CODES = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._UNKNOWN_PARTITION}  # noqa: SLF001
 _OPTIONS = {
-    # It joins no group and commits nothing.
+    # The consumer joins no group and commits no offsets.
     "enable.auto.commit": False,
     "enable.partition.eof": True,
-    "isolation.level": "read_uncommitted",  # as Spark's source reads, whose client has another default
+    "isolation.level": "read_uncommitted",  # as Spark's source; librdkafka has another default
     "fetch.message.max.bytes": 8 << 20,
     "queued.min.messages": 50_000,
     "queued.max.messages.kbytes": 32_768,
-    "fetch.queue.backoff.ms": 10,  # for this long it fetches nothing when it has enough: a second, unless told
+    "fetch.queue.backoff.ms": 10,  # pause of fetching when the queue is full; the default is 1000
 }
 
 
 class LostRecordsError(TallystreamError):
-    """Records that were not read are gone."""
+    """Records were deleted before they were read."""
 
 
 class Reading(NamedTuple):
-    """How ranges are read: librdkafka's options, the group whose rights are used, seconds that nothing may come for.
+    """How ranges are read.
 
-    With `go_on`, what is gone is passed over; else it is an error.
+    `kafka` are librdkafka's options, `group` is the consumer group for authorization. After `patience_s` seconds
+    without a record, reading fails. With `go_on`, deleted records are skipped; otherwise they are an error.
     """
 
     kafka: Mapping[str, str]
@@ -56,12 +57,12 @@ class Reading(NamedTuple):
 
 
 def read_range(reading: Reading, wanted: Range) -> Iterator[list[RawRecord]]:
-    """Yield the records of a range in offset order, some at a time, none of them empty.
+    """Yield the records of a range in offset order, as lists that are not empty.
 
     Raises:
-        LostRecordsError: some are gone.
-        TallystreamError: the broker sent none for too long.
-        KafkaException: the broker refused.
+        LostRecordsError: records were deleted, without `go_on`.
+        TallystreamError: the broker sent no records for `patience_s` seconds.
+        KafkaException: the broker returned another error.
     """
     reset = "earliest" if reading.go_on else "error"
     consumer = clients.consumer({**_OPTIONS, **reading.kafka, "group.id": reading.group, "auto.offset.reset": reset})
@@ -98,7 +99,7 @@ def _read(consumer: Consumer, reading: Reading, wanted: Range) -> Iterator[list[
 
 
 def _require_end(said: KafkaError, at: int, reading: Reading, wanted: Range) -> None:
-    """Raise what comes in the place of a record, unless it is the partition's end, where it may end."""
+    """Raise the error that the consumer returned instead of a record, unless it is an allowed end of the partition."""
     if said.code() in _LOST_CODES:
         raise LostRecordsError(f"{_name(wanted)} has no offset {at} any more.")
     if said.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 (librdkafka's name for it)
@@ -112,19 +113,19 @@ def _name(wanted: Range) -> str:
 
 
 class SpanReader:
-    """Reads spans of offsets. Sent to Spark's workers, so it holds no connection."""
+    """Reads spans of offsets. It is pickled for Spark's workers, so it has no connection."""
 
     def __init__(self, reading: Reading) -> None:
-        # Lost records are an error here even with `go_on`: the batch has read them once.
+        # Deleted records are an error here even with `go_on`: the batch has read them once.
         self._reading = reading._replace(go_on=False)
 
     def __call__(self, span: Span) -> Iterator[Record]:
         """Yield the records of a span in offset order.
 
         Raises:
-            LostRecordsError: some are gone.
-            TallystreamError: the broker sent none for too long.
-            KafkaException: the broker refused.
+            LostRecordsError: records were deleted.
+            TallystreamError: the broker sent no records for `patience_s` seconds.
+            KafkaException: the broker returned another error.
         """
         wanted = Range(span.topic, span.partition, span.first, span.last + 1)
         for rows in read_range(self._reading, wanted):

@@ -1,8 +1,7 @@
-"""The source of catch-up for Spark: it cuts what is there into ranges, which tasks read by librdkafka, and compact.
+"""The source of catch-up for Spark: it divides the backlog into ranges, which tasks read with librdkafka and compact.
 
-Spark's own Kafka source passes each record from the JVM to Python, which costs twice as much as all the rest
-(docs/performance.md). The offsets are those of that source, which live mode has: so each mode goes on from the
-other's checkpoint.
+Spark's own Kafka source passes each record from the JVM to Python, which takes twice as long as everything else
+(docs/performance.md). Both sources have the same offsets, so each mode continues from the checkpoint of the other.
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ if TYPE_CHECKING:
     from tallystream_aggregator.table.compaction import RawRecord
 
 OPTION = "secret"
-"""The one option: `CatchUpOptions` as JSON, a password among them, maybe. Spark shows no value of such a name."""
+"""The only option: `CatchUpOptions` as JSON. They may have a password: Spark redacts options with this name."""
 
 
 MAX_POLLED = 20_000
-"""Records that are packed at a time at the end of a range, which bounds the memory of the copies."""
+"""The most records that are packed at a time at the end of a range, which bounds the memory of the copies."""
 
 
 class CatchUpOptions(msgspec.Struct, frozen=True):
-    """What the source is told; `kafka` are librdkafka's options.
+    """The options of the source. `kafka` are librdkafka's options, `group` is the consumer group for authorization.
 
-    `most` is how many records a batch takes, `tasks` how many run at once. Fewer than `full` records wait for `delay_s`
-    seconds after the start of the last batch. `checkpoint` is the query's, on the driver's
-    machine. With `go_on`, records that are gone are passed over.
+    `most` is the maximum number of records of the first batch, `tasks` the number of tasks that run at once. Fewer than
+    `full` records wait until `delay_s` seconds after the start of the last batch. `checkpoint` is the path of the
+    query's checkpoint on the driver's machine. With `go_on`, deleted records are skipped.
     """
 
     kafka: dict[str, str]
@@ -75,42 +74,42 @@ class CatchUpSource(DataSource):
         return "tallystream-catch-up"
 
     def schema(self) -> str:
-        """Return the columns, as Spark's DDL has them."""
+        """Return the columns in Spark's DDL."""
         return SCHEMA
 
     def streamReader(self, schema: object) -> DataSourceStreamReader:
-        """Return the reader: one plans, in a process beside the driver; each task has another."""
+        """Return a reader: one plans the batches, in a process beside the driver, and each task has its own."""
         return CatchUpReader(msgspec.json.decode(self.options[OPTION], type=CatchUpOptions))
 
 
 class CatchUpReader(DataSourceStreamReader):
-    """Plans batches, or reads a range: then it knows no more than its options."""
+    """Plans batches, or reads a range. A reader that reads a range uses only its options."""
 
     def __init__(self, options: CatchUpOptions, clock: Clock = SYSTEM_CLOCK) -> None:
         self._options, self._clock = options, clock
         self._asking: Ends | None = None
         self._ends: Offsets | None = None
-        self._planned: tuple[float, int] | None = None  # when the last batch was planned, and how many records it has
+        self._planned: tuple[float, int] | None = None  # (monotonic time in seconds, records) of the last batch
 
     def initialOffset(self) -> Offsets:
-        """Return where a new table begins.
+        """Return the offsets at which a new table begins.
 
         Raises:
-            CheckpointError: the file that says so is damaged.
+            CheckpointError: the file with the offsets is missing or damaged.
         """
         return first_offsets(Path(self._options.checkpoint))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return how many records a batch takes."""
+        """Return the maximum number of records of the first batch."""
         return ReadMaxRows(self._options.most)
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
-        """Return where the next batch ends, which takes as many records as the last one's pace lets it.
+        """Return the end offsets of the next batch. Its size depends on how fast the last batch was.
 
-        That is `start` while few records wait and the last batch started a short time ago.
+        Return `start` if fewer than `full` records wait and the last batch started less than `delay_s` seconds ago.
 
         Raises:
-            LostRecordsError: records at or after `start` are gone, and may not be passed over.
+            LostRecordsError: records at or after `start` were deleted, without `go_on`.
             KafkaException: the broker did not answer.
         """
         options = self._options
@@ -135,25 +134,25 @@ class CatchUpReader(DataSourceStreamReader):
         return fit(most, taken, self._clock.monotonic() - planned_s)
 
     def reportLatestOffset(self) -> Offsets | None:
-        """Return where the partitions ended when the last batch was planned."""
+        """Return the end offsets of the partitions when the last batch was planned, None before the first one."""
         return self._ends
 
     def stop(self) -> None:
-        """Release the connection."""
+        """Close the connection."""
         if self._asking is not None:
             self._asking.close()
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
-        """Return the ranges of a batch, one for each task."""
+        """Return the ranges of a batch, one for each of its tasks."""
         return [InputPartition(one) for one in cut(start, end, self._options.tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Return what compaction keeps of a range.
+        """Return the records of a range that compaction keeps.
 
         Raises:
-            LostRecordsError: some records are gone, and may not be passed over.
-            TallystreamError: the broker sent none for too long.
-            KafkaException: the broker refused.
+            LostRecordsError: records were deleted, without `go_on`.
+            TallystreamError: the broker sent no records for `fetch.timeout_ms`.
+            KafkaException: the broker returned another error.
         """
         options, wanted = self._options, partition.value
         reading = Reading(options.kafka, options.group, options.fetch.timeout_ms / 1000, options.go_on)
@@ -163,7 +162,10 @@ class CatchUpReader(DataSourceStreamReader):
 def compacted(
     read: Iterable[Iterable[RawRecord]], of: Range, settings: TableSettings, shards: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what compaction keeps of a range's records, which are read in offset order; no batch is empty."""
+    """Yield the records of a range that compaction keeps. `read` has all its records in offset order.
+
+    No batch is empty.
+    """
     compactor = Compactor(of.topic, of.partition, settings, shards)
     with gc_paused():
         for rows in read:

@@ -1,4 +1,4 @@
-"""How a backlog is cut: into batches of at most so many records, and a batch into ranges for its tasks. Pure."""
+"""Divide a backlog into batches of a limited number of records, and a batch into ranges for its tasks. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ if TYPE_CHECKING:
 
 
 BATCH_S = 30.0
-"""How long a batch of a backlog may take: a stop waits for it, and after a crash it is run again."""
+"""The target duration of a batch in catch-up, in seconds. A stop waits for the batch, and a crash repeats it."""
 
 MAX_FACTOR = 5
-"""How much larger, or smaller, than it was told a batch is made for that: the table has to hold what is left of it."""
+"""The size of a batch is at most this many times the configured size, and at least the configured size divided by it.
+
+The table must hold the records of a batch that compaction keeps.
+"""
 
 
 class Range(NamedTuple):
-    """Offsets of one partition, from `first` up to, and without, `end`."""
+    """Offsets of one partition, from `first` up to but excluding `end`."""
 
     topic: str
     partition: int
@@ -26,25 +29,26 @@ class Range(NamedTuple):
 
 
 def fit(most: int, taken: int, seconds: float) -> int:
-    """Return how many records a batch should take after one that took `taken` records and `seconds`.
+    """Return how many records the next batch may have, after a batch of `taken` records that took `seconds`.
 
-    What a batch costs beside its records, it costs once: the larger the batches, the sooner a backlog is done.
+    `most` is the configured size. Each batch has a fixed cost, so larger batches process a backlog faster.
     """
     wanted = int(taken * BATCH_S / seconds) if seconds > 0 else most
     return min(max(wanted, most // MAX_FACTOR, 1), most * MAX_FACTOR)
 
 
 def size(start: Offsets, end: Offsets) -> int:
-    """Return how many offsets lie between."""
+    """Return the number of offsets from `start` to `end`. A partition that `start` does not name begins at 0."""
     lengths = (last - start.get(topic, {}).get(p, 0) for topic, ps in end.items() for p, last in ps.items())
     return sum(length for length in lengths if length > 0)
 
 
 def batch_end(start: Offsets, ends: Offsets, most: int | None) -> Offsets:
-    """Return where a batch ends that begins at `start`: each partition has its share of `most` records, None for all.
+    """Return the end offsets of a batch that begins at `start` and has about `most` records, or all if `most` is None.
 
-    A partition that `start` does not name is new, and begins at 0. One that has records left gets one at least, so that
-    none waits forever; so a batch may have a few more than `most`.
+    Each partition has its share of them. A partition that `start` does not name is new, and begins at 0. At least one
+    record is taken from each partition that has any, so that none waits forever. So a batch may have a few more than
+    `most` records.
     """
     left = {(topic, p): end - start.get(topic, {}).get(p, 0) for topic, ps in ends.items() for p, end in ps.items()}
     total = sum(count for count in left.values() if count > 0)
@@ -58,9 +62,9 @@ def batch_end(start: Offsets, ends: Offsets, most: int | None) -> Offsets:
 
 
 def cut(start: Offsets, end: Offsets, pieces: int) -> list[Range]:
-    """Return the ranges from `start` to `end`, about `pieces` of them, all about as long, none empty.
+    """Return about `pieces` ranges of about the same length from `start` to `end`. No range is empty.
 
-    What lies in one partition is one range at least; in their order the ranges of a partition are without a gap.
+    Each partition with records has at least one range. The ranges of a partition are in order and have no gaps.
     """
     whole = [
         Range(topic, int(p), start.get(topic, {}).get(p, 0), last)

@@ -1,1 +1,1 @@
-"""The aggregator's query: its settings, its two modes, and the table as a stateful processor."""
+"""The aggregator's query: its settings, its two modes, and the stateful processors of the table."""

@@ -1,4 +1,4 @@
-"""The second stage of a table with several shards, as a Spark stateful processor: a shell around `table.combiners`."""
+"""The second stage of a table with several shards as a Spark stateful processor, around `table.combiners`."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _in_memory: dict[tuple[str, int], StoredCombined] = {}
 
 
 class CombineProcessor(StatefulProcessor):
-    """Emits the rows of `metrics-agg` from what the shards say of its group of metrics, and hands other rows on.
+    """Emits the rows of `metrics-agg` from the shards' partial sums of its group of metrics, and passes on other rows.
 
-    A shard's own record on `metrics-table` is the last of its rows: what it says is included has been written. A
-    group that has no state yet begins with what `initial_state` has for it, if there is one.
+    A shard's own record on `metrics-table` comes after all other rows of that shard. A group without a state begins
+    with its state in the file `initial_state`, if there is one.
 
     Delivery: as `tallystream_aggregator.spark.query.processor.TableProcessor`.
     """
@@ -56,7 +56,7 @@ class CombineProcessor(StatefulProcessor):
         self._store = SparkStore(handle)
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: TimerValues) -> Iterator[pd.DataFrame]:
-        """Combine what is said in a batch."""
+        """Combine the shards' partial sums of a batch."""
         with gc_paused():
             out = self._apply(int(key[0]), rows)
         yield from frames(out, *COLUMNS)

@@ -1,7 +1,7 @@
-"""The two modes of a query, live and catch-up: which one fits the lag, and the change between two batches.
+"""The two modes of a query, live and catch-up: choose one by the lag, and change it between two batches.
 
-`live` is fast where batches are small, `catch_up` where they are large. Both use the same checkpoint, so exactness does
-not depend on the change: a query that is stopped has finished its batch, or runs it again with the same offsets.
+Live is faster with small batches, catch-up with large ones. Both use the same checkpoint, so a change of the mode does
+not affect exactness: a stopped query has finished its batch, or runs it again with the same offsets.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ if TYPE_CHECKING:
     from tallystream_aggregator.shutdown import StopRequest
 
 CATCH_UP_FACTOR = 40
-"""The first batch in catch-up takes so many times as many records as a live one: compaction leaves few of them."""
+"""The first batch in catch-up may have this many times the records of a live one: compaction keeps few of them."""
 
 FAR_BEHIND = 2
-"""Live batches' worth of records, beyond which a query counts as far behind. A change of modes takes two or three
-seconds, as four live batches of the short form do, and half a one of snapshots with fifty metrics."""
+"""A query with a lag of more than this many live batches is far behind. A change of modes takes two or three seconds.
+That is the time of four live batches of the short form, or of half a batch of snapshots with fifty metrics."""
 
 MAX_BATCHES_FAR_BEHIND = 3
-"""Finished batches in a row, after which a query that is far behind is not expected to catch up by itself."""
+"""A live query that is far behind after this many batches in a row changes to catch-up."""
 
 
 class Mode(StrEnum):
-    """What a query's batches are made for."""
+    """The mode of a query."""
 
     LIVE = "live"
     CATCH_UP = "catch-up"
 
 
 class Choice:
-    """Chooses the mode; `forced` is the one that was asked for, None to go by lag.
+    """Chooses the mode: `forced`, or by the lag if that is None. `now` is the current mode.
 
-    `most` is how many records a live batch takes, `behind` how many there are at first. `now` is the mode at the
-    moment. A query that is far behind begins with, or changes to, catch-up, and back when less than one live
-    batch is left: so the lag has to grow, or shrink, by several batches between two changes.
+    `most` is the maximum number of records of a live batch, `behind` the lag at the start. A query that is far behind
+    begins in catch-up or changes to it. It changes back when less than one live batch is left. So the lag grows or
+    shrinks by more than a live batch between two changes.
     """
 
     def __init__(self, forced: Mode | None, most: int, behind: int) -> None:
@@ -55,7 +55,7 @@ class Choice:
         self.now = forced or (Mode.CATCH_UP if behind > FAR_BEHIND * most else Mode.LIVE)
 
     def finished(self, behind: int) -> bool:
-        """Take note of a finished batch, after which so many records were left; tell whether the mode changes."""
+        """Update the choice after a batch, at a lag of `behind` records. Tell whether the mode changes."""
         self._far = self._far + 1 if behind > FAR_BEHIND * self._most else 0
         if self._forced is not None:
             return False
@@ -72,7 +72,7 @@ log = logging.getLogger(__name__)
 
 
 def behind(checkpoint: Path, begin: Offsets, ends: Offsets) -> int:
-    """Return how many records a query has before it; `begin` is where a new table begins, `ends` where topics end.
+    """Return the lag of a query, in records. `begin` are the first offsets of a new table, `ends` the ends of topics.
 
     Raises:
         CheckpointError: the checkpoint can't be read.
@@ -93,10 +93,10 @@ def run_modes(
     changing: Callable[[StreamingQuery], None],
     ready: Path | None = None,
 ) -> int:
-    """Block until the query ends, or a stop is asked for, and return 0.
+    """Block until the query ends or a stop is requested, and return 0.
 
-    `start` starts the query in a mode; `last` returns what Spark told of the batch that was finished last;
-    `changing` is called before a query is stopped to change its mode. The others are those of `run_until_stopped`.
+    `start` starts the query in a mode. `last` returns Spark's progress of the last finished batch. `changing` is called
+    before a query is stopped to change its mode. The other parameters are those of `run_until_stopped`.
 
     Raises:
         TallystreamError: the query failed.
@@ -114,7 +114,7 @@ def run_modes(
 
 
 class _ModeWatch:
-    """Tells the choice of each batch that a query has finished, once."""
+    """Updates the choice once after each finished batch of a query."""
 
     def __init__(
         self,
@@ -143,5 +143,5 @@ class _ModeWatch:
 
 
 def left(progress: Mapping[str, Any]) -> int:
-    """Return how many records were left when a batch had been planned, by what Spark tells of it."""
+    """Return how many records were left when a batch was planned, by Spark's progress of the batch."""
     return sum(size(source.get("endOffset") or {}, source.get("latestOffset") or {}) for source in progress["sources"])

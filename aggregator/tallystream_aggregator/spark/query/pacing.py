@@ -1,4 +1,4 @@
-"""When a batch starts, by the aim that `--latency` names. Pure."""
+"""The start times of batches for the latency that `--latency` sets. Pure."""
 
 from __future__ import annotations
 
@@ -18,26 +18,27 @@ _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000}
 
 
 class Pacing(NamedTuple):
-    """Spark looks for records every `interval_ms`. A batch starts at a look that finds records, under two conditions.
+    """Spark checks for records every `interval_ms`.
 
-    Either `delay_ms` have passed since the last batch started, or the records fill a batch.
+    A check that finds records starts a batch if `delay_ms` have passed since the start of the last batch, or if the
+    records fill a batch.
     """
 
     interval_ms: int
     delay_ms: int
 
     def source(self, max_records: int) -> dict[str, str]:
-        """Return the options of Spark's Kafka source; a batch is full with `max_records` records."""
+        """Return the options of Spark's Kafka source. A batch is full with `max_records` records."""
         if not self.delay_ms:
             return {}
         return {"minOffsetsPerTrigger": str(max_records), "maxTriggerDelay": f"{self.delay_ms}ms"}
 
 
 def parse_latency(text: str) -> Pacing:
-    """Return the pacing for an aim: a duration such as `500ms`, `1s` or `1m`, or `low`.
+    """Return the pacing for a latency: a duration such as `500ms`, `1s` or `1m`, or `low`.
 
-    With an aim, a record waits for at most two thirds of it until a batch starts, or until the running batch ends. The
-    last third is for its batch. With `low`, a batch starts as soon as there are records.
+    With a duration, a record waits for at most two thirds of it until a batch starts, or until the running batch ends.
+    The last third is for its batch. With `low`, a batch starts as soon as there are records.
 
     Raises:
         ConfigError: `text` is neither, or the duration is below 200 ms or above 1 minute.
@@ -51,5 +52,5 @@ def parse_latency(text: str) -> Pacing:
     wait_ms = aim_ms * 2 / 3
     looks = max(2, math.ceil(wait_ms / MAX_INTERVAL_MS))
     interval_ms = int(wait_ms / looks)
-    # The delay ends between the last two looks, so that a look that is some milliseconds early or late changes nothing.
+    # The delay ends between the last two checks, so the pacing stays the same if a check is some milliseconds off.
     return Pacing(interval_ms, int((looks - 0.5) * interval_ms))

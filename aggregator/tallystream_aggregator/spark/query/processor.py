@@ -1,7 +1,7 @@
 """The changelog table as a Spark stateful processor: a thin shell around `table.table` and `table.storage`.
 
-A Python worker keeps the tables of the shards that it has worked on. Spark hands the next batch to any worker, or runs
-a batch again: the head of the log tells whether the table in memory is still what is stored, else it is read.
+A Python worker caches the tables of the shards that it has processed. Spark may send the next batch to another worker,
+or run a batch again. The head of the log tells whether the cached table is the stored one; otherwise the table is read.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.table.decode import Record
     from tallystream_aggregator.table.table import Changes, TableSettings
 
-# Not as text, which Spark's JVM would be asked to read, six times in each batch.
+# Not DDL text: Python would call Spark's JVM to parse it, six times in each batch.
 _NUMBER = StructType([StructField("number", LongType())])
 _PACKED = StructType([StructField("packed", BinaryType())])
 
@@ -48,7 +48,7 @@ _PACKED = StructType([StructField("packed", BinaryType())])
 class SparkStore:
     """`tallystream_aggregator.table.storage.Store` over the state of the key that Spark is handling.
 
-    Delivery: what is added and set in a batch is there for the next one if, and only if, the batch was committed.
+    Delivery: the next batch sees the changes of a batch if, and only if, that batch was committed.
     """
 
     def __init__(self, handle: StatefulProcessorHandle) -> None:
@@ -96,21 +96,25 @@ log = logging.getLogger(__name__)
 OUTPUT = "topic string, key binary, value binary, partition int, writer binary"
 SHARD_OUTPUT = f"combiner int, {OUTPUT}"
 SHARD_OUTPUT_TOPIC = ""
-"""In the column `topic`: what a shard says, for its combiner alone."""
+"""The value of the column `topic` in rows with a shard's partial sums, which are only for a combiner."""
 COLUMNS = ("topic", "key", "value", "partition", "writer")
-"""Those of `OUTPUT`. A row of `metrics-table` is in the partition of its shard, all else in the only one.
+"""The columns of `OUTPUT`. `partition` is the shard for rows of `metrics-table`, and 0 for all other rows.
 
-`writer` is that of a deletion, as its header has it (tallystream_aggregator.versions).
+`writer` is the value of a deletion's header (tallystream_aggregator.versions), null for all other rows.
 """
 Row = tuple[str, bytes | None, bytes | None, int, bytes | None]
 _in_memory: dict[tuple[str, int], Stored] = {}
 """(name of `metrics-table`, shard) → the table as this process last stored it."""
 _repaired: dict[tuple[str, int], tuple[int, int, int]] = {}
-"""(name of `metrics-table`, shard) → (epoch, number) of the request that was last carried out here, and the batch."""
+"""(name of `metrics-table`, shard) → (epoch, number, batch) of the request that this process last carried out."""
 
 
 def batch_id() -> int:
-    """Return the number of the batch that this task belongs to, as Spark's checkpoint counts."""
+    """Return the number of this task's batch, as in Spark's checkpoint.
+
+    Raises:
+        RuntimeError: this is not a Spark task.
+    """
     context = TaskContext.get()
     if context is None:
         raise RuntimeError("batch_id() is asked outside a Spark task")
@@ -118,12 +122,13 @@ def batch_id() -> int:
 
 
 MAX_FRAME_BYTES = 8 << 20
-"""Keys and values of the rows that go to Spark's JVM together, in bytes: it has them in its memory as a whole."""
+"""The approximate limit of the keys and values in one frame, in bytes. Spark's JVM has the whole frame in memory."""
 
 
 def frames(rows: Iterable[tuple[Any, ...]], *columns: str) -> Iterator[pd.DataFrame]:
-    """Yield rows as Spark takes them from a stateful processor, in one frame at least."""
-    # Here, as a query's start looks at the processor in a Python of its own, which needs no pandas: 0.3 s.
+    """Yield rows as data frames, at least one, as Spark expects them from a stateful processor."""
+    # Not at the top: Spark imports this module in another Python process when a query starts. That process needs no
+    # pandas, whose import takes 0.3 s.
     import pandas as pd
 
     frame, size = list[tuple[Any, ...]](), 0
@@ -139,13 +144,13 @@ def frames(rows: Iterable[tuple[Any, ...]], *columns: str) -> Iterator[pd.DataFr
 class TableProcessor(StatefulProcessor):
     """Keeps one shard's table and emits rows of `metrics-agg`, `metrics-table`, `metrics-events` and `metrics-dead`.
 
-    With several `shards` it emits no sums but what the shard says of them; each row has the number of a combiner then,
-    which takes what is said and hands all else on (spark.query.combiner).
+    With several `shards`, it emits the shard's partial sums instead of sums. Each row then has the number of a
+    combiner, which takes the partial sums and passes on all other rows (spark.query.combiner).
 
-    A shard that has no state yet begins with the one in `initial_state`, a file that a rebuild made, if there is one.
-    `reread` reads the records of a span again, where their compaction has to be undone. `repair` is the file that names
-    what is to be published again (jobs.aggregate.repair), None for never. `planned` tells a batch's time by its number,
-    as Spark has written it down, and of which partitions records may be left.
+    A shard without a state begins with its state in the file `initial_state`, which a rebuild wrote, if there is one.
+    `reread` reads the records of a span again if their compaction has to be undone. `repair` is the file with the keys
+    to be published again (jobs.aggregate.repair), None for never. `planned` returns, for the number of a batch, its
+    time and the partitions that may have unread records.
 
     Delivery: at least once, with absolute values: a batch that runs again writes the same sums under the same
     (epoch, batch), or under a higher epoch.
@@ -198,7 +203,7 @@ class TableProcessor(StatefulProcessor):
     ) -> tuple[Iterable[tuple[Any, ...]], Sequence[str]]:
         """Run a batch of a shard, and return the rows for Spark with the names of their columns."""
         place = (self._topics.table, shard)
-        stored = _in_memory.pop(place, None)  # while it is worked on, it is no table that could be gone on with
+        stored = _in_memory.pop(place, None)  # if the batch fails, the table must be read again
         if stored is None or not stored.log.is_still(self._store):
             stored = self._load(shard)
         stored.table.disk.open(self._store)
@@ -227,7 +232,7 @@ class TableProcessor(StatefulProcessor):
         return chain(self._output_rows(changes, is_new=is_new), ((shard, *row) for row in rows)), ("combiner", *COLUMNS)
 
     def _reread_span(self, span: Span, shard: int) -> Iterator[Record]:
-        """Yield a shard's records of a span: others' do not move its clock."""
+        """Return the records of a span that are the shard's. Those of other shards must not advance its clock."""
         if self._reread is None:
             raise RuntimeError("records were compacted, and can't be read again")
         return (record for record in self._reread(span) if shard_of(record.key, self._shards) == shard)
@@ -250,9 +255,9 @@ class TableProcessor(StatefulProcessor):
         return [*((combiner, SHARD_OUTPUT_TOPIC, None, None, 0, None) for combiner in every), *shard_sums]
 
     def _requested(self, shard: int, batch: int) -> tuple[Republish | None, int]:
-        """Return what is to be published again in this batch, and the number of the request that is carried out by it.
+        """Return the keys to be published again in this batch, and the number of the last request that was carried out.
 
-        A batch that runs again publishes it again; a later one does not.
+        A batch that runs again publishes them again; a later one does not.
         """
         request = None if self._repair is None else read_request(self._repair)
         if request is None or request.epoch != self._epoch:
@@ -265,7 +270,7 @@ class TableProcessor(StatefulProcessor):
         return Republish(request.table.get(shard, []), request.sums), request.number
 
     def _rows(self, changes: Changes, shard: int, number: int, *, state_bytes: int, repaired: int) -> Iterator[Row]:
-        """Yield the rows one by one: the values of all of them together may take much memory."""
+        """Yield the rows one by one: all values together may take much memory."""
         epoch, topics = self._epoch, self._topics
         for published in changes.rows:
             if isinstance(published.row, ShardRow):

@@ -1,4 +1,4 @@
-"""The aggregator's query: records of `metrics` in, rows of its topics out."""
+"""The aggregator's query: it reads records of `metrics` and returns rows of the output topics."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 class Streams:
-    """Makes each mode's stream, that of catch-up once: Spark starts a Python process to ask what its source is like."""
+    """Creates the stream of each mode, that of catch-up only once: for it, Spark starts a Python process."""
 
     def __init__(self, session: SparkSession, settings: AggregateSettings, topics: Topics, *, shards: int) -> None:
         self._session, self._settings, self._topics, self._shards = session, settings, topics, shards
@@ -48,11 +48,11 @@ class Streams:
         self._catch_up: DataFrame | None = None
 
     def prepare(self) -> None:
-        """Make the stream of catch-up in a thread. Nothing depends on it: where that fails, it is made when needed."""
+        """Create the stream of catch-up in a thread. If that fails, the stream is created when it is needed."""
         threading.Thread(target=self._prepare, name="tallystream-prepare", daemon=True).start()
 
     def of(self, mode: Mode, begin: Mapping[str, Mapping[str, int]]) -> DataFrame:
-        """Return a mode's stream; `begin` is where a new checkpoint begins."""
+        """Return a mode's stream. `begin` are the offsets at which a new checkpoint begins."""
         if mode is Mode.LIVE:
             return live(self._session, self._settings, self._topics, begin)
         return self._of_catch_up()
@@ -66,7 +66,7 @@ class Streams:
     def _prepare(self) -> None:
         try:
             self._of_catch_up()
-        except (Py4JError, PySparkException, OSError) as error:  # the session has ended: so early a stop is no matter
+        except (Py4JError, PySparkException, OSError) as error:  # the session has ended by an early stop
             log.debug("the stream of catch-up was not made ahead: %s", error)
 
 
@@ -75,7 +75,7 @@ def live(
 ) -> DataFrame:
     """Return the stream of records, with the columns `tallystream_aggregator.spark.catch_up.encoding.INPUT_COLUMNS`.
 
-    `begin` are the offsets where a new checkpoint begins, {topic: {partition: offset}}; empty for the earliest ones.
+    `begin` are the offsets at which a new checkpoint begins, topic → partition → offset; empty for the earliest ones.
     """
     source = (
         session.readStream.format("kafka")
@@ -92,9 +92,9 @@ def live(
 
 
 def catch_up(session: SparkSession, settings: AggregateSettings, topics: Topics, *, shards: int) -> DataFrame:
-    """Return the stream of records less those that change nothing, with the columns `packing.SCHEMA`.
+    """Return the stream of compacted records, with the columns `tallystream_aggregator.spark.catch_up.encoding.SCHEMA`.
 
-    A new checkpoint begins where tallystream_aggregator.spark.checkpoint.keep_first says.
+    A new checkpoint begins at the offsets that tallystream_aggregator.spark.checkpoint.keep_first has stored.
     """
     reading = _reading(settings)
     options = CatchUpOptions(
@@ -126,9 +126,9 @@ def summed(
     shards: int,
     planned: Callable[[int], Planned] | None = None,
 ) -> DataFrame:
-    """Return the rows that the table makes of a stream of records, with the columns of Kafka's sink.
+    """Return the table's output rows for a stream of records, with the columns of Kafka's sink.
 
-    `planned` tells what is known of a batch by its number; None for what the checkpoint says.
+    `planned` returns a batch's plan by its number; None reads it from the checkpoint.
     """
     initial_state = initial_state_of(settings)
     processor = TableProcessor(
@@ -142,7 +142,7 @@ def summed(
         # Not a column with the batch's time: it would be another literal in the generated code of each batch.
         planned=planned or partial(plan_of, settings.checkpoint.absolute(), most=settings.max_records_per_trigger),
     )
-    # With one shard a constant, which is never null, as in the first checkpoints: the key's type is part of the state.
+    # With one shard a constant, which is never null: the key's type is part of the state of existing checkpoints.
     whole = "shard" if "shard" in records.columns else "crc32(coalesce(key, X''))"
     sharded = records.withColumn("shard", f.expr("0" if shards == 1 else f"int({whole} % {shards})"))
     out = sharded.groupBy("shard").transformWithStateInPandas(
@@ -158,7 +158,7 @@ def summed(
             outputMode="Update",
             timeMode="None",
         )
-    # Made here, as a column of arrays would cost much more on its way from Python than one that is mostly null.
+    # Built here: a column of arrays takes much longer to send from Python than a binary column that is mostly null.
     header = f.array(f.struct(f.lit(HEADER).alias("key"), f.col("writer")))
     headers = f.when(f.col("writer").isNotNull(), header).cast("array<struct<key:string,value:binary>>")
     out = out.select("topic", "key", "value", "partition", headers.alias("headers"))

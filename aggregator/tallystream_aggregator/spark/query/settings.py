@@ -1,4 +1,4 @@
-"""What `tallystream aggregate` may be told."""
+"""The settings of `tallystream aggregate`."""
 
 from __future__ import annotations
 
@@ -22,24 +22,23 @@ if TYPE_CHECKING:
     from tallystream_aggregator.spark.query.modes import Mode
 
 GROUP = "tallystream-aggregator"
-"""The consumer group under which the query's offsets are committed; prefixed like the topics."""
+"""The consumer group of the query's committed offsets, without the prefix of the topics, which it has, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class AggregateSettings:
-    """What `tallystream aggregate` may be told.
+    """The settings of `tallystream aggregate`.
 
-    `checkpoint` is Spark's own directory: offsets, commits and the table. `kafka` are librdkafka options.
-    `max_records_per_trigger` caps a live batch, and the first of a backlog at 40 times as much; `latency` is
-    the aim for the time until a record is in a sum (spark.query.pacing). `mode` is the one to keep to,
-    None to go by lag (spark.query.modes).
-    `accept_partial` lets a new table begin in the middle of the topic. `standby` waits while another aggregator has
-    the lease. `ready_file` is created when the first batch has run. `start` says where a new table begins
-    (kafka.start_position); None is earliest, where there never was one. `catch_up` ends when everything
-    that is there is summed. `on_data_loss`: whether the query fails, or goes on, when records that it has not read
-    were deleted. `topic_pattern` and `partitions` say what is read, where that is not all of `metrics`
-    (kafka.topic_selection). `shards` and `state_partitions` cut a new table
-    (kafka.sharding); None takes what the checkpoint has, 1 for a new one.
+    `checkpoint` is Spark's directory with offsets, commits and the table. `kafka` are librdkafka's options.
+    `max_records_per_trigger` limits a live batch; the first batch in catch-up may have 40 times as many records.
+    `latency` is the target for the time until a record is in a sum (spark.query.pacing). `mode` is the mode; None
+    chooses it by the lag (spark.query.modes). `accept_partial` lets a new table begin in the middle of the topic. With
+    `standby`, it waits while another aggregator has the lease. `ready_file` is created when the first trigger has run.
+    `start` is where a new table begins (kafka.start_position); None is earliest, and fails if the ledger has batches of
+    an earlier table. With `catch_up`, the query ends when all records that exist at its start are summed.
+    `on_data_loss` tells whether the query fails or continues when unread records were deleted. `topic_pattern` and
+    `partitions` select what is read instead of all of `metrics` (kafka.topic_selection). `shards` and
+    `state_partitions` are the sharding of a new table (kafka.sharding); None is the checkpoint's, or 1 for a new one.
     """
 
     bootstrap_servers: str
@@ -86,9 +85,9 @@ class AggregateSettings:
 
     @property
     def pacing(self) -> Pacing:
-        """When a batch starts."""
+        """The pacing of batches for `latency`."""
         return parse_latency(self.latency)
 
     def selection(self, topics: Topics) -> Selection:
-        """Return what the table reads."""
+        """Return the selection of topics and partitions that the table reads."""
         return Selection(topics.metrics, self.topic_pattern, self.partitions)

@@ -1,4 +1,4 @@
-"""Where the aggregator begins: at its checkpoint, at an initial state, or with a new table; and what it refuses."""
+"""Find where the aggregator begins: at its checkpoint, at an initial state, or with a new table."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ log = logging.getLogger(__name__)
 
 
 class StartPosition(NamedTuple):
-    """The next offset of each partition for a new table, by topic and partition, empty for one that goes on.
+    """The next offset of each partition for a new table, by topic and partition; empty for a table that continues.
 
-    `partial` tells whether a new table misses earlier records, which it may if told so.
+    `partial` tells whether a new table lacks earlier records, which `accept_partial` allows.
     """
 
     offsets: Offsets
@@ -34,11 +34,12 @@ class StartPosition(NamedTuple):
 
 
 def start_position(settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str]) -> StartPosition:
-    """Find out where to begin. A checkpoint that has begun wins over `start`; an initial state allows of none.
+    """Return where to begin. A checkpoint with a finished batch takes precedence over the setting `start`.
 
     Raises:
-        ConfigError: the table would begin from nothing, or in the middle of a topic, and nobody asked for that; or the
-            checkpoint is of a table that reads something else.
+        ConfigError: the table would begin without the records of an earlier table, or in the middle of a topic, and the
+            settings don't allow that; the checkpoint has read more than is selected; the initial state is outdated; or
+            `start` is set although there is an initial state.
         KafkaException: the broker did not answer.
     """
     start = parse_start(settings.start or "earliest")
@@ -85,7 +86,11 @@ def start_position(settings: AggregateSettings, topics: Topics, kafka: Mapping[s
 
 
 def _require_read(ends: Offsets, selection: Selection, place: str) -> None:
-    """Refuse a table that has read what is not to be read any more: its sums would hold that forever."""
+    """Require that all that the table has read is still selected: its sums include the rest forever.
+
+    Raises:
+        ConfigError: the table has read other topics or partitions, too.
+    """
     left = {t: gone for t, ps in ends.items() if (gone := [int(p) for p in ps if not selection.reads(t, int(p))])}
     if left:
         option = "--topic-pattern" if selection.partitions is None else "--partitions"
@@ -104,6 +109,9 @@ def _require_current(
     """Require that the table has finished no batch since the initial state was made.
 
     It has if its checkpoint was lost later, or if an aggregator was running during the rebuild.
+
+    Raises:
+        ConfigError: the initial state is older than the table's last batches.
     """
     rows = ledger.read_rows(topics.ledger, kafka)
     later = any(row.epoch > initial_state.epoch for row in rows if row.query == ledger.QUERY and row.kind == "batch")
@@ -122,7 +130,7 @@ def _require_current(
 
 
 def initial_state_of(settings: AggregateSettings) -> Path | None:
-    """Return the initial state that a rebuild left for the checkpoint, None where there is none."""
+    """Return the path of the initial state that a rebuild wrote for the checkpoint, or None if there is none."""
     path = initial_state_path(settings.checkpoint)
     return path if path.exists() else None
 

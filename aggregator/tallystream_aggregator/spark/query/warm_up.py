@@ -1,4 +1,4 @@
-"""Have Python workers ready when a query begins: their imports and its planning go side by side."""
+"""Start Python workers while a query is planned, so that their imports don't delay the first batch."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ log = logging.getLogger(__name__)
 
 
 def warm(session: SparkSession, workers: int = 1) -> threading.Thread:
-    """Start so many Python workers, as many as run at once at most, with what the table needs; return at once.
+    """Start Python workers with the table's imports in a thread, and return it. Don't wait for them.
 
-    Spark gives them to the query's tasks. Nothing depends on it: where it fails, the first batch starts them.
+    No more workers are started than can run at once. Spark uses them for the query's tasks. If this fails, the first
+    batch starts them.
     """
     thread = threading.Thread(target=_warm, args=(session, workers), name="tallystream-warm", daemon=True)
     thread.start()
@@ -31,7 +32,7 @@ def _warm(session: SparkSession, workers: int) -> None:
     try:
         workers = min(workers, context.defaultParallelism)
         context.parallelize(range(workers), workers).mapPartitions(_imported).count()
-    except (Py4JError, OSError) as error:  # the session has ended: so early a stop is no matter
+    except (Py4JError, OSError) as error:  # the session has ended by an early stop
         log.debug("the Python workers were not warmed: %s", error)
 
 

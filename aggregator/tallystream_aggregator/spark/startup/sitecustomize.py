@@ -1,7 +1,7 @@
-"""Imported by each Python that Spark starts, before all else: PySpark comes from where it is installed, with bytecode.
+"""Make each Python process that Spark starts import the installed PySpark, which has bytecode.
 
-Spark puts zips of PySpark's and Py4J's sources first in their path, which each process compiles again, in 0.3 s.
-Only tallystream_aggregator.spark.session has Python find this module, by its folder in PYTHONPATH.
+Spark puts zips of PySpark's and Py4J's sources first in the path. Each process compiles them again, in 0.3 s. Python
+imports this module at its start. Only tallystream_aggregator.spark.session adds its folder to PYTHONPATH.
 """
 
 import importlib
@@ -13,11 +13,11 @@ _ZIPS = ("/python/lib/pyspark.zip", "-src.zip")
 
 sys.path[:] = [path for path in sys.path if path != _HERE and not path.endswith(_ZIPS)]
 
-# This environment's own, which this one stands before.
+# Import the sitecustomize of this environment, which this one hides.
 _ours = sys.modules.pop("sitecustomize")
 try:
     importlib.import_module("sitecustomize")
 except ModuleNotFoundError as _error:
     if _error.name != "sitecustomize":
         raise
-    sys.modules["sitecustomize"] = _ours  # who imports a module expects to find it
+    sys.modules["sitecustomize"] = _ours  # the import system expects an imported module here

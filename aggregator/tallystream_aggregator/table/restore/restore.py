@@ -216,7 +216,10 @@ class _Building:
             # Offsets of a partition that the instance has left do not apply to its present partition.
             {row.part: row.offset for row in parts if (row.topic, row.partition) == place},
         )
-        self.state.clocks.setdefault(life.partition, 0)  # no finished batch has a record of that partition
+        clock = self.state.clocks.get(life.partition, 0)
+        if max(life.places.values(), default=-1) <= self.state.offsets.get(life.partition, -1):
+            clock = max(clock, life.last_seen_ms)
+        self.state.clocks[life.partition] = clock
         if not list_id:
             judged_ms = self.state.judged.get(life.partition, 0)
             life.living = life.living and (life.deadline_ms > judged_ms or newest.judged >= judged_ms)

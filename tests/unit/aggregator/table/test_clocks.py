@@ -195,6 +195,12 @@ def test_no_count_depends_on_what_replaced_writers_overwrite(
     judge(played, tables)
 
 
+def test_a_life_falls_silent_in_a_shard_that_lost_the_clocks_of_before() -> None:
+    """After a split, batches were cut off twice, so no row of before has a clock: the rows of lives have one."""
+    schedule = [2059, 6300932, 457, 1022, 1189, 1, 1, 1, 1, 15927147, 1703758, 4160, 6087, 0]
+    check(schedule, "live", 1, random.Random(244), broken=0.2)
+
+
 @examples(max_examples=12, deadline=None, suppress_health_check=slow)
 @given(clock_schedules, choices)
 def test_what_one_batch_reads_is_living_by_its_partitions_clock(schedule: list[int], chance: random.Random) -> None:
