@@ -54,7 +54,7 @@ def test_a_lost_checkpoint_is_refused_and_rebuilt_exactly(
     assert "run tallystream rebuild" in refused.stderr.splitlines()[-1]
     rebuilt = run("rebuild", *options, *checkpoint)
     assert rebuilt.returncode == 0, rebuilt.stderr
-    assert f"{topics.metrics} is read on from" in rebuilt.stdout
+    assert f"{topics.metrics} is read from" in rebuilt.stdout
 
     with aggregator(broker.bootstrap_servers, topic_prefix, tmp_path) as process:
         application.publish(400)

@@ -156,7 +156,7 @@ def test_wrong_credentials_are_a_clear_error(secured: Secured, topic_prefix: str
     assert seconds < LIMIT_S
     assert done.returncode not in (0, None)
     said = done.stderr.strip().splitlines()[-1]
-    assert f"broker {secured.servers}: it refused us" in said
+    assert f"broker {secured.servers}: the login was rejected" in said
     assert "sasl.password" in said
     assert "Traceback" not in done.stderr
     assert_secret((wrong, KEY_PASSWORD, secured.key), done)
@@ -168,5 +168,5 @@ def test_a_missing_client_certificate_is_a_clear_error(secured: Secured) -> None
     own = {"ssl.certificate.location", "ssl.key.location"}
     without = {name: value for name, value in secured.options.items() if name not in own}
     kafka = {**without, "sasl.password": PASSWORD, "bootstrap.servers": secured.servers}
-    with pytest.raises(LoginError, match=r"it refused us .*ssl\.certificate\.location and ssl\.key\.location"):
+    with pytest.raises(LoginError, match=r"the login was rejected .*ssl\.certificate\.location and ssl\.key\.location"):
         check_login(kafka)

@@ -60,7 +60,7 @@ def test_every_topic_of_a_pattern_is_summed_and_one_that_is_created_meanwhile(
     assert f"{names[2]}:0: " in verified.stdout
     rebuilt = run("rebuild", *where, "--checkpoint", str(tmp_path / "rebuilt"))
     assert rebuilt.returncode == 0, rebuilt.stderr
-    assert all(f"{name} is read on from" in rebuilt.stdout for name in names)
+    assert all(f"{name} is read from" in rebuilt.stdout for name in names)
     refused = run("aggregate", *where, "--checkpoint", str(aggregator.checkpoint))
     assert refused.returncode == 2, refused.stderr
     assert "has read more" in refused.stderr.splitlines()[-1]

@@ -41,7 +41,7 @@ PATIENCE = float(os.environ.get("TALLYSTREAM_FAULTS_PATIENCE", "5"))
 
 RECOVERY_S, OUTAGE_S, STOP_S = 60.0 * PATIENCE, 120.0 * PATIENCE, 60.0 * PATIENCE
 """Limits, in seconds, after which a test gives up: a killed aggregator, a broker that is back, a loud stop."""
-GONE, ANEW = "records that were not read are gone", "it was deleted and created again"
+GONE, ANEW = "records were deleted before they were read", "it was deleted and created again"
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,8 @@ class AggregateSettings:
     an earlier table. With `catch_up`, the query ends when all records that exist at its start are summed.
     `on_data_loss` tells whether the query fails or continues when unread records were deleted. `topic_pattern` and
     `partitions` select what is read instead of all of `metrics` (kafka.topic_selection). `shards` and
-    `state_partitions` are the sharding of a new table (kafka.sharding); None is the checkpoint's, or 1 for a new one.
+    `state_partitions` are the sharding of a new table (kafka.sharding). None takes that of the checkpoint, or for a new
+    one 1 shard, and as many partitions as shards.
     """
 
     bootstrap_servers: str
