@@ -1,4 +1,4 @@
-"""Numbers and times as people read them. Pure."""
+"""Format numbers and times for people. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOTHING = "\N{EN DASH}"
 
 
 def number(value: float | None) -> str:
-    """Return a whole number exactly, with thousands separators; another one with a sensible number of digits."""
+    """Return an integer with thousands separators, another number rounded, or a dash for None."""
     if value is None:
         return NOTHING
     if isinstance(value, int) or value.is_integer():
@@ -23,7 +23,7 @@ def number(value: float | None) -> str:
 
 
 def rate(value: float | None) -> str:
-    """Return a rate's number with one decimal at most, without its unit."""
+    """Return a rate without its unit, with at most one decimal if it is not an integer."""
     if value is None:
         return NOTHING
     rounded = round(float(value), 1)
@@ -31,7 +31,7 @@ def rate(value: float | None) -> str:
 
 
 def per_second(value: float | None) -> str:
-    """Return a rate."""
+    """Return a rate with its unit, `/s`."""
     return NOTHING if value is None else f"{rate(value)}/s"
 
 
@@ -46,7 +46,7 @@ def duration(seconds: float) -> str:
 
 
 def mean_time(seconds: float) -> str:
-    """Return a mean time with three digits and its unit: `3.21 µs`, `12.5 ms`; from a minute on, a duration."""
+    """Return a mean time with three digits and its unit, `3.21 µs` or `12.5 ms`; from a minute, a duration."""
     if seconds >= 60:
         return duration(seconds)
     for factor, unit in ((1e6, "µs"), (1e3, "ms"), (1, "s")):
@@ -57,6 +57,6 @@ def mean_time(seconds: float) -> str:
 
 
 def clock(time_ms: int, zone: tzinfo = UTC, *, now_ms: int) -> str:
-    """Return the time of day in `zone`, with the date where it is not today's."""
+    """Return the time of day in `zone`, with the date if it is not today's."""
     time, now = (datetime.fromtimestamp(ms / 1000, zone) for ms in (time_ms, now_ms))
     return time.strftime("%H:%M:%S" if time.date() == now.date() else "%Y-%m-%d %H:%M:%S")

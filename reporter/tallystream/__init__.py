@@ -1,4 +1,4 @@
-"""Tallystream's reporter: metrics counted in the process, published to Kafka, summed exactly over instances.
+"""Tallystream's reporter: metrics of a process, published to Kafka and summed exactly over instances.
 
     from tallystream import KafkaReporter, MetricRegistry
     registry = MetricRegistry("orders")
@@ -6,7 +6,7 @@
     reporter = KafkaReporter(registry, bootstrap_servers="localhost:9092", instance="orders-1").start()
     processed.inc()
 
-Importing it imports no Kafka client: that happens when a `KafkaReporter` begins to report.
+Importing this package does not import the Kafka client: a `KafkaReporter` imports it when it starts.
 """
 
 from __future__ import annotations
@@ -67,6 +67,6 @@ else:
     def __getattr__(name: str) -> str:
         if name != "__version__":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from importlib.metadata import version  # slow to import, and seldom needed
+        from importlib.metadata import version  # slow to import, and rarely needed
 
         return version("tallystream")

@@ -1,4 +1,4 @@
-"""What a later life publishes: the value of the whole process less what earlier lives have had acknowledged."""
+"""What a later life publishes: the value of the whole process minus what was acknowledged in earlier lives."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Values = dict[record.Identity, record.Metric]
 
 
 def identity_of(metric: record.Metric) -> record.Identity:
-    """Return what the metric is summed by."""
+    """Return the metric's identity, by which it is summed."""
     return record.identity(metric.name, metric.type, metric.tags)
 
 
@@ -26,17 +26,17 @@ def by_identity(metrics: list[record.Metric]) -> Values:
 
 
 def since(metrics: list[record.Metric], base: Mapping[record.Identity, record.Metric]) -> list[record.Metric]:
-    """Return the metrics less `base`: counts and sums of what came after it.
+    """Return the metrics minus `base`: the counts and sums of what came after it.
 
-    Gauges, rates and the local view are of this moment, min and max of the whole process, and positions are no counts:
-    the table takes the lowest start and the highest position of all lives. They stay as they are, but a position whose
-    base is another app's begins where that ended.
+    Gauges, up-down counters, rates and the local view are current values, and min and max are those of the whole
+    process: they stay unchanged. Positions stay unchanged too, since the table takes the lowest start and the highest
+    position of all lives; only a position that was reported under another app before starts where that one ended.
     """
     return [_less(metric, base.get(identity_of(metric))) for metric in metrics] if base else metrics
 
 
 def until(metrics: list[record.Metric], base: Mapping[record.Identity, record.Metric]) -> list[record.Metric]:
-    """Return what `since` was given: the metrics of a life, plus its base."""
+    """Return the metrics of a life plus its base: the inverse of `since`, except for positions and extremes."""
     return [_moved(metric, base.get(identity_of(metric)), 1) for metric in metrics]
 
 

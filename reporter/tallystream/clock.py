@@ -1,4 +1,4 @@
-"""The clocks of a process behind one small protocol, so that a test can set them, and deadlines for several waits."""
+"""The clocks of a process, as a protocol that tests can implement, and deadlines for several waits."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ if TYPE_CHECKING:
 
 
 class Instant(NamedTuple):
-    """One moment on both clocks: seconds of the monotonic clock, epoch milliseconds of the wall clock."""
+    """The time of both clocks: seconds of the monotonic clock, epoch milliseconds of the wall clock."""
 
     monotonic: float
     wall_ms: int
 
 
 class Clock(Protocol):
-    """Where the time comes from."""
+    """The source of the time."""
 
     def monotonic(self) -> float:
-        """Return seconds that never go back, from an arbitrary zero."""
+        """Return seconds that never decrease, from an arbitrary zero."""
 
     def now(self) -> Instant:
-        """Return this moment on both clocks."""
+        """Return the time of both clocks."""
 
 
 class SystemClock:
@@ -33,7 +33,7 @@ class SystemClock:
     monotonic = staticmethod(time.perf_counter)
 
     def now(self) -> Instant:
-        """Return this moment on both clocks."""
+        """Return the time of both clocks."""
         return Instant(self.monotonic(), time.time_ns() // 1_000_000)
 
 
@@ -50,15 +50,15 @@ class Deadline:
         self._end = monotonic() + seconds
 
     def left(self) -> float:
-        """Return the seconds until then, 0 when it has passed."""
+        """Return the seconds until the deadline, 0 if it has passed."""
         return max(self._end - self._monotonic(), 0.0)
 
 
 def call_within(deadline: Deadline, call: Callable[[], bool]) -> bool:
-    """Make the call in a thread of its own, and return its result, or False if it has not ended at the deadline.
+    """Run `call` in its own thread and return its result, or False if it has not ended by the deadline.
 
-    It then ends in the background. An error that it raises in time is raised here. While the interpreter ends, and
-    takes no more threads, the call is made in this thread, without a deadline.
+    In that case it ends in the background. An error that it raises before the deadline is raised here. If the
+    interpreter is shutting down and starts no more threads, `call` runs in this thread, without a deadline.
     """
     results: list[bool] = []
     errors: list[BaseException] = []
@@ -66,7 +66,7 @@ def call_within(deadline: Deadline, call: Callable[[], bool]) -> bool:
     def run() -> None:
         try:
             results.append(call())
-        except BaseException as error:  # noqa: BLE001 - it is raised where the result is waited for
+        except BaseException as error:  # noqa: BLE001 - it is raised in the waiting thread
             errors.append(error)
 
     thread = Thread(target=run, name="tallystream-call", daemon=True)

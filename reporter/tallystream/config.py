@@ -1,4 +1,4 @@
-"""One call that gives a registry which is already reporting, configured by arguments or TALLYSTREAM_* variables."""
+"""`report()`: create a registry and start its reporter, configured by arguments or TALLYSTREAM_* variables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PREFIX = "TALLYSTREAM_"
 KAFKA_PREFIX = PREFIX + "KAFKA_"
-"""TALLYSTREAM_KAFKA_SASL_PASSWORD is librdkafka's option sasl.password."""
+"""The prefix of librdkafka's options: TALLYSTREAM_KAFKA_SASL_PASSWORD is sasl.password."""
 
 
 def report(
@@ -32,19 +32,19 @@ def report(
     registry: MetricRegistry | Reportable | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> MetricRegistry:
-    """Return a registry that a started `KafkaReporter` reports, a new one or the given one, which is then named `app`.
+    """Start a `KafkaReporter` for a new registry, or for the given one, whose app becomes `app`; return the registry.
 
     The reporter is `registry.reporter`.
 
-    What is not given comes from the environment: TALLYSTREAM_BOOTSTRAP_SERVERS (else localhost:9092),
-    TALLYSTREAM_INSTANCE (else the host's name), TALLYSTREAM_INTERVAL in seconds (else 1), TALLYSTREAM_TOPIC (else
-    TALLYSTREAM_TOPIC_PREFIX and `metrics`), and TALLYSTREAM_KAFKA_* for librdkafka's options, each in upper case with _
-    for a point; `options` go before these. `environment` replaces the process's own.
+    Arguments that are not given come from the environment: TALLYSTREAM_BOOTSTRAP_SERVERS (default: localhost:9092),
+    TALLYSTREAM_INSTANCE (the host name), TALLYSTREAM_INTERVAL in seconds (1), TALLYSTREAM_TOPIC (`metrics` with the
+    prefix TALLYSTREAM_TOPIC_PREFIX), and TALLYSTREAM_KAFKA_* for librdkafka's options, in upper case with _ for each
+    point. `options` take precedence over these. `environment` replaces the environment of the process.
 
     Raises:
-        ConfigError: something can't be used; the message names the argument or the variable, and never a secret.
+        ConfigError: a value can't be used. The message names the argument or the variable, and never a secret.
     """
-    if environment is None:  # no default argument: `help()` would print every variable, with its secrets
+    if environment is None:  # not a default argument: `help()` would print every variable, including secrets
         environment = os.environ
     check_name("app", app)
     reported = MetricRegistry(app) if registry is None else registry_of(registry)
@@ -67,7 +67,7 @@ def report(
 
 
 def kafka_options(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return librdkafka's options as TALLYSTREAM_KAFKA_* variables have them."""
+    """Return the options of librdkafka that are set by TALLYSTREAM_KAFKA_* variables."""
     return {
         name.removeprefix(KAFKA_PREFIX).lower().replace("_", "."): value
         for name, value in environment.items()
@@ -76,7 +76,7 @@ def kafka_options(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _host() -> str:
-    import socket  # here alone, for it takes its time
+    import socket  # imported here because it is slow to import
 
     return socket.gethostname()
 

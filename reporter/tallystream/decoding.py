@@ -1,7 +1,7 @@
-"""Decoders of JSON and MessagePack that come from outside, with one error for everything that is wrong with them.
+"""Decoders of untrusted JSON and MessagePack, which raise one error for all invalid input.
 
 msgspec raises DecodeError for malformed input, but UnicodeDecodeError for text that is not UTF-8 and RecursionError for
-values that are nested too deep. A reader that catches DecodeError alone is stopped by one such row.
+values that are nested too deep. A reader that catches only DecodeError would fail on such a row.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ T = TypeVar("T")
 def json_decoder(kind: type[T]) -> Callable[[bytes | str], T]:
     """Return a function that decodes JSON in UTF-8 to `kind`.
 
-    It raises msgspec.DecodeError for every other input; msgspec.ValidationError, a subclass, names the wrong field.
+    It raises msgspec.DecodeError for all other input. Its subclass msgspec.ValidationError names the invalid field.
     """
     return _strict(msgspec.json.Decoder(kind))
 
 
 def msgpack_decoder(kind: type[T]) -> Callable[[bytes], T]:
-    """Return a function that decodes MessagePack to `kind`; it raises as that of `json_decoder`."""
+    """Return a function that decodes MessagePack to `kind`. It raises the errors of `json_decoder`."""
     return _strict(msgspec.msgpack.Decoder(kind))
 
 

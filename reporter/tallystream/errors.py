@@ -1,19 +1,19 @@
-"""The errors that a user of Tallystream may meet: each message is one sentence that says what to do."""
+"""The errors that Tallystream raises. Each message is one sentence that contains what to do."""
 
 from __future__ import annotations
 
 
 class TallystreamError(Exception):
-    """Base of every error that Tallystream raises on purpose."""
+    """The base class of the errors that Tallystream defines."""
 
 
 class ConfigError(TallystreamError):
     """A setting that can't be used. Commands print it and exit with code 2.
 
     Args:
-        field: the option, argument or environment variable at fault.
-        value: what it was set to. A secret's value is never passed here: pass `"***"`. An option or a variable whose
-            value is empty is not set, and the message says so.
+        field: the option, argument or environment variable that can't be used.
+        value: its value; for a secret, pass `"***"`. If the value of an option or variable is empty, the message says
+            that it is not set.
         remedy: what to do, as the end of the sentence.
     """
 
@@ -27,4 +27,4 @@ class ConfigError(TallystreamError):
 
 
 class DuplicateReporterError(ConfigError):
-    """Another reporter, or another instance ID, reports the registry to the same topic: it would be counted twice."""
+    """Another reporter, or another instance ID, reports the registry to the topic, so it would be counted twice."""

@@ -1,4 +1,4 @@
-"""What happens around a fork: what must be at rest before it, and, in the child, an order that imports don't change."""
+"""Hooks around a fork: what must be paused before it, and, in the child, an order that does not depend on imports."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 WAIT_BEFORE_FORK = 0.2
-"""Seconds that a fork waits, for everything together."""
+"""The maximum seconds that a fork waits for all hooks together."""
 
 
 class Step(IntEnum):
-    """First everything counted is forgotten, then what was reported; only then may a reporter's thread start again.
+    """The order of the hooks in the child: reset the metrics, then the destinations, then restart the reporters.
 
-    Before the fork the order is the opposite: a report that ends no longer reads metrics.
+    Before the fork the order is reversed: when the metrics are paused, no report reads them any more.
     """
 
     METRICS = 0
@@ -31,17 +31,20 @@ class Step(IntEnum):
 
 _hooks: list[tuple[Step, Callable[[], None]]] = []
 _resters: list[tuple[Step, Callable[[Deadline], Iterable[Callable[[], None]]]]] = []
-_at_rest: dict[int, list[Callable[[], None]]] = {}  # by the thread that forks: several may at once
+_at_rest: dict[int, list[Callable[[], None]]] = {}  # by the thread that forks: several may fork at once
 
 
 def after_fork_in_child(step: Step, hook: Callable[[], None]) -> None:
-    """Call `hook` in the child of every fork, at its step."""
+    """Register `hook`, to be called in the child of every fork, at its step."""
     _hooks.append((step, hook))
     _hooks.sort(key=lambda pair: pair[0])
 
 
 def before_fork(step: Step, rest: Callable[[Deadline], Iterable[Callable[[], None]]]) -> None:
-    """Call `rest` before every fork, with the deadline of all; what it returns is called after it, in the parent."""
+    """Register `rest`, to be called before every fork with the common deadline.
+
+    The functions that it returns are called after the fork, in the parent.
+    """
     _resters.append((step, rest))
     _resters.sort(key=lambda pair: -pair[0])
 

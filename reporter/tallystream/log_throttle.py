@@ -1,4 +1,4 @@
-"""A logging filter: the same complaint once a minute is enough, however often a broker that is unavailable is tried."""
+"""A logging filter that limits messages of the same kind to one a minute, for example while a broker is unavailable."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 EVERY = 60.0
-"""Seconds for which a complaint of the same kind is not repeated."""
+"""Seconds for which a message of the same kind is not repeated."""
 
 
 class RateLimitFilter(logging.Filter):
-    """Lets a record pass if none of its kind did in the last minute; the kind is the message's first argument.
+    """Accepts a log record if none of its kind was accepted in the last minute. The kind is the first argument.
 
-    librdkafka logs as ("%s [%s] %s", facility, client, text): the facility (FAIL, GETPID …) is the kind.
+    librdkafka logs ("%s [%s] %s", facility, client, text): the facility (FAIL, GETPID …) is the kind. Without
+    arguments, the message is the kind.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -25,7 +26,7 @@ class RateLimitFilter(logging.Filter):
         self._last: dict[object, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Tell whether the record is to be logged."""
+        """Return whether the record is logged."""
         kind = record.args[0] if isinstance(record.args, tuple) and record.args else record.msg
         now = self._monotonic()
         last = self._last.get(kind)

@@ -1,4 +1,4 @@
-"""Where metrics are asked for: a registry, or a child of one."""
+"""The methods that create metrics: those of a registry and of its children."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ H = TypeVar("H", bound=Histogram)
 
 
 class MetricFactory(ABC):
-    """Gives metrics by name and tags: makes one, or returns the one that is there, whatever the threads."""
+    """Returns metrics by name and tags, and creates them if they do not exist. Safe to use from any thread."""
 
     clock: Clock
     sampling: Sampling
@@ -43,26 +43,29 @@ class MetricFactory(ABC):
         tags: Mapping[str, str] | None,
         make: Callable[[str, Mapping[str, str]], M],
     ) -> M:
-        """Return the metric of this type, name and tags; `make(name, tags)` makes it.
+        """Return the metric of this type, name and tags; `make(name, tags)` creates it.
 
         Raises:
-            ConfigError: name or tags can't be used.
+            ConfigError: the name or the tags can't be used.
             MetricTypeError: the name belongs to a metric of another type.
         """
 
     @abstractmethod
     def atomic(self) -> AbstractContextManager[None]:
-        """Make updates that no snapshot can separate: `with registry.atomic():`. Keep it short; it may be nested."""
+        """Make all updates of a `with registry.atomic():` block appear in the same snapshot.
+
+        Snapshots wait for its end, so keep it short. It may be nested.
+        """
 
     @abstractmethod
     def colocate(self, *metrics: Metric) -> None:
-        """Have these metrics reported in the same record, however large the registry is.
+        """Report these metrics in the same record, even if the registry is split over several records.
 
-        What belongs to one another must not be torn apart when a large registry is split over records.
+        Metrics that are updated together with `atomic()` need it to stay consistent when a registry is large.
         """
 
     def counter(self, name: str, tags: Mapping[str, str] | None = None) -> Counter:
-        """Return the counter of this name and tags. Raises ConfigError, MetricTypeError, as all of its like do."""
+        """Return the counter of this name and tags. Raises ConfigError and MetricTypeError, as all of these methods."""
         return self.get(Counter, name, tags, Counter)
 
     def updown(self, name: str, tags: Mapping[str, str] | None = None) -> UpDownCounter:
@@ -77,9 +80,9 @@ class MetricFactory(ABC):
         cached_for: float | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> Gauge:
-        """Return the gauge of this name and tags; `function`, if given, computes its value from now on.
+        """Return the gauge of this name and tags. If `function` is given, it computes the value from now on.
 
-        With `cached_for` the function is called once in so many seconds at most.
+        With `cached_for`, the function is called at most once in that many seconds.
         """
         if isinstance(function, Mapping):
             raise ConfigError(f"function of {name!r}", function, f"give tags by name: tags={function!r}")
@@ -100,32 +103,32 @@ class MetricFactory(ABC):
     def histogram(
         self, name: str, tags: Mapping[str, str] | None = None, *, sampling: Sampling | None = None
     ) -> Histogram:
-        """Return the histogram of this name and tags; `sampling` chooses its sample, else the registry does."""
+        """Return the histogram of this name and tags. `sampling` replaces the registry's."""
         made = self.get(Histogram, name, tags, lambda n, t: Histogram(n, t, self.clock, sampling or self.sampling))
         return _sampled(made, sampling)
 
     def timer(self, name: str, tags: Mapping[str, str] | None = None, *, sampling: Sampling | None = None) -> Timer:
-        """Return the timer of this name and tags; `sampling` chooses its sample, else the registry does."""
+        """Return the timer of this name and tags. `sampling` replaces the registry's."""
         made = self.get(Timer, name, tags, lambda n, t: Timer(n, t, self.clock, sampling or self.sampling))
         return _sampled(made, sampling)
 
     def position(
         self, topic: str, partition: int, tags: Mapping[str, str] | None = None, *, name: str = POSITION_NAME
     ) -> Position:
-        """Return the position in this topic and partition, which become the tags `topic` and `partition`."""
+        """Return the position of this topic and partition, which become the tags `topic` and `partition`."""
         require_mapping(name, tags)
         tags = {**(tags or {}), "topic": topic, "partition": str(partition)}
         return self.get(Position, name, tags, Position)
 
     def child(self, prefix: str = "", tags: Mapping[str, str] | None = None) -> ScopedRegistry:
-        """Return a view of this registry: what is asked of it has `prefix` and a point before its name, and `tags`."""
+        """Return a view of this registry: its metrics get `prefix` and a point before their names, and `tags`."""
         return ScopedRegistry(self, prefix, tags)
 
 
 class ScopedRegistry(MetricFactory):
-    """A part of a registry that has names and tags in common: `registry.child("http", tags={"listener": "public"})`.
+    """A view of a registry with a common prefix and tags: `registry.child("http", tags={"listener": "public"})`.
 
-    Its metrics are the registry's own. A tag that is given with a metric goes before the child's.
+    Its metrics belong to the registry. A metric's own tag replaces the child's tag of the same name.
 
     Raises:
         ConfigError: the prefix or a tag can't be used.
@@ -148,17 +151,17 @@ class ScopedRegistry(MetricFactory):
         tags: Mapping[str, str] | None,
         make: Callable[[str, Mapping[str, str]], M],
     ) -> M:
-        """Return the metric of the registry, with prefix and tags."""
+        """Return the metric of the registry, with the prefix and tags."""
         name = self._prefix + check_name("the name of a metric", name)
         require_mapping(name, tags)
         return self._parent.get(kind, name, {**self._tags, **(tags or {})}, make)
 
     def atomic(self) -> AbstractContextManager[None]:
-        """Make updates that no snapshot can separate."""
+        """Make all updates of a `with` block appear in the same snapshot."""
         return self._parent.atomic()
 
     def colocate(self, *metrics: Metric) -> None:
-        """Have these metrics reported in the same record."""
+        """Report these metrics in the same record."""
         self._parent.colocate(*metrics)
 
 

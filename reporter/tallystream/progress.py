@@ -1,4 +1,4 @@
-"""What a consumer of Kafka processed, and how far it got: one step, so that no snapshot separates the two."""
+"""The progress of a Kafka consumer: its messages and positions, updated together, so that snapshots are consistent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ConsumedMessage(Protocol):
-    """The three methods of `confluent_kafka.Message` that are needed; `error()` is called where there is one."""
+    """The methods of `confluent_kafka.Message` that are needed. `error()` is called if there is such a method."""
 
     def topic(self) -> str | None:
         """Return the topic's name."""
@@ -43,12 +43,12 @@ class ConsumedRecord(Protocol):
 class ConsumerProgress:
     """The counter of a consumer's messages, and its position in each partition (a metric of type `position`).
 
-    Processed twice, over all instances, is then what was counted less the offsets that were covered.
+    The messages that were processed twice, over all instances, are the count minus the number of covered offsets.
 
     Args:
-        registry: where the metrics are, a registry or a child of one.
-        counter_name: the counter's name; the positions are called `<counter_name>.position`.
-        tags: the counter's tags; the positions have them too, beside topic and partition.
+        registry: the registry of the metrics, or a child of it.
+        counter_name: the name of the counter. The positions are named `<counter_name>.position`.
+        tags: the tags of the counter. The positions have them too, in addition to `topic` and `partition`.
     """
 
     def __init__(self, registry: MetricFactory, counter_name: str, tags: Mapping[str, str] | None = None) -> None:
@@ -62,14 +62,14 @@ class ConsumerProgress:
         return repr(self.counter).replace("Counter", type(self).__name__, 1)
 
     def processed(self, messages: Iterable[ConsumedMessage | ConsumedRecord]) -> int:
-        """Count messages that were processed, move the positions past them, and return how many there were.
+        """Count processed messages, move the positions past them, and return the number of messages counted.
 
-        They are confluent-kafka's messages, or records of aiokafka or kafka-python. Messages that carry an error, which
-        `consume()` returns among the others, are skipped. Call it when the work on the others is done, and before
-        their offsets are committed.
+        They are messages of confluent-kafka, or records of aiokafka or kafka-python. Messages with an error, which
+        `consume()` also returns, are skipped. Call it after the messages have been processed, and before their offsets
+        are committed.
 
         Raises:
-            ValueError: a message without an error has no topic, partition or offset: it did not come from a consumer.
+            ValueError: a message without an error has no topic, partition or offset, so it is not from a consumer.
         """
         count = 0
         spans: dict[tuple[str, int], tuple[int, int]] = {}

@@ -1,9 +1,8 @@
 """The record contract, version 1: what a reporter publishes to the topic `metrics`.
 
 The key of a record is the instance ID in UTF-8. The value is JSON in UTF-8: one `Snapshot` of one registry, or the
-`ShortForm` of one metric, or nothing at all (a tombstone). Counts are 64-bit: from 0 to 2**63 - 1. Rates are per
-second, durations in seconds, clocks in epoch milliseconds. Unknown fields are ignored, so that a later reporter may
-add some.
+`ShortForm` of one metric. A tombstone has no value. Counts are from 0 to 2**63 - 1. Rates are per second, durations in
+seconds, clocks in epoch milliseconds. Unknown fields are ignored, so that a later version may add some.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ VERSION = 1
 MAX_COUNT = 2**63 - 1
 MIN_EVERY_MS, MAX_EVERY_MS = 10, 3_600_000
 TIMELY_MS = 86_400_000
-"""A record must be appended less than this after its `prev`, and its life's ULID be at most this ahead."""
+"""Limit of the time from a record's `prev` to its append time, and of the ULID's lead, in ms. See `is_timely`."""
 
 MIN_SCALE, MAX_SCALE = -10, 20
-"""Scales of a sketch: those of OpenTelemetry's exponential histograms."""
+"""The range of a sketch's scale, as in OpenTelemetry's exponential histograms."""
 
 DEFAULT_APP = "default"
 """The app of a metric in the short form."""
 
 MAX_NAME, MAX_TAGS, MAX_TAG_NAME, MAX_TAG_VALUE = 512, 32, 128, 512
-"""Bounds on text, in characters, and on the number of tags: what keeps a row of any topic far below Kafka's limit."""
+"""Limits of text, in characters, and of the number of tags. They keep a row of any topic far below Kafka's limit."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
@@ -50,7 +49,7 @@ class _Metric(msgspec.Struct, tag_field="type", omit_defaults=True, kw_only=True
 
     @property
     def type(self) -> str:
-        """The metric's type as the record names it."""
+        """The metric's type, as named in the record."""
         return _TYPES[self.__class__]
 
 
@@ -61,19 +60,19 @@ class Counter(_Metric, tag="counter"):
 
 
 class UpDown(_Metric, tag="updown"):
-    """A count that may fall: summed over living lives, like a gauge."""
+    """A value that may fall. It is summed over living lives, like a gauge."""
 
     value: Number
 
 
 class Gauge(_Metric, tag="gauge"):
-    """A value of this moment."""
+    """A current value."""
 
     value: Number
 
 
 class Meter(_Metric, tag="meter"):
-    """A count and how fast it grows, in events per second (Dropwizard's exponentially weighted averages)."""
+    """A count and its rates in events per second (mean, and Dropwizard's exponentially weighted averages)."""
 
     count: Count
     mean_rate: Number = 0.0
@@ -83,16 +82,16 @@ class Meter(_Metric, tag="meter"):
 
 
 class Buckets(msgspec.Struct, kw_only=True, gc=False):
-    """The counts of consecutive buckets of a sketch, the first of which is `offset`; -n stands for n empty ones."""
+    """The counts of consecutive buckets of a sketch. The first bucket is `offset`; -n means n empty buckets."""
 
     offset: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
     counts: list[Annotated[int, msgspec.Meta(ge=-(2**31), le=MAX_COUNT)]]
 
 
 class Sketch(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
-    """How often which values came: OpenTelemetry's exponential histogram, whose buckets grow by 2 ** (2 ** -scale).
+    """The distribution of values: OpenTelemetry's exponential histogram with base = 2 ** (2 ** -scale).
 
-    The bucket i counts values in (base ** i, base ** (i + 1)], `negative` has the magnitudes of those below zero.
+    Bucket i counts the values in (base ** i, base ** (i + 1)]. `negative` has the magnitudes of negative values.
     """
 
     scale: Annotated[int, msgspec.Meta(ge=MIN_SCALE, le=MAX_SCALE)]
@@ -102,7 +101,7 @@ class Sketch(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
 
 
 class Histogram(_Metric, tag="histogram"):
-    """A distribution: count, sum, min and max of everything, a sketch that merges, and the instance's own view."""
+    """A distribution: count, sum, min and max of all values, a mergeable sketch, and the instance's own view."""
 
     count: Count
     sum: Number = 0.0
@@ -129,7 +128,7 @@ class Timer(Histogram, tag="timer"):
 
 
 class Position(_Metric, tag="position"):
-    """How far a consumer got in the topic and partition that its tags name: the next offset, and where it began."""
+    """The position of a consumer in the topic and partition named by its tags: its first and its next offset."""
 
     start: Count
     position: Count
@@ -141,7 +140,7 @@ _TYPES = {kind: str(kind.__struct_config__.tag) for kind in METRIC_TYPES}
 
 
 class Header(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """Everything in a snapshot but its metrics."""
+    """All fields of a snapshot except its metrics."""
 
     v: Literal[1] = 1
     app: Name
@@ -155,11 +154,12 @@ class Header(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 def is_timely(header: Header, append_ms: int) -> bool:
-    """Tell whether a record that was appended at `append_ms` (its own timestamp, epoch ms) counts, or is refused.
+    """Return whether a record that was appended at `append_ms` (its timestamp, epoch ms) is accepted.
 
-    It is too late when that is `TIMELY_MS` or more after its `prev`, or after its life's ULID where it has none, and
-    too early when the ULID is more than `TIMELY_MS` after it. The record alone decides, so that the aggregator and the
-    reporter, which is acknowledged the same append time, say the same.
+    It is too late if `append_ms` is `TIMELY_MS` or more after its `prev`, or after its life's ULID if it has no `prev`.
+    It is too early if the ULID is more than `TIMELY_MS` after `append_ms`. The result depends on the record and its
+    append time only, so the aggregator and the reporter, which receives the append time with the acknowledgement,
+    always agree.
     """
     born_ms = ulid_ms(header.life)
     since_ms = born_ms if header.prev is None else header.prev
@@ -167,17 +167,18 @@ def is_timely(header: Header, append_ms: int) -> bool:
 
 
 class Snapshot(Header, omit_defaults=True, kw_only=True):
-    """One registry at one moment, or one part of it.
+    """A snapshot of one registry, or of one part of it.
 
     `seq` counts 1, 2, 3 … within (life, part). `prev` is the broker's append time of this life's last acknowledged
-    record, absent until there is one. `ts` is the wall clock, for display only. `final` marks the last of a life.
+    record, absent until there is one. `ts` is the wall clock, for display only. `final` marks the last record of a part
+    in its life.
     """
 
     metrics: list[Metric]
 
 
 class ShortForm(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """One counter from any program: no life, so no protection against duplicates or reordering."""
+    """One counter from any program. It has no life, so it is not protected against duplicates or reordering."""
 
     name: Name
     value: Count
@@ -186,11 +187,11 @@ class ShortForm(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 Identity = tuple[str, str, tuple[tuple[str, str], ...]]
-"""What is summed over instances, within an app: (name, type, sorted tags)."""
+"""The key by which a metric is summed over instances, within an app: (name, type, sorted tags)."""
 
 
 def identity(name: str, type_: str, tags: dict[str, str]) -> Identity:
-    """Return the identity of a metric: the same for the same tags in any order."""
+    """Return the identity of a metric. The order of the tags does not matter."""
     return name, type_, tuple(sorted(tags.items())) if len(tags) > 1 else tuple(tags.items())
 
 
@@ -199,19 +200,20 @@ _decode = json_decoder(Snapshot)
 
 
 def encode(snapshot: Snapshot) -> bytes:
-    """Return the value of the record; `v` is always written, though it has a default.
+    """Return the value of the record. `v` is always written, although it has a default.
 
-    JSON has no word for NaN and infinity: they become null, which the table refuses for that metric alone.
+    JSON can't represent NaN and infinity: they become null, and the table refuses that metric only.
     """
     body = _encoder.encode(snapshot)
     return b'{"v":1,' + body[1:]
 
 
 def decode(value: bytes) -> Snapshot:
-    """Return the snapshot in `value`, which must be good as a whole.
+    """Return the snapshot in `value`, which must be completely valid.
 
     Raises:
-        msgspec.DecodeError: the value is not JSON in UTF-8, or it is nested too deep; its subclass
-            msgspec.ValidationError: a field is missing, of another type or out of its bounds. The message names it.
+        msgspec.DecodeError: the value is not JSON in UTF-8, or it is nested too deep.
+        msgspec.ValidationError: a field is missing, of the wrong type or out of bounds. The message names the field.
+            It is a subclass of DecodeError.
     """
     return _decode(value)

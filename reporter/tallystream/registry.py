@@ -1,4 +1,4 @@
-"""The registry: every metric of an application, by name and tags."""
+"""The registry: all metrics of an application, by name and tags."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ if TYPE_CHECKING:
 
 
 class MetricTypeError(TallystreamError, TypeError):
-    """A name that is used for a metric of one type was asked for with another type."""
+    """A metric was requested with a name that a metric of another type has."""
 
 
 class Reporter(Protocol):
-    """What a registry knows of the reporter that `tallystream.report()` started: a `KafkaReporter`."""
+    """The methods of the reporter that `tallystream.report()` starts, a `KafkaReporter`."""
 
     @property
     def connected(self) -> bool:
-        """Whether the last record arrived, and no connection has failed since, as of the last report."""
+        """Whether, as of the last report, the last record was delivered and no connection has failed since."""
 
     def report_now(self, timeout: float = 10.0) -> bool:
-        """Report once more and wait until it is delivered, `timeout` seconds at most; return whether it is."""
+        """Report the current values and wait for delivery, at most `timeout` seconds; return whether they arrived."""
 
     def stop(self, timeout: float = 5.0) -> bool:
-        """Report a last time within `timeout` seconds, and stop; return whether everything is delivered."""
+        """Make a last report and stop, within `timeout` seconds; return whether everything was delivered."""
 
 
 class MetricRegistry(MetricFactory):
     """All metrics of one application in one process.
 
-    `app` is what the sums belong to: the instances of an application share it. Asking for a metric makes it, or returns
-    the one that is there: one object for the same name and tags, whatever the threads.
+    All instances of an application have the same `app`, and their metrics are summed. The methods that return a metric
+    create it if it does not exist: there is one object for each name and tags, in all threads.
 
     Args:
         app: the application's name, 1 to 512 characters.
-        clock: where the time comes from; tests pass `tallystream.testing.ManualClock`.
-        sampling: which sample histograms and timers keep that are made without a choice of their own. Without it they
-            keep `ExponentiallyDecaying()`, and only once a reporter is made that shows what samples say.
+        clock: the source of the time. Tests pass a `tallystream.testing.ManualClock`.
+        sampling: the sample of histograms and timers that are created without their own `sampling`. If it is None, they
+            use `ExponentiallyDecaying()`, and keep it only from the time when a reporter is created that shows samples.
 
     Raises:
         ConfigError: the name can't be used.
@@ -64,8 +64,8 @@ class MetricRegistry(MetricFactory):
         self.clock, self.sampling = clock, DEFAULT_SAMPLING if sampling is None else sampling
         self._keeps_samples = sampling is not None
         self._reporter: Reporter | None = None
-        # The one index, by name and then by tags: one assignment adds a metric, so a fork or KeyboardInterrupt at any
-        # moment leaves it there or not. All metrics of a name have one type.
+        # By name and then by tags. A metric is added by one assignment, so that a fork or KeyboardInterrupt leaves no
+        # intermediate state. All metrics with the same name have the same type.
         self._metrics: dict[str, dict[tuple[tuple[str, str], ...], Metric]] = {}
         self._groups: dict[record.Identity, record.Identity] = {}
         self._sources: list[SourceAdapter] = []
@@ -82,7 +82,7 @@ class MetricRegistry(MetricFactory):
         """The reporter that `tallystream.report()` started.
 
         Raises:
-            AttributeError: it has not been called for this registry.
+            AttributeError: `report()` was not called for this registry.
         """
         if self._reporter is None:
             remedy = f"tallystream.report({self.app!r}, registry=…) starts one"
@@ -95,14 +95,17 @@ class MetricRegistry(MetricFactory):
 
     @contextmanager
     def atomic(self) -> Iterator[None]:
-        """Make updates that no snapshot can separate: `with registry.atomic():`. Keep it short; it may be nested."""
+        """Make all updates of a `with registry.atomic():` block appear in the same snapshot.
+
+        Snapshots wait for its end, so keep it short. It may be nested.
+        """
         with self._lock:
             yield
 
     def colocate(self, *metrics: Metric) -> None:
-        """Have these metrics of this registry reported in the same record, however large the registry is.
+        """Report these metrics of this registry in the same record, even if the registry is split over several records.
 
-        What belongs to one another must not be torn apart when a large registry is split over records.
+        Metrics that are updated together with `atomic()` need it to stay consistent when a registry is large.
         """
         with self._making:
             known = [self._groups[metric.identity] for metric in metrics if metric.identity in self._groups]
@@ -111,18 +114,18 @@ class MetricRegistry(MetricFactory):
             self._groups.update({metric.identity: group for metric in metrics})
 
     def groups(self) -> dict[record.Identity, record.Identity]:
-        """Return, for each metric that must be reported together with others, what names its group."""
+        """Return the group of each metric that must be in the same record as others."""
         with self._making:
             return dict(self._groups)
 
     def add_source(self, source: Source, *, prefix: str = "", tags: Mapping[str, str] | None = None) -> None:
-        """Report from now on what another library counts in this process, too: see `tallystream.bridges`.
+        """Also report the metrics of another library in this process from now on. See `tallystream.bridges`.
 
-        Its metrics get `prefix` and a point before their names, and `tags`. What of it can't be reported is left out,
-        logged, and counted as `tallystream.reporter.source.failed`; everything else goes on.
+        Their names get `prefix` and a point in front, and `tags` are added. Metrics that can't be reported are skipped,
+        logged and counted as `tallystream.reporter.source.failed`.
 
         Raises:
-            ConfigError: prefix or tags can't be used, or the source was added before.
+            ConfigError: `prefix` or `tags` can't be used, or the source was added before.
         """
         if any(joined.source is source for joined in self._sources):
             raise ConfigError("source", source.kind, "add it once: it is reported by this registry already")
@@ -132,12 +135,12 @@ class MetricRegistry(MetricFactory):
         self._sources = [*self._sources, joined]
 
     def metrics(self) -> list[Metric]:
-        """Return every metric, name by name, in the order in which they were made."""
-        # Copying a dict's values is atomic: a snapshot does not wait here for a thread that makes a metric.
+        """Return all metrics by name, in the order in which the names, and the metrics of a name, were created."""
+        # Copying a dict's values is atomic: a snapshot does not wait here for a thread that creates a metric.
         return [metric for of_name in list(self._metrics.values()) for metric in list(of_name.values())]
 
     def keep_samples(self) -> None:
-        """Have histograms and timers keep samples from now on: for reporters that show what samples say."""
+        """Make histograms and timers keep samples from now on: for reporters that show values of samples."""
         with self._making:
             self._keeps_samples = True
             for metric in self.metrics():
@@ -145,13 +148,13 @@ class MetricRegistry(MetricFactory):
                     metric.keep_sample()
 
     def snapshot(self, *, views: bool = True) -> list[record.Metric]:
-        """Return the value of every metric that has one, in the record's form, name by name.
+        """Return the values of all metrics that have one, as record structs, by name.
 
-        What was set within one `atomic()` is in it as a whole or not at all. Counts are those of the whole process.
-        Without `views` histograms and timers have what merges over instances, and not their views.
+        It has all or none of the updates of an `atomic()` block. Counts are those of the whole process. Without
+        `views`, histograms and timers have only the values that can be merged over instances.
         """
         bridged = self._read_sources()
-        # Code of the application, which may use the registry, runs before the lock is taken or after it is released.
+        # Code of the application may use the registry, so it runs before the lock is taken or after it is released.
         gauges = [each for each in self.metrics() if isinstance(each, Gauge) and each.function is not None]
         computed: dict[Metric, record.Metric | None] = {gauge: gauge.compute() for gauge in gauges}
         with self._lock:
@@ -167,7 +170,7 @@ class MetricRegistry(MetricFactory):
         return [metric for source in self._sources for metric in source.read(taken, seen)]
 
     def reset_after_fork(self) -> None:
-        """Let every metric start again, with new locks: for the child of a fork, before it has threads."""
+        """Reset all metrics and locks, in the child of a fork, before it has threads."""
         self._making = Lock()
         self._lock = RLock()
         for metric in self.metrics():
@@ -182,7 +185,7 @@ class MetricRegistry(MetricFactory):
         tags: Mapping[str, str] | None,
         make: Callable[[str, Mapping[str, str]], M],
     ) -> M:
-        """Return the metric of this type, name and tags; `make(name, tags)` makes it."""
+        """Return the metric of this type, name and tags; `make(name, tags)` creates it."""
         tags = check_tags(check_name("the name of a metric", name), tags)
         key = tuple(tags.items())
         with self._making:

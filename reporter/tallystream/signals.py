@@ -1,4 +1,4 @@
-"""An event that a signal's handler may set, whatever it interrupts."""
+"""An event that is safe to set in a signal handler."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from queue import Empty, SimpleQueue
 
 
 class SignalSafeEvent:
-    """What `threading.Event` is, without `clear`; safe to set in a signal's handler, and in a finalizer.
+    """A `threading.Event` without `clear` that is safe to set in a signal handler or a finalizer.
 
-    Python runs handlers in the main thread, between any two of its steps. Where they interrupt that thread in
-    `threading.Event.wait`, which holds the event's lock for some of its steps, `set` waits for that lock forever: the
-    process never ends. A queue's `put` is reentrant on CPython, and made for that (Python's documentation of
-    `queue.SimpleQueue`).
+    Python runs signal handlers in the main thread, between any two instructions. If a handler interrupts
+    `threading.Event.wait` while it holds the event's lock, `set` waits for that lock forever, and the process never
+    ends. `queue.SimpleQueue.put` is reentrant on CPython, and intended for this purpose (Python's documentation).
     """
 
     def __init__(self) -> None:
@@ -19,21 +18,21 @@ class SignalSafeEvent:
         self._wakes: SimpleQueue[None] = SimpleQueue()
 
     def set(self) -> None:
-        """Set it, and wake the threads that wait."""
+        """Set the event, and wake the threads that wait."""
         self._set = True
         self._wakes.put(None)
 
     def is_set(self) -> bool:
-        """Tell whether it has been set."""
+        """Return whether the event is set."""
         return self._set
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Return True as soon as it is set, False after `timeout` seconds, of which there may be none or less."""
+        """Return True as soon as the event is set, or False after `timeout` seconds, which may be 0 or negative."""
         if self._set:
             return True
         try:
             self._wakes.get(timeout=None if timeout is None else max(timeout, 0.0))
         except Empty:
             return self._set
-        self._wakes.put(None)  # for the next one that waits
+        self._wakes.put(None)  # for the next thread that waits
         return True

@@ -1,4 +1,4 @@
-"""For the tests of applications that embed the reporter: a clock turned by hand, a reporter that keeps, assertions."""
+"""Tools for tests of applications that use the reporter: a manual clock, an in-memory reporter and assertions."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["InMemoryReporter", "ManualClock", "assert_count", "assert_not_report
 
 
 class ManualClock:
-    """Both clocks of a process, moved by the test alone: `MetricRegistry("orders", clock=ManualClock())`.
+    """A monotonic and a wall clock that only the test advances: `MetricRegistry("orders", clock=ManualClock())`.
 
     Args:
-        wall_ms: the wall clock at the beginning, epoch milliseconds.
+        wall_ms: the initial value of the wall clock, epoch milliseconds.
     """
 
     def __init__(self, wall_ms: int = 1_700_000_000_000) -> None:
@@ -29,25 +29,25 @@ class ManualClock:
         self._wall_ms = float(wall_ms)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, on both clocks."""
+        """Advance both clocks."""
         self._monotonic += seconds
         self._wall_ms += seconds * 1000
 
     def sleep(self, seconds: float) -> None:
-        """Let the machine sleep: the wall clock moves on, the monotonic one does not."""
+        """Advance only the wall clock, as when the machine sleeps."""
         self._wall_ms += seconds * 1000
 
     def monotonic(self) -> float:
-        """Return the seconds advanced so far."""
+        """Return the seconds by which `advance` has moved the clock."""
         return self._monotonic
 
     def now(self) -> Instant:
-        """Return this moment on both clocks."""
+        """Return the time of both clocks."""
         return Instant(self._monotonic, int(self._wall_ms))
 
 
 class InMemoryReporter(LocalReporter):
-    """Keeps every report in `reports`, newest last: a list of metrics each, in the record's form."""
+    """Stores every report in `reports`, newest last. Each is a list of metrics as record structs."""
 
     kind: ClassVar[str] = "memory"
 
@@ -55,19 +55,19 @@ class InMemoryReporter(LocalReporter):
         self.reports: list[list[Metric]] = []
         super().__init__(registry, own_metrics=own_metrics, **options)
 
-    def _write(self, metrics: list[Metric], ts_ms: int) -> int:  # noqa: ARG002 - its clock is the test's
+    def _write(self, metrics: list[Metric], ts_ms: int) -> int:  # noqa: ARG002 - the test controls the clock
         self.reports.append(metrics)
         return 0
 
 
 def find(registry: MetricRegistry, name: str, tags: Mapping[str, str] | None = None) -> Metric | None:
-    """Return the metric's present value in the record's form, None if there is none of this name and tags."""
+    """Return the current value of the metric as a record struct, or None if there is none of this name and tags."""
     wanted = dict(tags or {})
     return next((m for m in registry.snapshot() if m.name == name and m.tags == wanted), None)
 
 
 def assert_count(registry: MetricRegistry, name: str, count: int, tags: Mapping[str, str] | None = None) -> None:
-    """Assert that a counter, meter, histogram or timer counted `count`; the message names what was found instead."""
+    """Assert that a counter, meter, histogram or timer has counted `count`. The message reports what was found."""
     found = find(registry, name, tags=tags)
     if found is None:
         metrics = registry.snapshot()

@@ -1,4 +1,4 @@
-"""ULIDs, the names of lives: 48 bits of epoch milliseconds and 80 random bits in base 32 (github.com/ulid/spec)."""
+"""ULIDs, the IDs of lives: 48 bits of epoch milliseconds and 80 random bits in base 32 (github.com/ulid/spec)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from os import urandom
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _TIME = 10
-"""The first letters have the time."""
+"""The number of letters, from the first one, that contain the time."""
 
 
 def new_ulid(now_ms: int) -> str:
-    """Return a new ULID of the moment `now_ms`."""
+    """Return a new ULID with the time `now_ms`."""
     number = (now_ms & (1 << 48) - 1) << 80 | int.from_bytes(urandom(10))
     return "".join(_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5))
 

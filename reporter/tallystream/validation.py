@@ -1,4 +1,4 @@
-"""Names, tags, instance IDs and numbers: what the record does not take is refused at once."""
+"""Validation of names, tags, instance IDs and numbers against the limits of a record."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from tallystream.record import MAX_NAME, MAX_TAG_NAME, MAX_TAG_VALUE, MAX_TAGS
 MAX_INSTANCE_BYTES = 1024
 
 LARGEST = 1e150
-"""The largest magnitude of a value that is added up: its square, and any sum of such values, is a finite float."""
+"""The largest magnitude of a value in a sum. Its square, and any sum of such values, is a finite float."""
 
 
 def check_name(field: str, name: object) -> str:
     """Return `name`, which must be text of 1 to 512 characters.
 
     Raises:
-        ConfigError: it is not; the message names `field`.
+        ConfigError: it is not, or it has a NUL character or no UTF-8 form. The message names `field`.
     """
     return _text(field, name, 1, MAX_NAME)
 
 
 def require_mapping(metric: str, tags: object) -> None:
-    """Take tags as they were given.
+    """Check that tags are a mapping or None.
 
     Raises:
-        ConfigError: they are no mapping.
+        ConfigError: they are not.
     """
     if tags is not None and not isinstance(tags, Mapping):
         raise ConfigError(f"tags of {metric!r}", tags, 'give a mapping, such as {"topic": "orders"}')
@@ -38,7 +38,7 @@ def check_tags(metric: str, tags: Mapping[str, str] | None) -> dict[str, str]:
     """Return a copy of the tags, sorted by name.
 
     Raises:
-        ConfigError: they are no mapping, there are more than 32, or one is no text or too long.
+        ConfigError: they are not a mapping, there are more than 32, or a name or value is not text or out of bounds.
     """
     require_mapping(metric, tags)
     if not tags:
@@ -55,15 +55,15 @@ def check_tags(metric: str, tags: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def label(name: object, tags: Mapping[str, str]) -> str:
-    """Return name and tags as messages have them, which tells metrics of one name apart."""
+    """Return name and tags in the form used in messages, to distinguish metrics with the same name."""
     return f"{name!r} {dict(tags)}" if tags else repr(name)
 
 
 def check_instance(instance: object) -> str:
-    """Return the instance ID, which becomes the key of every record.
+    """Return the instance ID, which is the key of every record.
 
     Raises:
-        ConfigError: it is empty, no text, or longer than 1024 bytes of UTF-8.
+        ConfigError: it is empty, not text, or longer than 1024 bytes of UTF-8, or has a NUL character.
     """
     text = _text("instance", instance, 1, MAX_INSTANCE_BYTES)
     if len(text.encode()) > MAX_INSTANCE_BYTES:
@@ -87,20 +87,20 @@ def _text(field: str, value: object, least: int, most: int) -> str:
 
 
 def as_number(value: float) -> float:
-    """Return a whole number as an int, any other real one as a float: also numpy's, Decimal, Fraction, bool.
+    """Return an integer type as an int, any other real number as a float: also numpy's, Decimal, Fraction, bool.
 
-    The encoder of records knows no others, and one of them would keep all metrics from being reported.
+    The encoder of records supports no other types: one such value would prevent all metrics from being reported.
 
     Raises:
-        TypeError: it is no real number.
+        TypeError: it is not a real number.
     """
     if value.__class__ is float or value.__class__ is int:
         return value
     try:
-        return int(index(value))  # type: ignore[arg-type]  # what has no __index__ is no whole number
+        return int(index(value))  # type: ignore[arg-type]  # only integers have __index__
     except TypeError:
         pass
     try:
-        return fsum((value,))  # float() would take text too
+        return fsum((value,))  # float() would accept text too
     except TypeError:
         raise TypeError(f"{value!r:.100} is no number: give an int, a float, or another real number.") from None

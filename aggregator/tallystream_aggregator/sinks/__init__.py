@@ -1,4 +1,4 @@
-"""Where sums go: one small protocol, and a sink for each store; a contract suite holds them all to it."""
+"""Sinks: one protocol, and an implementation for each store. One contract test suite covers all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a store is reached: HOST:PORT as an option has it, and the client certificate for a server that asks for one."""
+"""The address HOST:PORT of a store, and the client certificate for a server that requires one."""
 
 from __future__ import annotations
 
@@ -20,16 +20,19 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, text: str, spec: str, remedy: str, *, host: str = "", lowest: int = 1) -> Self:
-        """Return what `text` names; `host` is that of a port alone, `lowest` the least port there may be.
+        """Return the address in `text`.
+
+        `host` is the default if `text` is only a port, `lowest` the lowest valid port. `spec` is the value of --store
+        and `remedy` the advice in the error.
 
         Raises:
-            ConfigError: it is no address; `spec` is what --store was set to, `remedy` what to do.
+            ConfigError: `text` is not an address.
         """
         full = f"{host}:{text}" if host and ":" not in text else text
         try:
             parts = urlsplit(f"//{full}")
             found, port = parts.hostname, parts.port
-        except ValueError:  # a port that is no number, half an IPv6 address
+        except ValueError:  # a port that is not a number, an incomplete IPv6 address
             found, port = None, None
         if not found or port is None or port < lowest or parts.netloc != full or parts.username is not None:
             raise ConfigError("--store", spec, remedy)
@@ -41,7 +44,7 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClientCertificate:
-    """Files in PEM form; empty where there are none. The key's password is in no representation of it."""
+    """The PEM files of a client certificate, empty if there is none. The `repr` does not have the key's password."""
 
     cert_file: str = ""
     key_file: str = ""
@@ -49,12 +52,13 @@ class ClientCertificate:
 
     @classmethod
     def parse(cls, service: str, cert_file: str, key_file: str, key_password: str) -> Self:
-        """Return what the variables SERVICE_CERT_FILE, SERVICE_KEY_FILE and SERVICE_KEY_PASSWORD were set to.
+        """Return the certificate that SERVICE_CERT_FILE, SERVICE_KEY_FILE and SERVICE_KEY_PASSWORD are set to.
 
         Without a key file the key is in the certificate's file.
 
         Raises:
-            ConfigError: a file can't be read, the two do not belong together, or the password is wrong.
+            ConfigError: a file can't be read, the key is not that of the certificate, the password is wrong, or a key
+                file has no certificate file.
         """
         if key_file and not cert_file:
             raise ConfigError(f"{service}_KEY_FILE", key_file, f"name its certificate in {service}_CERT_FILE")

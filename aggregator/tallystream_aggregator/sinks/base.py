@@ -1,4 +1,4 @@
-"""The protocol that every sink implements, and the one that every store to be read implements."""
+"""The protocols of sinks, which write to a store, and of readers."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ if TYPE_CHECKING:
 
 
 def storable(value: Field) -> bool:
-    """Tell whether a value can be stored: a float is finite, an integer has 64 bits with its sign."""
+    """Return whether a value can be stored. Floats must be finite, integers must fit into signed 64 bits."""
     if isinstance(value, float):
         return math.isfinite(value)
     return not isinstance(value, int) or -(2**63) <= value < 2**63
 
 
 def refused(point: Point) -> list[Field]:
-    """Return those of a point's values, its time among them, that no store can hold."""
+    """Return the values of a point, including its time, that no store can hold."""
     return [value for value in (point.ts_ms, *point.fields.values()) if not storable(value)]
 
 
 RESERVED = frozenset({"app", "metric_type"})
-"""The tags that every sum has beside its own."""
+"""The tags that every sum has in addition to the user's."""
 
 _PREFIX = "tag_"
 
 
 def free(name: str, reserved: frozenset[str] = RESERVED) -> str:
-    """Return a user's tag name as the store has it: another one, where the name is ours.
+    """Return the name of a user's tag in the store: a reserved name gets a prefix.
 
-    What already has the prefix (tag_app) gets one more, so that no two names meet.
+    A reserved name that already has the prefix (tag_app) gets another one, so names stay distinct.
     """
     bare = name
     while bare.startswith(_PREFIX):
@@ -50,9 +50,9 @@ Field = int | float | str | bool
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One point of one series. `ts_ms` is epoch milliseconds; names and tags may be any text, the empty one too.
+    """One point of one series. `ts_ms` is in epoch ms. Names and tags may be any text, including the empty one.
 
-    A float is finite, an integer has 64 bits with its sign.
+    Floats must be finite, and integers must fit into signed 64 bits.
     """
 
     measurement: str
@@ -63,7 +63,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """The values of one field of one series over time: `times_ms[i]` (ascending, epoch ms) goes with `values[i]`."""
+    """The values of one field of one series: `values[i]` at `times_ms[i]`, in ascending epoch ms."""
 
     measurement: str
     tags: Mapping[str, str]
@@ -73,11 +73,11 @@ class Series:
 
 
 class SinkUnavailableError(TallystreamError):
-    """The store can't be reached now, or is overloaded: the same write may succeed later."""
+    """The store is unreachable or overloaded. The same write may succeed later."""
 
 
 class Rejections:
-    """What one sink refuses permanently. `listen` is called with each point and the reason, if it is set."""
+    """The points that a sink refuses permanently. If `listen` is set, it is called with each point and the message."""
 
     def __init__(self, store: str) -> None:
         self._store = store
@@ -85,7 +85,7 @@ class Rejections:
         self.listen: Callable[[Point, str], None] | None = None
 
     def add(self, point: Point, reason: object) -> None:
-        """Take one."""
+        """Count and log a refused point."""
         self.number += 1
         said = f"{self._store} rejects a point of {point.measurement!r} permanently: {reason}"
         log.warning("%s", said)
@@ -97,23 +97,23 @@ class Sink(Protocol):
     """A store that takes points.
 
     Delivery: at least once. When `write` returns, its points are durable in the store, or `flush` makes them so.
-    Writing the same points again changes nothing: a point is identified by (measurement, tags, ts_ms), and of two with
-    the same identity the fields are merged, the later value winning. Points of one series are written in order.
-    A point that the store will never take is refused: logged with the reason, counted in `rejected` and told to whoever
-    listens to `refusals`; its neighbours are written. A sink is used by one thread at a time.
+    Writing the same points again changes nothing. A point is identified by (measurement, tags, ts_ms): the fields of
+    two points with the same identity are merged, and the later value wins. Points of one series are written in order.
+    A point that the store never accepts is refused: it is logged with the reason, counted in `rejected`, and passed to
+    the listener of `refusals`. The other points are written. A sink is used by one thread at a time.
     """
 
     refusals: Rejections
 
     @property
     def rejected(self) -> int:
-        """How many points were refused permanently."""
+        """The number of points that were refused permanently."""
 
     def setup(self) -> None:
-        """Make what the sink writes to, if it is missing; safe to call again.
+        """Prepare the store or check that it can be written. It is safe to call this again.
 
         Raises:
-            ConfigError: the settings can't work (a bad token, say), whatever one waits.
+            ConfigError: the settings are wrong, for example the token, so waiting does not help.
             SinkUnavailableError: the store does not answer.
         """
 
@@ -121,7 +121,7 @@ class Sink(Protocol):
         """Write the points, in order.
 
         Raises:
-            ConfigError: the settings can't work, whatever one waits.
+            ConfigError: the settings are wrong, so waiting does not help.
             SinkUnavailableError: nothing or only a part was written; write the same points again later.
         """
 
@@ -129,22 +129,22 @@ class Sink(Protocol):
         """Return when every point written so far is durable.
 
         Raises:
-            SinkUnavailableError: it is not known; write what was written since the last flush again later.
+            SinkUnavailableError: this is unknown; write the points since the last flush again later.
         """
 
     def close(self) -> None:
-        """Flush and release what is held; safe to call again."""
+        """Flush, and release all resources. It is safe to call this again."""
 
 
 class Deletable(Protocol):
-    """A store in which a span of a measurement can be deleted; every call may raise SinkUnavailableError."""
+    """A store from which points can be deleted. Every call may raise SinkUnavailableError."""
 
     def delete(self, measurement: str, *, start_ms: int, end_ms: int) -> None:
-        """Delete the points of every series of `measurement` with start_ms <= time < end_ms; safe to call again."""
+        """Delete the points of all series of `measurement` with start_ms <= time < end_ms. Safe to repeat."""
 
 
 class PointReader(Protocol):
-    """A store that the page can read. Every call may raise SinkUnavailableError."""
+    """A store that can be read. Every call may raise SinkUnavailableError."""
 
     def measurements(self) -> list[str]:
         """Return the names of all measurements, sorted."""
@@ -159,13 +159,13 @@ class PointReader(Protocol):
         tags: Mapping[str, str] | None = None,
         last_before: bool = False,
     ) -> list[Series]:
-        """Return the fields of every series of `measurement` whose tags include `tags`: start_ms <= time < end_ms.
+        """Return the values with start_ms <= time < end_ms of `fields`, for each series whose tags include `tags`.
 
-        Series are sorted by tags, then by field; one without a value in that time is not there.
+        Series are sorted by tags, then by field. Series without a value in that time are left out.
 
-        With `last_before`, each series that has a value before `start_ms` begins with its last one, at its own time, so
-        that a sum that has not changed lately is still seen.
+        With `last_before`, each series also has its last value before `start_ms`, at its own time, so a sum that has
+        not changed recently is included.
         """
 
     def close(self) -> None:
-        """Release what is held; safe to call again."""
+        """Release all resources. It is safe to call this again."""

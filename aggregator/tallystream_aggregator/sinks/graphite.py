@@ -1,8 +1,8 @@
-"""Graphite: points as lines of Carbon's plaintext protocol, over TCP.
+"""The sink of Graphite: writes points as lines of Carbon's plaintext protocol, over TCP.
 
-Source of what Carbon's text can't carry, and is percent-encoded: "Carbon" and "Graphite Tag Support"
-(graphite.readthedocs.io). A line is path, value and time between blanks, a path ends with its tags as `;tag=value`;
-Carbon refuses the empty tag, `!`, `^` and `~` in some places, and creates a file named like the path.
+A line has path, value and time, separated by blanks. A path ends with its tags as `;tag=value`. Carbon refuses an empty
+tag, and `!`, `^` and `~` in some places, and creates a file named after the path. What it can't carry is
+percent-encoded. Source: "Carbon" and "Graphite Tag Support" (graphite.readthedocs.io).
 """
 
 from __future__ import annotations
@@ -23,36 +23,37 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 PLAIN = string.ascii_letters + string.digits + "_-:/@+"
-"""What is kept. All else is encoded, as bytes of UTF-8: what has a meaning in Graphite's functions, too."""
+"""Characters that are not encoded. All others are encoded as bytes of UTF-8, including those with a meaning in
+Graphite's functions."""
 
 EMPTY = "%"
-"""An empty text: no other text encodes to this, since each % in one becomes %25."""
+"""The code of the empty text. No other text has this code, because each % in a text becomes %25."""
 
 _PREFIX = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 
 
 def encode_value(text: str) -> str:
-    """Return a tag's key or value as it is stored; a dot stays."""
+    """Return the key or value of a tag as it is stored. Dots are kept."""
     return _quoted(text, PLAIN + ".") or EMPTY
 
 
 def encode_path(text: str) -> str:
-    """Return a metric's name as the elements of a path: a dot that would make an empty element is encoded."""
+    """Return a metric's name as elements of a path. A dot that would make an empty element is encoded."""
     encoded = _quoted(text, PLAIN.replace("/", "").replace("+", "") + ".")
     encoded = re.sub(r"(?<=\.)\.|^\.|\.$", "%2E", encoded)
     return encoded or EMPTY
 
 
 def decode(stored: str) -> str:
-    """Return the text that was stored: the inverse of both."""
+    """Return the original text: the inverse of `encode_value` and `encode_path`."""
     return "" if stored == EMPTY else unquote(stored)
 
 
 def require_prefix(prefix: str) -> None:
-    """Return where the prefix is one, or empty.
+    """Check that the prefix is valid or empty.
 
     Raises:
-        ConfigError: it is not.
+        ConfigError: it is not valid.
     """
     if prefix and not _PREFIX.fullmatch(prefix):
         raise ConfigError(
@@ -61,37 +62,38 @@ def require_prefix(prefix: str) -> None:
 
 
 def _quoted(text: str, safe: str) -> str:
-    # quote() keeps what RFC 3986 calls unreserved, of which ~ may not begin a value in Graphite.
+    # quote() keeps the unreserved characters of RFC 3986, but in Graphite a value can't begin with ~.
     return quote(text, safe=safe).replace("~", "%7E")
 
 
 TIMEOUT_S = 30.0
-"""How long one send, or Carbon's end of the connection, is waited for."""
+"""The longest wait for a send, and for Carbon to close the connection, in seconds."""
 CHUNK = 1_000
 """Points in one send."""
 LONGEST_LINE = 16_000
-"""Carbon (Twisted's line receiver) ends a connection over a line of more than 16,384 bytes, and loses what follows."""
+"""In bytes. Carbon (Twisted's line receiver) closes the connection at a line of more than 16,384 bytes, so it loses the
+lines after it."""
 REPEAT_S = 60.0
 REPEAT_BYTES = 16 * 1024 * 1024
 _LATEST_S = 2**32 - 1
-"""Whisper's times have 32 bits."""
+"""In seconds. Whisper's timestamps have 32 bits."""
 _NAME = frozenset({"name"})
-"""The tag that Graphite gives the path itself."""
+"""The tag with which Graphite stores the path itself."""
 
 
 class GraphiteSink:
     """Writes points to a Carbon at `host`:`port`.
 
-    Level: every point, at 1 s resolution: of several in one second the last one stays. Carbon has floats: a whole
-    number beyond 2^53 is rounded. A text field is left out; a point with no number at all is refused.
+    Level: every point, at 1 s resolution. Of several points in one second, the last one is stored. Carbon stores
+    floats, so an integer beyond 2^53 is rounded. Text fields are left out. A point without a number is refused.
 
-    Delivery: at least once, as far as the protocol goes. It has no acknowledgement, so each flush ends the connection
-    and waits for Carbon to end its side, which it does when it has read every line: a flush that returns says that
-    Carbon's process has them all, one that raises says that it may not. Carbon then holds them in its own memory until
-    it has written them to its files. Killed before that it loses them, and no client can know; so, after any failure,
-    the first connection carries once more what was written in the 60 s before (16 MiB of it at most). What Carbon held
-    longer than that is lost with it, and so is what it held when shipper and Carbon die together. Carbon overwrites a
-    second that it has, so a repeated write changes nothing.
+    Delivery: at least once, up to Carbon's memory. The protocol has no acknowledgement, so each flush shuts down the
+    connection and waits until Carbon closes its side, after it has read every line. When a flush returns, Carbon's
+    process has all lines; when it raises, Carbon may lack some. Carbon keeps the lines in memory until it writes them
+    to its files, and loses them if it is killed before. The client is not notified of that, so the first connection
+    after a failure sends the lines of the last 60 s again (at most 16 MiB). Lines are lost if Carbon kept them in
+    memory for longer, or if the shipper and Carbon die together. Carbon overwrites the value of a second, so a repeated
+    write changes nothing.
     """
 
     def __init__(
@@ -115,14 +117,14 @@ class GraphiteSink:
 
     @property
     def rejected(self) -> int:
-        """How many points were refused permanently."""
+        """The number of points that were refused permanently."""
         return self.refusals.number
 
     def setup(self) -> None:
-        """Look whether somebody listens.
+        """Check that Carbon accepts connections.
 
         Raises:
-            SinkUnavailableError: nobody does, now.
+            SinkUnavailableError: it does not.
         """
         try:
             self._connect().close()
@@ -133,7 +135,7 @@ class GraphiteSink:
         """Send the points in order.
 
         Raises:
-            SinkUnavailableError: Carbon is unavailable, or takes nothing; write what was not flushed again later.
+            SinkUnavailableError: Carbon is unavailable or does not read; write the points since the last flush again.
         """
         try:
             for at in range(0, len(points), CHUNK):
@@ -147,7 +149,7 @@ class GraphiteSink:
         """Return when Carbon has read every line.
 
         Raises:
-            SinkUnavailableError: it is not known whether it has; write what was not flushed again later.
+            SinkUnavailableError: this is unknown; write the points since the last flush again later.
         """
         if self._socket is None:
             return
@@ -164,8 +166,8 @@ class GraphiteSink:
         self._forget()
 
     def close(self) -> None:
-        """Flush and release the connection; safe to call again."""
-        with suppress(SinkUnavailableError):  # nobody is left who could write it again
+        """Flush and close the connection. It is safe to call this again."""
+        with suppress(SinkUnavailableError):  # no caller is left to write the points again
             self.flush()
         self._drop()
 
@@ -211,9 +213,9 @@ class GraphiteSink:
 
 
 def lines_of(point: Point, prefix: str = "") -> Iterator[str]:
-    """Yield a line for every number of a point: path with tags, value, second. `prefix` is empty, or ends in a dot."""
+    """Yield a line for each number of a point: path with tags, value, second. `prefix` is empty or ends in a dot."""
     pairs = ((free(key, _NAME), value) for key, value in point.tags.items())
-    # In the order that Graphite gives them: file names are made of the whole path.
+    # Sorted as Graphite sorts them, because file names are made from the whole path.
     tags = "".join(sorted(f";{encode_value(key)}={encode_value(value)}" for key, value in pairs))
     for field, value in point.fields.items():
         if not isinstance(value, str):
@@ -223,6 +225,6 @@ def lines_of(point: Point, prefix: str = "") -> Iterator[str]:
 
 
 def _bad(point: Point) -> list[object]:
-    # Carbon takes the time -1 for now.
+    # Carbon reads the time -1 as the current time.
     late = [] if 0 <= point.ts_ms // 1000 <= _LATEST_S else [f"the time {point.ts_ms}"]
     return [*refused(point), *late]

@@ -1,4 +1,4 @@
-"""Which store: `local:PATH`, `influxdb:URL`, `graphite:HOST:PORT` or `prometheus:HOST:PORT`, and what opens it."""
+"""Opens the store that `local:PATH`, `influxdb:URL`, `graphite:HOST:PORT` or `prometheus:HOST:PORT` names."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """A store, as `parse` reads it. `where` is a path, a URL, or an address. The token is in no representation of it.
+    """The settings of a store. `where` is a path, a URL or an address. The `repr` does not have the token.
 
-    `ca_file` is the certificate of the authority that InfluxDB's server is trusted by, the system's where it is empty;
-    `client` is the certificate that InfluxDB's server is shown; `prefix` goes before every path in Graphite.
+    `ca_file` has the CA certificates that verify InfluxDB's server; if it is empty, the system's are used. `client` is
+    the client certificate for InfluxDB. `prefix` precedes every path in Graphite.
     """
 
     kind: Literal["local", "influxdb", "graphite", "prometheus"]
@@ -59,17 +59,18 @@ class StoreSettings:
         prefix: str = "",
         env: Mapping[str, str] | None = None,
     ) -> Self:
-        """Return what `spec` names: `local:PATH`, `influxdb:URL`, or `influxdb` with the URL in INFLUXDB_URL.
+        """Return the settings of the store that `spec` names.
 
-        Or `graphite:HOST:PORT`, or `prometheus:HOST:PORT`, where the host is 127.0.0.1 if there is none.
+        `spec` is `local:PATH`, `influxdb:URL`, `influxdb` with the URL in INFLUXDB_URL, `graphite:HOST:PORT`, or
+        `prometheus:HOST:PORT`, whose default host is 127.0.0.1.
 
-        What InfluxDB needs and is not given is taken from `env`, by default the process's environment: INFLUXDB_TOKEN
-        (or the file that INFLUXDB_TOKEN_FILE names), INFLUXDB_ORG, INFLUXDB_BUCKET (default "tallystream"),
-        INFLUXDB_CA_FILE. The client certificate is in INFLUXDB_CERT_FILE and INFLUXDB_KEY_FILE, the key's password in
-        INFLUXDB_KEY_PASSWORD. `retention_days` is for the local store; 0 keeps all.
+        Settings of InfluxDB that are not given are read from `env`, by default the process's environment:
+        INFLUXDB_TOKEN (or the file that INFLUXDB_TOKEN_FILE names), INFLUXDB_ORG, INFLUXDB_BUCKET (default
+        "tallystream"), INFLUXDB_CA_FILE. The client certificate is in INFLUXDB_CERT_FILE and INFLUXDB_KEY_FILE, the
+        key's password in INFLUXDB_KEY_PASSWORD. `retention_days` applies to the local store; 0 keeps all points.
 
         Raises:
-            ConfigError: the form is unknown, or something that InfluxDB needs is missing.
+            ConfigError: a value can't be used, or a setting of InfluxDB is missing.
         """
         env = os.environ if env is None else env
         kind, _, where = spec.partition(":")
@@ -108,19 +109,19 @@ class StoreSettings:
 
     @property
     def spec(self) -> str:
-        """The form that `parse` takes."""
+        """The store in the form that `parse` reads."""
         return f"{self.kind}:{self.where}"
 
     @property
     def numbers_only(self) -> bool:
-        """Whether it has no place for text, and so none for events."""
+        """Whether it stores only numbers, and so no events."""
         return self.kind in ("graphite", "prometheus")
 
     def require_readable(self) -> Self:
-        """Return the settings.
+        """Return the settings if Tallystream can read the store.
 
         Raises:
-            ConfigError: the store can be written, but not read by us.
+            ConfigError: Tallystream can only write to the store.
         """
         if self.numbers_only:
             raise ConfigError("--store", self.spec, "only ship writes there: give local:PATH or influxdb:URL here")
@@ -128,11 +129,11 @@ class StoreSettings:
 
 
 class Store(Sink, Deletable, Protocol):
-    """A sink of which spans can be deleted: what every store is that can be read."""
+    """A sink from which points can be deleted. Every store with a reader is one."""
 
 
 def open_sink(settings: StoreSettings) -> Sink:
-    """Return the sink of a store; nothing is connected until its first use."""
+    """Return the sink of a store. It connects at its first use."""
     if settings.kind == "graphite":
         from tallystream_aggregator.sinks.graphite import GraphiteSink
 
@@ -144,17 +145,17 @@ def open_sink(settings: StoreSettings) -> Sink:
 
 
 def open_latest(settings: StoreSettings) -> PrometheusSink:
-    """Return the sink of a store of the latest only."""
+    """Return the sink of Prometheus, which has only the latest sums."""
     from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
 
     return PrometheusSink(*Address.parse(settings.where, settings.spec, REMEDY, lowest=0))
 
 
 def open_store(settings: StoreSettings) -> Store:
-    """Return the sink of a store that can be read, too; nothing is connected until its first use.
+    """Return the sink of a store that can also be read. It connects at its first use.
 
     Raises:
-        ConfigError: it can't be read.
+        ConfigError: the store can't be read.
     """
     if settings.kind == "local":
         from tallystream_aggregator.sinks.sqlite.sink import LocalStore
@@ -164,10 +165,10 @@ def open_store(settings: StoreSettings) -> Store:
 
 
 def open_reader(settings: StoreSettings) -> PointReader:
-    """Return the reader of a store; nothing is connected until its first use.
+    """Return the reader of a store. It connects at its first use.
 
     Raises:
-        ConfigError: it can't be read.
+        ConfigError: the store can't be read.
     """
     if settings.kind == "local":
         from tallystream_aggregator.sinks.sqlite.reader import LocalReader

@@ -1,4 +1,4 @@
-"""The comparison: replays the records up to where each published sum was made, and compares it there."""
+"""Compares each published sum with a replay of the records up to the offsets of that sum."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Difference(NamedTuple):
-    """One field of one sum, or a dead letter, that is not what the replay says; None where there is nothing."""
+    """A field of a sum, or a dead letter, in which the replay differs. None means absent."""
 
     identity: Identity | None
     field: str
@@ -29,12 +29,14 @@ class Difference(NamedTuple):
 
 @dataclass(slots=True)
 class Outcome:
-    """What was found. `records` were replayed, `sums` compared, `letters` are the dead letters that both have.
+    """The result of a comparison.
 
-    `undetermined`: sums whose living lives depend on batches that the ledger does not have, compared in all else.
-    `unordered`: sums not compared, as their offsets lie across those of another writer's batches. `compacted`: metrics
-    of which only a sum later than the period is left. `letters_checked` is False where dead letters were deleted;
-    `complete` tells whether it was checked that everything was published.
+    `records` is the number of replayed records, `sums` that of compared sums, and `letters` that of the dead letters
+    that both the topic and the replay have. `undetermined` counts sums whose living lives depend on batches that the
+    ledger lacks; only their other fields were compared. `unordered` counts sums that were not compared, because their
+    offsets are neither before nor after those of another writer's batch. `compacted` counts metrics whose only sum left
+    is later than the period. `unreadable` counts records of `metrics-agg` that are not sums. `letters_checked` is False
+    if dead letters were deleted. `complete` is true if the check that everything was published was made.
     """
 
     ends: Ends = field(default_factory=dict)
@@ -51,10 +53,12 @@ class Outcome:
 
 
 class Check:
-    """Replays and compares. `until(partition, end)` gives a partition's records up to an offset, in order, once.
+    """Replays records and compares sums.
 
-    `end` is where the last batch known to be finished ended: up to there, every dead letter and every sum that lasts
-    must have been published. None: no batch is known. `batches` are those of the ledger up to there, in order.
+    `until(partition, end)` returns the next records of a partition with offsets below `end`, each record once. `end` is
+    the end of the last batch known to be finished, None if no batch is known: all dead letters and sums up to there
+    must have been published. `batches` are the ledger's batches up to there, in order. `letters` are the records with
+    dead letters, None if dead letters were deleted.
     """
 
     def __init__(
@@ -76,15 +80,16 @@ class Check:
         self._batches = batches
         self._letters = letters
         self._on_record = on_record
-        self._is_between = False  # records of batches that the ledger does not have were replayed since the last one
+        self._is_between = False  # records of a batch that the ledger lacks were replayed since its last batch
         self.outcome = Outcome(letters_checked=letters is not None)
 
     def run(
         self, rows: Sequence[TableRecord], newest: Mapping[Identity, TableRecord], later: set[Identity], highs: Ends
     ) -> Outcome:
-        """Compare `rows` where each was made, and at `end` the `newest` of each metric with all that there is.
+        """Compare each of `rows` at its own offsets, and the `newest` sum of each metric at `end`.
 
-        `later` are metrics of which there is a sum beyond `end`; `highs` are the topic's ends: no sum can include more.
+        `later` are the metrics that have a sum beyond `end`. `highs` are the topics' end offsets, which bound the
+        offsets of every sum.
         """
         made_in = _Numbers(self._batches)
         by_batch: dict[int, list[TableRecord]] = {}
@@ -112,7 +117,7 @@ class Check:
         newest: Mapping[Identity, TableRecord],
         later: set[Identity],
     ) -> None:
-        """Replay, and compare the sums by the index of their batch, and those that the ledger does not know."""
+        """Replay the batches, and compare the sums of each. `by_ends` has the sums of batches that the ledger lacks."""
         others = sorted(by_ends, key=_number_of_records)[::-1]
         for number, batch in enumerate(self._batches):
             size = _number_of_records(batch.end.items())
@@ -129,7 +134,7 @@ class Check:
                 self._all_published(newest, later)
 
     def _batch(self, batch: Batch, rows: list[TableRecord], *, first: bool) -> None:
-        """Replay a batch of the ledger, and compare the sums that it published."""
+        """Replay a batch of the ledger and compare the sums that it published."""
         if not self._is_ahead(batch.end):
             self.outcome.unordered += len(rows)
             return
@@ -146,7 +151,7 @@ class Check:
             self._compare(row, 0)
 
     def _between(self, ends: Ends, rows: list[TableRecord], following: Batch | None) -> None:
-        """Compare sums of a batch that the ledger does not have, unless the one that follows does not include it."""
+        """Compare the sums of a batch that the ledger lacks, if the `following` batch of the ledger includes it."""
         if not self._is_ahead(ends) or (
             following is not None and any(end > following.end.get(partition, 0) for partition, end in ends.items())
         ):
@@ -177,22 +182,22 @@ class Check:
         self._differ(row.identity, found, row.ends)
 
     def _found(self, row: TableRecord, at_ms: int) -> tuple[list[Unequal], bool]:
-        """Return the fields that differ, whatever was forgotten when, and whether some can't be told."""
+        """Return the fields that differ whichever lives were forgotten, and whether some are undetermined."""
         for forgotten in (True, False):
             noticed = self._replay.sum(row.identity, at_ms, forgotten=forgotten)
             unnoticed = self._replay.sum(row.identity, forgotten=forgotten, noticed=False)
             found, undetermined = unequal_between(row.fields, noticed, unnoticed)
             if not found:
                 return [], undetermined
-        if self._replay.open_lives(row.identity) > 1:  # some of them may count and others not
+        if self._replay.open_lives(row.identity) > 1:  # some of them may be counted and others not
             none, every = (self._replay.sum(row.identity, at_ms, forgotten=forgotten) for forgotten in (False, True))
             return unequal_between(row.fields, none, every)
         return found, undetermined
 
     def _all_published(self, newest: Mapping[Identity, TableRecord], later: set[Identity]) -> None:
-        """Compare all that there is: a sum that moved on after its last row was not published when it should have been.
+        """Compare the newest sum of every metric with the replay. A change that was not published is a difference.
 
-        Where no batch is known, it is not known when silence was noticed, and what depends on it is not compared.
+        Without a known batch it is unknown when silence was noticed, so fields that depend on it are not compared.
         """
         self.outcome.complete = True
         differing = {one.identity for one in self.outcome.differences}
@@ -238,14 +243,14 @@ class _Numbers:
             self._numbers.setdefault(batch.number, []).append(number)
 
     def of(self, row: TableRecord) -> int | None:
-        """Return the index of the batch, None where the ledger does not have it.
+        """Return the index of the batch, None if the ledger lacks it.
 
         The ledger may have a batch under the epoch of a later writer, which found it finished.
         """
         epoch, batch_number = row.written
         for number in self._numbers.get(batch_number, ()):
             batch = self._batches[number]
-            # The first batch of a rebuilt table publishes all that it has; else a sum includes a record of its batch.
+            # The first batch of a rebuilt table publishes every sum. In others a sum includes a record of its batch.
             moved = batch.start is None or not row.within(batch.start) or (batch.begins and epoch == batch.epoch)
             if epoch <= batch.epoch and row.within(batch.end) and moved:
                 return number

@@ -1,4 +1,4 @@
-"""Field by field: what was published against what the replay says."""
+"""Compares the fields of a published sum with those of the replay."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 LASTING = ("count", "sum", "min", "max", "start", "position", "p50", "p75", "p95", "p98", "p99", "p999", "retired")
-"""What every type but gauge and updown has whether or not anybody is living."""
+"""Fields that need no living lives, except for gauges and updowns."""
 
 MOMENTARY = ("mean", "number", "mean_rate", "m1_rate", "m5_rate", "m15_rate", "lives", "instances", "overflow")
 RISING = ("count", "number", "lives", "instances", "retired")
-"""No life makes them less."""
+"""Fields that another life never lowers."""
 
 ROUNDED = {"p50", "p75", "p95", "p98", "p99", "p999", "mean"}
-"""Computed in floating point: equal to nine digits. The next bucket of a sketch is 1 % away."""
+"""Fields computed in floating point, which need to agree to nine digits. Neighbouring buckets of a sketch differ by
+about 1 %."""
 
 ZERO_IF_ABSENT = {"lives", "instances", "retired"}
 
 
 class Unequal(NamedTuple):
-    """A field that differs; None where it is absent."""
+    """A field that differs. None means absent."""
 
     field: str
     published: Any
@@ -32,9 +33,9 @@ class Unequal(NamedTuple):
 def unequal(
     published: Mapping[str, Any], replayed: Mapping[str, Any], fields: Iterable[str] = (*LASTING, *MOMENTARY)
 ) -> list[Unequal]:
-    """Return the fields that differ: numbers exactly, ROUNDED ones to nine digits.
+    """Return the fields that differ. Numbers are compared exactly, those of ROUNDED to nine digits.
 
-    `retired` is between 0 and what was replayed: when a life is forgotten depends on the aggregator's wall clock.
+    `retired` may be between 0 and the replayed number, because forgetting depends on the aggregator's wall clock.
     """
     found = []
     for field in fields:
@@ -51,9 +52,10 @@ def unequal_between(
 ) -> tuple[list[Unequal], bool]:
     """Return the fields that differ, and whether some could not be determined.
 
-    Whether a life was living can depend on batches that the ledger does not have. `noticed` is the sum where the
-    aggregator noticed all silence that it may have noticed, `unnoticed` where none of that. If the sum is neither, what
-    both agree about must be right, counts and living lives lie between the two, and what depends on them can't be told.
+    Whether a life was living can depend on batches that the ledger lacks. `noticed` is the sum if the aggregator
+    noticed all silence that it may have noticed, `unnoticed` the sum if it noticed only what it must have noticed. If
+    the published sum equals neither, the fields in which both agree must match, counts and living lives must lie
+    between the two, and the other fields are undetermined.
     """
     found = unequal(published, noticed)
     if not found or not unequal(published, unnoticed):

@@ -1,4 +1,4 @@
-"""What a record of `metrics` says, read with the standard library's JSON by docs/record.md."""
+"""Decodes records of `metrics` as in docs/record.md, with the standard library's JSON."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Identity = tuple[str, str, str, tuple[tuple[str, str], ...]]
-"""(app, type, name, sorted tags): a sum belongs to it."""
+"""(app, type, name, sorted tags). Each has one sum."""
 
 BIGGEST = 2**63 - 1
 DEEPEST = 64
 _ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _NO_BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"?+|[^"\[\]{}]++', re.DOTALL)
-"""Strings, also one that is cut off, and all else but brackets. Possessive: a text is gone through once."""
+"""Matches strings, also a truncated one, and everything else except brackets. It is possessive, so it takes linear
+time."""
 
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
-"""NUL, and halves of a character."""
+"""NUL and surrogates."""
 
 
 class Raw(NamedTuple):
-    """A record as the broker has it; `timestamp_ms` is its append time, epoch ms."""
+    """A record as the broker has it. `timestamp_ms` is its append time in epoch ms."""
 
     offset: int
     timestamp_ms: int
@@ -36,12 +37,12 @@ class Raw(NamedTuple):
 
 
 class RejectedError(Exception):
-    """What was read can't be taken; the text says why."""
+    """A record or a metric that is refused. The text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric that can be taken: its identity and its numbers; `bins` is its sketch, where it has one."""
+    """One valid metric: its identity and its numbers. `bins` is its sketch, None if it has none."""
 
     identity: Identity
     numbers: dict[str, Any]
@@ -50,7 +51,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A snapshot: times in epoch ms; `metrics` has, for each in order, the metric or why it is refused.
+    """A snapshot. `prev` is in epoch ms. `metrics` has each metric in order, or the reason why it is refused.
 
     `beyond` tells whether there were more metrics than a record may have.
     """
@@ -68,7 +69,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """What a forget record takes out: lives of its instance, or metrics of a name; None is any."""
+    """A forget record: it removes lives of its instance, or metrics with a name. None matches any value."""
 
     app: str | None
     life: str | None
@@ -78,11 +79,11 @@ class Forget:
     shards: int
 
     def has_life(self, app: str, life: str | None) -> bool:
-        """Tell whether a life of the instance is taken out."""
+        """Return whether the record removes this life of the instance."""
         return self.app in (None, app) and self.life in (None, life)
 
     def has_metric(self, identity: Identity) -> bool:
-        """Tell whether a metric is taken out: of the tags it has at least these."""
+        """Return whether the record removes this metric. The metric may have more tags than the record."""
         app, kind, name, tags = identity
         return name == self.metric and self.app in (None, app) and self.kind in (None, kind) and self.tags <= set(tags)
 
@@ -91,7 +92,7 @@ def instance_of(key: bytes | None) -> str:
     """Return the instance ID in a record's key.
 
     Raises:
-        RefusedError: it is no instance ID.
+        RejectedError: it is not an instance ID.
     """
     if not key or len(key) > 1024 or b"\0" in key:
         raise RejectedError("the key is no instance ID")
@@ -102,10 +103,10 @@ def instance_of(key: bytes | None) -> str:
 
 
 def read(value: bytes, max_metrics: int) -> Snapshot | Metric | Forget:
-    """Return the snapshot, the one counter of the short form, or what is to be forgotten.
+    """Return the snapshot, the counter of the short form, or the forget record in `value`.
 
     Raises:
-        RefusedError: nothing of it can be taken.
+        RejectedError: the whole record is refused.
     """
     said = _json(value)
     if not isinstance(said, dict):
@@ -169,7 +170,7 @@ def _life(said: dict[str, Any]) -> str:
 
 
 def born_ms(life: str) -> int:
-    """Return the moment at which a life was made, in epoch ms: the first ten characters of its ULID, in base 32."""
+    """Return the time of a life's ULID in epoch ms: its first ten characters, in base 32."""
     return sum("0123456789ABCDEFGHJKMNPQRSTVWXYZ".index(digit) << 5 * (9 - n) for n, digit in enumerate(life[:10]))
 
 
@@ -192,7 +193,7 @@ def _require_shallow(text: str) -> None:
 
 
 def _integer(digits: str) -> int | float:
-    return int(digits) if len(digits) < 400 else math.inf  # longer than any number that can be taken
+    return int(digits) if len(digits) < 400 else math.inf  # longer than any valid number
 
 
 def _metric(app: str, said: Any) -> Metric | RejectedError:

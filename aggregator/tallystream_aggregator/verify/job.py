@@ -1,4 +1,4 @@
-"""`tallystream verify`: reads the topics, and leaves the comparison to `check`. The thin shell around it."""
+"""`tallystream verify`: reads the topics and passes their records to `check`, which compares."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _decode_offsets = json_decoder(dict[str, dict[int, int]])
 
 @dataclass(frozen=True, slots=True)
 class VerifySettings:
-    """What `tallystream verify` may be told.
+    """The settings of `tallystream verify`.
 
-    `since` and `to` bound the period: sums of batches after the one, and not after the other. `began` says where the
-    table began, where that was not the topic's beginning.
+    `since` and `to` bound the period: sums of batches after `since`, up to `to`. `began` has the offsets at which the
+    table began, if that was not the beginning of the topic.
 
     Raises:
-        ConfigError: one of them can't be used.
+        ConfigError: a setting can't be used.
     """
 
     bootstrap_servers: str
@@ -62,12 +62,12 @@ class VerifySettings:
 
 
 def run(settings: VerifySettings, *, progress: Callable[[int], None] = lambda _records: None) -> Outcome:
-    """Replay `metrics` up to what was published when this began, compare, and say what was found.
+    """Replay `metrics` up to what was published when this began, and return the result of the comparison.
 
-    `progress` is called after every record with the number replayed so far. Reads only.
+    `progress` is called after every record with the number replayed so far. Nothing is written.
 
     Raises:
-        ConfigError: the sums can't be replayed, as there is no known start; or nothing is there to compare.
+        ConfigError: the start of the table is unknown or its records were deleted, or there is nothing to compare.
         TallystreamError: the broker can't be reached, or records were deleted while they were read.
     """
     try:
@@ -85,14 +85,14 @@ def _run(settings: VerifySettings, progress: Callable[[int], None]) -> Outcome:
     ranges = topic.bounds(kafka, *names)
     if not ranges:
         raise ConfigError("--topic-prefix", settings.topic_prefix, f"there is no topic {', '.join(names)}")
-    # The ledger before the sums: of every batch that it has, the sums are there.
+    # The ledger is read before the sums, so the sums of all its batches are there.
     ledger = Books(to=_limit("--to", settings.to, kafka, names), since=_limit("--from", settings.since, kafka, names))
     for row in rows(raw.value for raw in _all(kafka, topics.ledger)):
         ledger.take(row)
     begin = _begin(settings, ranges, ledger, kafka, known or set(ranges))
     if settings.to is not None and ledger.end is None:
         raise ConfigError("--to", settings.to, f"{topics.ledger} has no batch that had ended by then")
-    written = topic.bounds(kafka, topics.agg)  # before the ledger is asked: it has the epoch of each of these records
+    written = topic.bounds(kafka, topics.agg)  # before the ledger, so that it has the epochs of these records
     sums = Sums(
         end=None if settings.to is None else ledger.end,
         begin=None if settings.since is None else ledger.begin or {},
@@ -135,7 +135,7 @@ def _last_rows(kafka: Mapping[str, str], topics: Topics) -> list[LedgerRow]:
 
 
 def _known(kafka: Mapping[str, str], topics: Topics) -> set[Place]:
-    """Return the partitions that the table reads: those that its last batch in the ledger knew."""
+    """Return the partitions that the table reads: those of its last batch in the ledger."""
     places: set[Place] = set()
     for row in _last_rows(kafka, topics):
         if row.kind == "batch" and row.query == QUERY:
@@ -144,7 +144,7 @@ def _known(kafka: Mapping[str, str], topics: Topics) -> set[Place]:
 
 
 def _letters(kafka: Mapping[str, str], topics: Topics) -> set[tuple[Place, int]] | None:
-    """Return which records have dead letters; None where retention has deleted some."""
+    """Return the records that have dead letters, None if the topic is missing or retention deleted some of it."""
     ranges = topic.bounds(kafka, topics.dead)
     if not ranges or any(low > 0 for low, _ in ranges.values()):
         return None
@@ -159,10 +159,10 @@ def _begin(
     kafka: Mapping[str, str],
     known: set[Place],
 ) -> Ends:
-    """Return the offsets at which the replay begins: those at which the table began. It reads the partitions `known`.
+    """Return the offsets at which the table began. The table reads the partitions in `known`.
 
     Raises:
-        ConfigError: they are not known, or what follows them was deleted.
+        ConfigError: the offsets are unknown, or records after them were deleted.
     """
     told = None if settings.began is None else flat(_offsets(settings.began))
     if told is not None and not (told and told.keys() <= ranges.keys()):
@@ -190,7 +190,7 @@ def _begin(
 
 
 def _first_moment(kafka: Mapping[str, str], ranges: Mapping[Place, tuple[int, int]]) -> str:
-    """Return when the oldest records were appended that are still there: in the partition where that is latest."""
+    """Return the append time of the oldest record that is left, of the partition in which it is latest."""
     firsts = [next(iter(topic.whole(kafka, {place: range_})), None) for place, range_ in ranges.items()]
     moments = [record.timestamp_ms for record in firsts if record is not None]
     return _utc(max(moments)) if moments else "now"
@@ -209,7 +209,7 @@ def _limit(option: str, text: str | None, kafka: Mapping[str, str], names: list[
 
 
 def _moment(option: str, text: str | None) -> tuple[bool, int] | None:
-    """Return whether a moment is the ledger's, and the moment in epoch ms."""
+    """Return whether a time is one of the ledger, and the time in epoch ms; None if `text` is None."""
     if text is None:
         return None
     try:

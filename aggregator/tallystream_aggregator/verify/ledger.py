@@ -1,4 +1,4 @@
-"""What the ledger says: where the table began, and where its batches ended."""
+"""Reads from the ledger where the table began and where its batches ended."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Books:
-    """Reads the rows of one query in order, and remembers the last of each kind.
+    """Collects the batches of the current table from the ledger's rows.
 
-    `partial` is the row that says that today's table began in the middle of the topic, None where it did not. `end` is
-    the end of the last batch, of those that `to` allows; `begin` that of the last one that `since` allows.
-    `batches` are those of today's table that `to` allows, in order.
+    `partial` is the row "opened" with which the current table began in the middle of the topic, None if it did not.
+    `end` is the end of the last batch that `to` allows, `begin` that of the last batch that `since` allows.
+    `batches` are the current table's batches that `to` allows, in order.
     """
 
     to: Limit | None = None
@@ -33,7 +33,7 @@ class Books:
     _shards: int | None = None
 
     def take(self, row: LedgerRow) -> None:
-        """Take one row of the ledger, in the order in which they were written."""
+        """Add one row of the ledger. Rows are added in the order in which they were written."""
         if row.query != QUERY:
             return
         if row.kind == "opened":
@@ -59,9 +59,10 @@ class Books:
             self.begin = end
 
     def _begin(self) -> LedgerRow | None:
-        """Find where the table of a new checkpoint began: the writers that opened it may have died before a batch.
+        """Return the row "opened" that has the start of a new checkpoint, None if there is none.
 
-        Return the row that says it.
+        Several writers may have opened the checkpoint before one of them finished a batch. `batches` is cleared unless
+        the checkpoint continues a rebuilt table.
         """
         opened = next((one for one in reversed(self._opened) if one.start or one.partial), None)
         if opened is None or opened.partial:
@@ -70,14 +71,15 @@ class Books:
         elif not any(flat(opened.start).values()):
             self.partial = None
             self.batches.clear()
-        # Else it goes on in the middle with all that was there: rebuilt, so it began where the table before it did.
+        # Else the checkpoint starts in the middle of the topic with all earlier sums: it has a rebuilt table, which
+        # began where the table before it did.
         return opened
 
     def _waiting(self, row: LedgerRow) -> frozenset[Place] | None:
-        """Return the partitions of which a batch may have left records unread: those of a full one that had any.
+        """Return the partitions of which a batch may have left records unread: if the batch was full, those it read.
 
-        None where that is not known: a batch that was planned before its writer began ran with the options of that one
-        or of the one before.
+        Return None if that is unknown: a batch that was planned before its writer started may have run with the options
+        of that writer or of the one before.
         """
         before, writer = self._writers
         if writer is None:
@@ -85,7 +87,7 @@ class Books:
         start, end = flat(row.start), flat(row.end)
         moved = {place: count for place, last in end.items() if (count := last - start.get(place, 0)) > 0}
         numbers = {writer.max_records} | ({before.max_records} if before is not None and row.ts < writer.ts else set())
-        # A full batch may have a record less for each of its partitions: their shares of it are rounded down.
+        # A full batch may have up to one record less for each of its partitions, because their shares are rounded down.
         full = {number > 0 and sum(moved.values()) > number - len(moved) for number in numbers}
         if 0 in numbers or len(full) > 1:
             return None
@@ -98,13 +100,13 @@ def _is_within(ends: Ends, others: Ends) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A moment: of the ledger (batches finished by `ts_ms`), or of the records, where `ends` has their offsets then."""
+    """The end of a period: batches with a time up to `ts_ms`, or, if `ends` is given, records below these offsets."""
 
     ts_ms: int
     ends: Ends | None = None
 
     def allows(self, ts_ms: int, ends: Ends) -> bool:
-        """Tell whether a batch of this time and with these ends had finished, or had read no record of later."""
+        """Return whether a batch with this time and these ends is within the limit."""
         if self.ends is None:
             return ts_ms <= self.ts_ms
         return all(end <= self.ends.get(p, 0) for p, end in ends.items())

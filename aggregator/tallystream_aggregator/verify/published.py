@@ -1,4 +1,4 @@
-"""What the aggregator published: rows of `metrics-agg` as docs/topics.md has them, read with the standard library."""
+"""Reads what the aggregator published, rows of `metrics-agg` as in docs/topics.md, with the standard library."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from tallystream_aggregator.verify.decode import Identity
 
 Place = str
-"""A partition, as in "metrics:0": its topic and its number."""
+"""A topic and the number of a partition, as in "metrics:0"."""
 
 Ends = dict[Place, int]
-"""partition → the next offset: everything below it is included."""
+"""partition → the next offset. All records below it are included."""
 
 
 _NO_SUM = (TypeError, KeyError, AttributeError, ValueError, OverflowError, RecursionError)
-"""What reading JSON of any kind raises: OverflowError for an infinite number, RecursionError for a deep one."""
+"""The errors of reading any JSON: OverflowError for an infinite number, RecursionError for deep nesting."""
 
 
 def flat(offsets: Mapping[str, Mapping[Any, int]]) -> Ends:
@@ -29,7 +29,7 @@ def flat(offsets: Mapping[str, Mapping[Any, int]]) -> Ends:
 
 @dataclass(frozen=True, slots=True)
 class TableRecord:
-    """One row: its fields as they are in the JSON, and what it includes; `ends` is None where it does not say."""
+    """One row: `fields` as in the JSON, `written` as (epoch, batch). `ends` is None if the row has no offsets."""
 
     identity: Identity
     fields: dict[str, Any]
@@ -38,7 +38,7 @@ class TableRecord:
     written: tuple[int, int]
 
     def within(self, ends: Ends) -> bool:
-        """Tell whether everything that it includes lies below `ends`."""
+        """Return whether everything that it includes is below `ends`."""
         return self.ends is not None and all(end <= ends.get(p, 0) for p, end in self.ends.items())
 
 
@@ -46,7 +46,7 @@ def parse(key: bytes | None, value: bytes) -> TableRecord:
     """Return a row of `metrics-agg`.
 
     Raises:
-        ValueError: it is no sum.
+        ValueError: it is not a sum.
     """
     try:
         app, kind, name, tags = json.loads(key or b"")
@@ -61,11 +61,12 @@ def parse(key: bytes | None, value: bytes) -> TableRecord:
 
 @dataclass(slots=True)
 class Sums:
-    """Gathers rows. Of each metric the newest up to `end` holds; with `begin` every one between the two is kept.
+    """Collects rows: the `newest` of each metric up to `end`, and with `begin` all rows between the two in `period`.
 
-    The newest is the one with the highest (epoch, batch). `later` are the metrics that have a row beyond `end`,
-    `beyond` has the last row of each metric whose epoch is above `bound`, the highest that the ledger has (None bounds
-    nothing): no aggregator wrote it, and it hides no other. `unreadable` counts what is no sum.
+    The newest row has the highest (epoch, batch). `later` are the metrics that have a row beyond `end`. A row whose
+    epoch is above `bound`, the highest of the ledger, was not written by an aggregator: `beyond` has the last one of
+    each metric, and it replaces no other row. If `bound` is None, every epoch is accepted. `unreadable` counts records
+    that are not sums.
     """
 
     end: Ends | None = None
@@ -78,7 +79,7 @@ class Sums:
     beyond: dict[Identity, TableRecord] = field(default_factory=dict)
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
-        """Take one record of `metrics-agg`; a null value says nothing."""
+        """Add one record of `metrics-agg`. A null value is ignored."""
         if value is None:
             return
         try:
@@ -104,7 +105,7 @@ class Sums:
 
 
 def letter_of(value: bytes | None) -> tuple[Place, int] | None:
-    """Return the partition and the offset that a dead letter is about, None where it is about none."""
+    """Return the partition and the offset of a dead letter's record, None if the dead letter has none."""
     try:
         said = json.loads(value or b"")
         return f"{said['topic']}:{int(said['partition'])}", int(said["offset"])

@@ -1,12 +1,12 @@
-"""The rules of docs/table.md over the records of `metrics`: plain dicts, slow, meant to be obviously right.
+"""Applies the rules of docs/table.md to the records of `metrics`, with plain dicts: slow, but easy to check.
 
-No rule looks at two instances, and an instance is in one partition, or moves: then the highest seq decides, whichever
-partition is read first. So partitions may be fed in any interleaving, as long as each is in offset order.
+No rule looks at two instances. An instance is in one partition, or moves to another one; then the highest seq wins,
+whichever partition is read first. So the partitions may be interleaved in any way if each is read in offset order.
 
-Retirement decides nothing, so there is none: every life stays. Forgetting changes no count either, with one
-exception: a tombstone, or a forget record of lives, leaves what was forgotten, and a forget record of a metric takes it
-out of all that was forgotten. When the aggregator forgets depends on its options and its wall clock, which are not in
-the topic. So `sum` is told whether to count the rows of lives that may have been forgotten before such a record.
+Retirement has no effect on sums, so the replay keeps every life. Forgetting has none either, with one exception:
+a tombstone and a forget record of lives keep the rows of forgotten lives, and a forget record of a metric takes it out
+of all forgotten lives. When the aggregator forgets a life depends on its options and its wall clock, which are not in
+the topic. So `sum` has a parameter for the rows of lives that may have been forgotten before such a record.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 WIDENING = (("start", min), ("min", min), ("position", max), ("max", max))
 LATE_MS = 86_400_000
-"""A record this long after its `prev` is refused, and one that is more than this before its ULID (rule 3)."""
+"""In ms. A record is refused this long after its `prev`, or more than this before the time of its ULID (rule 3)."""
 
 Name = tuple[str, str | None]
 """(app, life) within an instance; no life for the short form."""
 
 
 LETTERS = 10
-"""Metrics of one record with a dead letter of their own, at most: all others share one."""
+"""The most dead letters of single metrics that a record makes. The other metrics share one."""
 
 
 class Replay:
-    """The table, as these records make it. `clocks`: partition, as in "metrics:0" → highest append time, epoch ms."""
+    """The table after the records so far. `clocks`: partition, as in "metrics:0" → highest append time, epoch ms."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self._settings = settings or Settings()
@@ -55,7 +55,7 @@ class Replay:
         self.stale = 0
 
     def apply(self, partition: str, timestamp_ms: int, key: bytes | None, value: bytes | None) -> list[str]:
-        """Take one record; return why it, or each of its metrics that was refused, is a dead letter."""
+        """Apply one record, and return the reasons of its dead letters: of the record, or of its refused metrics."""
         self.clocks[partition] = max(timestamp_ms, self.clocks.get(partition, 0))
         self._clock = self.silence.tick(key, partition, timestamp_ms)
         try:
@@ -64,7 +64,7 @@ class Replay:
             return [str(refused)]
 
     def identities(self) -> Iterable[Identity]:
-        """Return every metric that there was, whether or not anybody still has it."""
+        """Return every metric seen so far, with or without a life that has it."""
         return self._holders.keys()
 
     def rows(self, identity: Identity) -> Iterator[tuple[Life, Row]]:
@@ -73,16 +73,16 @@ class Replay:
             yield life, life.rows[identity]
 
     def begin(self, batch: Batch) -> None:
-        """Begin with the first batch of a checkpoint."""
+        """Process the start of a checkpoint, whose first batch is `batch`."""
         self.silence.begin(batch, (life for lives in self._instances.values() for life in lives.values()))
 
     def sum(
         self, identity: Identity, at_ms: int = 0, *, forgotten: bool = False, noticed: bool = True
     ) -> dict[str, Any]:
-        """Return the fields of one sum; `at_ms` and `noticed` are those of `Silence.living`.
+        """Return the fields of one sum. `at_ms` and `noticed` are those of `Silence.living`.
 
-        `forgotten` says whether the rows count of which that depends on when their life was forgotten. `retired` is how
-        many lives may have been forgotten.
+        `forgotten` tells whether to count the rows for which that depends on when their life was forgotten. The field
+        `retired` is the number of lives that may have been forgotten.
         """
         held = [life for life in self._holders.get(identity, ()) if forgotten or not life.perhaps]
         retired = sum(life.perhaps or life.may_be_forgotten(self.clocks[life.partition]) for life in held)
@@ -90,7 +90,7 @@ class Replay:
         return sum_of(identity[1], [(life, life.rows[identity], living(life)) for life in held], retired)
 
     def open_lives(self, identity: Identity) -> int:
-        """Return how many lives count or not, depending on when they were forgotten."""
+        """Return the number of lives whose rows count or not depending on when the life was forgotten."""
         return sum(life.perhaps for life in self._holders.get(identity, ()))
 
     def _take(self, partition: str, timestamp_ms: int, instance: str, value: bytes | None) -> list[str]:
@@ -130,9 +130,9 @@ class Replay:
         return [*refused, "too many metrics in a record"] if said.beyond else refused
 
     def _add_older(self, life: Life, said: Snapshot) -> None:
-        """Take what no newer snapshot of a life that moves has: of each metric, the highest seq counts.
+        """Add the metrics of a stale snapshot of a life that moved. Of each metric, the highest seq counts.
 
-        What a snapshot in order would have refused is not taken, and no dead letter.
+        A metric that would be refused in a snapshot in order is skipped without a dead letter.
         """
         seen: set[Identity] = set()
         for metric in said.metrics:
@@ -146,7 +146,7 @@ class Replay:
             elif before.part != said.part:
                 continue
             elif before.seq >= said.seq:
-                if metric.identity[1] == "position":  # it was consumed, whatever came later
+                if metric.identity[1] == "position":  # the range of positions was consumed, so it counts
                     before.numbers = _kept(before.numbers, Row(metric.numbers, None, 0, 0))
             elif metric.numbers.get("count", 0) >= before.numbers.get("count", 0):
                 self._set(life, metric.identity, Row(_kept(metric.numbers, before), metric.bins, said.part, said.seq))
@@ -190,7 +190,7 @@ class Replay:
         return []
 
     def _limit(self, life: Life, identity: Identity) -> str | None:
-        """Return the limit that a new row would exceed (rule 11), None where there is room for it."""
+        """Return the limit that a new row would exceed (rule 11), None if it would exceed none."""
         if len(life.rows) >= self._settings.max_metrics:
             return "too many metrics in a life"
         if identity in self._holders:
@@ -203,7 +203,7 @@ class Replay:
         return None
 
     def _life(self, instance: str, name: Name, partition: str, every_ms: int) -> Life:
-        """Return a life, a new one where there is none; it was heard of now."""
+        """Return a life, a new one if there is none, and note the time of this record."""
         clock = self.clocks[partition]
         life = self._instances.setdefault(instance, {}).setdefault(
             name, Life(name[0], instance, partition, every_ms, clock, self._clock, None, spoke_in=self.silence.number)
@@ -220,13 +220,13 @@ class Replay:
         self._holders.setdefault(identity, {})[life] = None
 
     def _tombstone(self, instance: str, clock: int, forget: Forget | None = None) -> None:
-        """Take the lives of an instance out, those of a forget record alone if given."""
+        """Remove the rows of an instance's lives, or of those that a forget record names."""
         lives = self._instances.get(instance, {})
         for name, life in list(lives.items()):
             if forget is not None and not forget.has_life(*name):
                 continue
             rows, life.rows = life.rows, {}
-            life.final = True  # it is not living until its next newer snapshot says so
+            life.final = True  # it is not living until its next snapshot that is not stale
             remains = replace(life, rows=rows, perhaps=True) if life.may_be_forgotten(clock) else None
             for identity in rows:
                 del self._holders[identity][life]
@@ -236,9 +236,9 @@ class Replay:
                 del lives[name]
 
     def _forget_metric(self, forget: Forget, instance: str, partition: str) -> None:
-        """Take metrics out of the lives of a partition, and of a shard: those whose instance is in that of the key.
+        """Remove metrics from the lives of the record's partition that are in the shard of the record's key.
 
-        Forgotten lives of other partitions lose them, too: the table does not keep the partition of what it forgot.
+        Forgotten lives of other partitions lose them, too: the table does not keep the partition of a forgotten life.
         """
         shard = crc32(instance.encode()) % forget.shards
         for identity in filter(forget.has_metric, self._holders):
@@ -254,7 +254,7 @@ class Replay:
 
 
 def _kept(numbers: dict[str, Any], before: Row | None) -> dict[str, Any]:
-    """Return what replaces a row's numbers: the new ones, but of positions and extremes the lowest and the highest."""
+    """Return the new numbers of a row. Positions, min and max only widen the range of the row before."""
     kept = dict(numbers)
     for name, choose in WIDENING:
         old = None if before is None else before.numbers.get(name)

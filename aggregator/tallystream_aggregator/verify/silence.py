@@ -1,10 +1,10 @@
-"""When lives fell silent: rule 5 of docs/table.md over the batches of the ledger.
+"""Which lives are silent: rule 5 of docs/table.md, applied to the batches of the ledger.
 
 The table looks for silent lives at the end of a batch, in the shards that have a record in it. A partition's time is
-its clock, plus the wall time since the batch that last had records of it. A shard has clocks and wall times of its own.
-A life that was once found silent stays so until it speaks again.
+its clock, plus the wall time since the last batch that had records of it. Each shard has its own clocks and wall times.
+A silent life stays silent until its next record that is not stale.
 
-Each time is kept twice: what it was at least, and what it may have been where the ledger does not say.
+Each time has a lower and an upper bound. They differ where the ledger does not have the facts.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ ShardPlace = tuple[int, "Place"]
 
 
 class Batch(NamedTuple):
-    """A finished batch of the ledger: its time in epoch ms, and where it began and ended.
+    """A finished batch of the ledger: its time in epoch ms, and its start and end offsets.
 
-    `start` is None where that is not known. `waiting` are the partitions of which it may have left records unread, None
-    where that is not known. `begins` marks the first batch of a checkpoint. `shards` is None where the ledger does not
-    say it.
+    `start` is None if unknown. `waiting` are the partitions of which the batch may have left records unread, None if
+    unknown. `begins` is true for the first batch of a checkpoint. `shards` is None if the ledger does not have it.
     """
 
     epoch: int
@@ -42,14 +41,14 @@ class Batch(NamedTuple):
 
 
 class Highest:
-    """Times in the order of batches; the highest since a batch. Only those that no later one exceeds are kept."""
+    """The highest time since a batch. A time is dropped when a later one is at least as high."""
 
     def __init__(self) -> None:
         self._at: list[int] = []
         self._times: list[int] = []
 
     def note(self, at: int, time_ms: int) -> None:
-        """Take the time of a batch; `at` never falls."""
+        """Add the time of the batch with index `at`, which never decreases."""
         while self._times and self._times[-1] <= time_ms:
             self._at.pop()
             self._times.pop()
@@ -57,23 +56,23 @@ class Highest:
         self._times.append(time_ms)
 
     def since(self, at: int) -> int:
-        """Return the highest time of the batches from `at` on, 0 for none."""
+        """Return the highest time of the batches from index `at` on, 0 if there are none."""
         place = bisect_left(self._at, at)
         return self._times[place] if place < len(self._times) else 0
 
 
 class Silence:
-    """Judges lives at the end of each batch. `number` counts the batches: a life remembers in which it last spoke."""
+    """Tells which lives are silent at the end of each batch. `number` is the index of the current batch."""
 
     def __init__(self) -> None:
         self.number = 0
         self._shards: int | None = None
         self._is_cut = False
-        self._begun: set[int] = set()  # shards that have run since the table was cut
-        self._since_ms = self._last_ms = 0  # the first and the last batch of the checkpoint
+        self._begun: set[int] = set()  # shards that have run since the number of shards changed
+        self._since_ms = self._last_ms = 0  # times of the first and the last batch of the checkpoint
         self._read: set[ShardPlace] = set()
         self._clocks: dict[ShardPlace, int] = {}
-        self._seen: dict[ShardPlace, tuple[int, int]] = {}  # the earliest and the latest that it may have been
+        self._seen: dict[ShardPlace, tuple[int, int]] = {}  # the earliest and the latest wall time of its last read
         self._rebuilt_in: int | None = None
         self._is_recut = False
         self._confirmed: set[int] = set()  # shards that have run since the first batch of the checkpoint
@@ -82,7 +81,7 @@ class Silence:
         self._most: defaultdict[ShardPlace, Highest] = defaultdict(Highest)
 
     def tick(self, key: bytes | None, place: Place, timestamp_ms: int) -> int:
-        """Take a record's append time; return the clock of its shard and partition."""
+        """Add a record's append time, and return the clock of its shard and partition."""
         at = self._shard(key or b""), place
         self._read.add(at)
         self._timestamp_ms = timestamp_ms
@@ -90,18 +89,18 @@ class Silence:
         return self._clocks[at]
 
     def speak(self, life: Life, partition: Place, every_ms: int, clock_ms: int) -> None:
-        """Take a life's record that is not stale; `clock_ms` is what `tick` has returned of it."""
+        """Note a life's record that is not stale. `clock_ms` is what `tick` returned for the record."""
         life.partition, life.every_ms, life.spoke_ms, life.spoke_in = partition, every_ms, clock_ms, self.number
         life.silent = False
-        # A batch that the ledger lacks may have read the record before the table was rebuilt, by a lower clock.
+        # A batch that the ledger lacks may have read the record before the table was rebuilt, with a lower clock.
         if self.number == self._rebuilt_in and (self._is_recut or self._timestamp_ms < clock_ms):
             life.silent = None
 
     def living(self, life: Life, at_ms: int, *, noticed: bool) -> bool:
-        """Tell whether a life is living; `at_ms` is a time after the last batch that is known, 0 for none.
+        """Return whether a life is living.
 
-        With `noticed`, where all silence was noticed that may have been; without it, where only that was which must
-        have been.
+        `at_ms` is the time of a batch after the last one in the ledger, or 0. With `noticed`, silence counts if the
+        table may have noticed it; without it, only if the table must have noticed it.
         """
         if life.final or life.perhaps or life.silent or (noticed and life.silent is None):
             return False
@@ -113,9 +112,10 @@ class Silence:
         return max(self._clocks[at], self._least[at].since(life.spoke_in)) < deadline_ms
 
     def begin(self, batch: Batch, lives: Iterable[Life]) -> None:
-        """Begin with the first batch of a checkpoint: of `lives`, a rebuilt table knows some to be silent.
+        """Process the start of a checkpoint, whose first batch is `batch`.
 
-        It does not know when its partitions were read, and may have had batches that the ledger lacks.
+        A rebuilt table knows which of `lives` were silent. It does not know when its partitions were last read, and
+        may have had batches that the ledger lacks.
         """
         for at in self._clocks:
             self._note(at, self._clocks[at], self._time(at, batch.ts_ms, earliest=True))
@@ -137,7 +137,7 @@ class Silence:
         self._since_ms = self._last_ms = batch.ts_ms if batch.begins else 0
 
     def lost(self, ts_ms: int) -> None:
-        """Judge at the end of batches that the ledger has lost, which ran before `ts_ms`."""
+        """Update the times at the end of batches that the ledger lacks. They ran before `ts_ms`."""
         ran = {shard for shard, _ in self._read}
         for at, clock in self._clocks.items():
             if at[0] not in ran:
@@ -148,19 +148,19 @@ class Silence:
         self._end(ran)
 
     def judge(self, batch: Batch) -> None:
-        """Judge at the end of a batch, when its records have been read."""
+        """Update the times at the end of a batch, after its records were applied."""
         ran = {shard for shard, _ in self._read}
         for at, clock in self._clocks.items():
             if at[0] not in ran:
                 continue
             if at in self._read or at not in self._seen:
                 self._seen[at] = batch.ts_ms, batch.ts_ms
-            else:  # a time in the future is from before the wall clock was set back
+            else:  # a later time was measured before the wall clock was set back
                 first, last = self._seen[at]
                 self._seen[at] = min(first, batch.ts_ms), min(last, batch.ts_ms)
             most = self._time(at, batch.ts_ms, earliest=True)
             if self.number == self._rebuilt_in:
-                # A batch that the ledger lacks may have read these records in other shards, and so by another's clock.
+                # A batch that the ledger lacks may have read these records in other shards, which had other clocks.
                 highest = max(other for (_, place), other in self._clocks.items() if place == at[1])
                 self._note(at, clock, max(most, highest))
             elif batch.waiting is None:
@@ -184,12 +184,12 @@ class Silence:
         self._most[at].note(self.number, most_ms)
 
     def _time(self, at: ShardPlace, now_ms: int, *, earliest: bool) -> int:
-        """Return a partition's time: its clock, and the wall time since it was read, at the earliest or the latest."""
+        """Return a partition's time: its clock, plus the wall time since its earliest or latest possible read."""
         first, last = self._seen.get(at, (self._since_ms, now_ms))
         return self._clocks[at] + max(0, now_ms - (first if earliest else last))
 
     def _recut(self, shards: int | None) -> None:
-        """Take the number of shards. Those that have not begun since the table was cut know the clocks of all."""
+        """Set the number of shards. A shard that has not run since it changed has the highest clocks of all shards."""
         if shards != self._shards:
             self._shards, self._begun, self._is_cut = shards, set(), True
         if not self._is_cut:

@@ -1,4 +1,4 @@
-"""A sketch as docs/record.md writes it: decoded to a plain dict of buckets, merged by adding, asked by rank."""
+"""Sketches as in docs/record.md, as plain dicts of buckets: decoding, merging, quantiles."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 Bins = dict[tuple[int, int, int], int]
-"""(sign, scale, index of the bucket) → how many values; (0, 0, 0) is the zeros."""
+"""(sign, scale, index of the bucket) → number of values. (0, 0, 0) counts the zeros."""
 
 MAX_BUCKETS = 4096
 BIGGEST = 2**63 - 1
@@ -17,10 +17,10 @@ def decode(said: object) -> Bins:
     """Return the buckets of a sketch.
 
     Raises:
-        ValueError: it is no sketch.
+        ValueError: it is not a sketch.
     """
     if not isinstance(said, dict):
-        raise ValueError("no object")  # noqa: TRY004 - one error for all that is no sketch
+        raise ValueError("no object")  # noqa: TRY004 - one error for everything that is not a sketch
     scale = _whole(said.get("scale"), -10, 20)
     zeros = _whole(said.get("zero_count", 0), 0, BIGGEST)
     bins = {(0, 0, 0): zeros} if zeros else {}
@@ -42,7 +42,7 @@ def _one_sign(sign: int, scale: int, said: Any) -> Bins:
     if index - first > MAX_BUCKETS:
         raise ValueError("too many buckets")
     ends = first / 2.0**scale, index / 2.0**scale
-    # Rounded outwards where a bucket is wider than the least number's power of two.
+    # Rounded outwards if a bucket is wider than the smallest number's power of two.
     if ends[0] < -1075 - (2.0**-scale if scale < 0 else 0) or ends[1] > 1024:
         raise ValueError("beyond the numbers that there are")
     return bins
@@ -61,17 +61,17 @@ def add(into: Bins, bins: Bins) -> None:
 
 
 def value_of(sign: int, scale: int, index: int) -> float:
-    """Return what a bucket stands for: as far from its lower end as from its upper end, each by its own size."""
+    """Return the value of a bucket, whose relative distance from both ends of the bucket is the same."""
     power: float = 2.0**-scale
     low: float = 2.0 ** (index * power)
     return sign * low * (2 / (1 + math.exp2(-power)))
 
 
 def quantiles(bins: Bins) -> dict[str, float]:
-    """Return every quantile: the bucket of the value with rank floor(share * (count - 1)), counted from the least.
+    """Return every quantile: the bucket of the value with rank floor(share * (count - 1)) in ascending order.
 
-    All buckets are taken at the smallest scale. The rank is computed in double precision, as docs/table.md says: of
-    more than 2**53 values it is rounded.
+    All buckets are merged at the smallest scale. The rank is computed in double precision, as docs/table.md says:
+    above 2**53 values it is rounded.
     """
     scale = min((scale for sign, scale, _ in bins if sign), default=0)
     same: dict[tuple[int, int], int] = {}

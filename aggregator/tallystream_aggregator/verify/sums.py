@@ -1,4 +1,4 @@
-"""The sum of one metric: exact totals of what lives counted, and what the living ones say of this moment."""
+"""Computes the sum of one metric: exact totals over all lives, and momentary values over the living ones."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 RATES = ("mean_rate", "m1_rate", "m5_rate", "m15_rate")
 STAYING = {"counter", "meter", "histogram", "timer", "position"}
-"""Types of which something stays when a life is forgotten."""
+"""Types whose numbers stay in the sum when a life is forgotten."""
 COUNTED = STAYING - {"position"}
 LEAST, MOST = -(2**63), 2**63 - 1
 
 
 @dataclass(slots=True)
 class Total:
-    """What rows add up to: counts, sums, extremes, positions, bins. `covered`: of how many values the bins are."""
+    """The totals of rows: counts, sums, extremes, positions, bins. `covered` is the number of values in the bins."""
 
     count: int = 0
     sum: Any = None
@@ -32,7 +32,7 @@ class Total:
     covered: int = 0
 
     def add(self, row: Row) -> None:
-        """Add one row. Floats are added as fractions: nothing is rounded on the way."""
+        """Add one row. Floats are added as fractions, so nothing is rounded."""
         numbers = row.numbers
         self.count += numbers.get("count", 0)
         if "sum" in numbers:
@@ -46,9 +46,9 @@ class Total:
 
 
 def sum_of(kind: str, held: Iterable[tuple[Life, Row, bool]], retired: int) -> dict[str, Any]:
-    """Return the fields of one sum; `held` has each life with its row, and whether the life is living.
+    """Return the fields of one sum. `held` has each life with its row, and whether the life is living.
 
-    A number beyond its range is the largest or smallest one, and `overflow` is true (rule 4).
+    A number beyond its range is replaced by the largest or smallest one, and `overflow` is true (rule 4).
     """
     total = Total()
     instances, now = [], []
@@ -75,7 +75,7 @@ def sum_of(kind: str, held: Iterable[tuple[Life, Row, bool]], retired: int) -> d
 
 
 def _added(kind: str, total: Total, now: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the exact sums: of what stays, and of what the living lives say now."""
+    """Return the exact sums: counts over all lives, momentary values over the living ones."""
     exact: dict[str, Any] = {}
     if kind in COUNTED:
         exact["count"] = total.count
@@ -93,7 +93,7 @@ def _exact(number: Any) -> Any:
 
 
 def _within(number: Any) -> tuple[Any, bool]:
-    """Return a number that can be published, and whether it stands for one that can't."""
+    """Return the number, limited to what can be published, and whether it was out of range."""
     if isinstance(number, Fraction):
         try:
             return float(number), False

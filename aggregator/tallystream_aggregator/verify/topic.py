@@ -1,4 +1,7 @@
-"""Records of a topic by offset, read with `assign`: no consumer group, nothing committed, memory for a few buffers."""
+"""Reads records of topics by offset with `assign`: it joins no consumer group and commits no offsets.
+
+Memory is bounded by the client's buffers.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,11 @@ if TYPE_CHECKING:
 
 FETCH = 1000
 PATIENCE_S = 60.0
-"""How long a broker may say nothing."""
+"""The longest wait for records, in seconds."""
 
 
 class Reader:
-    """One partition of a topic, read forward from `begin` up to offsets that are asked for. Close it."""
+    """Reads one partition of a topic forward from offset `begin`. The caller closes it."""
 
     def __init__(self, kafka: Mapping[str, str], place: Place, begin: int) -> None:
         topic, partition = split(place)
@@ -31,9 +34,9 @@ class Reader:
         self._consumer = clients.consumer(
             {
                 "queued.max.messages.kbytes": 16_384,
-                "isolation.level": "read_uncommitted",  # as Spark's source reads, whose client has another default
+                "isolation.level": "read_uncommitted",  # as Spark's source, whose client has this default
                 **kafka,
-                "group.id": "tallystream-verify",  # librdkafka wants a name; nothing is ever committed under it
+                "group.id": "tallystream-verify",  # librdkafka requires a name; no offsets are committed
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
                 "enable.partition.eof": True,
@@ -45,10 +48,10 @@ class Reader:
         self._consumer.assign([TopicPartition(topic, partition, begin)])
 
     def until(self, end: int) -> Iterator[Raw]:
-        """Return the records with offsets below `end`, which the partition must have reached.
+        """Yield the next records with offsets below `end`, or up to the end of the partition.
 
         Raises:
-            TallystreamError: the broker fell silent, or has deleted what was to be read.
+            TallystreamError: the broker sends nothing, or has deleted records that were not read yet.
         """
         while self._next < end:
             if not self._waiting and not self._fetch():
@@ -61,10 +64,10 @@ class Reader:
                 return
 
     def _fetch(self) -> bool:
-        """Wait for records; False at the partition's end."""
+        """Wait for records, and return whether there are any: False at the partition's end."""
         for _ in range(int(PATIENCE_S)):
             first = self._consumer.poll(1.0)
-            # What is there already comes without waiting: `consume` alone would wait until it has as many.
+            # With a timeout of 0, `consume` returns what is there. Otherwise it would wait for FETCH records.
             messages = [] if first is None else [first, *self._consumer.consume(FETCH, timeout=0)]
             ended = False
             for message in messages:
@@ -81,12 +84,12 @@ class Reader:
         raise TallystreamError(f"{self._name}: the broker has sent nothing for {PATIENCE_S:g} s.")
 
     def close(self) -> None:
-        """End the connection; safe to call again."""
+        """Close the connection. It is safe to call this again."""
         self._consumer.close()
 
 
 def bounds(kafka: Mapping[str, str], *topics: str, timeout: float = 30.0) -> dict[Place, tuple[int, int]]:
-    """Return the first offset and the next one to come, for each partition of the topics that are there.
+    """Return the first offset and the end offset of each partition of the topics that exist.
 
     Raises:
         KafkaException: the broker did not answer in `timeout` seconds.
@@ -108,7 +111,7 @@ def bounds(kafka: Mapping[str, str], *topics: str, timeout: float = 30.0) -> dic
 
 
 def at_time(kafka: Mapping[str, str], topics: Iterable[str], ts_ms: int, *, timeout: float = 30.0) -> Ends:
-    """Return the offset of the first record appended at or after a moment, for each partition; its end where none was.
+    """Return, for each partition, the offset of the first record appended at or after `ts_ms`, or the end offset.
 
     Raises:
         KafkaException: the broker did not answer in `timeout` seconds.
@@ -124,7 +127,7 @@ def at_time(kafka: Mapping[str, str], topics: Iterable[str], ts_ms: int, *, time
 
 
 def whole(kafka: Mapping[str, str], ranges: Mapping[Place, tuple[int, int]]) -> Iterator[Raw]:
-    """Return every record of the offset ranges, partition by partition.
+    """Yield every record of the offset ranges, partition by partition.
 
     Raises:
         TallystreamError: as `Reader.until`.
@@ -138,6 +141,6 @@ def whole(kafka: Mapping[str, str], ranges: Mapping[Place, tuple[int, int]]) -> 
 
 
 def split(place: Place) -> tuple[str, int]:
-    """Return the topic and the number of a partition."""
+    """Return the topic and the partition number of a place."""
     topic, _, partition = place.rpartition(":")
     return topic, int(partition)

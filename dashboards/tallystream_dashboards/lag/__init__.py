@@ -1,6 +1,6 @@
 """Consumer lag: how far each consumer group is behind, by topic and partition.
 
-`model` is pure; `tallystream_dashboards.lag.collector.job` asks a broker for it and keeps its history in the store.
+`model` is pure; `tallystream_dashboards.lag.collector.job` reads the lag from a broker and writes it to the store.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How fast records come and go, and when the group is through at that rate. Pure."""
+"""The rates at which records are produced and consumed, and how long a group takes to catch up. Pure."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Records a second over a period: produced to, and consumed from, a partition or several."""
+    """Records a second over a period, produced to and consumed from one or more partitions."""
 
     produced: float
     consumed: float
 
     @property
     def net(self) -> float:
-        """How fast the lag falls, records a second; negative where it grows."""
+        """How fast the lag falls, in records a second; negative if it grows."""
         return self.consumed - self.produced
 
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """There is nothing to do."""
+    """The lag is 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """Through in `low_s` to `high_s` seconds; `high_s` None: at the slowest rate seen lately, never."""
+    """The group catches up in `low_s` to `high_s` seconds; `high_s` None: never, at the slowest recent rate."""
 
     low_s: float
     high_s: float | None
@@ -39,35 +39,36 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class Never:
-    """At today's rates the lag does not fall."""
+    """The lag does not fall at the recent rates."""
 
 
 @dataclass(frozen=True, slots=True)
 class Steady:
-    """It keeps up, and always has a little to do.
+    """The group keeps up, at a lag above 0.
 
-    As much is consumed as is produced, within `STEADY` of it; or the lag is no more than `LITTLE_S` of consumption.
+    It consumes as much as is produced (the rates differ by `STEADY` of the produced rate at most), or the lag does not
+    fall but is at most `LITTLE_S` seconds of consumption.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class NotKnown:
-    """Too little has been seen for a rate."""
+    """There are too few samples for a rate."""
 
 
 Drain = Drained | Between | Never | Steady | NotKnown
 
 STEADY = 0.01
 LITTLE_S = 5.0
-"""A lag that is consumed in so many seconds is what a consumer has in hand."""
+"""The lag of a consumer that keeps up, in seconds of its consumption: the records that it is processing."""
 SHORTEST_MS = 1000
-"""Over less than this there is no rate."""
+"""The shortest period for a rate, in ms."""
 
 
 def rates(samples: Sequence[OffsetSample]) -> Rates | None:
-    """Return the rates from the first look to the last; None where they are less than a second apart.
+    """Return the rates from the first sample to the last; None if they are less than a second apart.
 
-    An end or an offset that went back (a topic made again, a rewind) makes no negative rate: it counts as 0.
+    If an end or an offset went back (a recreated topic, a rewind), its rate is 0, not negative.
     """
     if len(samples) < 2 or samples[-1].ts_ms - samples[0].ts_ms < SHORTEST_MS:
         return None
@@ -77,12 +78,12 @@ def rates(samples: Sequence[OffsetSample]) -> Rates | None:
 
 
 def add(several: Sequence[Rates]) -> Rates:
-    """Return the rates of several partitions together."""
+    """Return the sum of the rates of several partitions."""
     return Rates(sum(one.produced for one in several), sum(one.consumed for one in several))
 
 
 def drain(lag: int, seen: Sequence[Rates]) -> Drain:
-    """Return how long `lag` records take at the rates `seen` lately: the fastest and the slowest bound the answer."""
+    """Return how long `lag` records take at the recent rates `seen`, from the fastest to the slowest."""
     if lag <= 0:
         return Drained()
     if not seen:

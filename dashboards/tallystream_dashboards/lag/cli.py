@@ -1,4 +1,4 @@
-"""`tallystream lag [GROUP] [--watch] [--json] [--at TIME]`: the lag in the store, in the terminal or for a program."""
+"""`tallystream lag [GROUP] [--watch] [--json] [--at TIME]`: print the lag in the store as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tallystream_dashboards.lag.state import GroupState
 
 OK, WARN, ERR, UNKNOWN = 0, 1, 2, 3
-"""Exit codes, as monitoring checks have them."""
+"""Exit codes, as in monitoring checks."""
 
 _CODES = {Status.OK: OK, Status.WARN: WARN, Status.NOTFOUND: UNKNOWN}
 _COLUMNS = ("GROUP", "STATUS", "LAG", "TIME LAG", "PRODUCED/S", "CONSUMED/S", "CATCHES UP IN", "REASON")
@@ -37,18 +37,18 @@ _CLEAR = "\x1b[H\x1b[2J"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShowSettings:
-    """What `tallystream lag` may be told.
+    """Settings of `tallystream lag`.
 
     Args:
-        store: where the collector writes.
+        store: the store that the collector writes to.
         group: one group, shown by partition; None: all groups.
-        watch: show it again every `every_s` seconds, until SIGTERM or Ctrl-C.
-        json: one JSON object a line instead of a table.
-        at_ms: the moment to look at, epoch ms; None: now.
-        rules: judge again, by these; None: as the collector judged.
+        watch: print the lag again every `every_s` seconds, until SIGTERM or Ctrl-C.
+        json: print one JSON object a line instead of a table.
+        at_ms: the moment to show, epoch ms; None: now.
+        rules: the rules of the statuses; None: show the collector's statuses.
 
     Raises:
-        ConfigError: a number is out of its bounds, or `watch` is asked of a moment in the past.
+        ConfigError: a number is out of its bounds, or both `watch` and `at_ms` are set.
     """
 
     store: StoreSettings
@@ -69,9 +69,10 @@ class ShowSettings:
 
 
 def run(settings: ShowSettings, out: TextIO | None = None, *, clock: Callable[[], float] = time.time) -> int:
-    """Print the lag to `out` (standard output) and return 0 (OK), 1 (WARN), 2 (ERR) or 3 (unknown), the worst of all.
+    """Print the lag to `out` (standard output) and return the exit code: 0 (OK), 1 (WARN), 2 (ERR) or 3 (unknown).
 
-    A store that can't be read is unknown, and says so; with `watch`, it is tried again. Must run in the main thread.
+    If the store can't be read, the output says so and the code is 3; with `watch` it is read again. Must be called in
+    the main thread.
 
     Raises:
         ConfigError: the store's settings can't work.
@@ -82,7 +83,7 @@ def run(settings: ShowSettings, out: TextIO | None = None, *, clock: Callable[[]
             states, problem = _read(settings, clock())
             out.write(_CLEAR if settings.watch and not settings.json and out.isatty() else "")
             out.write(_shown(states, settings) if states or settings.json else "")
-            # Programs read the output; people, and they alone, the sentence.
+            # With --json the output is for programs, so the sentence goes to standard error.
             (sys.stderr if settings.json else out).write(printable(problem) + "\n" if problem else "")
             out.flush()
             if not settings.watch or stop.wait(settings.every_s):
@@ -90,9 +91,9 @@ def run(settings: ShowSettings, out: TextIO | None = None, *, clock: Callable[[]
 
 
 def exit_code(states: Sequence[GroupState], *, asked: str | None = None) -> int:
-    """Return the worst of the groups' codes: an error beats a warning, a warning beats not knowing; none is unknown.
+    """Return the worst of the groups' codes: ERR, then WARN, then UNKNOWN. Without groups it is UNKNOWN.
 
-    A group that is gone counts only where it is the one that was `asked` for.
+    Groups that are gone count only if a group was `asked` for. If all groups are gone, the code is OK.
     """
     counted = [state for state in states if not state.gone or asked is not None]
     if states and not counted:
@@ -129,7 +130,7 @@ def partitions_table(state: GroupState) -> str:
 
 
 def read_states(reader: PointReader, settings: ShowSettings, *, at_ms: int) -> list[GroupState]:
-    """Return the states of the groups asked for, at a moment, epoch ms.
+    """Return the states of the requested groups at a moment, epoch ms.
 
     Raises:
         SinkUnavailableError: the store does not answer.

@@ -1,4 +1,4 @@
-"""Every group's state at one moment, worked out from the points that the collector keeps of partitions. Pure."""
+"""Compute the state of every group at one moment from the partitions' points in the store. Pure."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ FIELDS = ("committed", "end", "start", "members", "seconds", "bound", "status", 
 """The fields of the collector's points that are read."""
 
 THINNED_MS = 300_000
-"""Old history has one look in so long."""
+"""The interval of samples in downsampled history, in ms."""
 
 NEVER = -1
 
 Fields = dict[int, int]
-"""A field's values by their times."""
+"""A field's values by time (epoch ms)."""
 
 
 def evaluate(series: Iterable[Series], *, now_ms: int, rules: Rules | None = None) -> list[GroupState]:
-    """Return the state of every group at `now_ms`, worst status first, then most lag; what came later does not count.
+    """Return the state of every group at `now_ms`, worst status first, then highest lag. Later points are ignored.
 
-    `series` are fields of the measurement `tallystream.lag`, of which `committed` and `end` are needed. Where the
-    history of the window has been thinned out, what was judged then stands.
+    `series` are fields of the measurement `tallystream.lag`; `committed` and `end` are required. If the history of the
+    window has been downsampled, the stored status is returned.
     """
     rules = rules or Rules()
     partitions: dict[str, dict[tuple[str, int], dict[str, Series]]] = {}
@@ -45,12 +45,12 @@ def evaluate(series: Iterable[Series], *, now_ms: int, rules: Rules | None = Non
 
 
 def worst_first(states: Iterable[GroupState]) -> list[GroupState]:
-    """Return the groups in the order in which people on call want them."""
+    """Return the groups sorted by status (worst first), then by lag (highest first), then by name."""
     return sorted(states, key=lambda one: (-one.judgement.status, -(one.lag or 0), one.group))
 
 
 def halves(samples: Sequence[OffsetSample], now_ms: int, rules: Rules) -> tuple[Rates | None, ...]:
-    """Return the rates of the window and of its newer half: how far they differ is how far they can be trusted."""
+    """Return the rates over the window and over its newer half. The difference shows how uncertain they are."""
     spans = (rules.window_s, rules.window_s / 2)
     return tuple(rates(_since(samples, now_ms - round(span_s * 1000))) for span_s in spans)
 
@@ -58,7 +58,7 @@ def halves(samples: Sequence[OffsetSample], now_ms: int, rules: Rules) -> tuple[
 def _since(samples: Sequence[OffsetSample], begin: int) -> list[OffsetSample]:
     inside = [sample for sample in samples if sample.ts_ms >= begin]
     before = next((sample for sample in reversed(samples) if sample.ts_ms < begin), None)
-    # What says nothing new is not kept, so what was seen just before still held then.
+    # Unchanged samples are not kept, so the sample just before the window was still valid when it began.
     if before is not None and inside and inside[0].ts_ms - before.ts_ms <= HELD_MS:
         inside.insert(0, before._replace(ts_ms=begin))
     return inside
@@ -71,7 +71,7 @@ def _group(
     seen_ms = max((last_ms for _, _, last_ms in read), default=NEVER)
     if seen_ms == NEVER:
         return None
-    # What the group's newer rounds no longer mention (a deleted topic) is history, no part of its state.
+    # A partition without points in the group's newer rounds (of a deleted topic) is not part of its state.
     oldest_ms = seen_ms - max(HELD_MS, rules.window_s * 1000)
     current = [one for one in read if one[2] >= oldest_ms]
     found = [
@@ -91,14 +91,14 @@ def _group(
 
 
 def _last_ms(fields: Mapping[str, Series], now_ms: int) -> int:
-    """Return when the collector last said something of a partition, whether it could read it or not."""
+    """Return the time of a partition's newest point, read or stale; NEVER if there is none."""
     return max((*_points(fields.get("end"), now_ms), *_points(fields.get("stale"), now_ms)), default=NEVER)
 
 
 def _stale(
     place: tuple[str, int], fields: Mapping[str, Series], last_ms: int
 ) -> tuple[PartitionState, tuple[Rates | None, ...]]:
-    """Return a partition that the newest round did not read, as it was judged before."""
+    """Return the state of a partition that the newest round did not read, with its last status."""
     named = str(_value(fields.get("status"), last_ms))
     status = Status[named] if named in Status.__members__ else Status.NOTFOUND
     state = PartitionState(
@@ -121,7 +121,7 @@ def _partition(
     committed, members = (_points(fields.get(name), now_ms) for name in ("committed", "members"))
     samples = [OffsetSample(ts, at, ends[ts], members.get(ts)) for ts, at in committed.items() if ts in ends]
     seen_ms = max(ends)
-    # A look of the newest round, or none: the commit of an earlier round is not true any more.
+    # Only a sample of the newest round counts: an earlier round's commit is no longer valid.
     newest = samples[-1] if samples and samples[-1].ts_ms == seen_ms else None
     at = newest.committed if newest else None
     seconds = _told_age(fields, seen_ms, now_ms)
@@ -150,7 +150,7 @@ def _partition(
 
 
 def _told_age(fields: Mapping[str, Series], seen_ms: int, now_ms: int) -> SecondsLag | None:
-    """Return the age that the collector told with its last look, which has a longer memory, and grew older since."""
+    """Return the age in the collector's last point, plus the time since then. The collector has a longer history."""
     told, bound = (_value(fields.get(name), seen_ms) for name in ("seconds", "bound"))
     if not isinstance(told, int | float):
         return None
@@ -161,7 +161,7 @@ def _told_age(fields: Mapping[str, Series], seen_ms: int, now_ms: int) -> Second
 
 
 def _as_judged(fields: Mapping[str, Series], seen_ms: int, now_ms: int) -> Judgement:
-    """Return what the collector judged at its last look, where that is all that is left of that time."""
+    """Return the status in the collector's last point, for a time whose history has been downsampled."""
     ago_s, named = (now_ms - seen_ms) / 1000, str(_value(fields.get("status"), seen_ms))
     if ago_s * 1000 > THINNED_MS + HELD_MS or named not in Status.__members__:
         return Judgement(Status.NOTFOUND, f"No offsets were read for {ago_s:.0f} s.")

@@ -1,7 +1,7 @@
-"""Lag for Prometheus, with the names and labels that lag exporters use. Pure.
+"""Lag in Prometheus' text format, with the names and labels that lag exporters use. Pure.
 
 The names `kafka_consumergroup_group_*` and `kafka_partition_*` are those of kafka-lag-exporter's documentation, so that
-dashboards and alerts written for it go on. A value that is not known is left out: never NaN, never a number below 0.
+its dashboards and alerts work. A value that is not known is left out: it is never NaN.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _GROUP = "kafka_consumergroup_group"
 
 
 def exposition(states: Iterable[GroupState], places: Mapping[tuple[str, int], tuple[int, int]], ts_ms: int) -> str:
-    """Return the text of `/metrics`: every group that is on the broker, every partition of it, every partition's ends.
+    """Return the text of `/metrics`: every group that is on the broker, its partitions, and every partition's ends.
 
-    Groups that are gone have no samples. What the newest round did not read keeps the samples of its last state.
-    `ts_ms` is when the collector looked, epoch ms.
+    Groups that are gone have no samples. Stale groups and partitions have the samples of their last state. `ts_ms` is
+    the time of the round, epoch ms.
     """
     groups = [state for state in states if not state.gone]
     looked = Family("tallystream_lag_round_time_seconds", "gauge", "Time of the newest round, in epoch seconds.", [])

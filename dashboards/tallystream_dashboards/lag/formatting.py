@@ -1,4 +1,4 @@
-"""Lag in words and in JSON: the same for the terminal, the page and programs. Pure."""
+"""Format lag as text and as JSON, for the terminal, the page and programs. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def age(found: SecondsLag) -> str:
-    """Return an age for people: `12 s`, `≥ 10 min`, or nothing where nothing is known."""
+    """Return an age as text: `12 s`, `≥ 10 min`, or a dash if it is not known."""
     match found:
         case Zero():
             return "0 s"
@@ -26,9 +26,9 @@ def age(found: SecondsLag) -> str:
 
 
 def until_drained(found: Drain) -> str:
-    """Return in what time a group catches up.
+    """Return how long a group takes to catch up, as text.
 
-    `now`, `4 min to 9 min`, `4 min or never`, `never at this rate`, `keeps up`, or nothing where it is not known.
+    It is `now`, `4 min to 9 min`, `4 min or never`, `never at this rate`, `keeps up`, or a dash if it is not known.
     """
     match found:
         case Drained():
@@ -50,14 +50,14 @@ def _span(seconds: float) -> str:
 
 
 def lag_range(state: GroupState) -> str:
-    """Return a group's lag for people: `1,234`, or `≥ 1,234` where nothing was committed in some partitions."""
+    """Return a group's lag as text: `1,234`, or `≥ 1,234` if partitions without a known lag have records."""
     if state.lag is None:
         return formatting.NOTHING
     return f"≥ {state.lag:,}" if state.unread else f"{state.lag:,}"
 
 
 def why(state: GroupState) -> str:
-    """Return the reason of the status, and what else one has to know to read the numbers."""
+    """Return the reason of the status, and sentences about stale or unknown partitions and skew."""
     said = [state.judgement.reason, *([state.stale] if state.stale else [])]
     if state.unknown and state.lag is not None:
         said.append(
@@ -70,7 +70,7 @@ def why(state: GroupState) -> str:
 
 
 def skew(skew_ms: int) -> str:
-    """Return what a skew means, as a sentence; the ages shown do not depend on it."""
+    """Return a sentence that explains a skew. Ages do not depend on it."""
     off = formatting.duration(abs(skew_ms) / 1000)
     if skew_ms > 0:
         return (
@@ -80,9 +80,9 @@ def skew(skew_ms: int) -> str:
 
 
 def group_json(state: GroupState, *, partitions: bool) -> dict[str, Any]:
-    """Return a group for programs, with its `partitions` or without.
+    """Return a group as a JSON object, with its `partitions` or without.
 
-    Numbers that are not known are null; a bound says so in `seconds_exact`.
+    Numbers that are not known are null. `seconds_exact` is false if `seconds` is a lower bound or not known.
     """
     drain = state.drain
     low = drain.low_s if isinstance(drain, Between) else 0.0 if isinstance(drain, Drained) else None

@@ -1,4 +1,4 @@
-"""The history of offsets in memory: end offsets of partitions, offsets of a group, and clocks that are off."""
+"""The history of offsets in memory, of partitions' ends and of groups, and the clock skew computed from it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 HISTORY_MS = 3_600_000
-"""How far back the ends of a partition are remembered: an older lag is "≥ 1 h"."""
+"""The length of the history of a partition's ends, in ms. An older record has the age "≥ 1 h"."""
 BUDGET = 4_000_000
-"""Observations of all partitions together, 16 bytes each."""
+"""The maximum number of observations of all partitions together; each takes 16 bytes."""
 FEWEST, MOST = 60, 2_000
 
 
 def limit(partitions: int) -> int:
-    """Return how many observations each of so many partitions may have."""
+    """Return the maximum number of observations of each partition."""
     return max(FEWEST, min(MOST, BUDGET // max(1, partitions)))
 
 
 class EndOffsetHistory:
-    """The ends of one partition over time. What lies between two equal observations is left out: it is known."""
+    """The ends of one partition over time, without observations between two equal ones."""
 
     __slots__ = ("_ends", "_times")
 
@@ -37,7 +37,7 @@ class EndOffsetHistory:
         return len(self._times)
 
     def add(self, ts_ms: int, end: int, *, most: int = MOST) -> None:
-        """Take an observation, later than all before; after a fall only what came since counts."""
+        """Add an observation, which must be later than all others. A fall of the end discards the history before."""
         times, ends = self._times, self._ends
         if ends and end < ends[-1]:
             del times[:], ends[:]
@@ -49,7 +49,7 @@ class EndOffsetHistory:
         while len(times) > 2 and times[1] < ts_ms - HISTORY_MS:
             del times[0], ends[0]
         if len(times) > most:
-            # Every other of the older half: what is left is still true, and new records keep their precision.
+            # Every other observation of the older half is dropped, so ages of recent records keep their precision.
             del times[1 : most // 2 : 2], ends[1 : most // 2 : 2]
 
     def age(self, committed: int | None, *, now_ms: int) -> SecondsLag:
@@ -57,16 +57,16 @@ class EndOffsetHistory:
         return age_in(committed, self._times, self._ends, now_ms=now_ms)
 
     def appended(self, offset: int) -> tuple[int | None, int] | None:
-        """Return between which moments the record at `offset` came, the first None where it is before the history.
+        """Return the two moments between which the record at `offset` was appended; None if it is not below the end.
 
-        None for an offset that is not below the end.
+        The first moment is None if the record is older than the history.
         """
         if not self._ends or offset >= self._ends[-1]:
             return None
         return appended(offset, self._times, self._ends)[:2]
 
     def load(self, times_ms: Sequence[int], ends: Sequence[int]) -> None:
-        """Take what was observed before."""
+        """Add earlier observations, in order of time."""
         for ts_ms, end in zip(times_ms, ends, strict=True):
             self.add(ts_ms, end)
 
@@ -76,7 +76,7 @@ _NONE = -1
 
 
 class OffsetSamples:
-    """Looks in order of time, without those that say the same as both their neighbours."""
+    """Samples in order of time, without those that equal both their neighbours."""
 
     __slots__ = ("_packed",)
 
@@ -87,7 +87,7 @@ class OffsetSamples:
         return len(self._packed) // _WIDTH
 
     def add(self, sample: OffsetSample, *, window_ms: int) -> None:
-        """Take a look, later than all before, and forget what the window before it does not need."""
+        """Add a sample, which must be later than all others, and drop those that its window does not need."""
         packed = self._packed
         said = (sample.committed, sample.end, _NONE if sample.members is None else sample.members)
         held = len(packed) >= 2 * _WIDTH and sample.ts_ms - packed[-2 * _WIDTH] <= HELD_MS
@@ -96,13 +96,13 @@ class OffsetSamples:
             return
         packed.extend((sample.ts_ms, *said))
         begin, drop = sample.ts_ms - window_ms, 0
-        # One look from before the window stays: it says what held when the window began.
+        # The last sample before the window stays: it was valid when the window began.
         while drop + _WIDTH < len(packed) and packed[drop + _WIDTH] < begin:
             drop += _WIDTH
         del packed[:drop]
 
     def all(self) -> list[OffsetSample]:
-        """Return the looks, oldest first."""
+        """Return the samples, oldest first."""
         numbers = iter(self._packed)
         return [
             OffsetSample(ts_ms, committed, end, None if members == _NONE else members)
@@ -110,7 +110,7 @@ class OffsetSamples:
         ]
 
     def rates(self, begin_ms: int) -> Rates | None:
-        """Return the rates since `begin_ms`: what `drain.rates` says of these looks, without unpacking them."""
+        """Return the rates since `begin_ms`, as `catch_up.rates` does, without unpacking the samples."""
         packed, size = self._packed, len(self._packed)
         at = 0
         while at < size and packed[at] < begin_ms:
@@ -126,14 +126,14 @@ class OffsetSamples:
 
 
 TOLERANCE_MS = 5_000
-"""A record is some time on its way, and clocks are never quite the same: less than this is no skew."""
+"""A smaller difference is no skew: a record takes some time to arrive, and clocks differ a little."""
 
 
 def skew(timestamp_ms: int, earliest_ms: int | None, latest_ms: int, *, tolerance_ms: int = TOLERANCE_MS) -> int:
-    """Return by how many ms a record's timestamp is ahead of its arrival, negative where it is behind; 0: it fits.
+    """Return how many ms a record's timestamp is ahead of its arrival (negative: behind it); 0: no skew.
 
-    The record came between `earliest_ms` (None: nobody looked) and `latest_ms`, by the collector's clock. A result is
-    the least that is certain.
+    The record arrived between `earliest_ms` (None: not known) and `latest_ms` by the collector's clock. The result is a
+    lower bound of the skew.
     """
     if timestamp_ms > latest_ms + tolerance_ms:
         return timestamp_ms - latest_ms
@@ -147,10 +147,10 @@ def skews(
     ends: Mapping[tuple[str, int], EndOffsetHistory],
     asked: Mapping[int, int],
 ) -> dict[tuple[str, int], int]:
-    """Return the skew of each partition, told by its record with the highest timestamp: (offset, timestamp in ms).
+    """Return the skew of each partition by its record with the highest timestamp: (offset, timestamp in ms).
 
-    `asked` says when the ends were asked for, by the times at which they were answered: the broker read them somewhere
-    between the two, so a record that they lack may have come as soon as they were asked for.
+    `asked` has the time of each request for the ends, by the time of its answer. The broker read the ends between the
+    two, so a record beyond them may have arrived at any time after the request.
     """
     found = {}
     for place, (offset, timestamp_ms) in newest.items():

@@ -1,4 +1,4 @@
-"""The state of every group now, kept up round by round from what the broker says. No input or output of its own."""
+"""The current state of every group, updated in each round from the broker's answers. No input or output."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from tallystream_dashboards.lag.time_lag import SecondsLag
 
 GONE_MS = 7 * 86_400_000
-"""How long a group that is no longer on the broker is remembered."""
+"""How long a group that is no longer on the broker is kept, in ms."""
 
 _NOTHING_TO_DO = Judgement(Status.OK, "The lag is 0.")
 
 
 class GroupStates:
-    """Feeds rounds to histories, and judges. Memory: the ends of an hour, the looks of a window, the last states."""
+    """The states of all groups. It keeps the ends of an hour, the samples of a window and the last states in memory."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -47,7 +47,7 @@ class GroupStates:
 
     @property
     def states(self) -> list[GroupState]:
-        """The groups, worst first, those that are gone among them."""
+        """All groups, worst first, including those that are gone."""
         return worst_first(self._groups.values())
 
     @property
@@ -62,25 +62,25 @@ class GroupStates:
 
     @property
     def asked(self) -> Mapping[int, int]:
-        """When the ends were asked for, by the times at which they were answered, epoch ms."""
+        """The time of each request for the ends, by the time of its answer, both epoch ms."""
         return self._asked
 
     def known(self, group: GroupState) -> None:
-        """Take a group's state from before this process began: how long it has had its status."""
+        """Set a group's state from before this process began."""
         self._groups[group.group] = group
 
     def load_ends(self, place: PartitionId, times_ms: list[int], ends: list[int]) -> None:
-        """Take a partition's ends from before this process began."""
+        """Add a partition's ends from before this process began."""
         self._ends.setdefault(place, EndOffsetHistory()).load(times_ms, ends)
 
     def load_samples(self, group: str, place: PartitionId, samples: list[OffsetSample]) -> None:
-        """Take a group's looks from before this process began."""
+        """Add a group's samples from before this process began."""
         kept = self._samples.setdefault((group, place), OffsetSamples())
         for sample in samples:
             kept.add(sample, window_ms=self._window_ms)
 
     def observe(self, found: Round, now_ms: int) -> None:
-        """Take the ends of a round, which were answered at `now_ms`."""
+        """Add the ends of a round, which were answered at `now_ms`."""
         self._asked[now_ms] = found.requested_ms
         while next(iter(self._asked)) < now_ms - 2 * HISTORY_MS:
             del self._asked[next(iter(self._asked))]
@@ -96,10 +96,10 @@ class GroupStates:
         skew: Mapping[PartitionId, int] | None = None,
         probed: Mapping[PartitionId, Mapping[int, Probed]] | None = None,
     ) -> list[GroupState]:
-        """Take a round's groups, and return the state of every group, worst first.
+        """Update the groups with a round, and return the state of every group, worst first.
 
-        `skew` is in ms by partition; `probed` is what was read at offsets of partitions. What the round did not read
-        keeps its last state.
+        `skew` is in ms by partition; `probed` has the records that were read, by partition and offset. Groups and
+        partitions that the round did not read keep their last state.
         """
         for group in found.groups:
             before = self._groups.get(group.group)
@@ -127,7 +127,7 @@ class GroupStates:
             del self._samples[key]
 
     def _forget_ends(self, found: Round) -> None:
-        """Forget the ends of partitions that were not read and that no group needs."""
+        """Delete the ends of partitions that were not read and that no group needs."""
         lost = self._ends.keys() - found.places.keys()
         if lost:
             for place in lost - {place for _, place in self._samples}:
@@ -158,7 +158,7 @@ class GroupStates:
         return group_state(group.group, states, rates, seen_ms=now_ms, members=group.members, broker_state=group.state)
 
     def _unread(self, group: GroupLag, before: GroupState | None) -> list[PartitionState]:
-        """Return the partitions that the round did not read, with their last states; forget those that are no more."""
+        """Return the partitions that the round did not read, with their last states; delete those that are gone."""
         known = {(one.topic, one.partition): one for one in (before.partitions if before and not before.gone else ())}
         missing = known.keys() - {(one.topic, one.partition) for one in group.partitions}
         unread_places = group.unread if group.complete else group.unread | missing

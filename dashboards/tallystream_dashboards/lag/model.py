@@ -1,4 +1,4 @@
-"""What lag is: pure values, worked out from offsets. Offsets count records of one partition, from 0."""
+"""The lag of partitions and groups, computed from offsets. Pure."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LAG = "tallystream.lag"
-"""The measurement under which lag is kept."""
+"""The measurement of lag in the store."""
 
 PartitionId = tuple[str, int]
 """A topic and a partition."""
 
 QUERY = "ledger:"
-"""What the name of a group begins with that the ledger alone knows: a query without a consumer group."""
+"""The prefix of a group's name that is a query in the ledger without a consumer group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """The next offset that the group will read is `committed`; `records` come after it, 0 when it is up to date."""
+    """The next offset that the group will read is `committed`; the lag is `records`, 0 or more."""
 
     committed: int
     records: int
@@ -28,14 +28,14 @@ class Behind:
 
 @dataclass(frozen=True, slots=True)
 class NothingCommitted:
-    """The group has no committed offset in this partition, so nobody can say how far behind it is: least of all 0."""
+    """The group has no committed offset in this partition, so its lag is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class BeyondEnd:
-    """The committed offset lies past the partition's end: the log was truncated or the topic made again.
+    """The committed offset is past the partition's end: the log was truncated or the topic was recreated.
 
-    The group will skip or repeat records; calling that a lag of 0 would hide it.
+    The group will skip or repeat records, which a lag of 0 would hide.
     """
 
     committed: int
@@ -46,7 +46,7 @@ Progress = Behind | NothingCommitted | BeyondEnd
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """One partition as one group sees it: the log holds offsets `start` (inclusive) to `end` (exclusive)."""
+    """The lag of one group in one partition. The log has the offsets `start` (inclusive) to `end` (exclusive)."""
 
     topic: str
     partition: int
@@ -56,13 +56,13 @@ class PartitionLag:
 
     @property
     def lag(self) -> int | None:
-        """The records after the committed offset, or None where that is not known."""
+        """The number of records after the committed offset; None if it is not known."""
         return self.progress.records if isinstance(self.progress, Behind) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """The lag of several partitions: `records` over the `known` ones; of `unknown` ones there is no lag to add."""
+    """The lag of several partitions: `records` over the `known` ones. The lag of `unknown` partitions is missing."""
 
     records: int
     known: int
@@ -71,10 +71,10 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """All partitions of one consumer group, at one moment.
+    """All partitions of one consumer group at one moment.
 
-    `members` is None and `state` empty where the broker did not tell; `state` is the broker's word, as in "Stable".
-    `unread` are partitions that could not be read. Not `complete`: there may be others that are not known.
+    `members` is None and `state` empty if the broker did not report them; `state` is Kafka's, such as "Stable".
+    `unread` are partitions that could not be read. If not `complete`, there may be partitions that are not known.
     """
 
     group: str
@@ -85,20 +85,20 @@ class GroupLag:
     complete: bool = True
 
     def total(self) -> Total:
-        """Add up the partitions whose lag is known, and count those whose lag is not."""
+        """Return the sum of the known lags, and the numbers of partitions with and without a known lag."""
         known = [partition.lag for partition in self.partitions if partition.lag is not None]
         return Total(sum(known), len(known), len(self.partitions) - len(known))
 
 
 def partition_lag(topic: str, partition: int, *, start: int, end: int, committed: int | None) -> PartitionLag:
-    """Work out the lag of one partition: `end` - `committed`, as Kafka's own tools do.
+    """Return the lag of one partition: `end` - `committed`, as in Kafka's own tools.
 
-    `end` must have been read after `committed`. Read the other way round, a busy consumer commits between the two reads
-    and seems to be past the end; in this order the end can only have grown, and the lag is at worst a little too high,
-    never negative. A commit that is past the end all the same is no race but a fact, and gets its own type.
+    `end` must have been read after `committed`. In the other order, a consumer that commits between the two reads seems
+    to be past the end. In this order the end can only have grown, so the lag may be a little too high but is never
+    negative. Therefore a commit past the end is not a race, and has its own type.
 
-    Records that retention deleted before they were read (`committed` < `start`) count as lag: a group that loses
-    records must not look better than one that reads them.
+    Records that retention deleted before they were read (`committed` < `start`) count as lag. Otherwise the lag of a
+    group would fall when it loses records.
     """
     if committed is None:
         return PartitionLag(topic, partition, start, end, NothingCommitted())
@@ -109,13 +109,13 @@ def partition_lag(topic: str, partition: int, *, start: int, end: int, committed
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one round found.
+    """The results of one round.
 
-    `groups` are all groups that are watched, those that could not be read among them; `gone` are known groups of which
-    the broker said that they do not exist. A group is gone only by such an answer, never because it is missing from a
-    listing. `problems` are sentences, sorted. `places` has start and end of every partition that was read. The ends
-    were asked for at `requested_ms` and answered at `ts_ms` (epoch ms), which is the time of the round. Not `complete`:
-    a broker did not answer the listing, so there may be groups of which nothing is known.
+    `groups` are all groups that are watched, including those that could not be read. `gone` are known groups that do
+    not exist according to the broker, and known queries that the ledger no longer has. A group is not gone only because
+    a listing does not have it. `problems` are sentences, sorted. `places` has the start and the end of every partition
+    that was read. The ends were requested at `requested_ms` and answered at `ts_ms` (epoch ms), which is the time of
+    the round. If not `complete`, a broker did not answer the listing, so there may be groups that are not known.
     """
 
     groups: tuple[GroupLag, ...]
@@ -128,7 +128,7 @@ class Round:
 
 
 class Probed(NamedTuple):
-    """What a reader at an offset finds: the next record's timestamp (epoch ms), or that there is none to the end."""
+    """The timestamp (epoch ms) of the next record at or after an offset; `nothing`: there is none up to the end."""
 
     timestamp_ms: int | None
     nothing: bool = False

@@ -1,4 +1,4 @@
-"""Groups as the collector judged them, read back from the store: now, or at any moment of the past."""
+"""Read the groups' states, now or at a moment of the past, from the collector's points in the store."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from tallystream_aggregator.sinks.base import Field, PointReader, Series
 
 GONE_MS = 7 * 86_400_000
-"""How long a group that is no longer there is shown."""
+"""How long a group that is gone is shown, in ms."""
 SPAN_MS = THINNED_MS + HELD_MS
 MANY = 1000
-"""Of a group with more partitions only the newest looks are read, unless rules are given."""
+"""For a group with more partitions, only the newest samples are read, unless rules are given."""
 
 
 def last_round_ms(reader: PointReader, *, at_ms: int) -> int | None:
-    """Return when the collector last looked, up to `at_ms`; None: never.
+    """Return the time of the newest round up to `at_ms`; None if there is none.
 
     Raises:
         SinkUnavailableError: the store does not answer.
@@ -36,7 +36,7 @@ def last_round_ms(reader: PointReader, *, at_ms: int) -> int | None:
 
 
 def read_groups(reader: PointReader, *, at_ms: int, group: str | None = None) -> list[GroupState]:
-    """Return every group as it was judged at `at_ms`, worst first, without partitions; the gone ones are marked.
+    """Return every group with its status at `at_ms`, worst first, without partitions, including those that are gone.
 
     Raises:
         SinkUnavailableError: the store does not answer.
@@ -57,9 +57,9 @@ def read_groups(reader: PointReader, *, at_ms: int, group: str | None = None) ->
 
 
 def read_group(reader: PointReader, group: str, *, at_ms: int, rules: Rules | None = None) -> GroupState | None:
-    """Return one group with its partitions at `at_ms`; None where nothing is known of it.
+    """Return one group with its partitions at `at_ms`; None if the store has nothing of it.
 
-    With `rules` it is judged by them; without, by those of the collector, as far as what it judged is kept.
+    Its status is evaluated by `rules`; without, it is the collector's, and partitions are evaluated by its rules.
 
     Raises:
         SinkUnavailableError: the store does not answer.
@@ -71,13 +71,13 @@ def read_group(reader: PointReader, group: str, *, at_ms: int, rules: Rules | No
     judging = rules or _rules(reader, round_ms)
     back_ms = max(HELD_MS, round(judging.window_s * 1000)) + HELD_MS + THINNED_MS
     if judged is not None and judged.count > MANY and rules is None:
-        back_ms = HELD_MS  # its partitions' newest looks: their history would take longer than people wait
+        back_ms = HELD_MS  # only the partitions' newest samples: reading their history would take too long
     series = reader.read(LAG, FIELDS, start_ms=until_ms - back_ms, end_ms=until_ms + 1, tags={"group": group})
     return merge(judged, evaluate(series, now_ms=until_ms, rules=judging), own_rules=rules is not None)
 
 
 def merge(judged: GroupState | None, evaluated: list[GroupState], *, own_rules: bool) -> GroupState | None:
-    """Return a group as the collector judged it with its partitions; `own_rules` let the evaluation's status stand."""
+    """Return a group with its partitions. With `own_rules` its status is the evaluated one, else the collector's."""
     if not evaluated or judged is None:
         return judged or next(iter(evaluated), None)
     (found,) = evaluated
@@ -89,7 +89,7 @@ def merge(judged: GroupState | None, evaluated: list[GroupState], *, own_rules: 
 
 
 def read_judged(reader: PointReader, *, at_ms: int, rules: Rules) -> list[GroupState]:
-    """Return every group judged by `rules`, from the partitions' points: slower than `read_groups`.
+    """Return every group with its status by `rules`, from the partitions' points. This is slower than `read_groups`.
 
     Raises:
         SinkUnavailableError: the store does not answer.
@@ -102,7 +102,7 @@ def read_judged(reader: PointReader, *, at_ms: int, rules: Rules) -> list[GroupS
 
 
 def _rules(reader: PointReader, round_ms: int) -> Rules:
-    """Return the rules by which the collector judged in that round."""
+    """Return the collector's rules in a round."""
     found = reader.read(ROUNDS, RULES_FIELDS, start_ms=round_ms, end_ms=round_ms + 1)
     return rules_of({one.field: one.values[-1] for one in found if one.values})
 
@@ -112,19 +112,19 @@ def _newest(series: Iterable[Series]) -> dict[str, GroupState]:
     for one in series:
         last = one.times_ms[-1]
         fields.setdefault(one.tags["group"], {}).setdefault(last, {})[one.field] = one.values[-1]
-    # A field that the newest point does not have is not true any more, whatever it was before.
+    # A field that the newest point does not have is no longer valid.
     return {group: group_of(group, times[max(times)], max(times)) for group, times in fields.items()}
 
 
 def _marked(state: GroupState, round_ms: int, *, complete: bool) -> GroupState:
-    """Mark a group that the newest rounds do not mention any more, where no collector saw it go.
+    """Return a group, marked as gone or stale if the newest rounds do not have it.
 
-    It is gone where the newest round listed all groups, else it was not read.
+    It is gone if the newest round listed all groups, else stale.
     """
     if state.gone:
         return replace(state, drain=NotKnown(), rates=None)
     if round_ms - state.seen_ms > HELD_MS:
         return gone(state) if complete else unread(state)
-    # A group of which nothing is new but its age has no point of the newest rounds.
+    # If only its age has changed, a group has no point in the newest rounds.
     seconds = older(state.seconds, max(0, round_ms - state.seen_ms) / 1000)
     return replace(state, seconds=seconds, seen_ms=state.told_seen_ms or state.seen_ms)

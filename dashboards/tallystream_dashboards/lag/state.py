@@ -1,4 +1,4 @@
-"""What is known of a partition and of a group at one moment, and how a group is made of its partitions. Pure."""
+"""The state of a partition and of a group at one moment. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 NOT_READ = "The group was not read in the newest round: this is its last state."
 MAX_NAMED = 3
-"""So many partitions are named; the others are counted."""
+"""How many partitions a sentence names; the others are counted."""
 
 _NO_RECORD = (
     "Nothing to read: the last {:,} offsets are transaction markers, compacted records, or an open transaction."
@@ -24,11 +24,11 @@ _NO_RECORD = (
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """One partition of one group. `lag` is None where it is not known, `rates` where too little has been seen.
+    """The state of one partition of a group. `lag` is None if it is not known, `rates` if there are too few samples.
 
-    `record_ms` is the timestamp of the oldest unconsumed record, where it was asked for. `skew_ms` says by how much
-    timestamps in the partition are ahead of (or, negative, behind) the moment they came; None: not known. A partition
-    that is `stale` could not be read in the newest round: what is said is the last that was known.
+    `record_ms` is the timestamp of the oldest unconsumed record, if it was requested. `skew_ms` is how far timestamps
+    in the partition are ahead of the records' arrival (negative: behind it); None: not known. A `stale` partition was
+    not read in the newest round; it has its last known state.
     """
 
     topic: str
@@ -46,23 +46,23 @@ class PartitionState:
 
     @property
     def name(self) -> str:
-        """Topic and partition, as in `orders/3`."""
+        """The topic and the partition, as in `orders/3`."""
         return f"{self.topic}/{self.partition}"
 
     @property
     def held(self) -> int:
-        """The offsets that the partition holds, 0 where that is not known."""
+        """The number of offsets in the partition, 0 if it is not known."""
         return 0 if self.start is None or self.end is None else self.end - self.start
 
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """One group: the sum of the lags that are known, the worst age, when it is through, and the status.
+    """The state of one group: the sum of the known lags, the highest age, when it has caught up, and the status.
 
-    Of `unknown` partitions there is no lag, mostly because nothing was committed there; they hold up to `unread`
-    records: the group's lag is `lag` to `lag` + `unread`. `since_ms` is when the status became what it is. A group
-    that is `gone` is no longer on the broker: what is said is the last that was known. So it is of a group that is
-    `stale`, a sentence: the newest round could not read it, or some of its partitions.
+    The lag of `unknown` partitions is not known, usually because nothing was committed there. They have up to `unread`
+    records, so the group's lag is from `lag` to `lag` + `unread`. The group has had its status since `since_ms`. A
+    group that is `gone` is no longer on the broker and has its last known state. `stale` is a sentence if the newest
+    round did not read the group or some of its partitions, which have their last known state.
     """
 
     group: str
@@ -87,7 +87,7 @@ class GroupState:
 
     @property
     def skew_ms(self) -> int | None:
-        """The largest skew of its partitions, of either sign; as it was told where the partitions are not at hand."""
+        """The skew of its partitions with the largest absolute value; the stored one if no partition has a skew."""
         known = [one.skew_ms for one in self.partitions if one.skew_ms]
         return max(known, key=abs, default=self.told_skew_ms)
 
@@ -95,7 +95,10 @@ class GroupState:
 def partition_judgement(
     samples: Sequence[OffsetSample], seconds: SecondsLag, *, now_ms: int, rules: Rules
 ) -> Judgement:
-    """Judge a partition by its looks, the last of which is of now, and by its age; no looks: nothing was committed."""
+    """Return the judgement of a partition by its samples, the last of which is current, and by its age.
+
+    A partition without samples has no committed offset.
+    """
     if not samples:
         return Judgement(Status.NOTFOUND, "The group has committed nothing here.")
     if samples[-1].committed > samples[-1].end:
@@ -114,7 +117,7 @@ def group_state(
     members: int | None = None,
     broker_state: str = "",
 ) -> GroupState:
-    """Make a group of its partitions; `halves` are each one's rates over the window and over its newer half."""
+    """Return a group's state. `halves` has each partition's rates over the window and over the newer half of it."""
     states = sorted(partitions, key=lambda one: (-one.judgement.status, -(one.lag or 0), one.topic, one.partition))
     known = [state.lag for state in states if state.lag is not None]
     lag = sum(known) if known else None
@@ -122,7 +125,7 @@ def group_state(
     return GroupState(
         group=group,
         lag=lag,
-        # A partition in which nothing was committed has no age; that is said, and hides no other's.
+        # A partition without a lag has no age; it does not make the age of the group unknown.
         seconds=worst([one.seconds for one in states if one.lag is not None]) if known else _no_age(states),
         rates=seen[0] if seen else None,
         drain=NotKnown() if lag is None or any(one.stale for one in states) else drain(lag, seen),
@@ -140,13 +143,13 @@ def group_state(
 
 
 def since(state: GroupState, before: GroupState | None) -> GroupState:
-    """Return the state with the moment since which it has its status, given the one before."""
+    """Return the state with its `since_ms`, which is that of the state before if the status is the same."""
     same = before is not None and not before.gone and before.judgement.status is state.judgement.status
     return replace(state, since_ms=before.since_ms if same and before is not None else state.seen_ms)
 
 
 def gone(state: GroupState) -> GroupState:
-    """Return the last state of a group that is no longer on the broker."""
+    """Return a group's last state, marked as gone: the group is no longer on the broker."""
     had = "its lag was not known" if state.lag is None else f"its lag was {state.lag:,}"
     reason = f"The group is no longer on the broker; when it was last seen {had}."
     lost = Judgement(Status.NOTFOUND, reason)
@@ -154,7 +157,7 @@ def gone(state: GroupState) -> GroupState:
 
 
 def unread(state: GroupState) -> GroupState:
-    """Return the last state of a group of which the newest round read nothing."""
+    """Return a group's last state, marked as stale: the newest round did not read the group."""
     if state.gone:
         return state
     partitions = tuple(unread_partition(one) for one in state.partitions)
@@ -162,7 +165,7 @@ def unread(state: GroupState) -> GroupState:
 
 
 def unread_partition(state: PartitionState) -> PartitionState:
-    """Return the last state of a partition that the newest round did not read."""
+    """Return a partition's last state, marked as stale: the newest round did not read the partition."""
     if state.stale:
         return state
     said = Judgement(state.judgement.status, f"It was not read in the newest round; before: {state.judgement.reason}")

@@ -1,9 +1,9 @@
-"""Statuses on a sliding window, in the words that operators know from Burrow. Pure.
+"""Statuses of partitions and groups over a sliding window, with Burrow's names. Pure.
 
-The rules are Burrow's (its wiki page "Consumer Lag Evaluation Rules"), adapted to offsets that are looked up rather
-than read as commits: a broker tells where a group is, not when it last committed. So a commit is seen when the offset
-has moved; whether a group that does not move still has members tells STALL from STOP; and the time without progress
-counts from when there was something to do, so that the first record after a quiet night raises no alarm.
+The rules are Burrow's (its wiki page "Consumer Lag Evaluation Rules"), adapted to offsets that are requested from a
+broker, which does not say when a group last committed. Therefore a commit is detected when the offset has moved. A
+group that makes no progress is STALL if it has members, else STOP. The time without progress begins when there is lag,
+so that the first record after an idle period raises no alarm.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SLOTS = 10
-"""Burrow looks at ten commits: so does this, at the lowest lag of each tenth of the window."""
+"""Burrow evaluates ten commits; this module evaluates the lowest lag of each tenth of the window."""
 
 HELD_MS = 90_000
-"""The slowest collector looks every 60 s: what a look saw holds for so long, until the next one."""
+"""How long a sample counts as current, in ms. The longest interval of the collector is 60 s."""
 
 
 class Status(IntEnum):
-    """Worse is higher. A partition is STOP, STALL or REWIND where its group is ERR."""
+    """A status; a higher value is worse. A group has no REWIND, STALL or STOP: it is ERR if a partition has one."""
 
     OK = 0
     NOTFOUND = 1
@@ -38,9 +38,9 @@ class Status(IntEnum):
 
 
 class OffsetSample(NamedTuple):
-    """One look at a group's partition: the next offset it will read, the partition's end, the group's members.
+    """The committed offset of a group in a partition, the partition's end and the group's members at one moment.
 
-    `members` is None where it was not recorded.
+    `members` is None if it was not recorded.
     """
 
     ts_ms: int
@@ -50,19 +50,20 @@ class OffsetSample(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """Records to go, 0 or more."""
+        """The number of records after the committed offset, 0 or more."""
         return max(0, self.end - self.committed)
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How strict to be.
+    """The thresholds of the statuses.
 
     Args:
-        window_s: the sliding window, seconds.
-        allowed_lag: a lag of so many records counts as none.
-        stop_after_s: seconds without progress that make STALL or STOP; None: half the window.
-        warn_age_s, err_age_s: WARN and ERR when the oldest unconsumed record is older, seconds; None: age is no reason.
+        window_s: the length of the sliding window in seconds.
+        allowed_lag: a lag of at most this many records counts as no lag.
+        stop_after_s: the status is STALL or STOP after more seconds without progress; None: half the window.
+        warn_age_s, err_age_s: the status is WARN or ERR if the oldest unconsumed record is older, in seconds; None: the
+            age is not evaluated.
     """
 
     window_s: float = 120.0
@@ -73,15 +74,11 @@ class Rules:
 
     @property
     def quiet_s(self) -> float:
-        """Seconds without progress that make STALL or STOP."""
+        """The seconds without progress after which the status is STALL or STOP."""
         return self.window_s / 2 if self.stop_after_s is None else self.stop_after_s
 
     def check(self) -> None:
-        """Refuse what can't work.
-
-        Raises:
-            ConfigError: a number is out of its bounds.
-        """
+        """Raise ConfigError if a number is out of its bounds."""
         if not 1 <= self.window_s <= 86_400:
             raise ConfigError("--window", self.window_s, "give seconds from 1 to 86400")
         if self.allowed_lag < 0:
@@ -95,7 +92,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A status and its reason, a sentence. `notable`: it is OK, and worth reading all the same."""
+    """A status and its reason, a sentence. `notable`: the status is OK, but the reason is worth showing."""
 
     status: Status
     reason: str
@@ -103,12 +100,12 @@ class Judgement:
 
 
 def judge(samples: Sequence[OffsetSample], *, now_ms: int, rules: Rules) -> Judgement:
-    """Judge one partition by the looks (in order of time) that lie in the window before `now_ms`.
+    """Return the judgement of one partition by its samples (in order of time) in the window before `now_ms`.
 
-    In this order: nothing seen, NOTFOUND; no lag now, OK; no progress for longer than the rules' `quiet_s`, STALL or
-    STOP; an offset that went back and has not caught up since, REWIND; no lag at some moment of the window, OK; lag
-    that never fell, WARN; else OK. Before half a window has been watched the status is OK, and the reason
-    says that it is early. OK without progress for half of the time that makes STALL or STOP says so.
+    The first rule that applies decides: no samples, NOTFOUND; no lag now, OK; no progress for longer than the rules'
+    `quiet_s`, STALL or STOP; an offset that went back and has not caught up since, REWIND; no lag at some moment of the
+    window, OK; samples over less than half a window, OK; lag that never fell, WARN; else OK. If the status is OK after
+    `quiet_s` / 2 without progress, the judgement is notable.
     """
     window = _window(samples, now_ms, rules)
     if not window:
@@ -146,7 +143,7 @@ def _with_progress(window: Sequence[OffsetSample], now_ms: int, rules: Rules) ->
 
 
 def too_old(found: Judgement, seconds: float, *, rules: Rules) -> Judgement:
-    """Return the judgement, or a worse one where the oldest unconsumed record is older than the rules allow."""
+    """Return the judgement, or a worse one if the oldest unconsumed record, `seconds` old, is older than allowed."""
     for status, limit_s in ((Status.ERR, rules.err_age_s), (Status.WARN, rules.warn_age_s)):
         if limit_s is not None and seconds > limit_s and found.status < min(status, Status.REWIND):
             return Judgement(status, f"The oldest unconsumed record is {seconds:.0f} s old, over {limit_s:g} s.")
@@ -154,9 +151,9 @@ def too_old(found: Judgement, seconds: float, *, rules: Rules) -> Judgement:
 
 
 def judge_group(partitions: Sequence[tuple[str, Judgement]]) -> Judgement:
-    """Judge a group by its partitions (name, judgement): the worst decides, of equals the first; the reason names it.
+    """Return the judgement of a group by its partitions (name, judgement). The reason names the worst one.
 
-    STOP, STALL and REWIND of a partition make the group ERR. Partitions that are NOTFOUND count only if all are.
+    The group is ERR if a partition is REWIND or worse. NOTFOUND partitions count only if all are NOTFOUND.
     """
     known = [one for one in partitions if one[1].status is not Status.NOTFOUND]
     if not known:
@@ -175,10 +172,10 @@ def judge_group(partitions: Sequence[tuple[str, Judgement]]) -> Judgement:
 
 
 def _window(samples: Sequence[OffsetSample], now_ms: int, rules: Rules) -> list[OffsetSample]:
-    """Return the looks in the window. What was seen just before it held when it began, and is its first look.
+    """Return the samples in the window. The last one before the window is its first if it was valid when it began.
 
-    Looks that say nothing new are not kept, so the first one in the window may come late. After a gap in which nobody
-    looked, an offset that is where it was, with records waiting then as now, has not moved meanwhile.
+    Unchanged samples are not kept, so the first one in the window may be late. The sample before it is valid if it is
+    at most `HELD_MS` earlier. It is valid after a longer gap, too, if there was lag and the offset is still the same.
     """
     begin = now_ms - round(rules.window_s * 1000)
     inside = [sample for sample in samples if begin <= sample.ts_ms <= now_ms]
@@ -199,9 +196,9 @@ def _last_progress_ms(window: Sequence[OffsetSample], rules: Rules) -> int:
 
 
 def _went_back_from(window: Sequence[OffsetSample], rules: Rules) -> int | None:
-    """Return the highest offset from which the group went back, None where it caught up since.
+    """Return the highest offset from which the group went back; None if it did not, or has caught up since.
 
-    It has caught up where it is again at that offset, or has no lag.
+    It has caught up if it has reached that offset again or has no lag.
     """
     was = None
     for before, sample in pairwise(window):
@@ -222,7 +219,7 @@ def _without_progress(last: OffsetSample, quiet_s: float, rules: Rules) -> Judge
 
 
 def _lows(window: Sequence[OffsetSample], rules: Rules, now_ms: int) -> list[int]:
-    """Return the lowest lag of each tenth of the window: just after its commits, which is where Burrow looks."""
+    """Return the lowest lag of each tenth of the window: the lag just after a commit, which Burrow evaluates, too."""
     slot_ms = rules.window_s * 1000 / SLOTS
     lows: dict[int, int] = {}
     for sample in window:

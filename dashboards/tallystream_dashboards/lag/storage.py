@@ -1,7 +1,7 @@
-"""What the collector keeps in the store of each round, and how it is read back. Pure.
+"""The points that the collector writes in each round, and how they are read. Pure.
 
-Four measurements: partitions of groups (`tallystream.lag`), ends of partitions, groups as they were judged, and rounds.
-A point that says the same as those before and after it is left out, for half a minute at most.
+There are four measurements: partitions of groups (`tallystream.lag`), ends of partitions, groups with their status, and
+rounds. A point that equals its neighbours is not written, for at most 30 s; for a group that is gone, permanently.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ GROUP_FIELDS = (
 """The fields of a group's points."""
 
 RULES_FIELDS = ("window_s", "stop_after_s", "allowed_lag", "warn_age_s", "err_age_s")
-"""The fields of a round's point that say by which rules it was judged."""
+"""The fields of a round's point that have the rules of its statuses."""
 
 Fields = dict[str, Field]
 
 
 def partition_point(group: str, state: PartitionState, members: int | None, ts_ms: int) -> Point:
-    """Return one partition of one group as a point; a field that is not known is not there.
+    """Return one partition of one group as a point, without the fields that are not known.
 
-    The point of a partition that was not read has no offsets: it is no look.
+    The point of a stale partition has no offsets, so it is not a sample.
     """
     sample: dict[str, Field | None] = {
         "committed": state.committed,
@@ -91,13 +91,13 @@ def ends_point(place: tuple[str, int], start: int, end: int, ts_ms: int) -> Poin
 
 
 def rules_fields(rules: Rules) -> Fields:
-    """Return the rules as fields of a round's point; what was not chosen is not there."""
+    """Return the rules as fields of a round's point, without those that are None."""
     chosen = _known({name: getattr(rules, name) for name in RULES_FIELDS})
     return {name: value if name == "allowed_lag" else float(value) for name, value in chosen.items()}
 
 
 def rules_of(fields: Mapping[str, Field]) -> Rules:
-    """Return the rules from the fields of a round's point; the defaults where it has none."""
+    """Return the rules from the fields of a round's point, with defaults for missing fields."""
     return Rules(**{name: fields[name] for name in RULES_FIELDS if name in fields})  # type: ignore[arg-type]  # just so
 
 

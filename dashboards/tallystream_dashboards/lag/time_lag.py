@@ -1,11 +1,11 @@
-"""Lag in seconds: how old the oldest unconsumed record is, told from the history of end offsets. Pure.
+"""Lag in seconds: the age of the oldest unconsumed record, computed from the history of end offsets. Pure.
 
-The collector writes down when the end of a partition was where. The record at offset `committed` was appended while the
-end moved past it, so its age is known as well as the history is dense: between two observations it is interpolated,
-assuming an even rate of production between them. Outside the history nothing is guessed: there is a bound, or nothing.
+The collector records the end of each partition over time. The record at offset `committed` was appended when the end
+moved past it. Its time between two observations is interpolated at a constant rate of production. For a record that is
+older than the history, the result is a lower bound.
 
-Transaction markers and compaction leave offsets without a record. They count as records here: a group may stand before
-them with nothing to read, at a lag of a few "records" whose age is real all the same. `docs/lag.md` says more.
+Transaction markers and compaction leave offsets without a record, which count as records here. So a group with nothing
+to read may have a lag of a few "records", and an age. See `docs/lag.md`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One look at a partition: at `ts_ms` (epoch ms) its end offset was `end`."""
+    """The end offset of a partition at `ts_ms` (epoch ms)."""
 
     ts_ms: int
     end: int
@@ -28,7 +28,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Zero:
-    """Everything is consumed: zero lag is zero seconds."""
+    """Everything is consumed: the lag is 0 seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class AtLeast:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Nobody can tell; `reason` says why, as the end of a sentence."""
+    """The age is not known; `reason` says why, as the end of a sentence."""
 
     reason: str
 
@@ -56,21 +56,21 @@ SecondsLag = Zero | Exact | AtLeast | Unknown
 
 
 MAX_GAP_MS = 90_000
-"""The slowest collector looks every 60 s. Over a longer gap nobody looked, and interpolation would be a guess."""
+"""The longest gap for interpolation, in ms. The longest interval of the collector is 60 s."""
 
 
 def seconds_lag(committed: int | None, history: Sequence[Observation], *, now_ms: int) -> SecondsLag:
     """Return the age of the record at offset `committed`, the next one that the group will read.
 
-    `history` is in order of time and ends with the newest observation. Where the end fell (the topic was truncated or
-    made again), only what came after the fall counts. A result is never negative and never older than the history.
+    `history` is in order of time and ends with the newest observation. If the end fell (the topic was truncated or
+    recreated), only the history after the fall counts. The result is never negative and never older than the history.
     """
     known = _since_last_fall([one for one in history if one.ts_ms <= now_ms])
     return age_in(committed, [one.ts_ms for one in known], [one.end for one in known], now_ms=now_ms)
 
 
 def age_in(committed: int | None, times_ms: Sequence[int], ends: Sequence[int], *, now_ms: int) -> SecondsLag:
-    """Return the same from two columns: at `times_ms[i]` the end was `ends[i]`; neither ever falls."""
+    """Return the same as `seconds_lag` from two columns: the end at `times_ms[i]` was `ends[i]`; neither ever falls."""
     if committed is None:
         return Unknown("the group has committed nothing")
     if not ends:
@@ -86,23 +86,23 @@ def age_in(committed: int | None, times_ms: Sequence[int], ends: Sequence[int], 
 
 
 def appended(offset: int, times_ms: Sequence[int], ends: Sequence[int]) -> tuple[int | None, int, float]:
-    """Return when the record at `offset`, which is before the newest end, was appended.
+    """Return when the record at `offset`, which must be before the newest end, was appended.
 
-    That is: after the first moment (None: before the history), up to the second; the third says where between them it
-    lies if records came evenly, from 0 to 1.
+    It was appended after the first moment (None: before the history) and up to the second. The third value, from 0 to
+    1, is its position between the two at a constant rate of production.
     """
     after = bisect_right(ends, offset)
     if after == 0:
         return None, times_ms[0], 1.0
-    # The record at `offset` is the first of the growth from the end before that is not yet read.
+    # `offset` is in the growth of the end between the two observations.
     share = (offset - ends[after - 1]) / (ends[after] - ends[after - 1])
     return times_ms[after - 1], times_ms[after], share
 
 
 def worst(found: Sequence[SecondsLag]) -> SecondsLag:
-    """Return the largest of several partitions' lags: a bound counts with what it is at least.
+    """Return the largest of several partitions' lags. It is a lower bound if one of them is a bound or unknown.
 
-    Unknown ones do not hide a known one, but make the whole at least that; of nothing known nothing is known.
+    It is unknown if all are unknown, or if some are unknown and the others are 0.
     """
     known = [one for one in found if not isinstance(one, Unknown)]
     if not known:
@@ -116,7 +116,7 @@ def worst(found: Sequence[SecondsLag]) -> SecondsLag:
 
 
 def older(found: SecondsLag, seconds: float) -> SecondsLag:
-    """Return an age `seconds` later, with nothing consumed meanwhile; nothing to do stays nothing to do."""
+    """Return an age `seconds` later if nothing is consumed meanwhile. Zero and unknown ages stay the same."""
     match found:
         case Exact(before):
             return Exact(before + seconds)
@@ -126,7 +126,7 @@ def older(found: SecondsLag, seconds: float) -> SecondsLag:
 
 
 def at_least(found: SecondsLag) -> float:
-    """Return the seconds that are certain: 0 where nothing is."""
+    """Return the age or its lower bound in seconds; 0 if it is not known."""
     match found:
         case Exact(seconds) | AtLeast(seconds):
             return seconds

@@ -1,6 +1,6 @@
-"""The page for people on call: sums, living instances and lag, now and over time. Read-only.
+"""The page: sums, living instances and lag, now and over time. Read-only.
 
-`data` reads the store and works out what is shown, `views` draws it, `server` serves it; `app` is what Streamlit runs.
+`data` reads the store and computes what is shown, `views` draws it, `server` serves it; `app` is run by Streamlit.
 """
 
 from __future__ import annotations

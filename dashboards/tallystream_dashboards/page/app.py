@@ -1,4 +1,4 @@
-"""The page itself: what Streamlit runs, from top to bottom, for every visitor; the fragment runs again by itself."""
+"""The script that Streamlit runs for every visitor. The fragment `_body` runs again at every refresh."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def main() -> None:
         label_visibility="collapsed",
     )
     every = refresh_every(settings.refresh_s, RANGES[chosen])
-    # The past does not change: it is read once.
+    # History does not change, so it is read once.
     st.fragment(_body, run_every=None if at else every)(replace(asked, view=view, range=chosen, at=at), every)
 
 
 def _moment(column: object, asked: Selection) -> str | None:
-    """Draw the choice of a time in the past; None is now."""
+    """Draw the choice of a time in the past and return the chosen one; None: now."""
     with column.popover("Time" if asked.at is None else asked.at.replace("T", " "), width="stretch"):  # type: ignore[attr-defined]  # a column
         known = asked.at_ms
         value = None if known is None else datetime.fromtimestamp(known / 1000, UTC).replace(tzinfo=None)
@@ -103,7 +103,7 @@ def _body(asked: Selection, every: float) -> None:
 
 
 def _draw(reader: PointReader, selection: Selection, *, now_ms: int, zone: tzinfo, every: float) -> Selection:
-    """Draw the chosen view, and return what it shows."""
+    """Draw the chosen view, and return the selection that it shows."""
     past, ahead_ms = selection.at is not None, selection.ahead_ms
     if selection.view in ("metrics", "twice"):
         alive_ms = last_round_ms(reader, at_ms=now_ms + ahead_ms)
@@ -138,11 +138,11 @@ def _draw(reader: PointReader, selection: Selection, *, now_ms: int, zone: tzinf
 
 
 def _selected(asked: Selection) -> Selection:
-    """Return what to show: what the widgets say, before that what the address asks for."""
+    """Return the selection of the widgets; before a widget is drawn, that of the page's address."""
     state, now = st.session_state, parse(st.query_params)
     group = state.get("group", asked.group)
     app = state.get(metrics.app_key(asked.view), now.app)
-    # The metric of another app is rarely one of this app's.
+    # Another app's metric is usually not a metric of this app.
     linked = now.metric if app == now.app else None
     return replace(
         asked,

@@ -1,7 +1,7 @@
-"""Charts: rows for the browser, a specification that stays the same from one refresh to the next, and a legend.
+"""Charts: the rows, a Vega-Lite specification without data, and a legend.
 
-The data travel beside the specification, so that a refresh moves the lines and does not draw the chart again. The
-legend is not a part of the chart: there it would take its room from the lines.
+The data are separate from the specification, so that a refresh moves the lines and does not draw the chart again. The
+legend is separate from the chart because it would take space from the lines.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COLORS = (
     "#858915",
     "#b04866",
 )
-"""One colour for each line; each has a contrast of 3 or more with the light and with the dark background."""
+"""One colour for each line. Each has a contrast of 3 or more with the light and the dark background."""
 OTHERS = "#8a8f98"
 
 _CLOCK = (
@@ -43,13 +43,13 @@ _CLOCK = (
 """Times of day with 24 hours, in the browser's zone, and the date at midnight."""
 
 _SHOWN = f"format(datum.{VALUE}, ',.10~g') + (isValid(datum.{HIGH}) ? ' to ' + format(datum.{HIGH}, ',.10~g') : '')"
-"""A point's value, of the others the lowest and the highest."""
+"""A point's value; in the band, the lowest and the highest value."""
 
 
 def frame(drawn: Drawn) -> pd.DataFrame:
-    """Return one row a point: time (UTC), value (a float, NaN for a gap), the series' label and its colour's number.
+    """Return one row for each point: time (UTC), value (a float, NaN for a gap), the series' label, and its colour.
 
-    The band of the others has its lower edge as value, its upper edge in the column `high`.
+    The band of the other lines has its lower edge as value and its upper edge in the column `high`.
     """
     places = _places(line.label for line in drawn.lines)
     points: list[tuple[int, float | None, float | None, str, int]] = [
@@ -72,14 +72,14 @@ def frame(drawn: Drawn) -> pd.DataFrame:
 
 
 def legend(drawn: Drawn) -> str:
-    """Return the legend as HTML, sorted by name; nothing for a single line."""
+    """Return the legend as HTML, sorted by name; empty for a single line."""
     if len(drawn.lines) < 2:
         return ""
     places = _places(line.label for line in drawn.lines)
     entries = [(label, COLORS[place]) for label, place in places.items()]
     if drawn.others is not None:
         entries.append((drawn.others.label, OTHERS))
-    # The title is for names that are cut off, the tab index for keys: the list may have to be scrolled.
+    # The title shows names that are cut off. The tab index allows scrolling the list by keyboard.
     items = "".join(
         f'<li title="{escape(label)}"><i style="background:{color}"></i>{escape(label)}</li>'
         for label, color in entries
@@ -88,17 +88,17 @@ def legend(drawn: Drawn) -> str:
 
 
 def _places(labels: Iterable[str]) -> dict[str, int]:
-    """Return the number of each label's colour: by name, so that it stays when the largest changes."""
+    """Return the number of each label's colour, by name, so that it is the same when the order by value changes."""
     return {label: place for place, label in enumerate(sorted(labels, key=_natural))}
 
 
 def _natural(label: str) -> list[str | int]:
-    """Sort `worker-2` before `worker-10`."""
+    """Return a sort key that places `worker-2` before `worker-10`."""
     return [int(part) if place % 2 else part for place, part in enumerate(re.split("([0-9]+)", label))]
 
 
 def _edges(drawn: Drawn) -> list[tuple[int, float | None, float | None, str, int]]:
-    """Return points without a value at the ends of the period, where no line reaches them: the axis covers it all."""
+    """Return points without a value at the ends of the period, so that the axis covers all of it."""
     first = drawn.lines[0]
     return [
         (time, None, None, first.label, 0)
@@ -114,10 +114,9 @@ def _edges(drawn: Drawn) -> list[tuple[int, float | None, float | None, str, int
 def spec(
     title: str, *, step: bool, whole: bool = False, others: bool = False, events: Sequence[Event] = ()
 ) -> dict[str, Any]:
-    """Return a Vega-Lite specification of lines over time; `step`: a value holds until the next one.
+    """Return a Vega-Lite specification of lines over time; with `step`, a value is drawn until the next one.
 
-    With `others` there is an area behind the lines. Each of the `events` is a thin vertical line that says what
-    happened.
+    With `others` there is an area behind the lines. Each event is a thin vertical line with its text as tooltip.
     """
     base = alt.Chart(alt.NamedData("rows"))
     near = alt.selection_point(
@@ -125,7 +124,7 @@ def spec(
     )
     axis = alt.Axis(format=",d" if whole else ",.3~f", tickMinStep=1 if whole else 0, tickCount=5, title=None)
     x = alt.X(f"{TIME}:T", title=None, axis=alt.Axis(tickCount=6, labelOverlap=True, grid=False, labelExpr=_CLOCK))
-    # Without this nothing but zeros would be drawn in the middle, over an axis of negative numbers.
+    # Without this, a line of zeros would be drawn in the middle, with negative numbers on the axis.
     floor = alt.Scale(zero=True, nice=True, domain={"unionWith": [0, 1]}) if whole else alt.Scale(zero=False, nice=True)
     y = alt.Y(f"{VALUE}:Q", axis=axis, scale=floor)
     colors = alt.Scale(domain=list(range(len(COLORS) + 1)), range=[*COLORS, OTHERS])
@@ -137,8 +136,8 @@ def spec(
         alt.Tooltip("shown:N", title=title),
         alt.Tooltip(f"{TIME}:T", title="time", format="%Y-%m-%d %H:%M:%S"),
     ]
-    # One layer both catches the pointer and marks what it is near: a layer of its own for the mark would mostly be
-    # empty, and Vega warns about empty layers at every refresh.
+    # One layer both selects the nearest point and marks it. A separate layer for the mark would usually be empty, and
+    # Vega warns about empty layers at every refresh.
     points = (
         base.transform_calculate(shown=_SHOWN)
         .mark_point(filled=True, size=70)
@@ -157,7 +156,7 @@ def spec(
     layers.pop("data", None)
     for layer in layers["layer"]:
         layer.pop("data", None)
-    # Events are few: they stand in the specification, which changes only when there is a new one.
+    # There are few events, so they are in the specification, which changes only when there is a new one.
     if events:
         layers["layer"].insert(0, _marks(events))
     return layers

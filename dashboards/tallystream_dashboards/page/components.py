@@ -1,4 +1,4 @@
-"""What every view is drawn with: charts, tables, tiles, and the page's own looks."""
+"""The components of the views: charts, tables, messages and styles."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tallystream_dashboards.page.data.read_sums import Event
 
 SILENT_MS = 150_000
-"""The slowest collector writes every minute: older lag than this is news by itself."""
+"""The page warns if the lag is older, in ms. The longest interval of the collector is 60 s."""
 
 TILE: Any = {"border": True, "height": "stretch"}
 
@@ -28,7 +28,7 @@ ICON = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E"
     "%3Cpath d='M2 14V9h2v5zm5 0V5h2v9zm5 0V2h2v12z' fill='%230b6bcb'/%3E%3C/svg%3E"
 )
-"""The page's sign, inline: Streamlit would fetch one of its own from the internet."""
+"""The page's icon, inline: Streamlit would load its own from the internet."""
 
 _LOOKS = """
 .stMainBlockContainer { padding-top: 2.2rem; padding-bottom: 2rem; max-width: 1500px; }
@@ -40,7 +40,7 @@ _LOOKS = """
 .chart-legend i { display: inline-block; width: 0.7em; height: 0.7em; margin-right: 0.4em; border-radius: 50%; }
 """
 STYLE = f"<style>{_LOOKS}{html_table.STYLE}</style>"
-"""Narrow margins, digits of one width, no fading while the page refreshes, scrolling legends, and tables with text."""
+"""Narrow margins, digits of equal width, no fading during a refresh, scrolling legends, and text tables."""
 
 COLORS: dict[Status, Literal["green", "orange", "red", "gray"]] = {
     Status.OK: "green",
@@ -58,7 +58,7 @@ _COLUMNS = {
 
 
 def table(content: pd.DataFrame, *, key: str) -> None:
-    """Draw a table, at most 15 rows high; more are scrolled to."""
+    """Draw a table with scrolling."""
     with st.container(key=key):
         st.dataframe(
             content,
@@ -70,7 +70,7 @@ def table(content: pd.DataFrame, *, key: str) -> None:
 
 
 def text_table(content: pd.DataFrame, *, key: str) -> None:
-    """Draw a table whose texts wrap, so that they are shown in full on a screen of any width."""
+    """Draw a table with text that wraps, so that it is shown in full on a screen of any width."""
     colors = {status.name: color for status, color in COLORS.items()}
     with st.container(key=key):
         st.html(html_table.html_table(content, colors))
@@ -79,15 +79,15 @@ def text_table(content: pd.DataFrame, *, key: str) -> None:
 def chart(
     title: str, drawn: Drawn, *, key: str, step: bool = False, whole: bool = False, events: Sequence[Event] = ()
 ) -> None:
-    """Draw lines over time, with a mark for each event; says so where there is nothing to draw.
+    """Draw lines over time, with a mark for each event, or a caption if there are no lines.
 
-    The title is in the page's own words, with no name in it: Vega makes it a part of an expression.
+    The title must not include a name from outside, since Vega makes it a part of an expression.
     """
     st.markdown(f"**{title}**")
     if not drawn.lines:
         st.caption("There is nothing in the chosen period.")
         return
-    # Data beside the specification, not in it: the same chart takes new rows and nothing flickers.
+    # The data are not in the specification, so that the chart takes new rows without flicker.
     with st.container(key=f"{key}-box", gap="xsmall"):
         st.vega_lite_chart(
             charts.frame(drawn),
@@ -101,7 +101,7 @@ def chart(
 
 
 def as_of(what: str, newest_ms: int | None, *, now_ms: int, zone: tzinfo, every: float, past: bool) -> None:
-    """Say how old the newest data are; `what` they are begins the sentence."""
+    """Draw the age of the newest data as a caption that begins with `what`."""
     if newest_ms is None:
         return
     ago = formatting.duration((now_ms - newest_ms) / 1000)
@@ -113,7 +113,7 @@ def as_of(what: str, newest_ms: int | None, *, now_ms: int, zone: tzinfo, every:
 
 
 def silent(as_of_ms: int | None, *, now_ms: int) -> None:
-    """Warn when the collector has not looked for too long."""
+    """Draw a warning if the newest lag is older than `SILENT_MS`."""
     if as_of_ms is not None and now_ms - as_of_ms > SILENT_MS:
         ago = formatting.duration((now_ms - as_of_ms) / 1000)
         st.warning(
@@ -124,7 +124,7 @@ def silent(as_of_ms: int | None, *, now_ms: int) -> None:
 
 
 def empty() -> None:
-    """Say what to do when the store has no points at all."""
+    """Draw what to do if the store has no points."""
     st.info(
         "**The store is empty.** Sums appear as soon as an application reports and the aggregator and the "
         "shipper run; lag appears as soon as the collector runs.\n\n"
@@ -135,17 +135,17 @@ def empty() -> None:
 
 
 def no_lag() -> None:
-    """Say what to do when there is no lag in the store."""
+    """Draw what to do if there is no lag in the store."""
     st.info(
         "No lag has been collected yet. Start the collector: `tallystream lag collect`.", icon=":material/search_off:"
     )
 
 
 def index(choices: Sequence[str], wanted: str | None) -> int:
-    """Return where the wanted choice is, the first where it is none of them."""
+    """Return the index of the wanted choice, 0 if it is not among the choices."""
     return choices.index(wanted) if wanted is not None and wanted in choices else 0
 
 
 def clock(zone: tzinfo, now_ms: int) -> Callable[[int], str]:
-    """Return what writes a moment as people read it."""
+    """Return a function that formats a moment (epoch ms) in the time zone."""
     return lambda time_ms: formatting.clock(time_ms, zone, now_ms=now_ms)

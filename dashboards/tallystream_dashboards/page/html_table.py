@@ -1,8 +1,8 @@
-"""Text and tables of text for the page: nothing in a name is read as Markdown or HTML.
+"""Text and text tables for the page, with names that are never rendered as Markdown or HTML.
 
-Names come from applications, brokers and addresses, and Streamlit reads text as Markdown. Escaping is not enough:
-Streamlit looks for addresses, emoji and icons in text that is already unescaped. It does not look into code spans, so
-a word that is not plainly harmless becomes one.
+Names come from applications, brokers and the page's address, and Streamlit renders text as Markdown. Escaping is not
+enough: Streamlit looks for links, emoji and icons in text that is already unescaped. It does not look into code spans,
+so a word that may have another meaning becomes a code span.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _LIST = re.compile(r"\d+[.)]")
 
 
 def literal(text: object) -> str:
-    """Return Markdown that shows the text as it is: no link, image, icon, formula or emphasis.
+    """Return Markdown that shows the text unchanged, without link, image, icon, formula or emphasis.
 
-    Runs of white space are shown as one space; other characters that can't be printed as their escapes in Python.
+    Runs of white space are shown as one space, other unprintable characters as Python escapes.
     """
     words = [printable(word) for word in str(text).split()]
     return " ".join(word if _harmless(word, first=not at) else _code(word) for at, word in enumerate(words))
@@ -40,7 +40,7 @@ def _harmless(word: str, *, first: bool) -> bool:
 
 
 def _code(word: str) -> str:
-    """Return a code span: the fence is longer than any run of backticks inside, and a space keeps them apart."""
+    """Return a code span. Its fence is longer than any run of backticks inside, with a space between them."""
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", word)), default=0))
     space = " " if "`" in word else ""
     return f"{fence}{space}{word}{space}{fence}"
@@ -79,7 +79,7 @@ _NUMBERS = {"Lag", "Time lag", "Partitions", "Partition", "Produced/s", "Consume
 
 
 def html_table(content: pd.DataFrame, colors: Mapping[str, str]) -> str:
-    """Return the table. Lists of text are drawn as badges in their `colors`, lists of numbers as a sparkline."""
+    """Return the table as HTML. Lists of text become badges in their `colors`, lists of numbers a sparkline."""
     head = "".join(f"<th{_kind(name)}>{escape(name)}</th>" for name in content.columns)
     rows = content.to_dict(orient="records")
     body = "".join(

@@ -1,4 +1,4 @@
-"""The settings of the page that this process serves: Streamlit runs `app` by its path, so they can't be arguments."""
+"""The settings of the page that this process serves. Streamlit runs `app` by its path, so they can't be arguments."""
 
 from __future__ import annotations
 

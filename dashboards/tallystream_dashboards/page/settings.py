@@ -1,4 +1,4 @@
-"""What `tallystream page` may be told."""
+"""Settings of `tallystream page`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class PageSettings:
     """Settings of the page.
 
     Args:
-        store: where the points are.
-        port: the port to listen on; 0 takes a free one.
+        store: the store to read.
+        port: the port to listen on; 0: a free one.
         address: the address to listen on. Beyond loopback, set a password.
-        refresh_s: seconds from one refresh to the next, 0.5 to 3,600; long periods refresh more slowly.
-        password: what visitors have to give before they see anything; empty: nothing.
-        ready_file: a file that is made as soon as the page answers. Its content is the page's address.
+        refresh_s: seconds between refreshes, 0.5 to 3,600; long periods are refreshed less often.
+        password: the password of the page; empty: no login.
+        ready_file: a file that is created when the page answers. Its content is the page's address.
 
     Raises:
         ConfigError: the port or the refresh is out of its bounds.

@@ -1,4 +1,4 @@
-"""The tables as data frames, with the columns as people read them. Pure."""
+"""The page's tables as data frames. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tallystream_dashboards.page.data.sums import SumRow
 
 Clock: TypeAlias = "Callable[[int], str]"
-"""Epoch milliseconds → the time as text, in the reader's time zone."""
+"""A function that returns epoch milliseconds as text, in the visitor's time zone."""
 
 TREND_POINTS = 40
 FEW = 20
@@ -51,7 +51,7 @@ def sums(rows: Sequence[SumRow], clock: Clock) -> pd.DataFrame:
 
 
 def groups(states: Sequence[GroupState], trends: Mapping[str, Line], clock: Clock, *, now_ms: int) -> pd.DataFrame:
-    """Return the table of consumer groups. The status is a list of one: the browser shows it as a badge."""
+    """Return the table of consumer groups. The status is a list of one item, which is drawn as a badge."""
     return pd.DataFrame(
         {
             "Group": [state.group for state in states],
@@ -74,7 +74,7 @@ def partitions(states: Sequence[PartitionState], clock: Clock) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "Topic": [one.topic for one in states],
-            # As text: a partition's number is a name, which no separator of thousands belongs into.
+            # As text: a partition's number is a name, without thousands separators.
             "Partition": [str(one.partition) for one in states],
             "Status": [[one.judgement.status.name] for one in states],
             "Lag": _whole(one.lag for one in states),
@@ -89,7 +89,7 @@ def partitions(states: Sequence[PartitionState], clock: Clock) -> pd.DataFrame:
 
 
 def since(state: GroupState, now_ms: int) -> str:
-    """Return since when the status holds, as the end of a phrase: ` for 12 min`."""
+    """Return how long the group has had its status, as the end of a phrase: ` for 12 min`; empty below a minute."""
     if state.since_ms is None or now_ms - state.since_ms < MINUTE_MS:
         return ""
     return f" for {formatting.duration((now_ms - state.since_ms) / 1000)}"
@@ -142,12 +142,12 @@ def _partition_why(one: PartitionState, clock: Clock) -> str:
 
 
 def _whole(values: Iterable[int | None]) -> pd.Series[int]:
-    # Not by way of floats, as pandas would have it where a value is missing: they round above 2**53.
+    # pandas uses floats for columns with missing values by default, which round integers above 2**53.
     return pd.Series(list(values), dtype="Int64")
 
 
 def trend(line: Line) -> list[float]:
-    """Return a few values of the line, evenly spaced in time, that end with its last one: a sparkline."""
+    """Return `TREND_POINTS` values of the line at equal intervals, up to its last one, for a sparkline."""
     if not line.times_ms:
         return []
     first, last = line.times_ms[0], line.times_ms[-1]

@@ -1,4 +1,4 @@
-"""What the page shows, as its address says it: `?view=groups&group=billing&range=1h&at=2026-11-20T03:12`. Pure."""
+"""The page's selection in its address: `?view=groups&group=billing&range=1h&at=2026-11-20T03:12`. Pure."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 AHEAD_MS = 60_000
-"""The collector's and the broker's clocks may be a little ahead of the page's: the newest is shown all the same."""
+"""Points up to this many ms in the future are shown: the collector's and the broker's clocks may be ahead."""
 
 RANGES = {"5m": 300, "15m": 900, "1h": 3600, "6h": 21_600, "24h": 86_400, "7d": 604_800}
-"""The periods one can choose, in seconds."""
+"""The periods to choose from, in seconds."""
 DEFAULT_RANGE = "15m"
 
 VIEWS = {"groups": "Consumer groups", "pipeline": "Pipeline", "metrics": "Metrics", "twice": "Processed twice"}
-"""The views by their names in the address, as they are called on the page."""
+"""The titles of the views by their names in the address."""
 DEFAULT_VIEW = "groups"
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """None means: the first there is (app, metric), all (group), or now (at: a moment in UTC).
+    """What the page shows. None means the first one (app, metric), all (group), or now (at: a moment in UTC).
 
-    An app and a metric that were `carried` from another view are kept where this one has them among its choices.
+    An app and a metric that were `carried` from another view are kept if they are among this view's choices.
     """
 
     view: str = DEFAULT_VIEW
@@ -52,11 +52,11 @@ class Selection:
 
     @property
     def ahead_ms(self) -> int:
-        """What is shown came less than so many ms after the period's end: none later, where the past is asked for."""
+        """Points less than this many ms after the period's end are shown: for a moment of the past, no later ones."""
         return 1 if self.at else AHEAD_MS
 
     def params(self) -> dict[str, str]:
-        """Return the query parameters that lead back here."""
+        """Return the query parameters of this selection."""
         sums = self.view in ("metrics", "twice")
         named = {
             "view": self.view,
@@ -70,9 +70,9 @@ class Selection:
 
 
 def parse(params: Mapping[str, str]) -> Selection:
-    """Return what the address asks for; what there isn't becomes the default.
+    """Return the selection in the address, with defaults for missing and unknown parameters.
 
-    Without a view it follows from what is named: an app or a metric means the metrics.
+    The default view is the metrics if the address has an app or a metric, else the consumer groups.
     """
     wanted, at = params.get("range", DEFAULT_RANGE), moment(params.get("at"))
     implied = "metrics" if params.get("app") or params.get("metric") else DEFAULT_VIEW
@@ -88,7 +88,7 @@ def parse(params: Mapping[str, str]) -> Selection:
 
 
 def moment(text: str | None) -> datetime | None:
-    """Return a time in ISO 8601, in UTC unless it says otherwise; None for anything else."""
+    """Return a time from ISO 8601 text, in UTC unless it has another offset; None for other text."""
     if not text:
         return None
     try:
@@ -98,22 +98,22 @@ def moment(text: str | None) -> datetime | None:
 
 
 def text(at: datetime) -> str:
-    """Return a moment as the address has it."""
+    """Return a moment as text for the address."""
     return at.strftime("%Y-%m-%dT%H:%M:%S" if at.second else "%Y-%m-%dT%H:%M")
 
 
 def chosen_moment(chosen: datetime, asked: str | None) -> str:
-    """Return the moment that was chosen, to the minute; with the seconds of the link, where it is the link's minute."""
+    """Return the chosen moment, to the minute. In the minute of the `asked` moment it is that moment, with seconds."""
     at, linked = chosen.replace(tzinfo=UTC), moment(asked)
     same = linked is not None and linked.replace(second=0, microsecond=0) == at.replace(second=0, microsecond=0)
     return text(linked if linked is not None and same else at)
 
 
 def options(found: Iterable[str], wanted: str | None) -> list[str]:
-    """Return the choices, sorted. One that was asked for by a link is there even before it has any data."""
+    """Return the choices, sorted, including a `wanted` one that has no data yet."""
     return sorted({*found, *([wanted] if wanted else [])})
 
 
 def refresh_every(refresh_s: float, range_s: int) -> float:
-    """Return how often to refresh, in seconds: no more often than a period's picture can change to the eye."""
+    """Return the refresh interval in seconds. It is longer for long periods, in which charts change slowly."""
     return max(refresh_s, range_s / 1800)

@@ -1,4 +1,4 @@
-"""What another library counts in the process, for a registry to report beside its own metrics."""
+"""The interface of a bridge to the metrics of another library."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 class Reading(NamedTuple):
-    """One metric as its library has it: counts and sums of the whole process, a count as a whole number.
+    """One metric of a library: counts and sums are those of the whole process, and counts are whole numbers.
 
-    `began` is when the library began to count it, epoch seconds; it moves on when the library begins again at zero.
+    `began` is the time from which the library counts, epoch seconds. It increases when the library resets the count.
     """
 
     metric: record.Metric
@@ -22,11 +22,11 @@ class Reading(NamedTuple):
 
 
 class Source(Protocol):
-    """Something that can be read again and again: `registry.add_source(source)`.
+    """A source of metrics that can be read repeatedly: `registry.add_source(source)`.
 
-    `kind` is one word that tells sources apart in the log and in the counter `tallystream.reporter.source.failed`.
-    Reading must change nothing. It happens at each snapshot, from any thread, but never twice at once for a registry;
-    and once in the child of a fork.
+    `kind` is one word that identifies the source in the log and in the counter `tallystream.reporter.source.failed`.
+    Reading must not change anything. A registry reads it at each snapshot, from any thread, but not concurrently, and
+    once in the child of a fork.
     """
 
     @property
@@ -34,9 +34,9 @@ class Source(Protocol):
         """The library's name, such as prometheus."""
 
     def read(self) -> Iterable[Reading]:
-        """Return the metrics as they are now; what it raises ends this reading, what came before it is reported."""
+        """Return the current metrics. An error ends this reading; the metrics returned before it are reported."""
 
 
 def to_integer(value: float) -> int:
-    """Return a count as the record has it: a fraction is cut off. What is no number becomes -1, which is refused."""
+    """Return a count, rounded down to a whole number. NaN and infinity become -1, which is refused later."""
     return floor(value) if isfinite(value) else -1

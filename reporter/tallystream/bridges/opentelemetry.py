@@ -1,6 +1,6 @@
-"""What the OpenTelemetry SDK counts in the process, for a registry to report.
+"""The bridge to the OpenTelemetry SDK.
 
-Its `reader` is given to the MeterProvider, and the source to the registry.
+Pass the `reader` of the source to the MeterProvider, and the source to the registry.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 SCOPE = "otel.scope.name"
-"""The tag that names the meter, as in OpenTelemetry's own exporter for Prometheus."""
+"""The tag with the name of the meter, as in OpenTelemetry's Prometheus exporter."""
 
 
 class OpenTelemetrySource:
-    """Reads the metrics of the `MeterProvider` that was given `source.reader`, with cumulative temporality.
+    """Reads the metrics of the `MeterProvider` that has `source.reader`, with cumulative temporality.
 
-    - A monotonic sum becomes a counter; a fraction is cut off, for counts are whole numbers. Other sums become updowns.
+    - A monotonic sum becomes a counter, rounded down to a whole number. Other sums become updowns.
     - A gauge becomes a gauge.
     - A histogram, explicit or exponential, becomes a histogram with count, sum, min and max, without a sketch.
-    - Attributes become tags: text as it is, all else as JSON (so `true` for True). The meter's name is the tag
-      `otel.scope.name`. Resource attributes are left out: they belong to the whole process.
+    - Attributes become tags: text unchanged, other values as JSON (`true` for True). The meter's name is the tag
+      `otel.scope.name`. Resource attributes are skipped, since they belong to the whole process.
 
         source = OpenTelemetrySource()
         metrics.set_meter_provider(MeterProvider(metric_readers=[source.reader]))
         registry.add_source(source)
 
-    Other readers of the same provider are not disturbed. Values stay readable after the provider's `shutdown()`.
+    Other readers of the same provider are not affected. Values stay readable after the provider's `shutdown()`.
 
     Raises:
         ImportError: opentelemetry-sdk (1.30 or later) is not installed.
@@ -50,12 +50,12 @@ class OpenTelemetrySource:
             *(metrics.Counter, metrics.UpDownCounter, metrics.Histogram),
             *(metrics.ObservableCounter, metrics.ObservableUpDownCounter, metrics.ObservableGauge),
         ]
-        # Increments would be lost between two readers of one registry; whole values replace each other.
+        # With delta temporality, increments would be lost if two reporters read the same registry.
         cumulative = dict.fromkeys(kinds, AggregationTemporality.CUMULATIVE)
         self.reader: InMemoryMetricReader = InMemoryMetricReader(preferred_temporality=cumulative)
 
     def read(self) -> Iterator[Reading]:
-        """Return the metrics as they are now; none before a provider has the reader."""
+        """Return the current metrics, or none before a provider has the reader."""
         data = self.reader.get_metrics_data()
         if data is None:
             return

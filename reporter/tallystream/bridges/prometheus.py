@@ -1,4 +1,4 @@
-"""What prometheus_client counts in the process, for a registry to report: `registry.add_source(PrometheusSource())`."""
+"""The bridge to prometheus_client: `registry.add_source(PrometheusSource())`."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Collects(Protocol):
-    """What is needed of `prometheus_client.CollectorRegistry`."""
+    """The method of `prometheus_client.CollectorRegistry` that is needed."""
 
     def collect(self) -> Iterable[Any]:
         """Return the metric families."""
 
 
 class PrometheusSource:
-    """Reads a registry of prometheus_client (0.20 or later), as a scrape would.
+    """Reads a registry of prometheus_client (0.20 or later), as a scrape does.
 
-    - A counter becomes a counter of the same name, with `_total`. A fraction is cut off, for counts are whole numbers.
-    - A histogram or summary becomes a histogram with count and sum. It has no sketch, since buckets do not tell the
-      values within 0.54 %; `buckets=True` reports each bucket as a counter `<name>_bucket` with the tag `le`.
-    - A gauge, and every sample of any other type, becomes a gauge. NaN and infinity are left out.
-    - Labels become tags. `_created` tells when a count began again after `reset()`, `remove()` or `clear()`.
+    - A counter becomes a counter of the same name, with `_total`, rounded down to a whole number.
+    - A histogram or summary becomes a histogram with count and sum. It has no sketch, since buckets do not contain the
+      values within 0.54 %. `buckets=True` also reports each bucket as a counter `<name>_bucket` with the tag `le`.
+    - A gauge, and each sample of any other type, becomes a gauge. NaN and infinity are skipped.
+    - Labels become tags. `_created` is used to detect resets by `reset()`, `remove()` or `clear()`.
 
-    In prometheus_client's multi-process mode each process reports its own values, which are then summed over processes:
-    give the usual registry, never one with a `MultiProcessCollector`, which has the sums of all processes already.
+    In prometheus_client's multi-process mode, each process reports its own values, which are then summed over
+    processes. Pass the usual registry, not one with a `MultiProcessCollector`, which has the sums of all processes.
 
     Args:
-        registry: what is read; None stands for `prometheus_client.REGISTRY`.
+        registry: the registry to read; None means `prometheus_client.REGISTRY`.
         buckets: whether the buckets of histograms are reported.
 
     Raises:
         ConfigError: the registry has a `MultiProcessCollector`.
-        ImportError: no registry was given, and prometheus_client is not installed.
+        ImportError: no registry is given, and prometheus_client is not installed.
     """
 
     kind = "prometheus"
@@ -57,7 +57,7 @@ class PrometheusSource:
             )
 
     def read(self) -> Iterator[Reading]:
-        """Return the metrics as they are now."""
+        """Return the current metrics."""
         for family in self._registry.collect():
             if family.type == "counter":
                 yield from _counters(family)
@@ -79,7 +79,7 @@ class PrometheusSource:
                 if key in sums:
                     count, total = to_integer(sample.value), float(sums[key])
                     yield Reading(record.Histogram(name=family.name, tags=tags, count=count, sum=total), began.get(key))
-                else:  # prometheus_client gives no sum where values may be negative
+                else:  # prometheus_client returns no sum if values may be negative
                     yield _counter(sample, began.get(key))
 
 

@@ -1,4 +1,4 @@
-"""Makes counts grow that another library resets or removes: within a life no count may fall. Pure."""
+"""Adjusts counts that another library resets or removes, since counts must not fall within a life."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class _Last(NamedTuple):
 
 
 class ResetAdjuster:
-    """The counts of one source, as they would be had nothing ever been reset.
+    """The counts of one source without the effect of resets.
 
-    A count that is lower than before began again at zero, as Prometheus has it; so did one whose `began` is later than
-    the last reading, however high it has grown since. What was counted between the last reading and the reset is lost.
+    A count was reset if it is lower than before, as in Prometheus, or if its `began` is later than before and not
+    before the last reading. What was counted between the last reading and the reset is lost.
 
     Args:
-        parents: what was counted before this process was forked off, which is the parent's to report.
+        parents: the values counted before this process was forked, which the parent reports.
     """
 
     def __init__(self, parents: Iterable[Reading] = ()) -> None:
@@ -40,7 +40,7 @@ class ResetAdjuster:
             self._last[identity_of(reading.metric)] = _Last(reading.metric, reading.began, 0.0)
 
     def take(self, reading: Reading, now: float) -> record.Metric:
-        """Return the metric with everything counted in this process; `now` is in epoch seconds."""
+        """Return the metric with all counts of this process; `now` is in epoch seconds."""
         metric, identity = reading.metric, identity_of(reading.metric)
         last = self._last.get(identity)
         if last is not None and _was_reset(reading, last):
@@ -49,7 +49,7 @@ class ResetAdjuster:
         self._last[identity] = _Last(metric, reading.began, now)
         (grown,) = since(until([metric], self._ended), self._parents)
         if isinstance(grown, record.Histogram) and identity in self._parents:
-            return msgspec.structs.replace(grown, min=None, max=None)  # nobody knows which were the parent's
+            return msgspec.structs.replace(grown, min=None, max=None)  # they may be the parent's
         return _with_extremes(grown, self._ended.get(identity))
 
 
@@ -59,7 +59,7 @@ def _was_reset(reading: Reading, last: _Last) -> bool:
         return False
     if getattr(reading.metric, "count", before) < before:
         return True
-    # Some collectors work out again each time when they began, and not to the millisecond.
+    # Some collectors compute `began` again at each reading, with small differences.
     moved = reading.began is not None and last.began is not None and reading.began > last.began
     return moved and reading.began is not None and reading.began >= last.read_at
 

@@ -1,4 +1,4 @@
-"""The sources of a registry: read safely, checked, never twice at once, and started again in the child of a fork."""
+"""The adapter of a source: reads it safely and not concurrently, validates its metrics, and resets it after a fork."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 FAILED = "tallystream.reporter.source.failed"
 WAIT_IN_CHILD = 5.0
-"""Seconds that the child of a fork waits for a source at most: a lock may have been held when it was forked off."""
+"""The maximum seconds that a forked child waits for a source, since a lock may have been held at the fork."""
 
 _NUMBERS = ("count", "value", "sum", "min", "max")
 _log = logging.getLogger("tallystream.bridges")
@@ -39,10 +39,10 @@ class SourceAdapter:
     """One source in one registry.
 
     Args:
-        source: what is read.
-        prefix, tags: put before the names, and beside the tags, of its metrics; its own tags go first.
-        failed: gives the counter of what could not be reported; asked when prefix and tags were found good.
-        clock: the registry's.
+        source: the source to read.
+        prefix, tags: added to the names and tags of its metrics. A metric's own tags take precedence.
+        failed: returns the counter of failures. It is called after `prefix` and `tags` have been validated.
+        clock: the clock of the registry.
 
     Raises:
         ConfigError: the prefix or a tag can't be used.
@@ -60,10 +60,10 @@ class SourceAdapter:
         _joined.add(self)
 
     def read(self, taken: Container[str], seen: set[record.Identity]) -> list[record.Metric]:
-        """Return the metrics of this moment, and note them in `seen`.
+        """Return the current metrics, and add them to `seen`.
 
-        Left out are those that the record can't have, those whose name is `taken` by the registry's own, and those that
-        were seen before: each is counted as failed, and logged once a minute.
+        Metrics that are invalid in a record, whose name is in `taken` (the registry's own names), or that were seen
+        before are skipped. Each is counted as a failure, and logged at most once a minute.
         """
         with self.lock:
             if self._resets is None:
@@ -74,7 +74,7 @@ class SourceAdapter:
             return [self._resets.take(reading, now) for reading in readings]
 
     def reset_after_fork(self) -> None:
-        """Take what the source has counted as the parent's; in the child of a fork, before it has threads."""
+        """Attribute all present counts to the parent: in the child of a fork, before it has threads."""
         self.lock = Lock()
         self._resets = None
         found: list[tuple[list[Reading], bool]] = []
@@ -82,12 +82,12 @@ class SourceAdapter:
         thread = Thread(target=lambda: found.append(self._readings((), set())), name="tallystream-source", daemon=True)
         thread.start()
         thread.join(WAIT_IN_CHILD)
-        # Without all of what the parent counted, some of it would be counted twice.
+        # If a count of the parent were missing, it would be counted twice.
         if found and found[0][1]:
             self._resets = ResetAdjuster(found[0][0])
 
     def _readings(self, taken: Container[str], seen: set[record.Identity]) -> tuple[list[Reading], bool]:
-        """Return what can be reported, and whether the source told everything."""
+        """Return the metrics that can be reported, and whether the source was read completely."""
         readings: list[Reading] = []
         try:
             for metric, began in self.source.read():
@@ -96,11 +96,11 @@ class SourceAdapter:
                 except TallystreamError as error:
                     self._fail(label(metric.name, metric.tags), error)
                     continue
-                # As with a gauge of the registry's own; NaN is how many a library says that there is no value.
+                # As for gauges of the registry; many libraries use NaN for a missing value.
                 if isfinite(getattr(checked, "value", 0)):
                     seen.add(identity_of(checked))
                     readings.append(Reading(checked, began))
-        except Exception as error:  # noqa: BLE001 - another library's code; its neighbours must be reported
+        except Exception as error:  # noqa: BLE001 - another library's code; the other metrics must be reported
             _log.debug("the failure in full", exc_info=True)
             self._fail(self.source.kind, f"{type(error).__name__}: {error}")
             return readings, False
@@ -131,7 +131,7 @@ _joined: WeakSet[SourceAdapter] = WeakSet()
 
 
 def _hold(deadline: Deadline) -> list[Callable[[], None]]:
-    # A source can't be read in the child of a fork where a thread of ours was in the midst of a reading.
+    # If a thread were reading a source at the fork, the child could not read it.
     return [source.lock.release for source in list(_joined) if source.lock.acquire(timeout=deadline.left())]
 
 

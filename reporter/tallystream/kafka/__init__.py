@@ -1,1 +1,1 @@
-"""The reporter to Kafka: from a snapshot to acknowledged records."""
+"""The Kafka reporter: from a snapshot to acknowledged records."""

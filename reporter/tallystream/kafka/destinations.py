@@ -1,4 +1,4 @@
-"""Which lives a registry has had at which destination: kept beside the registry, so that a later reporter counts on."""
+"""The lives of each registry at each destination, stored for the registry, so that a later reporter continues them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Destination(msgspec.Struct, eq=False):
-    """The lives of one registry at one destination, under one instance ID; `owner` is who reports there now.
+    """The lives of one registry at one destination, under one instance ID; `owner` returns the current reporter.
 
-    A destination is a topic of a cluster. `cluster` is None as long as nothing was sent: the ID is known once a broker
-    was reached, by its `address`. Only then is it known whether two addresses lead to the same cluster.
+    A destination is a topic of a cluster. `cluster` is None until a broker at `address` was reached and returned the
+    cluster's ID. Only then is it known whether two addresses belong to the same cluster.
     """
 
     address: str
@@ -32,7 +32,7 @@ class Destination(msgspec.Struct, eq=False):
     owner: Callable[[], object | None] = lambda: None
 
     def release(self) -> None:
-        """Let another reporter go on here."""
+        """Allow another reporter to continue here."""
         self.owner = lambda: None
 
 
@@ -45,7 +45,11 @@ class _Destinations:
         self._all: WeakKeyDictionary[MetricRegistry, list[Destination]] = WeakKeyDictionary()
 
     def claim(self, owner: object, registry: MetricRegistry, address: str, topic: str, instance: str) -> Destination:
-        """Return the account of this address, which `identify` may replace. Raises DuplicateReporterError."""
+        """Return the destination of this address, which `identify` may replace.
+
+        Raises:
+            DuplicateReporterError: another reporter, or another instance ID, reports the registry there.
+        """
         with self._lock:
             accounts = self._all.setdefault(registry, [])
             for account in accounts:
@@ -57,10 +61,10 @@ class _Destinations:
             return account
 
     def identify(self, account: Destination, cluster: str, owner: object, registry: MetricRegistry) -> Destination:
-        """Return the account of this cluster, now that the address of a claimed one has led there.
+        """Return the destination of this cluster, when the address of the claimed one has been found to belong to it.
 
         Raises:
-            DuplicateReporterError: another reporter has it, under another address.
+            DuplicateReporterError: another reporter, or another instance ID, reports there, under another address.
         """
         with self._lock:
             if account.cluster == cluster:
@@ -76,7 +80,7 @@ class _Destinations:
                 lives = LifeHistory(registry.app, 1000)
                 found = Destination(account.address, account.topic, account.instance, lives, cluster, ref(owner))
                 accounts.append(found)
-            # The address leads to `found` from now on.
+            # The address belongs to `found` from now on.
             found.address, account.address = account.address, ""
             account.release()
             if account.cluster is None:

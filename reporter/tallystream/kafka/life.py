@@ -1,15 +1,15 @@
-"""The lives of a registry at one destination: their records, when one ends, what is acknowledged. No Kafka.
+"""The lives of a registry at one destination: their records, their ends and what is acknowledged.
 
-Within a life values are absolute, so the next record replaces a lost, late or repeated one. Only where one life
-follows another must it be known exactly what the table has: the new life publishes what came after that. A life ends
-when its `final` is acknowledged, when the table refuses a record of it or when the registry has another name, and
-never while a record is in flight. If metrics outgrow their part, or must be in the same part from now on, the life
-ends with an empty `final`, and the next one has other parts.
+Within a life, values are absolute, so the next record replaces a lost, late or repeated one. When a new life begins,
+it must be known exactly what the table has: the new life publishes what was counted after that. A life ends when its
+`final` record is acknowledged, when the table refuses one of its records or when the registry gets another name, but
+never while a record is in flight. If metrics outgrow their part, or must now be in the same part, the life ends with
+an empty `final` record, and the next one has other parts.
 
-Each acknowledgement has the record's append time, and so tells whether the table takes the record (`is_timely`): what
-was taken counts, what was refused does not. A record whose delivery failed may have been appended or not. A later
-acknowledged record of its life replaces its values, metric by metric. If the life ends before that, they are taken as
-delivered, so that nothing is counted twice.
+Each acknowledgement contains the record's append time, which determines whether the table accepts the record
+(`is_timely`). The values of an accepted record count as delivered, those of a refused one do not. A record whose
+delivery failed may or may not have been appended. A later acknowledged record of its life replaces its values, metric
+by metric. If the life ends before that, they count as delivered, so that nothing is counted twice.
 """
 
 from __future__ import annotations
@@ -33,17 +33,20 @@ if TYPE_CHECKING:
 
 
 class Acknowledged:
-    """The newest values of each metric. Most of what is acknowledged is replaced by the next acknowledgement unread."""
+    """The newest acknowledged values of each metric.
+
+    The identities of a record's metrics are computed only when needed: usually the next record replaces it before that.
+    """
 
     def __init__(self) -> None:
         self._values: Values = {}
         self._newest: dict[int, tuple[list[Metric], object]] = {}
 
     def take(self, part: int, metrics: list[Metric], layout: object) -> None:
-        """Take the metrics of one part of a record; those that are missing from it keep their values.
+        """Store the metrics of one part. Metrics that are missing from it keep their values.
 
-        Two of one part with the same `layout`, the same object, are of the same metrics in the same order: so much need
-        not be looked at while it is the application's turn to run.
+        If two records of one part have the same object as `layout`, they have the same metrics in the same order. The
+        identities are then not needed here, which saves time in the application's process.
         """
         last = self._newest.get(part)
         if last is not None and last[1] is not layout:
@@ -51,11 +54,11 @@ class Acknowledged:
         self._newest[part] = metrics, layout
 
     def update(self, values: Values) -> None:
-        """Take single values."""
+        """Store single values."""
         self.values().update(values)
 
     def values(self) -> Values:
-        """Return all of them by identity."""
+        """Return all values by identity."""
         for metrics, _ in self._newest.values():
             self._values.update(by_identity(metrics))
         self._newest.clear()
@@ -63,9 +66,9 @@ class Acknowledged:
 
 
 class PendingRecord(msgspec.Struct, eq=False):
-    """A record on its way: the snapshot, as published, and the values of the whole process that it stands for.
+    """A record that is being sent: the published snapshot, and the values of the whole process at that time.
 
-    Where two records of one part have the same object as `layout`, they are of the same metrics in the same order.
+    If two records of one part have the same object as `layout`, they have the same metrics in the same order.
     """
 
     snapshot: Snapshot
@@ -75,7 +78,7 @@ class PendingRecord(msgspec.Struct, eq=False):
 
 
 class Part(msgspec.Struct):
-    """What is known of one part."""
+    """The state of one part: its last `seq`, the last one acknowledged, and the record in flight, if any."""
 
     seq: int = 0
     acknowledged_seq: int = 0
@@ -84,10 +87,11 @@ class Part(msgspec.Struct):
 
 
 class Life(msgspec.Struct):
-    """One life. All its records are of one `app`.
+    """One life. All its records have the same `app`.
 
-    `base` is what earlier lives had counted. `unknown` has the values of failed deliveries that may have arrived, until
-    a later record with the same metric is acknowledged. `outgrown` says that its metrics need other parts.
+    `base` has the values that earlier lives delivered. `unknown` has the values of failed deliveries that may have
+    arrived, until a later record with the same metric is acknowledged. `outgrown` tells whether the metrics need other
+    parts.
     """
 
     id: str
@@ -102,12 +106,12 @@ class Life(msgspec.Struct):
 
     @property
     def closed(self) -> bool:
-        """Whether every part's final record was acknowledged, or no record was made."""
+        """Whether the final record of every part was acknowledged, or no record was made."""
         return all(part.closed for part in self.parts.values())
 
 
 def records(life: Life, metrics: list[Metric], every_ms: int, now: Instant, *, final: bool) -> list[PendingRecord]:
-    """Return them; nothing is noted of them yet. A part that had a metric before has a record, without any now."""
+    """Return the records of a report, without changing `life`. A part that has lost all its metrics still has one."""
     split = life.split.split(metrics)
     ready = []
     for number in sorted({*split, *life.parts}) or [0]:
@@ -131,46 +135,46 @@ _log = logging.getLogger("tallystream")
 
 
 class LifeHistory:
-    """The state machine. Used by one thread at a time.
+    """The state machine of the lives. It must be used by one thread at a time.
 
-    `incomplete` says whether metrics are missing from the last records: they follow in a new life, or are too large.
-    `errors` has a sentence for each group of metrics that became too large for any record; the caller empties it.
+    `incomplete` tells whether metrics are missing from the last records: they follow in a new life, or are too large.
+    `errors` has a sentence for each group of metrics that became too large for any record. The caller clears it.
 
     Args:
-        app: the application's name; where it is set to another, a new life begins.
-        every_ms: the reporting interval that the records state.
-        max_bytes: the most that a record's value may have. A registry beyond it is split over parts.
+        app: the application's name. If it is set to another one, a new life begins.
+        every_ms: the reporting interval that the records state, in milliseconds.
+        max_bytes: the maximum size of a record's value. A larger registry is split over parts.
     """
 
     def __init__(self, app: str, every_ms: int, max_bytes: int = MAX_RECORD_BYTES) -> None:
         self.app, self.every_ms, self.max_bytes = app, every_ms, max_bytes
         self._counted = Acknowledged()  # the values of the whole process that the table has, over all lives
-        self._covered: Values = {}  # the positions that another app reported: those of this one begin there
+        self._covered: Values = {}  # the positions that were reported under another app: those of this app begin there
         self._life: Life | None = None
         self.incomplete = False
         self.errors: list[str] = []
-        self._parts = 0  # of a new life; none before the first report
+        self._parts = 0  # the number of parts of a new life; 0 before the first report
         self._rejected: set[Identity] = set()  # the groups that are too large
-        self._skew_ms = 0  # the broker's clock less ours, as of the last acknowledgement
+        self._skew_ms = 0  # the broker's clock minus this process's clock, as of the last acknowledgement
 
     @property
     def in_flight(self) -> list[PendingRecord]:
-        """The records that were handed over and whose fate is open: one a part at most."""
+        """The records that were sent and neither acknowledged nor failed: at most one for each part."""
         parts = self._life.parts.values() if self._life else ()
         return [part.in_flight for part in parts if part.in_flight]
 
     @property
     def refused(self) -> bool:
-        """Whether the table refuses the present life's records, so that a new one follows."""
+        """Whether the table refuses the current life's records, so that a new life follows."""
         return self._life is not None and self._life.refused
 
     @property
     def new_life_due(self) -> bool:
-        """Whether the present life has ended early, so that a new one with all values should follow at once."""
+        """Whether the current life has ended early, so that a new one with all values should follow immediately."""
         return self._life is not None and (self._life.refused or (self._life.outgrown and self._life.closed))
 
     def has(self, outgoing: PendingRecord) -> bool:
-        """Tell whether this record, or a newer one of its part and life, was acknowledged and not refused."""
+        """Return whether this record, or a newer one of its part and life, was acknowledged and not refused."""
         life, snapshot = self._life, outgoing.snapshot
         return (
             life is not None and life.id == snapshot.life and life.parts[snapshot.part].acknowledged_seq >= snapshot.seq
@@ -184,9 +188,9 @@ class LifeHistory:
         final: bool = False,
         groups: Mapping[Identity, Identity] | None = None,
     ) -> list[PendingRecord]:
-        """Return the records to send now, given the values of the whole process; none while others are in flight.
+        """Return the records to send now, given the values of the whole process, or none while others are in flight.
 
-        `groups` says which metrics must be in the same record.
+        `groups` defines which metrics must be in the same record.
         """
         if self.in_flight:
             return []
@@ -213,7 +217,7 @@ class LifeHistory:
         return ready
 
     def acknowledged(self, outgoing: PendingRecord, append_ms: int, now: Instant) -> None:
-        """Take that the broker has the record, appended at `append_ms` by its clock."""
+        """Process an acknowledgement: the broker appended the record at `append_ms` by its clock."""
         life, part = self._landed(outgoing)
         self._skew_ms = append_ms - now.wall_ms
         if not is_timely(outgoing.snapshot, append_ms):
@@ -228,7 +232,7 @@ class LifeHistory:
         self._counted.take(outgoing.snapshot.part, outgoing.values, outgoing.layout)
 
     def failed(self, outgoing: PendingRecord, *, never_sent: bool = False) -> None:
-        """Take that no acknowledgement will come; `never_sent` says that the record surely did not reach the broker."""
+        """Process a failed delivery. `never_sent` means that the record certainly did not reach the broker."""
         life, _ = self._landed(outgoing)
         if not never_sent:
             life.unknown.update(by_identity(outgoing.values))
@@ -261,7 +265,7 @@ class LifeHistory:
     def _make_room(
         self, life: Life, too_large: PendingRecord, metrics: list[Metric], groups: Mapping[Identity, Identity]
     ) -> None:
-        """End the life, so that one with more parts follows; where these can't help, leave the largest group out."""
+        """End the life, so that one with more parts follows, or, if that can't help, exclude the largest group."""
         group, size = largest_group(too_large.snapshot.metrics, groups)
         if size + HEADER_BYTES <= self.max_bytes and self._parts < MAX_PARTS:
             life.outgrown = True

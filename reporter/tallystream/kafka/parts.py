@@ -1,4 +1,4 @@
-"""Which part of a snapshot a metric is in: a registry that is too large for one record is split over several."""
+"""The parts of a snapshot: a registry that is too large for one record is split over several."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ if TYPE_CHECKING:
     from tallystream.record import Identity, Metric
 
 MAX_RECORD_BYTES = 900_000
-"""The most that a record's value may have: Kafka's default limit is a little more than a million bytes."""
+"""The maximum size of a record's value. Kafka's default limit is slightly more than a million bytes."""
 
 MAX_PARTS = 1024
-"""A registry of so many parts has groups that are too large to share a record."""
+"""The number of parts is not increased from here on. The largest group of a part that is too large is excluded."""
 
 HEADER_BYTES = 4000
-"""More than a record has beside its metrics, whatever the name of the app."""
+"""An upper bound of a record's size without its metrics, for any app name."""
 
 _ROOM_TO_GROW = 3000
-"""Bytes that the sketch of a histogram may grow by."""
+"""The bytes by which the sketch of a histogram may grow."""
 
 _encoder = msgspec.json.Encoder()
 
 
 def parts_for(metrics: list[Metric], max_bytes: int) -> int:
-    """Return the number of parts in which these metrics, their sketches grown, fill half of each record."""
+    """Return the number of parts for which these metrics, with fully grown sketches, fill about half of each record."""
     growth = _ROOM_TO_GROW * sum(isinstance(metric, Histogram) for metric in metrics)
     return 1 + (len(_encoder.encode(metrics)) + growth) // (max_bytes // 2)
 
 
 def group_of(metric: Metric, groups: Mapping[Identity, Identity]) -> Identity:
-    """Return what names the metrics that must be in the same record as this one; its own identity where it is alone."""
+    """Return the identity of the metric's group, whose metrics must be in one record, or its own if it has none."""
     identity = identity_of(metric)
     return groups.get(identity, identity)
 
 
 def largest_group(metrics: list[Metric], groups: Mapping[Identity, Identity]) -> tuple[Identity, int]:
-    """Return the largest group of these metrics, and the bytes that it takes in a record."""
+    """Return the largest group of these metrics and its size in a record, in bytes."""
     sizes: dict[Identity, int] = {}
     for metric in metrics:
         group = group_of(metric, groups)
@@ -53,12 +53,12 @@ def largest_group(metrics: list[Metric], groups: Mapping[Identity, Identity]) ->
 
 
 class Parts:
-    """The parts of one life: the CRC-32 of a group's name says which of them its metrics are in.
+    """The parts of one life. The CRC-32 of a group's identity determines the part that its metrics are in.
 
-    `layout` is a new object whenever metrics came or went, or are in another order.
+    `layout` is a new object whenever metrics were added or removed, or their order changed.
 
     Args:
-        number: how many there are.
+        number: the number of parts.
     """
 
     def __init__(self, number: int) -> None:
@@ -68,7 +68,7 @@ class Parts:
         self._seen: list[int] = []
 
     def place(self, groups: Mapping[Identity, Identity]) -> bool:
-        """Give the metrics of groups their parts; return False if one would have to leave its part."""
+        """Assign parts to the metrics of groups. Return False if a metric would have to move to another part."""
         if self.number == 1:
             return True
         parts = {group: self._part(group) for group in set(groups.values())}
@@ -78,7 +78,7 @@ class Parts:
 
     def split(self, metrics: list[Metric]) -> dict[int, list[Metric]]:
         """Return the metrics by part."""
-        # Most snapshots have the metrics of the last one in the same order: that is found out without their identities.
+        # Most snapshots have the same metrics in the same order as the last one: comparing that needs no identities.
         layout = ([m.name for m in metrics], [m.tags for m in metrics], [m.__class__ for m in metrics])
         if layout != self.layout:
             self.layout = layout

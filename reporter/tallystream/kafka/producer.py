@@ -1,4 +1,4 @@
-"""The connection to the brokers: one producer at a time, its options, and no call that waits without a limit."""
+"""The connection to the brokers: one producer at a time, and its options. Every call has a time limit."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 FIXED: dict[str, str | int | bool] = {
     "acks": "all",
     "enable.idempotence": True,
-    # No delivery times out, however long the broker is unavailable: each record is acknowledged or refused in the end.
+    # No delivery times out, however long the broker is unavailable: each record is eventually acknowledged or refused.
     "message.timeout.ms": 0,
     "delivery.report.only.error": False,
 }
-"""What the guarantees rest on: these can't be chosen."""
+"""The options that the guarantees depend on. They can't be changed."""
 
 DEFAULTS: dict[str, str | int | bool] = {
     "linger.ms": 0,
@@ -42,7 +42,7 @@ def producer_options(bootstrap_servers: str, options: Mapping[str, Any] | None) 
     """Return librdkafka's configuration.
 
     Raises:
-        ConfigError: an option would take a guarantee away, or names the brokers a second time.
+        ConfigError: no broker is given, or an option would break a guarantee or name the brokers a second time.
     """
     if not isinstance(bootstrap_servers, str) or not bootstrap_servers.strip():
         raise ConfigError("bootstrap_servers", bootstrap_servers, "give host:port, or several with commas between")
@@ -57,10 +57,10 @@ def producer_options(bootstrap_servers: str, options: Mapping[str, Any] | None) 
 
 
 def make_producer(options: Mapping[str, Any], on_error: Callable[[KafkaError], None]) -> Producer:
-    """Return a producer; librdkafka's own messages go to the logger `tallystream.librdkafka`.
+    """Return a producer. The messages of librdkafka go to the logger `tallystream.librdkafka`.
 
     Raises:
-        ConfigError: librdkafka refuses an option; its words name it.
+        ConfigError: librdkafka refuses an option. The error contains its message, which names the option.
     """
     import confluent_kafka
 
@@ -72,25 +72,25 @@ def make_producer(options: Mapping[str, Any], on_error: Callable[[KafkaError], N
 
 
 def append_ms(message: Message) -> int:
-    """Return the broker's append time of a delivered record, epoch ms (the producer's time on a topic without it)."""
+    """Return the append time of a delivered record, epoch ms (the producer's time if the topic has no append time)."""
     return int(message.timestamp()[1])
 
 
 SHORTEST_REQUEST, LONGEST_REQUEST = 0.05, 2.0
-"""Seconds to wait for a broker's answer: longer each time that a broker was there and did not answer."""
+"""The first and the maximum time limit of a metadata request, in seconds. It is doubled after each timeout."""
 
 _log = logging.getLogger("tallystream")
 
 
 class Connection:
-    """Makes the producer when it is needed, and lets go of it. Used by one thread at a time.
+    """Creates the producer when it is needed, and closes it. It must be used by one thread at a time.
 
-    `broken` says that the producer must be replaced, `all_down` that no broker takes connections, and `error` why the
-    last connection failed.
+    `broken` means that the producer must be replaced, `all_down` that no broker can be reached. `error` is the reason
+    why the last connection failed.
 
     Args:
-        options: librdkafka's.
-        make: makes the producer of options and a function that is told of errors.
+        options: the options of librdkafka.
+        make: creates the producer, given the options and a callback for errors.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Connection:
         self.all_down = False
         self.error = ""
         self._make = make
-        self._producers: list[Producer] = []  # one or none; the list is what others may hold
+        self._producers: list[Producer] = []  # one or none; `_destroy` clears the list, to delete the last reference
         self._settled = False
         self._wait = SHORTEST_REQUEST
 
@@ -111,16 +111,16 @@ class Connection:
         return bool(self._producers)
 
     def open(self) -> None:
-        """Make the producer, if there is none. Raises ConfigError when librdkafka refuses an option."""
+        """Create the producer if there is none. Raises ConfigError if librdkafka refuses an option."""
         if not self._producers:
-            import ctypes  # noqa: F401 - for a child of a fork, where an import could wait for a thread that is gone
+            import ctypes  # noqa: F401 - in a forked child, an import could wait for a thread that only the parent has
 
             self._producers = [self._make(self.options, self._on_error)]
 
     def cluster(self, topic: str, timeout: float) -> str | None:
-        """Return the cluster's ID, None where no broker has told it within so many seconds, or less.
+        """Return the cluster's ID, or None if no broker answered within `timeout` seconds or the current time limit.
 
-        Where brokers have none it is the address by which they were reached.
+        If the brokers have no cluster ID, the bootstrap address is returned.
         """
         from confluent_kafka import KafkaError, KafkaException
 
@@ -137,7 +137,7 @@ class Connection:
     def produce(
         self, topic: str, key: bytes, value: bytes, landed: Callable[[KafkaError | None, Message], None]
     ) -> None:
-        """Hand a record over; `landed` is told what became of it, in a later `poll`. Raises what librdkafka does."""
+        """Send a record. `landed` is called with the result by a later `poll`. Raises the errors of librdkafka."""
 
         def on_delivery(error: KafkaError | None, message: Message) -> None:
             self._settled = error is None
@@ -149,15 +149,15 @@ class Connection:
         self._producers[0].produce(topic, key=key, value=value, on_delivery=on_delivery)
 
     def poll(self, seconds: float) -> None:
-        """Let librdkafka tell what happened."""
+        """Call the callbacks of librdkafka; wait at most `seconds` for an event."""
         if self._producers:
             self._producers[0].poll(seconds)
 
     def close(self, is_waiting: Callable[[], object], deadline: Deadline) -> None:
-        """Let the producer go, and what it has not delivered; `is_waiting` tells whether some of that is still to land.
+        """Close the producer and discard undelivered records; `is_waiting` returns whether results are still missing.
 
-        Neither takes long, but where a thread of librdkafka is held up, as by a name server that does not answer: what
-        has not ended at the deadline ends in the background.
+        This is fast, unless a thread of librdkafka is blocked, for example by a name server that does not answer. What
+        has not ended by the deadline ends in the background.
         """
         producers, self._producers = self._producers, []
         self._forget()
@@ -170,20 +170,20 @@ class Connection:
 
     @property
     def may_be_searching(self) -> bool:
-        """Whether the producer may be looking for its broker this very moment, so that no fork should happen.
+        """Whether the producer may be resolving its broker's name now, so that the process should not fork.
 
-        The C library takes a lock to look a name up. A child that is forked off meanwhile inherits it taken
-        and would never find a broker. A producer that has just delivered has its connections, and looks nothing up.
+        The C library takes a lock to resolve a name. A child that is forked in that time inherits the taken lock and
+        can never find a broker. A producer that has just delivered a record is connected, and resolves no names.
         """
         return self.is_open and not self._settled
 
     @property
     def is_connected(self) -> bool:
-        """Whether the last record arrived, and no connection has failed since."""
+        """Whether the last record was delivered and no connection has failed since."""
         return self.is_open and self._settled
 
     def abandon(self) -> None:
-        """Forget the producer without a touch: in a forked child its end would wait for threads only the parent has."""
+        """Drop the producer without closing it: in a forked child, that would wait for threads only the parent has."""
         for producer in self._producers:
             _keep(producer)
         self._producers = []
@@ -207,11 +207,11 @@ _ending: WeakSet[Thread] = WeakSet()
 
 
 def _destroy(producers: list[Producer], deadline: Deadline) -> None:
-    # The end of the last reference joins librdkafka's threads.
+    # Deleting the last reference joins librdkafka's threads.
     thread = Thread(target=producers.clear, name="tallystream-end", daemon=True)
     try:
         thread.start()
-    except RuntimeError:  # the interpreter is ending, and takes no more threads
+    except RuntimeError:  # the interpreter is shutting down and starts no more threads
         for producer in producers:
             _keep(producer)
         return
@@ -220,7 +220,7 @@ def _destroy(producers: list[Producer], deadline: Deadline) -> None:
 
 
 def _await_ends(deadline: Deadline) -> tuple[()]:
-    # A thread of a producer that is ending may look its broker's name up: see `may_be_searching`.
+    # A producer that is closing may be resolving its broker's name: see `may_be_searching`.
     for thread in list(_ending):
         thread.join(deadline.left())
     return ()

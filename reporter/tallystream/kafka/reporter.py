@@ -1,4 +1,4 @@
-"""The reporter to Kafka: snapshots to the topic `metrics`, each life's values absolute, nothing counted twice."""
+"""The reporter that publishes snapshots of a registry to a Kafka topic."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 class AcknowledgementTimeout:
-    """The time since the first report that no acknowledgement has followed.
+    """The time since the first report that was not followed by an acknowledgement.
 
     Args:
-        limit: after how many seconds it is `long`.
+        limit: the seconds after which it is `long`.
         monotonic: the clock.
     """
 
@@ -38,34 +38,34 @@ class AcknowledgementTimeout:
         self._since: float | None = None
 
     def begin(self) -> None:
-        """Note that a report is due; what began earlier stands."""
+        """Start the time when a report is due, if it is not running."""
         if self._since is None:
             self._since = self._monotonic()
 
     def becomes_long(self) -> bool:
-        """Tell, once for each silence, that it has reached the limit."""
+        """Return True once when the time reaches the limit, otherwise False."""
         if self.long or self._since is None or self._monotonic() - self._since < self.limit:
             return False
         self.long = True
         return True
 
     def end(self) -> bool:
-        """Note an acknowledgement, or that none is expected any more; return whether the silence was long."""
+        """Stop the time, since an acknowledgement came or none is expected; return whether it was long."""
         was_long, self.long = self.long, False
         self._since = None
         return was_long
 
 
 ACKNOWLEDGEMENT_TIMEOUT_S = 10.0
-"""Seconds, or else three intervals, without an acknowledgement after which a warning says so."""
+"""Seconds without an acknowledgement after which a warning is logged (three intervals, if that is longer)."""
 
 LAST_TRY = 1.0
-"""Seconds that the last report takes at most where no broker has taken a connection since the start."""
+"""The maximum seconds for the last report if no broker could be reached since the start."""
 
 NO_ANSWER = "the broker does not answer"
 
 REPLACE = 1.0
-"""Seconds that the end of a producer may take where another one replaces it."""
+"""The maximum seconds for closing a producer that another one replaces."""
 
 _log = logging.getLogger("tallystream")
 
@@ -73,29 +73,30 @@ _log = logging.getLogger("tallystream")
 class KafkaReporter(ScheduledReporter):
     """Publishes a registry to Kafka: every `interval` seconds, at `report_now()`, and when it stops.
 
-    Delivery: what was acknowledged is counted once, whatever is killed, restarted or sent again. A snapshot replaces
-    the one before it, so at most one record is under way and the newest values are sent next. A broker that is down
-    neither blocks nor fails an update, and takes no memory: a warning says that nothing arrives, and `connected` is
-    False. Increments that a killed process had not published are lost, one interval's at most: `report_now()` before a
-    commit closes that gap.
+    Delivery: acknowledged values are counted exactly once, even if processes are killed or restarted, or records are
+    sent again. Each snapshot replaces the previous one, so at most one record of each part is in flight, and the next
+    one has the newest values. While the broker is down, updates of metrics neither block nor fail, and nothing is
+    buffered: a warning is logged, and `connected` is False. Increments that a killed process had not published are
+    lost: at most those of one interval while the broker is available. To prevent that, call `report_now()` before each
+    commit.
 
     Args:
-        registry: what is reported. Several reporters of one registry must have different topics or clusters.
-        bootstrap_servers: host:port, several with commas between.
-        instance: the instance ID, which becomes the key of the records: stable over restarts, up to 1024 bytes.
+        registry: the registry to report. Several reporters of one registry must have different topics or clusters.
+        bootstrap_servers: host:port, several separated by commas.
+        instance: the instance ID, which is the key of the records: stable over restarts, up to 1024 bytes.
         interval: seconds between two reports, from 0.01 to 3600.
-        include, exclude: shell patterns of the names of metrics: those that match an `include` and no `exclude`.
-        topic: where to.
-        options: any option of librdkafka (TLS, SASL, client.id …) but those that the guarantees rest on.
-        own_metrics: whether the registry shows what this reporter does, as `tallystream.reporter.*`.
-        local_stats: whether histograms and timers have mean, stddev and p50 … p999 of this instance's sample, too. The
-            aggregator has no use for them: its percentiles are those of all instances, from the sketches.
+        include, exclude: shell patterns of metric names. Metrics that match an `include` and no `exclude` are reported.
+        topic: the topic to publish to.
+        options: any options of librdkafka (TLS, SASL, client.id …) except those that the guarantees depend on.
+        own_metrics: whether the registry has metrics of this reporter, as `tallystream.reporter.*`.
+        local_stats: whether records also have the mean, stddev and p50 … p999 of this instance's sample for histograms
+            and timers. The aggregator does not use them: it computes percentiles over all instances from the sketches.
 
     Raises:
-        ConfigError: an argument can't be used; `start()` and `report_now()` raise it for what librdkafka refuses.
-        DuplicateReporterError: of `start()` and `report_now()`: another reporter reports the registry to the same topic
-            of the same cluster. Where that is found out later, since no broker could be reached, the later one to
-            reach it stops, with a line in the log, before it has sent anything.
+        ConfigError: an argument can't be used. `start()` and `report_now()` raise it if librdkafka refuses an option.
+        DuplicateReporterError: raised by `start()` and `report_now()` if another reporter reports the registry to the
+            same topic of the same cluster. If this is found only later, since no broker could be reached, the reporter
+            that reaches the cluster second logs an error and stops before it sends anything.
     """
 
     kind: ClassVar[str] = "kafka"
@@ -125,8 +126,8 @@ class KafkaReporter(ScheduledReporter):
         self._servers = bootstrap_servers
         self._account: destinations.Destination | None = None
         self._lives = LifeHistory(registry.app, 1000)
-        self._identified = False  # the cluster's ID is known
-        self._owed = False  # a report is due, and is sent when no record is under way
+        self._identified = False  # whether the cluster's ID is known
+        self._owed = False  # whether a report is due; it is sent when no record is in flight
         self._closing = False
         self._silence = AcknowledgementTimeout(max(ACKNOWLEDGEMENT_TIMEOUT_S, 3 * interval), registry.clock.monotonic)
         super().__init__(registry, interval=interval, own_metrics=own_metrics)
@@ -138,7 +139,7 @@ class KafkaReporter(ScheduledReporter):
 
     @property
     def connected(self) -> bool:
-        """Whether the last record arrived, and no connection has failed since, as of the last report."""
+        """Whether, as of the last report, the last record was delivered and no connection has failed since."""
         return self._link.is_connected and not self._silence.long
 
     def _open(self) -> None:
@@ -147,7 +148,7 @@ class KafkaReporter(ScheduledReporter):
         self._link.open()
 
     def _identify(self, timeout: float) -> bool:
-        """Return whether the cluster is known; ask for its ID for `timeout` seconds at most.
+        """Return whether the cluster's ID is known; request it for at most `timeout` seconds if not.
 
         Nothing is sent before it is known: another reporter may report the registry there, under another address.
         """
@@ -190,7 +191,7 @@ class KafkaReporter(ScheduledReporter):
             self._wait_until_free(left)
             if records and not self._lives.incomplete and all(self._lives.has(record) for record in records):
                 return True
-            # A life that ended early is followed by a new one at once; after any other failure it returns False.
+            # If a life ended early, a new one follows immediately. Any other failure returns False.
             if not records or self._lives.in_flight or not self._lives.new_life_due:
                 break
         if final and self._was_never_reached:
@@ -213,13 +214,13 @@ class KafkaReporter(ScheduledReporter):
             self._error(what, self._link.error or NO_ANSWER, logging.WARNING)
 
     def _send(self, *, final: bool) -> list[PendingRecord]:
-        """Send the values of this moment, and return the records; none while others are in flight."""
+        """Send the current values and return the records, or none while others are in flight."""
         if self._lives.in_flight:
             return []
         self._owed = False
         if self._link.broken:
             self._close_link(Deadline(REPLACE, self._monotonic))
-        self._open()  # a fork may have closed it since the report came due
+        self._open()  # a fork may have closed the connection since the report became due
         registry, begin = self.registry, self._monotonic()
         metrics = self._selection.apply(registry.snapshot(views=self._local_stats))
         self._lives.app = registry.app
@@ -237,7 +238,7 @@ class KafkaReporter(ScheduledReporter):
         key, value = self.instance.encode(), outgoing.value
         try:
             self._link.produce(self.topic, key, value, lambda *landed: self._on_delivery(outgoing, *landed))
-        except Exception as error:  # noqa: BLE001 - the record was not taken, and the next report has newer values
+        except Exception as error:  # noqa: BLE001 - the record was not sent, and the next report has newer values
             _log.debug("the failure in full", exc_info=True)
             self._lives.failed(outgoing, never_sent=True)
             self._error(f"a snapshot for {self.topic!r} can't be sent", error)
@@ -275,7 +276,7 @@ class KafkaReporter(ScheduledReporter):
             self._link.close(lambda: self._lives.in_flight, deadline)
         finally:
             self._closing = False
-        # It is not known whether what is still under way arrives; the next record of its life settles that.
+        # Records that are still in flight may or may not arrive. The next record of their life replaces them.
         for outgoing in self._lives.in_flight:
             self._lives.failed(outgoing)
 

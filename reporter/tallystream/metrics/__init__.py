@@ -1,1 +1,1 @@
-"""The metrics: counters, gauges, meters, histograms and timers, and what histograms keep of their values."""
+"""The metrics, and the samples and sketches of histograms."""

@@ -1,4 +1,4 @@
-"""What all metrics have in common: an identity, and one reading that goes into a snapshot."""
+"""The base class of all metrics."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _NOT_OFFERED = _FOR_SNAPSHOTS_AND_FORKS | _BETWEEN_METRICS
 
 
 class Metric(ABC):
-    """A metric of a registry, which makes it: `registry.counter(name)` and its like. Safe to use from any thread."""
+    """A metric of a registry, which creates it, for example with `registry.counter(name)`. It is thread-safe."""
 
     kind: ClassVar[str]
-    """The type as the record names it."""
+    """The type, as named in the record."""
 
     __slots__ = ("__weakref__", "name", "tags")
 
@@ -32,23 +32,23 @@ class Metric(ABC):
 
     @property
     def identity(self) -> Identity:
-        """What is summed over instances: (name, type, sorted tags)."""
+        """The key by which the metric is summed over instances: (name, type, sorted tags)."""
         return identity(self.name, self.kind, self.tags)
 
     @abstractmethod
     def read(self) -> record.Metric | None:
-        """Return the present value in the record's form, None where there is nothing to report."""
+        """Return the current value as a record struct, or None if there is nothing to report."""
 
-    def collect(self, *, views: bool) -> record.Metric | None:  # noqa: ARG002 - matters to distributions
-        """Return the present value for a snapshot, whose registry is locked: no code of the application may run here.
+    def collect(self, *, views: bool) -> record.Metric | None:  # noqa: ARG002 - used by distributions
+        """Return the current value for a snapshot. The registry is locked: no code of the application may run here.
 
-        `views` says whether a distribution's record has the view of its sample, too.
+        `views` tells whether the record of a distribution includes its view.
         """
         return self.read()
 
     @abstractmethod
     def reset_after_fork(self) -> None:
-        """Forget everything counted so far, and make new locks: for the child of a fork, before it has threads."""
+        """Reset the values and create new locks: in the child of a fork, before it has threads."""
 
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if name not in _NOT_OFFERED]

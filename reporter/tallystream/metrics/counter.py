@@ -1,4 +1,4 @@
-"""Counts: the counter, which only grows, and the up-down counter."""
+"""The counter, which only grows, and the up-down counter."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 BUFFER = 256
-"""Increments that are added up together."""
+"""The number of increments that are added up together."""
 
 
 class Counter(Metric):
-    """A count that only grows: what happened, how often. Sums over instances, restarts and crashes are exact.
+    """A count that only grows. Its sum over instances, restarts and crashes is exact.
 
-    `inc()` and `count` wait for no lock, so signal handlers and finalizers may use them, too.
+    `inc()` and `count` do not wait for a lock, so signal handlers and finalizers may use them.
     """
 
     kind: ClassVar[str] = "counter"
@@ -32,10 +32,10 @@ class Counter(Metric):
         self.reset_after_fork()
 
     def inc(self, n: int = 1) -> None:
-        """Add `n`, a whole number that is not negative.
+        """Add `n`, a non-negative whole number.
 
         Raises:
-            ValueError: `n` is negative: a count that may fall is an `updown`.
+            ValueError: `n` is negative. Use `registry.updown` for a value that may fall.
             TypeError: `n` is not a whole number.
         """
         if n.__class__ is not int:
@@ -49,18 +49,18 @@ class Counter(Metric):
 
     @property
     def count(self) -> int:
-        """Everything counted in this process."""
+        """The count of this process."""
         self._add_up()
         return sum(self._amounts[:])
 
     def read(self) -> record.Counter:
-        """Return the count in the record's form."""
+        """Return the count as a record struct."""
         return record.Counter(name=self.name, tags=self.tags, count=self.count)
 
     def reset_after_fork(self) -> None:
         """Count from zero again."""
         self._lock = Lock()
-        self._amounts = [0]  # what was added up so far, and the increments since
+        self._amounts = [0]  # the sum so far, and the increments since
 
     def _add_up(self) -> None:
         # Appending, copying and replacing a slice are atomic, with and without the GIL, so each copy of the list has
@@ -75,7 +75,7 @@ class Counter(Metric):
 
 
 class UpDownCounter(Metric):
-    """A number that is moved up and down: connections open, jobs running. It is summed over the living instances."""
+    """A number that goes up and down, such as open connections or running jobs. It is summed over living instances."""
 
     kind: ClassVar[str] = "updown"
     __slots__ = ("_lock", "_value")
@@ -85,29 +85,29 @@ class UpDownCounter(Metric):
         self.reset_after_fork()
 
     def inc(self, n: float = 1) -> None:
-        """Add `n`, of either sign.
+        """Add `n`, which may be negative.
 
         Raises:
-            TypeError: `n` is no real number.
+            TypeError: `n` is not a real number.
         """
         n = as_number(n)
         with self._lock:
             self._value += n
 
     def dec(self, n: float = 1) -> None:
-        """Take `n` away."""
+        """Subtract `n`. Raises TypeError as `inc` does."""
         self.inc(-n)
 
     @property
     def value(self) -> float:
-        """Where it stands now; a whole number as long as only whole numbers were added."""
+        """The current value: an int as long as only integers were added."""
         return self._value
 
     def read(self) -> record.UpDown:
-        """Return the value in the record's form."""
+        """Return the value as a record struct."""
         return record.UpDown(name=self.name, tags=self.tags, value=self._value)
 
     def reset_after_fork(self) -> None:
-        """Begin at zero again: what the parent opened, the parent reports."""
+        """Count from zero again: the parent process reports its own value."""
         self._lock = Lock()
         self._value: float = 0

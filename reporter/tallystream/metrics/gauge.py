@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class Cached:
-    """Calls `function` once in `seconds` at most, from any number of threads, also when it raises.
+    """Calls `function` at most once in `seconds`, even if it raises, and returns the cached value to all threads.
 
-    While one thread computes the value, other callers get None. After an error the value is None until the time is
+    While one thread computes a new value, other callers get None. After an error, the value is None until the time is
     over.
 
     Raises:
-        ConfigError: the seconds are not above 0.
+        ConfigError: `seconds` is not a finite number above 0.
     """
 
     __slots__ = ("_clock", "_due", "_function", "_lock", "_seconds", "_value")
@@ -62,11 +62,11 @@ _log.addFilter(RateLimitFilter())
 
 
 class Gauge(Metric):
-    """A value of this moment: a queue's length, a temperature.
+    """A current value, such as the length of a queue or a temperature.
 
-    It is either set, or computed by `function` for each snapshot; where that returns None there is no value to report.
-    A function that raises, or a value that is no finite number, leaves the gauge out of that snapshot, which is logged,
-    once a minute at most.
+    It is either set, or computed by `function` for each snapshot. If the function returns None, no value is reported.
+    If it raises, or the value is not a finite number, the gauge is skipped in that snapshot, and this is logged at most
+    once a minute.
     """
 
     kind: ClassVar[str] = "gauge"
@@ -81,7 +81,7 @@ class Gauge(Metric):
         """Set the value.
 
         Raises:
-            TypeError: it is no real number, or the gauge has a function, which gives its value.
+            TypeError: `value` is not a real number, or a function computes the gauge's value.
         """
         if self.function is not None:
             raise TypeError(f"the gauge {self.name!r} is computed by a function; it can't be set")
@@ -89,45 +89,45 @@ class Gauge(Metric):
 
     @property
     def value(self) -> float | None:
-        """What was set last, None before that, or what the function returns; what that raises is raised here."""
+        """The value that was set last, or None before that. With a function, its result; its errors are raised here."""
         return self._value if self.function is None else self.function()
 
     def read(self) -> record.Gauge | None:
-        """Return the value in the record's form, None where a snapshot leaves the gauge out, with a line in the log."""
+        """Return the value as a record struct, or None if there is no valid value. An invalid value is logged."""
         found = self.compute()
         return None if found is None else checked(found)
 
     def compute(self) -> record.Gauge | None:
-        """Return the value of this moment, not `checked`; None, with a line in the log, where the function fails.
+        """Return the current value, not yet `checked`, or None if there is none. If the function fails, log it.
 
-        The function is the application's code: a snapshot calls it before it locks the registry.
+        The function is code of the application: a snapshot calls it before it locks the registry.
         """
         try:
             value = self.value
-        except Exception:  # noqa: BLE001 - whatever it is, the gauge's neighbours must be reported
+        except Exception:  # noqa: BLE001 - the application's function; the other metrics must be reported
             _log.exception("gauge %s is skipped in this snapshot: its function failed", label(self.name, self.tags))
             return None
         return None if value is None else record.Gauge(name=self.name, tags=self.tags, value=value)
 
-    def collect(self, *, views: bool) -> record.Gauge | None:  # noqa: ARG002 - matters to distributions
-        """Return what was set last, not `checked`: that may write to the log, and so run code of the application."""
+    def collect(self, *, views: bool) -> record.Gauge | None:  # noqa: ARG002 - used by distributions
+        """Return the value that was set last, not `checked`: that may log, and so run code of the application."""
         value = self._value
         return None if value is None else record.Gauge(name=self.name, tags=self.tags, value=value)
 
     def reset_after_fork(self) -> None:
-        """Unset the value, which is the parent's; a function stays, and is asked again."""
+        """Remove the value, which is the parent's. A function stays, and is called again."""
         self._value = None
         if isinstance(self.function, Cached):
             self.function.reset_after_fork()
 
 
 def checked(gauge: record.Gauge) -> record.Gauge | None:
-    """Return the gauge with a number as the record has it; None, with a line in the log, where it is no finite one."""
+    """Return the gauge with its value as an int or float. If it is not a finite number, log it and return None."""
     try:
         number = as_number(gauge.value)
         if isfinite(number):
             return record.Gauge(name=gauge.name, tags=gauge.tags, value=number)
-    except Exception:  # noqa: BLE001 - a value of any type, whose neighbours must be reported
+    except Exception:  # noqa: BLE001 - the value may have any type, and the other metrics must be reported
         _log.debug("the failure in full", exc_info=True)
     text = "gauge %s is skipped in this snapshot: %.100r is not a finite number"
     _log.warning(text, label(gauge.name, gauge.tags), gauge.value)

@@ -1,4 +1,4 @@
-"""Functions for gauges that are computed from other metrics: `registry.gauge("hit.ratio", ratio(hits, lookups))`."""
+"""Functions that compute gauges from other metrics: `registry.gauge("hit.ratio", ratio(hits, lookups))`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def derived(source: Source, transform: Callable[[float], float | None]) -> Callable[[], float | None]:
-    """Return a function for a gauge: `transform` of the source's value; no value where the source has none.
+    """Return a function for a gauge: `transform` applied to the source's value, or None if the source has no value.
 
     Args:
         source: a gauge or updown (its value), a counter, meter, histogram or timer (its count), or any function.
-        transform: takes that value.
+        transform: a function of that value.
     """
     read = _reader(source)
 
@@ -32,7 +32,7 @@ def derived(source: Source, transform: Callable[[float], float | None]) -> Calla
 
 
 def ratio(numerator: Source, denominator: Source) -> Callable[[], float | None]:
-    """Return a function for a gauge: one value over another; no value where either is missing or the divisor is 0.
+    """Return a function for a gauge: one value divided by another, or None if one is missing or the divisor is 0.
 
     Args:
         numerator: as `source` of `derived`.
@@ -41,7 +41,7 @@ def ratio(numerator: Source, denominator: Source) -> Callable[[], float | None]:
     above, below = _reader(numerator), _reader(denominator)
 
     def compute() -> float | None:
-        # The divisor is read last: of two counts that grow together it is then not the older one.
+        # The divisor is read last, so that of two counts that grow together, it is not the older one.
         top = above()
         bottom = below()
         return None if top is None or not bottom else top / bottom

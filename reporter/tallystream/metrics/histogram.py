@@ -1,4 +1,4 @@
-"""The distribution of a value: a sketch that merges over instances, and a sample for the instance's own view."""
+"""The histogram: a sketch that can be merged over instances, and a sample for the instance's own view."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 
 
 class Distribution:
-    """Count, sum, min, max and sketch of all values, and a sample. Not locked: its owner does that.
+    """Count, sum, min, max and sketch of all values, and a sample. Not thread-safe: the caller locks it.
 
-    `is_timed` says that the sample has to know when a value came: each comes as (monotonic seconds, value).
+    If `is_timed`, the sample needs the time of each value, and values are pairs of (monotonic seconds, value).
 
     Args:
         reservoir: the sample.
-        is_sampled: whether values go into the sample, and the view comes from it; else it comes from the sketch.
+        is_sampled: whether the sample is used: values are added to it, and the view is computed from it instead of from
+            the sketch.
     """
 
     __slots__ = (
@@ -44,15 +45,15 @@ class Distribution:
         self._sum: float = 0.0
         self._min, self._max = inf, -inf
         self._sketch = Sketch()
-        self._known: tuple[int, View | None] = (0, None)  # (as of which count, the view)
-        self._encoded = (0, self._sketch.encode())  # (as of which count, the sketch in the record's form)
+        self._known: tuple[int, View | None] = (0, None)  # (count, the view at that count)
+        self._encoded = (0, self._sketch.encode())  # (count, the encoded sketch at that count)
 
     def keep_sample(self) -> None:
-        """Take the values that come from now on into the sample."""
+        """Add values to the sample from now on."""
         self.is_sampled, self._known = True, (-1, None)
 
     def take(self, values: list[Any], now: float) -> None:
-        """Take values, not none, seen at `now`; or pairs, each of which says when."""
+        """Add values, at least one, observed at `now`. If `is_timed`, they are pairs with their own times."""
         if isinstance(self._reservoir, SlidingTimeWindowReservoir):
             if self.is_sampled:
                 self._reservoir.take(values)
@@ -68,7 +69,7 @@ class Distribution:
         self._sketch.add(values)
 
     def view(self, now: float) -> View | None:
-        """Return what the sample says at `now`, or the sketch of all values; None before the first value."""
+        """Return the view of the sample at `now`, or of the sketch, or None if there are no values."""
         if self.is_sampled:
             return self._reservoir.view(now)
         found = view(list(self._sketch.copy().pairs()))
@@ -82,7 +83,7 @@ class Distribution:
         return self._sketch.copy()
 
     def fields(self, now: float, *, views: bool) -> dict[str, Any]:
-        """Return what merges over instances, by the record's names; with `views` the view at `now`, too."""
+        """Return the mergeable fields of the record by name and, with `views`, those of the view at `now`."""
         if self._encoded[0] != self.count:
             self._encoded = self.count, self._sketch.encode()
         fields: dict[str, Any] = {
@@ -101,21 +102,21 @@ class Distribution:
 
 
 BUFFER = 16
-"""Values taken in before they are worked in together: most updates then cost one append.
+"""The number of buffered values that are processed together, so that most updates cost one append.
 
-Twice as many would save an update a sixth of its time; but what waits is the report's to work in, of all histograms.
+A buffer of twice the size would save a sixth of an update's time, but each report must process the rest of all buffers.
 """
 
 MAX_PENDING = 2048
-"""Values in the buffer from which on an update waits for the thread that works some in: memory is bounded."""
+"""The number of buffered values from which an update waits for the thread that processes them, to limit memory."""
 
 
 class Histogram(Metric):
-    """Count, sum, min, max and a sketch of all values, and a view of the recent ones (mean, stddev, p50 … p999).
+    """Count, sum, min, max and a sketch of all values, and a view (mean, stddev, p50 … p999).
 
-    The sketch gives quantiles within 0.54 % of the exact ones, and merges over instances (see `sketch.py`). Where a
-    sample is kept, the view is that of the sample; `sampling` says which (see `sampling.py`). Else it is that of the
-    sketch.
+    The sketch can be merged over instances. Its quantiles have a relative error of at most 0.54 % if the values of each
+    sign span less than 19 powers of ten (see `sketch.py`). The view is computed from the sample, usually of recent
+    values, if one is kept (`sampling` selects its kind), and otherwise from the sketch of all values.
     """
 
     kind: ClassVar[str] = "histogram"
@@ -129,11 +130,11 @@ class Histogram(Metric):
         self.reset_after_fork()
 
     def update(self, value: float) -> None:
-        """Take one value.
+        """Add one value.
 
         Raises:
-            ValueError: it is NaN, infinite, or of a magnitude above 1e150.
-            TypeError: it is no real number.
+            ValueError: it is NaN, infinite, or its magnitude is above 1e150.
+            TypeError: it is not a real number.
         """
         if value.__class__ is not float:
             value = as_number(value)
@@ -143,13 +144,13 @@ class Histogram(Metric):
 
     @property
     def count(self) -> int:
-        """How many values were taken in this process."""
+        """The number of values in this process."""
         with self._lock:
             self._work_in()
             return self._distribution.count
 
     def view(self) -> View | None:
-        """Return what the sample says of recent values, or the sketch of all; None before the first."""
+        """Return the view of the sample, or of the sketch if no sample is kept, or None if there are no values."""
         with self._lock:
             self._work_in()
             return self._distribution.view(self._clock.monotonic())
@@ -161,27 +162,27 @@ class Histogram(Metric):
             return self._distribution.sketch()
 
     def read(self) -> record.Histogram:
-        """Return count, sum, min, max, the sketch and the view in the record's form."""
+        """Return count, sum, min, max, the sketch and the view as a record struct."""
         return self.collect(views=True)
 
     def collect(self, *, views: bool) -> record.Histogram:
-        """Return the same; without `views` it has no view."""
+        """Return the same, for a snapshot. Without `views`, it has no view."""
         with self._lock:
             self._work_in()
             fields = self._distribution.fields(self._clock.monotonic(), views=views)
         return record.Histogram(name=self.name, tags=self.tags, **fields)
 
     def keep_sample(self) -> None:
-        """Keep a sample of the values that come from now on, and take the view from it."""
+        """Keep a sample of the values from now on, and compute the view from it."""
         if not self._is_sampled:
             with self._lock:
                 self._is_sampled = True
                 self._distribution.keep_sample()
 
     def reset_after_fork(self) -> None:
-        """Forget all values."""
+        """Remove all values."""
         self._lock = Lock()
-        self._buffer: list[Any] = []  # values; pairs of monotonic seconds and a value where the sample needs them
+        self._buffer: list[Any] = []  # values, or pairs of (monotonic seconds, value) if the sample needs times
         self._distribution = Distribution(self.sampling.new(self._clock.monotonic()), is_sampled=self._is_sampled)
 
     def _put(self, value: float | tuple[float, float]) -> None:
@@ -194,7 +195,7 @@ class Histogram(Metric):
                 self._lock.release()
 
     def _work_in(self) -> int:
-        # A slice and its deletion are one step each, and others only append: no value is lost or taken twice.
+        # Copying and deleting a slice are atomic, and other threads only append: no value is lost or added twice.
         taken = self._buffer[:]
         if taken:
             del self._buffer[: len(taken)]

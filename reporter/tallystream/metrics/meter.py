@@ -1,8 +1,7 @@
-"""A meter: how many events there are, and how fast they come, with moving averages as Dropwizard has them.
+"""The meter: a count of events and their rates, with Dropwizard's moving averages.
 
-The formula of the averages is that of Unix load averages (Dropwizard Metrics, EWMA; Neil Gunther, "UNIX Load Average
-Part 1"): every five seconds, rate += alpha * (events since the last tick / 5 s - rate), alpha = 1 - exp(-5 s /
-window).
+The formula is that of Unix load averages (Dropwizard Metrics, EWMA; Neil Gunther, "UNIX Load Average Part 1"): every
+five seconds, rate += alpha * (events since the last tick / 5 s - rate), alpha = 1 - exp(-5 s / window).
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _ALPHAS = tuple(1 - exp(-TICK / window) for window in WINDOWS)
 
 
 class Averages:
-    """The three averages of one meter, in events per second. Not locked: its owner does that."""
+    """The three averages of one meter, in events per second. Not thread-safe: the caller locks it."""
 
     __slots__ = ("_last_tick", "_rates", "_uncounted")
 
@@ -42,15 +41,15 @@ class Averages:
 
     @property
     def due(self) -> float:
-        """When the next tick is due, monotonic seconds."""
+        """The time of the next tick, monotonic seconds."""
         return self._last_tick + TICK
 
     def take(self, n: int) -> None:
-        """Take `n` events that came before the next tick was due."""
+        """Add `n` events that happened before the next tick was due."""
         self._uncounted += n
 
     def rates(self, now: float) -> tuple[float, float, float]:
-        """Return the 1, 5 and 15 minute rates at `now`; zeros before the first tick."""
+        """Return the 1, 5 and 15 minute rates at `now`, or zeros before the first tick."""
         if now - self._last_tick >= TICK:
             self._tick(now)
         return self._rates or (0.0, 0.0, 0.0)
@@ -60,7 +59,7 @@ class Averages:
         instant = self._uncounted / TICK
         self._uncounted = 0
         self._last_tick += ticks * TICK
-        # The first tick takes the events, the others found none: one power instead of a loop over a night.
+        # All events belong to the first tick that is due. The others have none, so one power replaces a long loop.
         first = [
             instant if self._rates is None else self._rates[i] + alpha * (instant - self._rates[i])
             for i, alpha in enumerate(_ALPHAS)
@@ -70,7 +69,7 @@ class Averages:
 
 
 class Rates(NamedTuple):
-    """Events per second: since the beginning, and averaged over the last 1, 5 and 15 minutes."""
+    """Events per second: the mean since the start, and the averages weighted over 1, 5 and 15 minutes."""
 
     mean_rate: float
     m1_rate: float
@@ -79,9 +78,9 @@ class Rates(NamedTuple):
 
 
 class Meter(Metric):
-    """A count with its rates (Dropwizard's): mean, and exponentially weighted over 1, 5 and 15 minutes, per second.
+    """A count and its rates per second, as in Dropwizard: mean, and exponentially weighted over 1, 5 and 15 minutes.
 
-    `due` is when the rates tick next, in seconds of the monotonic clock.
+    `due` is the time of the next tick of the rates, in monotonic seconds.
     """
 
     kind: ClassVar[str] = "meter"
@@ -94,7 +93,7 @@ class Meter(Metric):
         self.reset_after_fork()
 
     def mark(self, n: int = 1) -> None:
-        """Take `n` events, a whole number that is not negative.
+        """Add `n` events, a non-negative whole number.
 
         Raises:
             ValueError: `n` is negative.
@@ -104,26 +103,26 @@ class Meter(Metric):
             n = index(n)
         if n < 0:
             raise ValueError(f"the meter {self.name!r} can't take {n} events; events can't be taken back")
-        # Whatever was counted before a tick is due belongs to it, so it is enough to look at the clock.
+        # Events that were counted before a tick is due belong to it, so comparing with the clock is enough.
         if self._monotonic() >= self.due:
             self.rates()
         self._counter.inc(n)
 
     def _inc_before_due(self, n: int) -> None:
-        """Take `n` events that came before the next tick was `due`: for a timer, which looks at the clock itself."""
+        """Add `n` events that happened before the next tick was `due`: for a timer, which checks the clock itself."""
         self._counter.inc(n)
 
     @property
     def count(self) -> int:
-        """Every event taken in this process."""
+        """The number of events in this process."""
         return self._counter.count
 
     def rates(self) -> Rates:
-        """Return the four rates of this moment."""
+        """Return the four current rates."""
         return self._sample()[1]
 
     def read(self) -> record.Meter:
-        """Return count and rates in the record's form."""
+        """Return count and rates as a record struct."""
         count, rates = self._sample()
         return record.Meter(
             name=self.name,
@@ -136,7 +135,7 @@ class Meter(Metric):
         )
 
     def reset_after_fork(self) -> None:
-        """Count from zero again, the rates too."""
+        """Reset the count and the rates to zero."""
         self._lock = Lock()
         self._counter.reset_after_fork()
         self._seen = 0

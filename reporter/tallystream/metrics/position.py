@@ -1,4 +1,4 @@
-"""How far a consumer got in one partition."""
+"""The position of a consumer in one partition."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class Position(Metric):
-    """The offsets of one topic and partition that were processed: where that began, and the next offset to come.
+    """The offsets that were processed in one topic and partition: the first one, and the next one to process.
 
-    Set it together with the counter of what was processed (`registry.atomic()`, or `ConsumerProgress`, which does
-    both): processed twice = everything processed less the offsets covered.
+    Update it together with the counter of processed messages (with `registry.atomic()` or `ConsumerProgress`). The
+    messages that were processed twice are then the count minus the number of offsets covered.
     """
 
     kind: ClassVar[str] = "position"
@@ -30,11 +30,11 @@ class Position(Metric):
         self.reset_after_fork()
 
     def advance(self, start: int, position: int) -> None:
-        """Take that the offsets from `start` to before `position` were processed; the furthest on each side is kept.
+        """Add the processed offsets from `start` to `position`, exclusive. The lowest start and highest end are kept.
 
         Raises:
-            ValueError: not 0 <= start <= position.
-            TypeError: they are no whole numbers.
+            ValueError: 0 <= start <= position is false.
+            TypeError: an offset is not a whole number.
         """
         start, position = index(start), index(position)
         if not 0 <= start <= position:
@@ -45,23 +45,23 @@ class Position(Metric):
 
     @property
     def start(self) -> int | None:
-        """The first offset processed, None before there is one."""
+        """The first processed offset, or None if there is none."""
         return self._start
 
     @property
     def position(self) -> int | None:
-        """The offset after the furthest one processed, None before there is one."""
+        """The offset after the highest processed one, or None if there is none."""
         return None if self._start is None else self._position
 
     def read(self) -> record.Position | None:
-        """Return start and position in the record's form, None before the first offset."""
+        """Return start and position as a record struct, or None before the first offset."""
         with self._lock:
             if self._start is None:
                 return None
             return record.Position(name=self.name, tags=self.tags, start=self._start, position=self._position)
 
     def reset_after_fork(self) -> None:
-        """Forget the offsets, which the parent covered."""
+        """Remove the offsets, which the parent processed."""
         self._lock = Lock()
         self._start = None
         self._position = 0

@@ -1,7 +1,7 @@
 """Samples of a distribution for the instance's own view: decaying, uniform, and the latest by number or by time.
 
-Percentiles of a sample can't be merged over instances; what is merged is kept apart (count, sum, min, max, sketch).
-What the samples keep, and what is read from them, is as in Dropwizard's reservoirs of the same names.
+Percentiles of a sample can't be merged over instances, so count, sum, min, max and sketch are kept separately. The
+samples and their views are those of Dropwizard's reservoirs of the same names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ QUANTILES = {"p50": 0.5, "p75": 0.75, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p9
 
 
 class View(NamedTuple):
-    """What a sample says of the values seen lately."""
+    """The statistics of a sample."""
 
     mean: float
     stddev: float
@@ -35,20 +35,20 @@ class View(NamedTuple):
 
 
 class Reservoir(Protocol):
-    """A sample. Not locked: its owner does that."""
+    """A sample. Not thread-safe: the caller locks it."""
 
     def update(self, values: list[float], now: float) -> None:
-        """Take values that were seen at `now`, monotonic seconds."""
+        """Add values that were observed at `now`, monotonic seconds."""
 
     def view(self, now: float) -> View | None:
-        """Return what the sample says at `now`, None where it is empty."""
+        """Return the statistics of the sample at `now`, or None if it is empty."""
 
 
 def view(weighted: Sequence[tuple[float, float]]) -> View | None:
-    """Return mean, standard deviation and quantiles of (value, weight) pairs; None where there are none.
+    """Return mean, standard deviation and quantiles of (value, weight) pairs, or None if there are none.
 
-    The quantile q is the smallest value at or below which lies a share of at least q of the weight; the deviation is
-    the population's (Dropwizard's WeightedSnapshot).
+    The quantile q is the smallest value for which the values up to it have at least the share q of the weight. The
+    deviation is that of a population (Dropwizard's WeightedSnapshot).
     """
     if not weighted:
         return None
@@ -62,10 +62,10 @@ def view(weighted: Sequence[tuple[float, float]]) -> View | None:
 
 
 def plain_view(values: Sequence[float]) -> View | None:
-    """Return mean, standard deviation and quantiles of values of equal weight; None where there are none.
+    """Return mean, standard deviation and quantiles of values of equal weight, or None if there are none.
 
-    As Dropwizard's UniformSnapshot has them: the quantile q is at the position q * (n + 1), between two values in
-    proportion; the deviation is the sample's, with n - 1 below.
+    As in Dropwizard's UniformSnapshot, the quantile q is at the position q * (n + 1), interpolated linearly between two
+    values. The deviation is that of a sample, with the divisor n - 1.
     """
     if not values:
         return None
@@ -89,13 +89,13 @@ class DecayingReservoir:
     """A forward-decaying priority sample, Dropwizard's default: 1028 values, alpha 0.015, about the last five minutes.
 
     Formula: Cormode et al., "Forward Decay: A Practical Time Decay Model for Streaming Systems", ICDE 2009: the weight
-    of a value is exp(alpha * time), its priority weight / u with u uniform in (0, 1]; the highest priorities stay. The
-    logarithms of both are kept, which never leave the range of floats. Not locked: its owner does that.
+    of a value is exp(alpha * time), its priority weight / u with u uniform in (0, 1]. The values with the highest
+    priorities stay. The logarithms of both are stored, to avoid overflow. Not thread-safe: the caller locks it.
 
     Args:
-        size: how many values are kept.
-        alpha: how fast they lose weight: by the factor exp(-alpha) a second.
-        random: gives numbers in [0, 1).
+        size: the maximum number of values.
+        alpha: the decay of weights, by the factor exp(-alpha) each second.
+        random: returns numbers in [0, 1).
     """
 
     __slots__ = ("_alpha", "_heap", "_random", "_size")
@@ -105,7 +105,7 @@ class DecayingReservoir:
         self._heap: list[tuple[float, float, float]] = []  # log(priority), log(weight), value
 
     def update(self, values: Iterable[float], now: float) -> None:
-        """Take values that were seen at `now`, monotonic seconds."""
+        """Add values that were observed at `now`, monotonic seconds."""
         heap, size, draw, weight = self._heap, self._size, self._random, self._alpha * now
         for value in values:
             priority = weight - log(1.0 - draw())
@@ -115,40 +115,40 @@ class DecayingReservoir:
                 heapreplace(heap, (priority, weight, value))
 
     def sample(self) -> list[tuple[float, float]]:
-        """Return the sampled values with their weights, of which the greatest is 1, in no order."""
+        """Return the sampled values with their weights, unordered. The largest weight is 1."""
         newest = max((weight for _, weight, _ in self._heap), default=0.0)
         return [(value, exp(weight - newest)) for _, weight, value in self._heap]
 
     def view(self, now: float) -> View | None:  # noqa: ARG002 - weights are relative to one another
-        """Return what the sample says."""
+        """Return the statistics of the sample."""
         return view(self.sample())
 
 
 class SlidingWindowReservoir:
-    """The last `size` values. Not locked: its owner does that."""
+    """The last `size` values. Not thread-safe: the caller locks it."""
 
     __slots__ = ("_values",)
 
     def __init__(self, size: int) -> None:
         self._values: deque[float] = deque(maxlen=size)
 
-    def update(self, values: Iterable[float], now: float) -> None:  # noqa: ARG002 - their number counts, not their age
-        """Take values."""
+    def update(self, values: Iterable[float], now: float) -> None:  # noqa: ARG002 - their number matters, not their age
+        """Add values."""
         self._values.extend(values)
 
     def values(self) -> list[float]:
-        """Return what is kept, oldest first."""
+        """Return the sampled values, oldest first."""
         return list(self._values)
 
     def view(self, now: float) -> View | None:  # noqa: ARG002 - as above
-        """Return what the sample says."""
+        """Return the statistics of the sample."""
         return plain_view(self.values())
 
 
 class SlidingTimeWindowReservoir:
-    """The values of the last `seconds`, of which the newest `size` at most. Not locked: its owner does that.
+    """The values of the last `seconds`, at most the newest `size` of them. Not thread-safe: the caller locks it.
 
-    Dropwizard's has no bound, which takes its users' memory when values come fast.
+    Dropwizard's reservoir has no size limit, and uses much memory at high rates.
     """
 
     __slots__ = ("_seconds", "_values")
@@ -158,33 +158,33 @@ class SlidingTimeWindowReservoir:
         self._values: deque[tuple[float, float]] = deque(maxlen=size)  # (monotonic seconds, value)
 
     def update(self, values: Iterable[float], now: float) -> None:
-        """Take values that were seen at `now`, monotonic seconds, not before those taken so far."""
+        """Add values that were observed at `now`, monotonic seconds, not before the earlier ones."""
         self.take((now, value) for value in values)
 
     def take(self, stamped: Iterable[tuple[float, float]]) -> None:
-        """Take (monotonic seconds, value) pairs. Those of several threads may be out of order by a moment."""
+        """Add (monotonic seconds, value) pairs. Those of several threads may be slightly out of order."""
         self._values.extend(stamped)
 
     def values(self, now: float) -> list[float]:
-        """Return what is kept at `now`: nothing that is older than the window."""
+        """Return the sampled values at `now`, and remove those that are older than the window."""
         kept, oldest = self._values, now - self._seconds
         while kept and kept[0][0] < oldest:
             kept.popleft()
         return [value for seen, value in kept if seen >= oldest]
 
     def view(self, now: float) -> View | None:
-        """Return what the sample says at `now`."""
+        """Return the statistics of the sample at `now`."""
         return plain_view(self.values(now))
 
 
 class UniformReservoir:
-    """`size` of all values, each as likely to be kept as any other. Not locked: its owner does that.
+    """A uniform sample of `size` of all values. Not thread-safe: the caller locks it.
 
     Algorithm R of Vitter, "Random Sampling with a Reservoir", ACM TOMS 11 (1985).
 
     Args:
-        size: how many values are kept.
-        random: gives numbers in [0, 1).
+        size: the maximum number of values.
+        random: returns numbers in [0, 1).
     """
 
     __slots__ = ("_random", "_seen", "_size", "_values")
@@ -195,7 +195,7 @@ class UniformReservoir:
         self._values: list[float] = []
 
     def update(self, values: Sequence[float], now: float) -> None:  # noqa: ARG002 - a value's age does not matter
-        """Take values."""
+        """Add values."""
         kept, size, draw, seen = self._values, self._size, self._random, self._seen
         for value in values:
             seen += 1
@@ -208,9 +208,9 @@ class UniformReservoir:
         self._seen = seen
 
     def values(self) -> list[float]:
-        """Return what is kept."""
+        """Return the sampled values."""
         return list(self._values)
 
     def view(self, now: float) -> View | None:  # noqa: ARG002 - as above
-        """Return what the sample says."""
+        """Return the statistics of the sample."""
         return plain_view(self.values())

@@ -1,4 +1,4 @@
-"""Which sample a histogram or timer keeps for its own view: chosen where it is made, or for a whole registry."""
+"""The kinds of samples that histograms and timers keep: selected for one metric, or for a whole registry."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class Sampling(Protocol):
-    """A choice. Equal choices give equal samples, so asking for a metric again with the same one is no conflict."""
+    """The kind of a sample. Kinds are compared: requesting a metric again with an equal one is not an error."""
 
     def new(self, now: float) -> Reservoir:
-        """Return an empty sample; `now` in monotonic seconds."""
+        """Return an empty sample; `now` is in monotonic seconds."""
 
 
 class ExponentiallyDecaying(msgspec.Struct, frozen=True):
-    """The default, as in Dropwizard: `size` values, recent ones more likely; about the last five minutes.
+    """The default, as in Dropwizard: `size` values, mostly of about the last five minutes.
 
     Raises:
         ConfigError: a number is out of bounds.
@@ -48,7 +48,7 @@ class ExponentiallyDecaying(msgspec.Struct, frozen=True):
 
 
 class SlidingWindow(msgspec.Struct, frozen=True):
-    """The last `size` values, however old they are.
+    """The last `size` values, of any age.
 
     Raises:
         ConfigError: the size is out of bounds.
@@ -65,7 +65,7 @@ class SlidingWindow(msgspec.Struct, frozen=True):
 
 
 class SlidingTimeWindow(msgspec.Struct, frozen=True):
-    """The values of the last `seconds`; where there are more than `size`, the newest of them.
+    """The values of the last `seconds`, at most the newest `size` of them.
 
     Raises:
         ConfigError: a number is out of bounds.
@@ -84,7 +84,7 @@ class SlidingTimeWindow(msgspec.Struct, frozen=True):
 
 
 class Uniform(msgspec.Struct, frozen=True):
-    """`size` of all values of the process, each as likely as any other.
+    """A uniform sample of `size` of all values of the process.
 
     Raises:
         ConfigError: the size is out of bounds.

@@ -1,13 +1,13 @@
-"""OpenTelemetry's exponential histogram: quantiles that merge, with a known relative error. Not locked, no clock.
+"""OpenTelemetry's exponential histogram: mergeable quantiles with a known relative error. Not thread-safe.
 
 Source: OpenTelemetry, "Metrics Data Model: ExponentialHistogram". With base = 2 ** (2 ** -scale), the bucket `index`
-counts the values in (base ** index, base ** (index + 1)], and stands for the value whose relative distance to both ends
-is the same: (base - 1) / (base + 1), which is 0.54 % at scale 6. Negative values have buckets of their own by their
-magnitude, zeros a count.
+counts the values in (base ** index, base ** (index + 1)]. It represents the value that has the same relative distance
+to both ends: (base - 1) / (base + 1), which is 0.54 % at scale 6. Negative values have separate buckets by their
+magnitude. Zeros have a count.
 
-A sketch begins at scale 6. When one sign has more than MAX_BUCKETS buckets from its lowest value to its highest, the
-scale falls by one: every two neighbours become one bucket. So a sketch depends on its values alone, not on the order in
-which they came or in which sketches were merged.
+A sketch starts at scale 6. When one sign has more than MAX_BUCKETS buckets from its lowest value to its highest, the
+scale decreases by one: each two adjacent buckets become one. So a sketch depends only on its values, not on the order
+in which they were added or in which sketches were merged.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 SCALE = 6
 MAX_BUCKETS = 4096
-"""Buckets of one sign, the empty ones between them included: 64 powers of two, or 19 of ten, at scale 6."""
+"""The maximum number of buckets of one sign, including empty ones: 64 powers of two, or 19 of ten, at scale 6."""
 
 _LOWEST_EXPONENT, _HIGHEST_EXPONENT = -1075, 1024
 """Every float except 0 is in (2**-1075, 2**1024)."""
 
 _LONG_RUN = re.compile(rb"\0{8,}")
-"""Empty buckets that are worth one number in their place."""
+"""Runs of empty buckets that are encoded as one number."""
 
 
 class Buckets:
@@ -43,14 +43,14 @@ class Buckets:
         self.counts = [] if counts is None else counts
 
     def spread(self, other: Buckets) -> int:
-        """Return how many buckets there are from the lowest to the highest of both."""
+        """Return the number of buckets from the lowest to the highest of both."""
         if not self.counts or not other.counts:
             return max(len(self.counts), len(other.counts))
         ends = self.offset + len(self.counts), other.offset + len(other.counts)
         return max(ends) - min(self.offset, other.offset)
 
     def increment(self, index: int) -> None:
-        """Count one value more in a bucket, which may be outside of those that are there."""
+        """Add one to the count of a bucket, which may be outside the current range."""
         at = index - self.offset
         if not self.counts:
             self.offset, self.counts = index, [1]
@@ -62,7 +62,7 @@ class Buckets:
             self.counts[at] += 1
 
     def add(self, other: Buckets, sign: int = 1) -> None:
-        """Add the counts of others, or with the sign -1 take them away. Empty buckets at the ends are dropped."""
+        """Add the counts of `other`, or subtract them if `sign` is -1. Empty buckets at the ends are removed."""
         if other.counts:
             first, mine, theirs = aligned(self, other)
             self.offset = first
@@ -70,7 +70,7 @@ class Buckets:
             self.trim()
 
     def trim(self) -> None:
-        """Drop the empty buckets at both ends."""
+        """Remove the empty buckets at both ends."""
         counts = self.counts
         while counts and not counts[-1]:
             counts.pop()
@@ -80,7 +80,7 @@ class Buckets:
             del counts[:first]
 
     def halve(self) -> None:
-        """Make one bucket of every two neighbours: the scale falls by one."""
+        """Merge each two adjacent buckets into one: the scale decreases by one."""
         counts = [0, *self.counts] if self.offset & 1 else self.counts
         self.counts = [low + high for low, high in zip_longest(counts[::2], counts[1::2], fillvalue=0)]
         self.offset >>= 1
@@ -91,7 +91,7 @@ class Buckets:
 
 
 def aligned(one: Buckets, other: Buckets) -> tuple[int, list[int], list[int]]:
-    """Return the lower of both offsets, and the counts of both from there on. Neither is changed."""
+    """Return the lower offset, and the counts of both from there on. Neither is changed."""
     if not one.counts:
         return other.offset, [], other.counts
     if not other.counts:
@@ -117,11 +117,11 @@ class Sketch:
 
     @property
     def count(self) -> int:
-        """How many values it stands for."""
+        """The number of values."""
         return self.zeros + sum(self.positive.counts) + sum(self.negative.counts)
 
     def add(self, values: Iterable[float]) -> None:
-        """Take finite values."""
+        """Add finite values."""
         for value in values:
             if value > 0:
                 buckets, index = self.positive, ceil(log2(value) * self._factor) - 1
@@ -131,7 +131,7 @@ class Sketch:
                 self.zeros += 1
                 continue
             at = index - buckets.offset
-            if 0 <= at < len(buckets.counts):  # as almost always
+            if 0 <= at < len(buckets.counts):  # the usual case
                 buckets.counts[at] += 1
                 continue
             while buckets.spread(Buckets(index, [1])) > MAX_BUCKETS:
@@ -140,7 +140,7 @@ class Sketch:
             buckets.increment(index)
 
     def merge(self, other: Sketch) -> None:
-        """Take everything that another sketch stands for. The smaller scale of both is kept, or one below it."""
+        """Add all values of another sketch. The result has the lower scale of both, or less if the buckets need it."""
         theirs = other.copy()
         while theirs.scale > self.scale:
             theirs._halve()  # noqa: SLF001 - of the same class
@@ -157,10 +157,10 @@ class Sketch:
         self.negative.add(theirs.negative)
 
     def subtract(self, earlier: Sketch) -> None:
-        """Take away what an earlier state of this same sketch stood for.
+        """Subtract the values of an earlier state of this sketch.
 
         Raises:
-            ValueError: the other is no earlier state of this one.
+            ValueError: this sketch does not contain the other one.
         """
         before = earlier.copy()
         while before.scale > self.scale:
@@ -185,7 +185,7 @@ class Sketch:
     def quantiles(self, shares: Sequence[float]) -> list[float]:
         """Return, for each share q in rising order, an estimate of the value with the rank floor(q * (count - 1)).
 
-        At scale 6 its relative error is 0.54 % at most; with every fall of the scale it about doubles.
+        At scale 6, the relative error is at most 0.54 %. It about doubles with each decrease of the scale.
 
         Raises:
             ValueError: the sketch is empty, or a share is not from 0 to 1.
@@ -197,7 +197,7 @@ class Sketch:
         return quantiles(self.scale, self._ascending(), self.count, shares)
 
     def pairs(self) -> Iterator[tuple[float, int]]:
-        """Yield what each bucket stands for, in rising order, and how many values are in it; no empty buckets."""
+        """Yield (value, count) of each bucket that is not empty, in rising order of the values."""
         for sign, index, count in self._ascending():
             if count:
                 yield sign * _middle(self.scale, index), count
@@ -208,7 +208,7 @@ class Sketch:
         yield from ((1, index, count) for index, count in enumerate(*_from(self.positive)))
 
     def encode(self) -> record.Sketch:
-        """Return it in the record's form."""
+        """Return the sketch as a record struct."""
         return record.Sketch(
             scale=self.scale,
             zero_count=self.zeros,
@@ -218,10 +218,10 @@ class Sketch:
 
     @classmethod
     def decode(cls, sketch: record.Sketch) -> Self:
-        """Return the sketch that a record has.
+        """Return the sketch of a record.
 
         Raises:
-            ValueError: it has too many buckets, or some beyond the range of floats.
+            ValueError: it has too many buckets, or some are outside the range of floats.
         """
         made = cls(sketch.scale)
         made.zeros = sketch.zero_count
@@ -250,9 +250,9 @@ def _contains(buckets: Buckets, earlier: Buckets) -> bool:
 def quantiles(
     scale: int, ascending: Iterable[tuple[int, int, int]], count: int, shares: Sequence[float]
 ) -> list[float]:
-    """Return an estimate for each share, as `Sketch.quantiles` does, of `count` values, which are not none.
+    """Return an estimate for each share, as `Sketch.quantiles` does, of `count` values, at least one.
 
-    `ascending` has (sign, bucket, how many values) from the least value to the greatest; zeros have the sign 0.
+    `ascending` has (sign, bucket, number of values) from the lowest value to the highest. Zeros have the sign 0.
     """
     buckets = iter(ascending)
     sign, index, passed = next(buckets)
@@ -267,7 +267,7 @@ def quantiles(
 
 
 def _middle(scale: int, index: int) -> float:
-    """Return the value that a bucket stands for: 2 * low * high / (low + high), of its two ends."""
+    """Return the value that a bucket represents: 2 * low * high / (low + high), of its two ends."""
     width = 2.0**-scale  # the bucket's width, in powers of two
     return exp2(index * width) * (2 / (1 + exp2(-width)))
 
@@ -278,7 +278,7 @@ def _encoded(buckets: Buckets) -> record.Buckets | None:
         return None
     written: list[int] = []
     first = 0
-    if 2 * counts.count(0) > len(counts):  # else there is little to save
+    if 2 * counts.count(0) > len(counts):  # otherwise it would save little
         for run in _LONG_RUN.finditer(bytes(map(bool, counts))):
             begin, end = run.span()
             written += counts[first:begin]
@@ -288,10 +288,10 @@ def _encoded(buckets: Buckets) -> record.Buckets | None:
 
 
 def size_of(buckets: record.Buckets | None, scale: int) -> int:
-    """Return how many values the buckets of a record count.
+    """Return the number of values in the buckets of a record.
 
     Raises:
-        ValueError: there are too many buckets, or some are beyond the range of floats.
+        ValueError: there are too many buckets, or some are outside the range of floats.
     """
     if buckets is None:
         return 0
@@ -309,7 +309,7 @@ def size_of(buckets: record.Buckets | None, scale: int) -> int:
 
 
 def expanded(buckets: record.Buckets | None) -> Buckets:
-    """Return the buckets of a record, which `size_of` has found good, with those between them that are empty."""
+    """Return the buckets of a record that `size_of` has validated, with the runs of empty buckets expanded."""
     if buckets is None:
         return Buckets()
     written = buckets.counts

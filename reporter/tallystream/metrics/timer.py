@@ -1,4 +1,4 @@
-"""How long something takes, and how often it happens."""
+"""The timer: a histogram of durations and a meter of calls."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _B = TypeVar("_B")
 
 
 class Timing:
-    """One stretch of time, from `with` (or `async with`) to its end.
+    """Measures the duration of a `with` or `async with` block.
 
-    `elapsed` has it in seconds afterwards, None before.
+    `elapsed` is the duration in seconds, or None before the end of the block.
     """
 
     __slots__ = ("_start", "_timer", "elapsed")
@@ -61,7 +61,7 @@ class Timing:
 class Timer(Histogram):
     """A histogram of durations in seconds, with the rates of the calls.
 
-    `with timer.time():` takes a stretch of code, `@timer` every call of a function; one that raises counts too.
+    `with timer.time():` measures a block of code, `@timer` each call of a function. Those that raise count too.
     """
 
     kind: ClassVar[str] = "timer"
@@ -74,28 +74,29 @@ class Timer(Histogram):
         super().__init__(name, tags, clock, sampling)
 
     def update(self, value: float) -> None:
-        """Take one duration, in seconds.
+        """Add one duration, in seconds.
 
         Raises:
             ValueError: it is negative, NaN, infinite or above 1e150.
+            TypeError: it is not a real number.
         """
         self.take(value, self.monotonic())
 
     def take(self, value: float, now: float) -> None:
-        """Take one duration that ended at `now`, by the timer's monotonic clock. Raises as `update` does."""
+        """Add one duration that ended at `now`, by the timer's monotonic clock. Raises the errors of `update`."""
         if value.__class__ is not float:
             value = as_number(value)
         if not 0 <= value <= LARGEST:
             raise ValueError(
                 f"the timer {self.name!r} can't take {value} s; a duration is not negative, and 1e150 s at most"
             )
-        # What is in the buffer came before this tick was due: it is counted before the rates tick.
+        # Buffered durations ended before this tick was due, so they are counted before the rates are updated.
         if now >= self._meter.due:
             self.rates()
         self._put((now, value) if self._distribution.is_timed else value)
 
     def time(self) -> Timing:
-        """Return a context manager that takes the time between its two ends."""
+        """Return a context manager that measures its block and adds the duration."""
         return Timing(self)
 
     @overload
@@ -105,8 +106,8 @@ class Timer(Histogram):
     def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]: ...
 
     def __call__(self, function: Callable[_P, Any]) -> Callable[_P, Any]:
-        """Return `function`, each call of which is timed; of a coroutine function, from its first step to its end."""
-        from inspect import iscoroutinefunction  # here alone, for it takes its time
+        """Return `function` with each call timed. A coroutine function is timed from its first step to its end."""
+        from inspect import iscoroutinefunction  # imported here because it is slow to import
 
         if iscoroutinefunction(function):
 
@@ -125,17 +126,17 @@ class Timer(Histogram):
         return timed
 
     def rates(self) -> Rates:
-        """Return how many calls come per second: mean, m1, m5, m15."""
+        """Return the calls per second: mean, m1, m5, m15."""
         with self._lock:
             self._work_in()
             return self._meter.rates()
 
     def read(self) -> record.Timer:
-        """Return the histogram and the rates in the record's form."""
+        """Return the histogram and the rates as a record struct."""
         return self.collect(views=True)
 
     def collect(self, *, views: bool) -> record.Timer:
-        """Return the same; without `views` it has no view."""
+        """Return the same, for a snapshot. Without `views`, it has no view."""
         with self._lock:
             self._work_in()
             rates = self._meter.rates()
@@ -143,12 +144,12 @@ class Timer(Histogram):
         return record.Timer(name=self.name, tags=self.tags, **fields, **rates._asdict())
 
     def reset_after_fork(self) -> None:
-        """Forget all durations and rates."""
+        """Remove all durations and rates."""
         super().reset_after_fork()
         self._meter.reset_after_fork()
 
     def _work_in(self) -> int:
         worked_in = super()._work_in()
         if worked_in:
-            self._meter._inc_before_due(worked_in)  # noqa: SLF001 (a timer is a meter, too)
+            self._meter._inc_before_due(worked_in)  # noqa: SLF001 (a timer is a meter too)
         return worked_in

@@ -1,4 +1,4 @@
-"""pyformance's API over Tallystream's metrics: change one import, and give the registry to any of our reporters.
+"""pyformance's API with Tallystream's metrics: change one import, and pass the registry to any Tallystream reporter.
 
     from tallystream import KafkaReporter
     from tallystream import pyformance_compat as pyformance

@@ -1,4 +1,4 @@
-"""Clocks as pyformance takes them: any object with `time()`, such as the module `time`."""
+"""Clocks as in pyformance: any object with `time()`, such as the module `time`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Clock(Protocol):
-    """Where the seconds come from."""
+    """The source of the time."""
 
     def time(self) -> float:
         """Return seconds since any start."""
@@ -33,5 +33,5 @@ class _GivenClock:
 
 
 def metric_clock(clock: Clock) -> MetricClock:
-    """Return the clock for a metric; for the module `time` one that is never set back."""
+    """Return the clock for a metric. For the module `time`, it is a monotonic clock."""
     return SYSTEM_CLOCK if clock is time else _GivenClock(clock)

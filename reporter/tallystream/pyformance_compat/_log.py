@@ -1,4 +1,4 @@
-"""The logger of skipped metrics and values, which logs the same message once a minute."""
+"""The logger for skipped metrics and values, which logs messages for the same metric at most once a minute."""
 
 from __future__ import annotations
 

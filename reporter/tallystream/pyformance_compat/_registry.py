@@ -1,4 +1,4 @@
-"""The registries, the global one and its functions."""
+"""The registries, and the functions of the global one."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", Counter, Histogram, Meter, Timer, Gauge)
 _CLASSES: tuple[type[Any], ...] = (Counter, Histogram, Meter, Timer, Gauge)
-"""In the order of a dump. Of a key with metrics of several classes, a later attribute replaces an earlier one."""
+"""The order of a dump. If a key has metrics of several classes, attributes of later classes replace earlier ones."""
 
 UNMATCHED = "(unmatched)"
 """The record's name of the key "", which a RegexRegistry uses for what its pattern does not match."""
 
 
 class MetricsRegistry:
-    """All metrics of an application, by key. Tallystream's reporters take it: `KafkaReporter(registry, …)`.
+    """All metrics of an application, by key. Tallystream's reporters accept it: `KafkaReporter(registry, …)`.
 
-    Each method that asks for a metric makes it, or returns the existing one: one object for all threads. The same key
+    The methods that return a metric create it if it does not exist: there is one object in all threads. The same key
     may be used for metrics of several types.
 
     Args:
-        clock: where the metrics get the seconds from: any object with `time()`.
+        clock: the source of the time, any object with `time()` in seconds.
     """
 
     def __init__(self, clock: Clock = WALL) -> None:
@@ -53,12 +53,12 @@ class MetricsRegistry:
 
     @property
     def tallystream(self) -> MetricRegistry:
-        """The registry that the reporters take: it reports these metrics, and those that are made in it."""
+        """The registry for Tallystream's reporters: it has these metrics, and those that are created in it."""
         return self._reported
 
     @property
     def app(self) -> str:
-        """The application's name, which the sums belong to, "default" if not set. Set it before you make a reporter.
+        """The application's name, by which metrics are summed; default: "default". Set it before creating a reporter.
 
         Raises:
             ConfigError: the name can't be used.
@@ -70,13 +70,13 @@ class MetricsRegistry:
         self._reported.app = check_name("app", name)
 
     def add(self, key: str, metric: Any, tags: Tags = None) -> None:
-        """Add a metric that was made elsewhere.
+        """Add a metric that was created elsewhere.
 
         Raises:
-            LookupError: the registry has a metric of this class and key.
-            TypeError: the object is no metric.
+            LookupError: the registry has a metric of this class, key and tags.
+            TypeError: the object is not a metric.
         """
-        for kind in reversed(_CLASSES):  # a Timer is a Histogram, too
+        for kind in reversed(_CLASSES):  # a Timer is also a Histogram
             if isinstance(metric, kind):
                 place = _place(key, tags)
                 with self._making:
@@ -127,11 +127,11 @@ class MetricsRegistry:
         return self._get(Timer, key, tags, lambda: Timer(clock=self._clock, sink=self.create_sink()))
 
     def create_sink(self) -> Sink | None:
-        """Return an object whose method `add` gets the durations of a new timer; subclasses override it."""
+        """Return an object whose method `add` receives the durations of a new timer. Subclasses override it."""
         return None
 
     def clear(self) -> None:
-        """Remove all metrics. A new metric of the same key starts at zero; its count in the record goes on."""
+        """Remove all metrics. A new metric of the same key starts at zero, but its count in the record continues."""
         with self._making:
             for kind, metrics in self._metrics.items():
                 for place, metric in metrics.items():
@@ -184,8 +184,8 @@ class MetricsRegistry:
             return [(kind, place, each) for kind, found in self._metrics.items() for place, each in found.items()]
 
     def _report(self) -> list[record.Metric]:
-        # Return the metrics in the record's form. clear() must not come between a count and what it is added to.
-        # Gauges call functions of the application, which may wait for this lock.
+        # Return the metrics as record structs. The lock prevents a clear() between reading a count and adding the
+        # retired one. Gauges are read without it: they call functions of the application, which may wait for it.
         with self._making:
             members = self._members()
             found = [self._read(*each) for each in members if each[0] is not Gauge]
@@ -212,8 +212,8 @@ class MetricsRegistry:
 class RegexRegistry(MetricsRegistry):
     r"""A registry that builds the key from the groups of a pattern, joined by `/`.
 
-    With `^/api/(\w+)/\d+/(\w+)?$`, /api/users/1/edit and /api/users/2/edit both have the key users/edit. What the
-    pattern does not match has the key "".
+    With `^/api/(\w+)/\d+/(\w+)?$`, /api/users/1/edit and /api/users/2/edit both have the key users/edit. A key that the
+    pattern does not match becomes "".
 
     Args:
         pattern: a regular expression.
@@ -230,16 +230,16 @@ class RegexRegistry(MetricsRegistry):
 
 
 class _ReportedRegistry(MetricRegistry):
-    """The registry that reporters take: its own metrics, and those of a MetricsRegistry."""
+    """The registry for reporters: its own metrics, and those of a MetricsRegistry."""
 
     def __init__(self, metrics: MetricsRegistry) -> None:
         super().__init__(record.DEFAULT_APP)
         self._compatible = metrics
 
     def snapshot(self, *, views: bool = True) -> list[record.Metric]:
-        """Return the value of every metric that has one, in the record's form.
+        """Return the values of all metrics that have one, as record structs.
 
-        A metric that can't be read, whose name is invalid or used twice, is skipped and logged.
+        A metric that can't be read, or whose name is invalid or used twice, is skipped and logged.
         """
         found = super().snapshot(views=views)
         known = {identity_of(metric) for metric in found}
@@ -254,7 +254,7 @@ class _ReportedRegistry(MetricRegistry):
         return found
 
     def reset_after_fork(self) -> None:
-        """Reset every metric in the child of a fork."""
+        """Reset all metrics in the child of a fork."""
         super().reset_after_fork()
         self._compatible._reset_after_fork()  # noqa: SLF001 - of the same module
 
@@ -268,7 +268,7 @@ def _name(place: Key) -> str:
 
 
 def _with_retired(metric: record.Metric, retired: record.Metric | None) -> record.Metric:
-    """Return the metric plus what metrics of its name had counted when the registry was cleared."""
+    """Return the metric plus the counts of cleared metrics with the same name."""
     if retired is None:
         return metric
     (merged,) = until([metric], {identity_of(metric): retired})
@@ -289,7 +289,7 @@ def global_registry() -> MetricsRegistry:
 
 def set_global_registry(registry: MetricsRegistry) -> None:
     """Make the functions and decorators use this registry."""
-    global _global  # noqa: PLW0603 - one a process, as in pyformance
+    global _global  # noqa: PLW0603 - one for each process, as in pyformance
     _global = registry
 
 

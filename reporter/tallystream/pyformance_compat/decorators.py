@@ -1,4 +1,4 @@
-"""Decorators that count, meter and time the calls of a function; the key is its qualified name and `_calls`."""
+"""Decorators that count, meter and time the calls of a function. The default key is its qualified name and `_calls`."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def _same(result: Any) -> Any:
 def _decorator(
     observe: Callable[[MetricsRegistry, str, Tags, str], Iterator[Callable[[Any], Any]]],
 ) -> Decorator:
-    """Return the decorator that runs each call inside `observe`, which yields what the result passes through.
+    """Return the decorator that runs each call inside `observe`, which yields a function that is applied to the result.
 
-    `observe` gets the registry, the key and tags of the metric, and the function's name.
+    `observe` receives the registry, the key and tags of the metric, and the function's name.
     """
     around = contextmanager(observe)
 
@@ -111,6 +111,6 @@ def hist_calls(registry: MetricsRegistry, key: str, tags: Tags, _: str) -> Itera
 
 @_decorator
 def time_calls(registry: MetricsRegistry, key: str, tags: Tags, name: str) -> Iterator[Callable[[Any], Any]]:
-    """Time the calls; of a coroutine function, from its first step to its end."""
+    """Time the calls. A coroutine function is timed from its first step to its end."""
     with registry.timer(key, tags).time(fn=name):
         yield _same

@@ -1,1 +1,1 @@
-"""What all reporters share, and the reporters that need no Kafka."""
+"""The base classes of all reporters, and the reporters that do not need Kafka."""

@@ -1,4 +1,4 @@
-"""What all reporters share: what they report, their own metrics, and the thread that reports on a schedule."""
+"""The common parts of all reporters: their registry, their own metrics, and the thread that reports on a schedule."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def registry_of(given: MetricRegistry | Reportable | Any) -> MetricRegistry:
     """Return the registry to report.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: `given` is not a registry.
     """
     if isinstance(given, MetricRegistry):
         return given
@@ -43,11 +43,11 @@ PREFIX = "tallystream.reporter."
 
 
 class OwnMetrics:
-    """The metrics of one reporter; several of one kind in a process share them.
+    """The metrics of a reporter. Reporters of the same kind share them in a registry.
 
     Args:
-        registry: where they are.
-        kind: the tag `reporter`, such as kafka or console.
+        registry: the registry of the metrics.
+        kind: the value of the tag `reporter`, such as kafka or console.
     """
 
     def __init__(self, registry: MetricRegistry, kind: str) -> None:
@@ -60,13 +60,13 @@ class OwnMetrics:
         self.last_error = registry.gauge(PREFIX + "last_error", tags=tags)
 
     def fail(self) -> None:
-        """Count a failure, and note when it was: epoch seconds."""
+        """Count a failure, and set `last_error` to its time in epoch seconds."""
         self.failed.inc()
         self.last_error.set(self._clock.now().wall_ms / 1000)
 
 
 class ReporterBase(ABC):
-    """One report, its beginning and its end. Called by one thread at a time."""
+    """The steps of a reporter. They are called by one thread at a time."""
 
     @abstractmethod
     def _open(self) -> None:
@@ -74,34 +74,31 @@ class ReporterBase(ABC):
 
     @abstractmethod
     def _report(self) -> bool:
-        """Make one report without waiting for it; return whether something is under way that needs attention."""
+        """Make one report without waiting for its delivery; return whether something is in progress."""
 
     @abstractmethod
     def _attend(self) -> bool:
-        """Look after what is under way; return whether there is still something."""
+        """Process what is in progress; return whether something still is."""
 
     @abstractmethod
     def _report_and_wait(self, timeout: float, *, final: bool) -> bool:
-        """Make one report and wait for it; return whether it arrived."""
+        """Make one report and wait for at most `timeout` seconds; return whether it was delivered."""
 
     @abstractmethod
     def _close(self, deadline: Deadline) -> None:
-        """Release what `_open` acquired; wait until the deadline at most."""
+        """Release what `_open` acquired, within the deadline."""
 
     @abstractmethod
     def _rest(self, deadline: Deadline) -> None:
-        """Let go of what a fork would break; before a fork, while no report is made.
-
-        Wait until the deadline at most.
-        """
+        """Release what a fork would break, within the deadline: before a fork, while no report is made."""
 
     @abstractmethod
     def _abandon(self) -> None:
-        """Let go of everything that belongs to the parent process, without touching it; in the child of a fork."""
+        """Drop everything that belongs to the parent process, without closing it: in the child of a fork."""
 
 
 class Schedule:
-    """Due at `first`, `first + interval`, `first + 2 * interval` … (seconds of a monotonic clock)."""
+    """The times of reports: `first`, `first + interval`, `first + 2 * interval` … (monotonic seconds)."""
 
     __slots__ = ("_interval", "due")
 
@@ -110,7 +107,7 @@ class Schedule:
         self.due = first
 
     def take(self, now: float) -> bool:
-        """Tell whether a report is due at `now`; if so, the next one is the first of the fixed times after `now`."""
+        """Return whether a report is due at `now`. If so, set `due` to the first of these times after `now`."""
         if now < self.due:
             return False
         missed = int((now - self.due) // self._interval)
@@ -119,22 +116,23 @@ class Schedule:
 
 
 ATTEND_EVERY = 0.05
-"""Seconds between two looks at a report that is still under way."""
+"""Seconds between two checks of a report that is in progress."""
 
 
 class ReportingThread:
-    """A daemon thread that begins at once.
+    """A daemon thread that starts immediately.
 
-    The last report is made in this thread as well: `end` may be called by a signal's handler, which interrupted the
-    application anywhere, also where it holds a metric's lock. A report made right there would wait for that forever.
+    The last report is also made in this thread. A signal handler that calls `end` may have interrupted code that holds
+    a metric's lock, and a report in the handler's thread would wait for that lock forever.
 
     Args:
-        name: the thread's.
-        interval: seconds between two turns.
-        monotonic: the clock of `interval`.
-        turn: called often, with whether a report is due; returns whether one is under way, to be attended to soon. If
-            it raises DuplicateReporterError the thread ends without a last report.
-        last: makes the last report and ends, by the deadline that `end` was given; returns whether it arrived.
+        name: the name of the thread.
+        interval: seconds between two reports.
+        monotonic: the clock.
+        turn: called when a report is due, and more often while one is in progress. It receives a function that returns
+            whether a report is due. It returns whether one is in progress, or None if that is unchanged. If it raises
+            DuplicateReporterError, the thread ends without a last report.
+        last: makes the last report and closes the reporter by the deadline; returns whether the report was delivered.
     """
 
     def __init__(
@@ -149,16 +147,16 @@ class ReportingThread:
         self._stopping = SignalSafeEvent()
         self._deadline = Deadline(0.0, monotonic)
         self._arrived = False
-        self.has_ended = False  # by itself; in the child of a fork no thread is alive, but this is as it was
+        self.has_ended = False  # whether it ended by itself; unlike `is_alive`, this stays unchanged in a forked child
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def is_alive(self) -> bool:
-        """Tell whether it has not ended yet."""
+        """Return whether the thread is running."""
         return self._thread.is_alive()
 
     def end(self, deadline: Deadline) -> bool:
-        """Have the last report made, and return by the deadline whether it arrived."""
+        """Trigger the last report, and return whether it was delivered by the deadline."""
         self._deadline = deadline
         self._stopping.set()
         self._thread.join(deadline.left())

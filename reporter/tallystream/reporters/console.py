@@ -1,4 +1,4 @@
-"""Reporters for people: to a stream, and to a logger."""
+"""Reporters that write readable text to a stream or a logger."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class ConsoleReporter(LocalReporter):
-    """Prints each snapshot: a line with the time and the app, then one for each metric.
+    """Prints each snapshot: a line with the time and the app, then one line for each metric.
 
     Args:
-        registry: what is reported.
-        stream: where to; the standard output of the moment if not given.
-        options: those of every reporter (interval, include, attributes …).
+        registry: the registry to report.
+        stream: the stream to write to; if None, the current standard output.
+        options: the arguments of `LocalReporter` (interval, include, attributes …).
     """
 
     kind: ClassVar[str] = "console"
@@ -45,10 +45,10 @@ class LoggingReporter(LocalReporter):
     """Logs one line for each metric of a snapshot.
 
     Args:
-        registry: what is reported.
+        registry: the registry to report.
         logger: the logger, or its name.
         level: the level of the lines.
-        options: those of every reporter (interval, include, attributes …).
+        options: the arguments of `LocalReporter` (interval, include, attributes …).
     """
 
     kind: ClassVar[str] = "logging"

@@ -1,4 +1,4 @@
-"""What of a registry is reported, and in which units: filters of metrics and attributes. Pure."""
+"""Filters for the metrics and attributes to report, and for their units."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
     )
     for kind in METRIC_TYPES
 }
-"""The attributes of each metric type, by the record's names."""
+"""The attributes of each metric type, as named in the record."""
 
 RATE_UNITS = {"second": 1.0, "minute": 60.0, "hour": 3600.0}
 DURATION_UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6}
@@ -26,10 +26,10 @@ _DURATIONS = frozenset({"sum", "min", "max", "mean", "stddev", "p50", "p75", "p9
 
 
 class MetricFilter(msgspec.Struct, frozen=True):
-    """Which metrics: those whose name matches a pattern of `include` and none of `exclude` (shell patterns: `*`, `?`).
+    """Selects metrics whose name matches a pattern of `include` and none of `exclude` (shell patterns: `*`, `?`).
 
     Raises:
-        ConfigError: a pattern is empty, or one text was given instead of several.
+        ConfigError: a pattern is empty, or a string was given instead of a list.
     """
 
     include: Sequence[str] = ("*",)
@@ -41,7 +41,7 @@ class MetricFilter(msgspec.Struct, frozen=True):
                 raise ConfigError(name, patterns, 'give a list of patterns, such as ["orders.*"]')
 
     def takes(self, name: str) -> bool:
-        """Tell whether a metric of this name is selected."""
+        """Return whether a metric of this name is selected."""
         return _matches(name, self.include) and not _matches(name, self.exclude)
 
     def apply(self, metrics: list[Metric]) -> list[Metric]:
@@ -52,10 +52,10 @@ class MetricFilter(msgspec.Struct, frozen=True):
 
 
 class AttributeFilter(msgspec.Struct, frozen=True):
-    """Which attributes, and in which units: rates per second, minute or hour; durations in s, ms or us.
+    """Selects attributes and their units: rates per second, minute or hour; durations in s, ms or us.
 
     Raises:
-        ConfigError: there is no such unit or attribute.
+        ConfigError: a unit or attribute does not exist.
     """
 
     attributes: Sequence[str] | None = None
@@ -73,7 +73,7 @@ class AttributeFilter(msgspec.Struct, frozen=True):
                 raise ConfigError("attributes", attribute, f"use some of {', '.join(known)}")
 
     def values(self, metric: Metric) -> Values:
-        """Return the chosen attributes that have a value, by name, in the chosen units."""
+        """Return the selected attributes that have a value, by name, in the selected units."""
         found = {}
         for attribute in ATTRIBUTES[metric.type]:
             value = getattr(metric, attribute)

@@ -1,4 +1,4 @@
-"""The reporter to Graphite, in its plaintext protocol."""
+"""The reporter to Graphite, with the plaintext protocol."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ if TYPE_CHECKING:
 
 
 class GraphiteReporter(LocalReporter):
-    """Sends each snapshot to carbon over TCP: a connection a report, a line an attribute, tagged with app and instance.
+    """Sends each snapshot to carbon over TCP: one connection for each report, one line for each attribute.
+
+    Lines have the tags `app` and `instance`.
 
     Args:
-        registry: what is reported.
-        instance: the instance ID, which becomes the tag `instance`: series of several instances stay apart.
-        host, port: where carbon listens.
-        prefix: what the paths begin with.
-        timeout: seconds for carbon to accept, and to read to the end.
-        options: those of every reporter (interval, include, attributes …).
+        registry: the registry to report.
+        instance: the instance ID, which becomes the tag `instance`, so that instances have separate series.
+        host, port: the address of carbon.
+        prefix: the prefix of all paths.
+        timeout: seconds for each network operation.
+        options: the arguments of `LocalReporter` (interval, include, attributes …).
     """
 
     kind: ClassVar[str] = "graphite"
@@ -44,7 +46,7 @@ class GraphiteReporter(LocalReporter):
         super().__init__(registry, **options)
 
     def _write(self, metrics: list[Metric], ts_ms: int) -> int:
-        import socket  # here alone, for it takes its time
+        import socket  # imported here because it is slow to import
 
         tags = {"app": self.registry.app, "instance": self._instance}
         lines = [
@@ -55,7 +57,7 @@ class GraphiteReporter(LocalReporter):
         data = "".join(line + "\n" for line in lines).encode()
         with socket.create_connection(self._where, timeout=self._timeout) as connection:
             connection.sendall(data)
-            # Carbon closes when it has read to the end: without that nobody knows whether it did.
+            # Carbon closes the connection when it has read everything, which confirms that the data was received.
             connection.shutdown(socket.SHUT_WR)
             while connection.recv(1024):
                 pass

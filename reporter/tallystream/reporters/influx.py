@@ -1,4 +1,4 @@
-"""The reporter to InfluxDB 2.x, in line protocol over HTTP."""
+"""The reporter to InfluxDB 2.x, with the line protocol over HTTP."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ if TYPE_CHECKING:
 
 
 class InfluxReporter(LocalReporter):
-    """Writes each snapshot to InfluxDB: a point a metric, tagged with app, instance and metric_type, in milliseconds.
+    """Writes each snapshot to InfluxDB: one point for each metric, with the time in milliseconds.
+
+    Points have the tags `app`, `instance` and `metric_type`.
 
     Args:
-        registry: what is reported.
-        instance: the instance ID, which becomes the tag `instance`: series of several instances stay apart.
-        url: where InfluxDB answers, http or https.
-        token, org, bucket: as InfluxDB gives them; the token appears in no message.
-        timeout: seconds for each answer.
-        options: those of every reporter (interval, include, attributes …).
+        registry: the registry to report.
+        instance: the instance ID, which becomes the tag `instance`, so that instances have separate series.
+        url: the http or https address of InfluxDB.
+        token, org, bucket: InfluxDB's API token, organization and bucket. The token appears in no message.
+        timeout: seconds for each network operation.
+        options: the arguments of `LocalReporter` (interval, include, attributes …).
 
     Raises:
-        ConfigError: the url is none.
+        ConfigError: the URL is invalid, or another argument can't be used.
     """
 
     kind: ClassVar[str] = "influx"

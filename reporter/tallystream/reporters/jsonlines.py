@@ -1,4 +1,4 @@
-"""The reporter to a file: one JSON object a line, one line a snapshot."""
+"""The reporter to a file: one line with a JSON object for each snapshot."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _encoder = msgspec.json.Encoder()
 class JsonLinesReporter(LocalReporter):
     """Appends each snapshot to a file as `{"app", "ts", "metrics": [{"name", "tags", "type", attributes …}]}`.
 
-    The file is opened for each report, so that it may be moved away at any time; several processes may append to one.
+    The file is opened for each report, so it may be moved at any time. Several processes may append to the same file.
 
     Args:
-        registry: what is reported.
-        path: the file; its folder must be there.
-        options: those of every reporter (interval, include, attributes …).
+        registry: the registry to report.
+        path: the file. Its folder must exist.
+        options: the arguments of `LocalReporter` (interval, include, attributes …).
     """
 
     kind: ClassVar[str] = "jsonlines"
@@ -37,7 +37,7 @@ class JsonLinesReporter(LocalReporter):
     def _write(self, metrics: list[Metric], ts_ms: int) -> int:
         shown = [{"name": m.name, "tags": m.tags, "type": m.type, **self.shape.values(m)} for m in metrics]
         line = _encoder.encode({"app": self.registry.app, "ts": ts_ms, "metrics": shown}) + b"\n"
-        # Unbuffered and in one write: lines of several processes do not mix.
-        with open(self._path, "ab", buffering=0) as file:  # noqa: PTH123 - importing pathlib takes its time
+        # One unbuffered write, so that lines of several processes do not mix.
+        with open(self._path, "ab", buffering=0) as file:  # noqa: PTH123 - pathlib is slow to import
             file.write(line)
         return len(line)

@@ -1,4 +1,4 @@
-"""The text formats, as pure functions: one metric in, lines out. No text of a metric can make a second line."""
+"""Text formats: functions that convert a metric to lines. No name, tag or value can add a line break."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ESCAPED_TAG = str.maketrans({",": "\\,", " ": "\\ ", "=": "\\=", "\n": "\\n", "
 
 
 def readable(metric: Metric, values: Values) -> str:
-    """Return one line for people: `records.processed{topic=orders} counter count=3`."""
+    """Return one readable line: `records.processed{topic=orders} counter count=3`."""
     tags = ",".join(f"{name}={value}" for name, value in sorted(metric.tags.items()))
     shown = " ".join(f"{name}={_short(value)}" for name, value in values.items())
     text = f"{metric.name}{{{tags}}}" if tags else metric.name
@@ -29,8 +29,8 @@ def readable(metric: Metric, values: Values) -> str:
 def graphite(metric: Metric, values: Values, prefix: str, tags: Mapping[str, str], ts_ms: int) -> list[str]:
     """Return a plaintext line for each attribute: `prefix.name.attribute;tag=value VALUE SECONDS`.
 
-    Tags are Graphite's (1.1 and later). Characters that its format has no way to write become `_`; a tag without a
-    value is left out, for Graphite takes none.
+    Tags need Graphite 1.1 or later. Characters that the format can't represent become `_`. A tag with an empty value is
+    skipped, since Graphite does not accept it.
     """
     path = ".".join(_plain(part) for part in (prefix, metric.name) if part)
     together = {**tags, **metric.tags}
@@ -39,11 +39,12 @@ def graphite(metric: Metric, values: Values, prefix: str, tags: Mapping[str, str
 
 
 def influx(metric: Metric, values: Values, tags: Mapping[str, str], ts_ms: int) -> str | None:
-    r"""Return the point in InfluxDB's line protocol, its time in milliseconds; None where it has no field.
+    r"""Return the point in InfluxDB's line protocol, its time in milliseconds, or None if it has no field.
 
-    Counts and offsets are written as integers, all else as floats, so that no field ever changes its type. A line break
-    or tab in a name or tag is written as \n, \r or \t, as the official client does; a backslash at the end of one would
-    escape what follows, so `_` is put after it. A tag without a value is left out, for InfluxDB takes none.
+    Counts and offsets are written as integers, all other values as floats, so that the type of a field never changes. A
+    line break or tab in a name or tag is written as \n, \r or \t, as in the official client. A backslash at the end of
+    one would escape the next character, so `_` is appended. A tag with an empty value is skipped, since InfluxDB does
+    not accept it.
     """
     if not values:
         return None

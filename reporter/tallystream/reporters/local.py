@@ -1,4 +1,4 @@
-"""What the reporters have in common that write a snapshot and are done with it: all but the one to Kafka."""
+"""The base class of the reporters without Kafka, which write each snapshot independently of earlier ones."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 
 class LocalReporter(ScheduledReporter):
-    """Writes each snapshot at once: the values of the whole process.
+    """Writes each snapshot immediately. It has the values of the whole process.
 
-    Delivery: none is promised. What a report can't write is logged and counted, and the next one has the newer values.
+    Delivery is not guaranteed. A report that fails is logged and counted, and the next one has the newer values.
 
     Args:
-        registry: what is reported.
+        registry: the registry to report.
         interval: seconds between two reports, from 0.01 to 3600.
-        include, exclude: shell patterns of the names of metrics: those that match an `include` and no `exclude`.
-        attributes: which attributes (count, m1_rate, p99 …); None takes all.
+        include, exclude: shell patterns of metric names. Metrics that match an `include` and no `exclude` are reported.
+        attributes: the attributes to report (count, m1_rate, p99 …); None reports all.
         rate_unit: second, minute or hour.
-        duration_unit: of timers: s, ms or us.
-        own_metrics: whether the registry shows what this reporter does, as `tallystream.reporter.*`.
+        duration_unit: the unit of timers: s, ms or us.
+        own_metrics: whether the registry has metrics of this reporter, as `tallystream.reporter.*`.
 
     Raises:
         ConfigError: an argument can't be used.
@@ -54,7 +54,7 @@ class LocalReporter(ScheduledReporter):
 
     @abstractmethod
     def _write(self, metrics: list[Metric], ts_ms: int) -> int:
-        """Write the metrics of one snapshot, taken at `ts_ms`, and return how many bytes that were."""
+        """Write one snapshot, taken at `ts_ms` (epoch ms), and return the number of bytes."""
 
     def _open(self) -> None:
         """Nothing to acquire."""
@@ -72,7 +72,7 @@ class LocalReporter(ScheduledReporter):
     def _attend(self) -> bool:
         return False
 
-    def _report_and_wait(self, timeout: float, *, final: bool) -> bool:  # noqa: ARG002 - both matter to Kafka alone
+    def _report_and_wait(self, timeout: float, *, final: bool) -> bool:  # noqa: ARG002 - for Kafka only
         self._report()
         return True
 
@@ -80,7 +80,7 @@ class LocalReporter(ScheduledReporter):
         """Nothing to release."""
 
     def _rest(self, deadline: Deadline) -> None:
-        """Nothing is in a fork's way."""
+        """Nothing to release before a fork."""
 
     def _abandon(self) -> None:
-        """Nothing is the parent's."""
+        """Nothing belongs to the parent process."""

@@ -1,4 +1,4 @@
-"""The reporter that reports by itself: one daemon thread, one report at a time, and a last one at the end."""
+"""The base class of reporters with a schedule: one daemon thread, one report at a time, and a last one at the end."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 class ForkListener(Protocol):
-    """A reporter, as a fork sees it."""
+    """The methods of a reporter that take part in a fork."""
 
     def before_fork(self, deadline: Deadline) -> Iterable[Callable[[], None]]:
-        """Come to rest; what is returned ends that in the parent."""
+        """Pause for a fork. Return functions that resume it in the parent."""
 
     def after_fork_in_child(self) -> None:
-        """Start again, with the counts of this process alone."""
+        """Start again, with the counts of this process only."""
 
     def stop(self) -> bool:
         """Make the last report."""
@@ -40,7 +40,7 @@ _followers: WeakSet[ForkListener] = WeakSet()
 
 
 def follow(reporter: ForkListener) -> None:
-    """Let the reporter take part in every fork, and stop at the end of a child of multiprocessing."""
+    """Include the reporter in every fork, and stop it at the end of a child of multiprocessing."""
     _followers.add(reporter)
     _stop_with_multiprocessing(reporter)
 
@@ -56,9 +56,9 @@ def _in_child() -> None:
 
 
 def _stop_with_multiprocessing(reporter: ForkListener) -> None:
-    # Before Python 3.14 a child that multiprocessing forks, or its fork server does, runs no atexit functions. It runs
-    # multiprocessing's finalizers, but first clears those that were made before its own code runs, as by the import of
-    # the main module; then it calls what was registered for after the fork.
+    # Before Python 3.14, a child that multiprocessing or its fork server forks runs no atexit functions. It runs the
+    # finalizers of multiprocessing, but first clears those that were registered before its own code runs, for example
+    # by the import of the main module. Then it calls the functions that are registered for after the fork.
     util = sys.modules.get("multiprocessing.util")
     if util is None:
         return
@@ -76,7 +76,7 @@ after_fork_in_child(Step.REPORTERS, _in_child)
 
 
 MOST_FOR_THE_END, SHARE_FOR_THE_END = 1.0, 0.2
-"""Seconds of `stop()`'s, and which share of them at most, that are left when the last report is given up."""
+"""The time of `stop()` that is reserved for closing: at most so many seconds, and at most this share of its timeout."""
 
 _log = logging.getLogger("tallystream")
 
@@ -84,25 +84,25 @@ _log = logging.getLogger("tallystream")
 class ScheduledReporter(ReporterBase):
     """Reports a registry every `interval` seconds from a daemon thread, from `start()` to `stop()`.
 
-    The first report comes at a random moment of the first interval, so that instances that start together do not report
-    together. Reports that become due while another one is made are skipped. One that fails is logged and counted
-    (`failures`, `last_error`), and the next one still happens. `stop()`, the end of a `with` block and the end of the
-    process make a last report. After a fork the child reports for itself.
+    The first report is made at a random time in the first interval, so that instances that start together do not report
+    together. Reports that become due while another one is made are skipped. A failed report is logged and counted
+    (`failures`, `last_error`), and the schedule continues. A last report is made by `stop()`, at the end of a `with`
+    block and at the end of the process. After a fork, the child reports its own metrics.
 
-    A subclass sets its own attributes before it calls `__init__`, which adds metrics to the registry and lets the
-    reporter take part in forks. So a reporter whose arguments are refused leaves nothing behind.
+    A subclass must set its attributes before it calls `__init__`, which adds metrics to the registry and includes the
+    reporter in forks. So a reporter with invalid arguments leaves nothing behind.
 
     Args:
-        registry: what is reported.
+        registry: the registry to report.
         interval: seconds between two reports, from 0.01 to 3600.
-        own_metrics: whether the registry shows what this reporter does, as `tallystream.reporter.*`.
+        own_metrics: whether the registry has metrics of this reporter, as `tallystream.reporter.*`.
 
     Raises:
-        ConfigError: the interval is out of these bounds.
+        ConfigError: the interval is out of bounds.
     """
 
     kind: ClassVar[str]
-    """The tag `reporter` of its own metrics."""
+    """The value of the tag `reporter` of its own metrics."""
 
     def __init__(self, registry: MetricRegistry | Reportable, *, interval: float, own_metrics: bool = True) -> None:
         if not MIN_EVERY_MS <= interval * 1000 <= MAX_EVERY_MS:
@@ -119,7 +119,7 @@ class ScheduledReporter(ReporterBase):
         follow(self)
 
     def start(self) -> Self:
-        """Begin to report, and return the reporter; nothing happens if it has begun.
+        """Start reporting, and return the reporter. Does nothing if it is running.
 
         Raises:
             ConfigError: an option can't be used.
@@ -132,10 +132,10 @@ class ScheduledReporter(ReporterBase):
         return self
 
     def stop(self, timeout: float = 5.0) -> bool:
-        """Make a last report and end, in `timeout` seconds at most; return whether it arrived. Safe to call again.
+        """Make a last report and stop, within `timeout` seconds; return whether it was delivered. Safe to call again.
 
-        A fifth of that time, a second at most, is for the end; the last report has the rest. A report that takes
-        longer ends in the background. A signal handler may call it too, since another thread makes the report.
+        A fifth of that time, at most one second, is reserved for closing; the last report has the rest. A report that
+        takes longer ends in the background. A signal handler may call it too, since another thread makes the report.
         """
         deadline = Deadline(timeout, self._monotonic)
         if not self._life_cycle.acquire(timeout=deadline.left()):
@@ -149,10 +149,10 @@ class ScheduledReporter(ReporterBase):
             self._life_cycle.release()
 
     def report_now(self, timeout: float = 10.0) -> bool:
-        """Report the values of this moment and wait until they arrived; return False when they have not in `timeout` s.
+        """Report the current values and wait for delivery; return False if they are not delivered in `timeout` seconds.
 
-        Works without `start()` too. What was counted before the call is in the report. A report that takes longer
-        ends in the background.
+        It works without `start()` too. The report has everything that was counted before the call. A report that takes
+        longer ends in the background.
 
         Raises:
             ConfigError: an option can't be used.
@@ -198,7 +198,7 @@ class ScheduledReporter(ReporterBase):
             self._error("the last report failed", error)
             return False
         finally:
-            # Where there is no time left, since a metric's lock was held, the report at exit makes the end.
+            # If there is no time left, since a metric's lock was held, the report at exit closes the reporter.
             in_time = deadline.left() or not deadline.seconds
             if in_time and self._reporting.acquire(timeout=deadline.left()):
                 try:
@@ -216,7 +216,7 @@ class ScheduledReporter(ReporterBase):
             except DuplicateReporterError:
                 self._shut(deadline)
                 raise
-            except Exception as error:  # noqa: BLE001 - the caller learns it from the result, the log has the reason
+            except Exception as error:  # noqa: BLE001 - the result reports the failure, and the log has the reason
                 _log.debug("the failure in full", exc_info=True)
                 self._error("a report failed", error)
                 return False
@@ -246,11 +246,11 @@ class ScheduledReporter(ReporterBase):
                 self._ready()
                 return self._report()
             return self._attend()
-        except DuplicateReporterError as error:  # so would any later report
+        except DuplicateReporterError as error:  # any later report would fail in the same way
             self._error("the reporter has stopped", error)
             self._shut(Deadline(MOST_FOR_THE_END, self._monotonic))
             raise
-        except Exception as error:  # noqa: BLE001 - one failed report must not end the reporting
+        except Exception as error:  # noqa: BLE001 - one failed report must not stop the reporter
             _log.debug("the failure in full", exc_info=True)
             self._error("a report failed", error)
             return None
@@ -258,14 +258,14 @@ class ScheduledReporter(ReporterBase):
             self._reporting.release()
 
     def before_fork(self, deadline: Deadline) -> Iterable[Callable[[], None]]:
-        """Come to rest for a fork; what is returned ends that in the parent."""
+        """Pause for a fork. Return functions that resume it in the parent."""
         if not self._reporting.acquire(timeout=deadline.left()):
             return ()
         self._rest(deadline)
         return (self._reporting.release,)
 
     def after_fork_in_child(self) -> None:
-        """Start again in the child of a fork, if it had started."""
+        """Start again in the child of a fork, if it was running."""
         running, self._thread = self._thread is not None and not self._thread.has_ended, None
         self._opened = False
         self.failures, self.last_error = 0, None

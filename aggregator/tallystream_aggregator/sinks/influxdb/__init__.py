@@ -1,1 +1,1 @@
-"""InfluxDB 2.x."""
+"""The sink and the reader of InfluxDB 2.x."""

@@ -1,4 +1,4 @@
-"""What InfluxDB is reached by: a URL, a token's file, certificates; each checked before anything is connected."""
+"""Checks the settings of InfluxDB before it is connected: the URL, the token's file, the CA certificates."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 def require_url(url: str, spec: str, remedy: str) -> None:
-    """Return where `url` is one; `spec` is what --store was set to, `remedy` what to do where it is none.
+    """Check that `url` is an HTTP URL. `spec` is the value of --store and `remedy` the advice in the error.
 
     Raises:
-        ConfigError: it is none, or has a password in it.
+        ConfigError: it is not, or it has a user or a password.
     """
     try:
         parts = urlsplit(url)
         good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number, half an IPv6 address
+    except ValueError:  # a port that is not a number, an incomplete IPv6 address
         good, parts = False, urlsplit("")
     if parts.username or parts.password:
         raise ConfigError("--store", "influxdb:***", "leave user and password out: INFLUXDB_TOKEN is the secret")
@@ -31,24 +31,24 @@ def require_url(url: str, spec: str, remedy: str) -> None:
 
 
 def certificates(path: str) -> str:
-    """Return the path of a file of certificates, empty where there is none.
+    """Return `path`, the path of a file of CA certificates or empty.
 
     Raises:
-        ConfigError: it can't be read, or holds none.
+        ConfigError: the file can't be read or has no certificate.
     """
     try:
         if path:
             ssl.create_default_context(cafile=path)
-    except OSError as error:  # what holds no certificate is one, too
+    except OSError as error:  # also raised for a file without a certificate
         raise ConfigError("INFLUXDB_CA_FILE", path, f"name a file of certificates in PEM ({error})") from error
     return path
 
 
 def token_file(env: Mapping[str, str]) -> str:
-    """Return the token in the file that INFLUXDB_TOKEN_FILE names, empty where it names none.
+    """Return the token in the file that INFLUXDB_TOKEN_FILE names, empty if it names none.
 
     Raises:
-        ConfigError: it can't be read.
+        ConfigError: the file can't be read.
     """
     path = env.get("INFLUXDB_TOKEN_FILE", "")
     if not path:

@@ -1,4 +1,4 @@
-"""InfluxDB 2.x, through influxdb-client: a sink that writes synchronously, and a reader in Flux."""
+"""The store InfluxDB 2.x, through influxdb-client: a synchronous sink, and a reader that uses Flux."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 BATCH = 5_000
-"""Points in one request: what InfluxDB's documentation recommends."""
+"""Points in one request, as InfluxDB's documentation recommends."""
 
 TIMEOUT_MS = 30_000
 
@@ -31,7 +31,7 @@ TIMEOUT_MS = 30_000
 def open_client(
     url: str, *, token: str, org: str, ca_file: str = "", client: ClientCertificate = NO_CERTIFICATE
 ) -> InfluxDBClient:
-    """Return InfluxDB's client; it does not repeat a request, since the caller decides how long to try."""
+    """Return InfluxDB's client. It does not retry, because the caller decides how long to try."""
     return InfluxDBClient(
         url=url,
         token=token,
@@ -49,9 +49,9 @@ def open_client(
 class InfluxStore:
     """Writes points to one bucket, and reads them.
 
-    Level: every point. Delivery: as the protocol says; `write` is synchronous.
+    Level: every point. Delivery: as in the protocol `Sink`; `write` is synchronous.
 
-    InfluxDB never takes a field of another type than it has, nor a time beyond the bucket's retention.
+    InfluxDB refuses a field whose type differs from the stored one, and a time beyond the bucket's retention.
     """
 
     def __init__(
@@ -75,21 +75,21 @@ class InfluxStore:
 
     @property
     def rejected(self) -> int:
-        """How many points were refused permanently."""
+        """The number of points that were refused permanently."""
         return self.refusals.number
 
     def setup(self) -> None:
-        """Look whether the bucket is there and the token may write it.
+        """Check that the bucket exists and that the token may write to it.
 
         Raises:
             ConfigError: the token, the organization or the bucket is wrong.
             SinkUnavailableError: the server does not answer.
         """
-        # A write of no points is checked like any other, and needs no more rights than writing does.
+        # InfluxDB checks a write of no points as any other, and it needs only the right to write.
         self._write(())
 
     def write(self, points: Sequence[Point]) -> None:
-        """Write the points in order, some thousands a request.
+        """Write the points in order, at most `BATCH` a request.
 
         Raises:
             ConfigError: the token, the organization or the bucket is wrong.
@@ -103,7 +103,7 @@ class InfluxStore:
                 self.refusals.add(point, bad)
 
     def delete(self, measurement: str, *, start_ms: int, end_ms: int) -> None:
-        """Delete a span of a measurement.
+        """Delete the points of a measurement with start_ms <= time < end_ms.
 
         Raises:
             ConfigError: the token, the organization or the bucket is wrong.
@@ -123,7 +123,7 @@ class InfluxStore:
         """Return at once: `write` is synchronous."""
 
     def close(self) -> None:
-        """Release the connections; safe to call again."""
+        """Close the connections. It is safe to call this again."""
         self._client.close()
 
     def measurements(self) -> list[str]:
@@ -144,7 +144,7 @@ class InfluxStore:
         tags: Mapping[str, str] | None = None,
         last_before: bool = False,
     ) -> list[Series]:
-        """Return series as the protocol says."""
+        """Return series as in the protocol `PointReader`."""
         if start_ms >= end_ms or not fields:
             return []
         wanted = [f"r._measurement == {_text(encode_name(measurement))}"]
@@ -178,21 +178,21 @@ class InfluxStore:
             return list(self._client.query_api().query(flux))
         except ApiException as error:
             reason = _reason(error)
-            if "organization name" in reason:  # to a query, unlike to a write, this is a bad request
+            if "organization name" in reason:  # a bad request for a query, but not for a write
                 raise self._no_bucket() from error
             raise self._error(error) or TallystreamError(f"InfluxDB {self._url}: {reason}") from error
         except (HTTPError, OSError) as error:
             raise self._unreached(error) from error
 
     def _write(self, points: Sequence[Point]) -> None:
-        lines = "\n".join(_line(point) for point in points) or "\n"  # a compressed nothing is a server error
+        lines = "\n".join(_line(point) for point in points) or "\n"  # an empty compressed body is a server error
         try:
             self._writes.post_write(org=self._org, bucket=self._bucket, body=lines, precision=WritePrecision.MS)
         except ApiException as error:
             known = self._error(error)
             if known is not None:
                 raise known from error
-            if len(points) > 1:  # one bad point fails a request: find it by halves; what was written stays written
+            if len(points) > 1:  # one bad point fails a request: find it by bisection
                 middle = len(points) // 2
                 self._write(points[:middle])
                 self._write(points[middle:])
@@ -202,7 +202,7 @@ class InfluxStore:
             raise self._unreached(error) from error
 
     def _error(self, error: ApiException) -> TallystreamError | None:
-        """Return what an answer of the server means, None when it is about the points themselves."""
+        """Return the error that a response of the server means, None if it is about the points."""
         if error.status in {401, 403}:
             return ConfigError("INFLUXDB_TOKEN", "***", f"InfluxDB at {self._url} refuses it: {_reason(error)}")
         if error.status == 404:
@@ -212,7 +212,7 @@ class InfluxStore:
         return self._unavailable(_reason(error))
 
     def _unreached(self, error: Exception) -> TallystreamError:
-        """Return what it means that there was no answer: the server may come back, a certificate does not change."""
+        """Return the error for a missing response: a wrong certificate is permanent, everything else may pass."""
         cause: BaseException | None = getattr(error, "reason", None) or error
         while cause is not None:
             if isinstance(cause, ssl.SSLCertVerificationError):
@@ -239,7 +239,7 @@ def _line(point: Point) -> str:
     for name, value in point.tags.items():
         made.tag(encode_name(name), encode_value(value))
     for field, content in point.fields.items():
-        # A text too is encoded: an answer in CSV would turn its newlines into others.
+        # Text is encoded, too: a response in CSV would change its newlines.
         made.field(encode_name(field), encode_value(content) if isinstance(content, str) else content)
     return str(made.to_line_protocol())
 
@@ -249,7 +249,7 @@ def _is_tag(column: str) -> bool:
 
 
 def _text(text: str) -> str:
-    """Return a Flux string literal: its escapes are not JSON's, and `${` would begin an interpolation."""
+    """Return a Flux string literal. Its escapes differ from those of JSON, and `${` would begin an interpolation."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("${", "\\${")
     return '"' + "".join(f"\\x{ord(char):02x}" if char < " " else char for char in escaped) + '"'
 

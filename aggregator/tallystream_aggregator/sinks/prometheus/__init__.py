@@ -1,1 +1,1 @@
-"""Prometheus: the latest sums at `/metrics`."""
+"""The sink of Prometheus: the newest sums at `/metrics`."""

@@ -1,9 +1,9 @@
-"""What a sum is called in Prometheus: families, labels, and what keeps two names apart. Pure.
+"""The names of sums in Prometheus: families, labels, and what keeps two names distinct. Pure functions.
 
-A name of letters and digits between dots, `orders.processed`, is read with underscores: `orders_processed`, and its
-type says the rest: `orders_processed_total` for a count, `orders_processed_seconds` for a timer. That is not reversible
-for every name, so each series whose family does not tell its name has the label `name`. Whether it has one depends on
-its own name and type alone, never on what else there is: a series is not renamed by a newcomer.
+In a family's name, dots become underscores, and the type adds a suffix: `orders.processed` is `orders_processed_total`
+as a count and `orders_processed_seconds` as a timer. This is not reversible for every name, so a series has the label
+`name` if its family does not determine its name. This depends only on the metric's own name, so another metric never
+adds the label to an existing series, except if two kinds want the same family (`text`).
 
 Source: "Metric and label naming" and "Data model" (prometheus.io/docs), text format 0.0.4.
 """
@@ -27,11 +27,11 @@ RETIRED_LIVES = "tallystream_retired_lives"
 OVERFLOW = "tallystream_sum_overflow"
 SUM_TIME = "tallystream_sum_time_seconds"
 SUMS = "tallystream_sums"
-"""Families beside those of the metrics: a sample of each for each sum (OVERFLOW: of those beyond their range), and how
-many sums there are."""
+"""Families in addition to those of the metrics. Each has a sample for each sum (OVERFLOW: for those with an overflow),
+except SUMS, the number of sums."""
 
 OTHERWISE = "_value"
-"""Goes after the name of a family whose plain name is another kind's (`prometheus_text.families`)."""
+"""The suffix of a family whose plain name is that of another kind (`text.exposition`)."""
 
 _RATES = {field: ("gauge", f"_{field}", "") for field in ("mean_rate", "m1_rate", "m5_rate", "m15_rate")}
 _BOUNDS = {field: ("gauge", f"_{field}", "") for field in ("min", "max")}
@@ -50,17 +50,17 @@ _FIELDS: dict[str, dict[str, tuple[str, str, str]]] = {
 }
 _UNIT = {"timer": "_seconds"}
 _ENDS = ("_total", "_seconds", "_sum", "_count", "_min", "_max", "_mean", "_number", "_rate", "_start", OTHERWISE)
-"""How a plain name may not end without the label: another one's family may be called so."""
+"""A name that ends in one of these needs the label `name`, because another metric may have the same family."""
 
 LABELS = RESERVED | {"name", "quantile", "le"}
-"""Labels that are ours or Prometheus': a tag of a user's that is called so gets a prefix."""
+"""Labels of Tallystream and Prometheus. A user's tag with one of these names gets a prefix."""
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9]*(\.[A-Za-z0-9]+)*")
 _LABEL = re.compile(r"(?!__|U__)[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Place(NamedTuple):
-    """Where a field's value is: the sample `family` + `suffix` of a family of this kind, with this quantile if any."""
+    """The place of a field's value: the sample `family` + `suffix` of a family of this kind, with `quantile` if any."""
 
     family: str
     kind: Kind
@@ -69,14 +69,14 @@ class Place(NamedTuple):
 
 
 def family_name(name: str) -> str:
-    """Return a metric's name in Prometheus' alphabet, colons left to recording rules."""
+    """Return a metric's name in the characters that Prometheus allows. Colons are left for recording rules."""
     fitting = re.sub(r"[^A-Za-z0-9_]", "_", name)
     return fitting if re.match(r"[A-Za-z_]", fitting) else f"_{fitting}"
 
 
-@lru_cache(maxsize=65_536)  # a large exposition asks for each sum's fields again and again
+@lru_cache(maxsize=65_536)  # each exposition looks up the same fields again
 def place(name: str, metric_type: str, field: str) -> Place | None:
-    """Return where the field of a sum is exposed, None where it is not: `lives` and the like have families of ours."""
+    """Return the place of a sum's field, None if it has none: `lives` and similar fields are in other families."""
     base = family_name(name)
     unit = _UNIT.get(metric_type, "")
     if field in _QUANTILES and metric_type in ("histogram", "timer"):
@@ -85,43 +85,43 @@ def place(name: str, metric_type: str, field: str) -> Place | None:
     if found is None:
         return None
     kind, end, suffix = found
-    if field not in _RATES:  # calls a second are in no unit of time
+    if field not in _RATES:  # a rate is in calls a second, not in seconds
         base = _with(base, unit)
     return Place(_with(base, end) if end == "_total" else base + end, kind, suffix)  # type: ignore[arg-type]
 
 
 def known(metric_type: str) -> bool:
-    """Tell whether sums are of this type."""
+    """Return whether sums can have this type."""
     return metric_type in _FIELDS
 
 
 def is_plain(name: str) -> bool:
-    """Tell whether the family alone tells the name: its underscores are dots, and nothing else was changed."""
+    """Return whether the family determines the name: its underscores are dots, and nothing else was changed."""
     return _PLAIN.fullmatch(name) is not None and not family_name(name).endswith(_ENDS)
 
 
 def labels(name: str, tags: Mapping[str, str], *, named: bool = False) -> dict[str, str]:
-    """Return the labels of a sum's samples: its tags (`app` and `metric_type` among them), `name` where it is needed.
+    """Return the labels of a sum's samples: its tags, including `app` and `metric_type`, and `name` if it is needed.
 
-    With `named` it is there in any case.
+    With `named`, they always have `name`.
     """
     found = {label_name(_own(key)): label_value(value) for key, value in sorted(tags.items())}
     return {"name": label_value(name), **found} if named or not is_plain(name) else found
 
 
 def label_name(key: str) -> str:
-    """Return a tag's key as a label: itself, or in Prometheus' own escaping of names, from which it can be read back.
+    """Return a tag's key as the name of a label, escaped if the key is not a valid name. The escaping is reversible.
 
-    Source: "Escaping schemes", `values` (prometheus.io/docs/instrumenting/escaping_schemes): `U__` before it, `__` for
-    an underscore, `_HEX_` for any other character that a label's name can't have.
+    Source: "Escaping schemes", `values` (prometheus.io/docs/instrumenting/escaping_schemes): a prefix `U__`, `__` for
+    an underscore, `_HEX_` for any other character that is not an ASCII letter or digit.
     """
     return key if _LABEL.fullmatch(key) else "U__" + "".join(_escaped(char) for char in key)
 
 
 def label_value(value: str) -> str:
-    """Return a tag's value as a label's: itself, but for the empty one, which to Prometheus is no label: it is `%`.
+    """Return a tag's value as the value of a label. The empty value, which to Prometheus means no label, becomes `%`.
 
-    A value of nothing but `%` gets one more, so that no two meet.
+    A value of only `%` gets another `%`, so values stay distinct.
     """
     return value + "%" if not value.strip("%") else value
 

@@ -1,4 +1,4 @@
-"""Prometheus: the newest sums, served at `/metrics`."""
+"""The sink of Prometheus: serves the newest sums at `/metrics`."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ EMPTY = "the newest sums are not known yet"
 class PrometheusSink:
     """Serves the newest point of every sum on `address`:`port`; a port of 0 takes a free one.
 
-    Level: latest only. Delivery: what is written is shown from the next `flush` on, all of it at once, so that no
-    scrape sees a part of a batch. It is held in memory: the writer has to write the newest point of every sum
-    again to a new sink, and to flush only then; until then, and from `withdraw` to the next flush, `/metrics` answers
-    503. A point that is older than the one held changes nothing; of two with the same time the fields are merged. The
-    text is made when it is asked for, once for all who ask; one that takes long may be a few flushes old.
+    Level: latest only. Delivery: `flush` shows all points written so far at once, so no scrape has part of a batch.
+    Points are in memory only: to a new sink the writer writes the newest point of every sum before the first flush.
+    Before that flush, and from `withdraw` to the next flush, `/metrics` answers 503. A point that is older than the
+    newest one is ignored; the fields of two points with the same time are merged. The text is rendered on request and
+    cached. If rendering is slow, the text may be a few flushes old.
 
-    Only sums can be shown: a point without a `metric_type` that is one, or with a text, is refused.
+    Only sums can be shown: a point with an unknown `metric_type`, or with a text, is refused.
     """
 
     def __init__(self, address: str, port: int) -> None:
@@ -48,19 +48,19 @@ class PrometheusSink:
 
     @property
     def rejected(self) -> int:
-        """How many points were refused permanently."""
+        """The number of points that were refused permanently."""
         return self.refusals.number
 
     @property
     def port(self) -> int | None:
-        """The port that is listened on, None before `setup`."""
+        """The port on which the server listens, None before `setup` and after `close`."""
         return None if self._server is None else self._server.port
 
     def setup(self) -> None:
-        """Begin to listen; safe to call again.
+        """Start the server. It is safe to call this again.
 
         Raises:
-            ConfigError: the address can't be listened on.
+            ConfigError: the server can't listen on the address.
         """
         if self._server is None:
             paths = {"/metrics": self.metrics}
@@ -68,7 +68,7 @@ class PrometheusSink:
             log.info("sums are served at http://%s:%d/metrics", self._address, self._server.port)
 
     def write(self, points: Sequence[Point]) -> None:
-        """Take the points, to be shown from the next flush on."""
+        """Store the points in memory until the next flush shows them."""
         for point in points:
             bad = _unfit(point)
             if bad is not None:
@@ -85,7 +85,7 @@ class PrometheusSink:
                 self._written[key] = before._replace(fields=merged, ts_ms=point.ts_ms)
 
     def flush(self) -> None:
-        """Show everything that was written so far."""
+        """Show all points written so far."""
         with self._lock:
             self._shown.update(self._written)
             self._silent = None
@@ -93,19 +93,19 @@ class PrometheusSink:
         self._written.clear()
 
     def withdraw(self, reason: str) -> None:
-        """Show nothing, and say why, until the next flush."""
+        """Answer 503 with `reason` until the next flush."""
         with self._lock:
             self._silent = reason
         self._text.clear()
 
     def close(self) -> None:
-        """Stop listening; safe to call again."""
+        """Stop the server. It is safe to call this again."""
         if self._server is not None:
             self._server.close()
             self._server = None
 
     def metrics(self) -> Response:
-        """Answer with all sums in the text format; 503 with the reason while they are not known."""
+        """Return all sums in the text format, or 503 with the reason while they are not shown."""
         with self._lock:
             silent, version = self._silent, self._flushes
         if silent is not None:
@@ -123,7 +123,7 @@ class PrometheusSink:
 
 
 def _unfit(point: Point) -> object:
-    """Return what keeps a point from being shown, None where nothing does."""
+    """Return the reason why a point can't be shown, None if it can."""
     if not names.known(point.tags.get("metric_type", "")):
         return "it is no sum"
     text = [value for value in point.fields.values() if isinstance(value, str)]

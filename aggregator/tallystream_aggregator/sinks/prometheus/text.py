@@ -1,8 +1,8 @@
-"""Sums as families of Prometheus' text format: valid whatever the metrics are called. Pure.
+"""Converts sums to families of Prometheus' text format, which is valid for any names of metrics. Pure functions.
 
-A family is of one kind, and no sample's name belongs to two families. Where two kinds want the same one (a gauge and a
-histogram `x`, or a gauge `x.sum` beside the histogram), a counter has it before a summary, a summary before a gauge;
-the other's family gets `_value` and its series the label `name`.
+A family has one kind, and the name of a sample belongs to one family. If two kinds want the same name (a gauge and a
+histogram `x`, or a gauge `x.sum` and the histogram), a counter takes precedence over a summary, and a summary over a
+gauge. The other family gets the suffix `_value` and its series get the label `name`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OURS = (
 
 
 class Held(NamedTuple):
-    """The newest values of one sum. `tags` are the point's, `labels` what `prometheus_names.labels` makes of them."""
+    """The newest values of one sum. `tags` are those of the point, `labels` the result of `names.labels` for them."""
 
     name: str
     tags: Mapping[str, str]
@@ -36,14 +36,14 @@ class Held(NamedTuple):
 
 
 class Exposition(NamedTuple):
-    """The families, and what a person should know about them: a sentence by family."""
+    """The families, and `notes` for the operator: a sentence for each family that is renamed or shared."""
 
     families: list[Family]
     notes: dict[str, str]
 
 
 def exposition(sums: Collection[Held]) -> Exposition:
-    """Return all sums as families, those of ours first, then sorted by kind and name."""
+    """Return all sums as families: first Tallystream's own, then those of the metrics, sorted by kind and name."""
     ours = _own(sums)
     wanted: dict[names.Kind, dict[str, list[tuple[Held, names.Place, float]]]] = {kind: {} for kind in KINDS}
     for held in sums:

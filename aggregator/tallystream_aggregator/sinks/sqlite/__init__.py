@@ -1,1 +1,1 @@
-"""The local store: a file of SQLite."""
+"""The local store: a SQLite file."""

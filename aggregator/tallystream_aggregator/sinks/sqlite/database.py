@@ -1,4 +1,4 @@
-"""The file of a local store: how it is opened, its tables, and SQLite's errors in our words."""
+"""Opens the SQLite file of a local store, creates its tables, and translates SQLite's errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 BUSY_S = 30.0
-"""How long a writer waits for another process's transaction before it says that the store is unavailable."""
+"""The seconds for which a call waits for another process's transaction before the store counts as unavailable."""
 
 _SERIES = """
 CREATE TABLE IF NOT EXISTS series (
@@ -31,7 +31,7 @@ CREATE TABLE IF NOT EXISTS points (
 
 @contextmanager
 def translated_errors(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into ours: what may pass is unavailable, what never will is a wrong setting."""
+    """Translate errors of SQLite and the file system: SinkUnavailableError if they may pass, otherwise ConfigError."""
     try:
         yield
     except (FileExistsError, NotADirectoryError, PermissionError) as error:
@@ -43,23 +43,23 @@ def translated_errors(path: Path) -> Iterator[None]:
 
 
 def connect(path: Path, *, make: bool, busy_s: float = BUSY_S) -> sqlite3.Connection:
-    """Open the file; with `make`, make what is missing (folder, file, tables) and take it from all but its owner.
+    """Open the file. With `make`, create missing folders, file and tables, with access only for the owner.
 
     Raises:
-        ConfigError: the file is something else, or a store of another version.
+        ConfigError: the file is not a store, or a store of another version.
     """
     if path.is_dir():
         raise ConfigError("--store", f"local:{path}", "it is a folder: name a file in it")
     if make:
         files.make_folder(path.parent)
-        files.make_file(path)  # SQLite gives its log and its shared memory the permissions of the file
+        files.make_file(path)  # SQLite's log and shared memory get the permissions of the file
     connection = sqlite3.connect(
-        # Not mode=ro for a reader: it may have to make the shared-memory file of the write-ahead log.
+        # Not mode=ro for a reader: it may need to create the shared-memory file of the write-ahead log.
         f"{path.resolve().as_uri()}?mode={'rwc' if make else 'rw'}",
         uri=True,
         timeout=busy_s,
         isolation_level=None,
-        check_same_thread=False,  # Spark calls from threads of its own, one at a time
+        check_same_thread=False,  # Spark calls from its own threads, one at a time
     )
     try:
         _require_store(connection, path)
@@ -74,12 +74,12 @@ def connect(path: Path, *, make: bool, busy_s: float = BUSY_S) -> sqlite3.Connec
 
 
 def has_tables(connection: sqlite3.Connection) -> bool:
-    """Tell whether the store was set up: its tables and its version are made in one transaction."""
+    """Return whether the store was set up. Its tables and its version are created in one transaction."""
     return bool(connection.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION)
 
 
 def _require_store(connection: sqlite3.Connection, path: Path) -> None:
-    connection.execute("BEGIN")  # one look: another process may be making the tables
+    connection.execute("BEGIN")  # one consistent view: another process may be creating the tables
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     connection.execute("COMMIT")
@@ -94,7 +94,7 @@ def _require_store(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _keep_a_log(connection: sqlite3.Connection, busy_s: float) -> None:
-    # SQLite's own time-out does not hold here: of two that change the mode of a new file at once, one is refused.
+    # SQLite's timeout does not apply here: if two processes change the mode of a new file at once, one is refused.
     until = time.monotonic() + busy_s
     while connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         try:
@@ -107,7 +107,7 @@ def _keep_a_log(connection: sqlite3.Connection, busy_s: float) -> None:
 
 def _make(connection: sqlite3.Connection, busy_s: float) -> None:
     _keep_a_log(connection, busy_s)
-    connection.execute("PRAGMA synchronous = FULL")  # NORMAL would lose the last writes with the power
+    connection.execute("PRAGMA synchronous = FULL")  # NORMAL would lose the last writes in a power failure
     if not has_tables(connection):
         connection.execute("BEGIN IMMEDIATE")
         for statement in (_SERIES, _POINTS, f"PRAGMA user_version = {SCHEMA_VERSION}"):

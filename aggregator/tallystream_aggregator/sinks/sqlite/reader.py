@@ -1,4 +1,4 @@
-"""Reads a local store, while other processes write it."""
+"""Reads a local store while other processes write to it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DAMAGED = (msgspec.DecodeError, TypeError)
-"""What decoding raises: TypeError for a value of SQLite's that is no text."""
+"""The errors of decoding a damaged value: TypeError for one that is not a text in SQLite."""
 
 _decode_fields = json_decoder(dict[str, Field])
 _decode_tags = json_decoder(dict[str, str])
 
 _SERIES = "SELECT id, tags FROM series WHERE measurement = ?"
 _WINDOW = "SELECT ts, fields FROM points WHERE series = ? AND ts >= ? AND ts < ? ORDER BY ts"
-# Not a JSON path: SQLite before 3.45 finds no key by its path that has an escape in it.
-# As bytes: SQLite would stop at a text that is not UTF-8.
+# has_field instead of a JSON path: SQLite before 3.45 does not find a key with an escape by its path.
+# As bytes: SQLite would fail at a text that is not UTF-8.
 _BEFORE = """
 SELECT ts, fields FROM points WHERE series = ? AND ts < ? AND has_field(CAST(fields AS BLOB), ?)
 ORDER BY ts DESC LIMIT 1
@@ -35,9 +35,9 @@ ORDER BY ts DESC LIMIT 1
 
 
 class LocalReader:
-    """Reads one file; a store that is not there yet has nothing in it.
+    """Reads one file. A store that does not exist yet is read as empty.
 
-    A point or a series that is damaged is left out; the first one is told of, in a warning.
+    A damaged point or series is skipped. The first one is logged as a warning.
     """
 
     def __init__(self, path: Path) -> None:
@@ -49,7 +49,7 @@ class LocalReader:
         """Return the names of all measurements, sorted.
 
         Raises:
-            ConfigError: the file is something else, or of another version.
+            ConfigError: the file is not a store, or a store of another version.
             SinkUnavailableError: the file can't be read now.
         """
         rows = self._rows("SELECT DISTINCT measurement FROM series", ())
@@ -65,16 +65,16 @@ class LocalReader:
         tags: Mapping[str, str] | None = None,
         last_before: bool = False,
     ) -> list[Series]:
-        """Return series as the protocol says.
+        """Return series as in the protocol `PointReader`.
 
         Raises:
-            ConfigError: the file is something else, or of another version.
+            ConfigError: the file is not a store, or a store of another version.
             SinkUnavailableError: the file can't be read now.
         """
         if start_ms >= end_ms:
             return []
         found: list[Series] = []
-        # A first sieve in SQL: of thousands of series only those are decoded that may be meant.
+        # Filtered in SQL first, so that of thousands of series only possible matches are decoded.
         sieve = [msgspec.json.encode({key: value}).decode()[1:-1] for key, value in (tags or {}).items()]
         query = _SERIES + " AND instr(tags, ?)" * len(sieve)
         for number, text in self._rows(query, (measurement, *sieve)):
@@ -96,7 +96,7 @@ class LocalReader:
         return sorted(found, key=lambda one: (sorted(one.tags.items()), one.field))
 
     def close(self) -> None:
-        """Close the file; safe to call again."""
+        """Close the file. It is safe to call this again."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -124,7 +124,7 @@ class LocalReader:
                     return []
                 self._connection = connect(self._path, make=False)
                 self._connection.execute("PRAGMA query_only = 1")
-                self._connection.text_factory = bytes  # a text may not be UTF-8: the decoder tells
+                self._connection.text_factory = bytes  # the decoder reports a text that is not UTF-8
                 self._connection.create_function("has_field", 2, _has_field, deterministic=True)
             if not has_tables(self._connection):
                 return []

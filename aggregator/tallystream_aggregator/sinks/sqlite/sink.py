@@ -1,7 +1,7 @@
-"""The local store: SQLite in WAL mode, no server, several processes writing and reading one file.
+"""The sink of the local store: SQLite in WAL mode, without a server. Several processes may write and read one file.
 
-Why SQLite: docs/decisions/0001-local-store.md. One row is one point: its fields are a JSON object, so that a second
-write of the same point merges into it (json_patch, RFC 7396: no field is ever null).
+Why SQLite: docs/decisions/0001-local-store.md. A row is a point. Its fields are a JSON object, into which a second
+write of the same point is merged (json_patch, RFC 7396: no field is ever null).
 """
 
 from __future__ import annotations
@@ -32,18 +32,20 @@ ON CONFLICT (series, ts) DO UPDATE SET fields = CASE
     ELSE excluded.fields
 END
 """
-# Each series' old points lie together: without the first condition every point would be looked at.
+# The first condition is for speed: it looks up each series' old points by the primary key, without scanning all points.
 _OLD_POINTS = "DELETE FROM points WHERE series IN (SELECT id FROM series) AND ts < ?"
 _SPAN = "DELETE FROM points WHERE series IN (SELECT id FROM series WHERE measurement = ?) AND ts >= ? AND ts < ?"
 _EMPTY_SERIES = "DELETE FROM series WHERE NOT EXISTS (SELECT 1 FROM points WHERE points.series = series.id)"
 
 
 class LocalStore:
-    """Writes points to one SQLite file. Level: every point. Delivery: as the protocol says; `write` is durable at once.
+    """Writes points to one SQLite file.
 
-    `retention_ms` is how long a point is kept, by its own time against `clock` (epoch ms); 0 keeps all. Points beyond
-    it, and series without a point, are deleted at `setup` and every ten minutes of writing. `busy_s` is how long a call
-    waits for another process's transaction.
+    Level: every point. Delivery: as in the protocol `Sink`; points are durable when `write` returns.
+
+    Points whose time is more than `retention_ms` before `clock` (epoch ms), and series without points, are deleted at
+    `setup` and in a `write` at most every ten minutes; 0 keeps all. A call waits up to `busy_s` seconds for another
+    process's transaction.
     """
 
     def __init__(
@@ -66,32 +68,32 @@ class LocalStore:
 
     @property
     def rejected(self) -> int:
-        """How many points were refused permanently."""
+        """The number of points that were refused permanently."""
         return self.refusals.number
 
     def setup(self) -> None:
-        """Make the file and its tables, and delete what is beyond the retention; safe to call again.
+        """Create the file and its tables, and delete points beyond the retention. It is safe to call this again.
 
         Raises:
-            ConfigError: the file is something else, or of another version, or can't be made.
-            SinkUnavailableError: it can't be opened or written now.
+            ConfigError: the file is not a store, is of another version, or can't be created.
+            SinkUnavailableError: the file can't be opened or written now.
         """
         self._write((), sweep=True)
 
     def write(self, points: Sequence[Point]) -> None:
-        """Write the points in one transaction: all of them or, with an error, none.
+        """Write the points in one transaction: if it raises, none is written.
 
         Raises:
-            ConfigError: as setup.
+            ConfigError: as `setup`.
             SinkUnavailableError: another process holds the file too long, or the disk is full.
         """
         self._write(points, sweep=self._clock() - self._swept_ms >= SWEEP_EVERY_MS)
 
     def delete(self, measurement: str, *, start_ms: int, end_ms: int) -> None:
-        """Delete a span of a measurement; nothing where there is no store yet.
+        """Delete the points of a measurement with start_ms <= time < end_ms. A missing store is created.
 
         Raises:
-            ConfigError: as setup.
+            ConfigError: as `setup`.
             SinkUnavailableError: another process holds the file too long.
         """
         with translated_errors(self._path):
@@ -100,10 +102,10 @@ class LocalStore:
             self._connection.execute(_SPAN, (measurement, start_ms, end_ms))
 
     def flush(self) -> None:
-        """Return at once: `write` is durable when it returns."""
+        """Do nothing: points are durable when `write` returns."""
 
     def close(self) -> None:
-        """Close the file; safe to call again."""
+        """Close the file. It is safe to call this again."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -122,7 +124,7 @@ class LocalStore:
                     self._sweep(connection)
                 connection.execute("COMMIT")
             except BaseException:
-                self._series.clear()  # numbers given in this transaction are gone with it
+                self._series.clear()  # IDs of this transaction were rolled back
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
@@ -130,7 +132,7 @@ class LocalStore:
             self.refusals.add(point, refused(point))
 
     def _forget_others(self, connection: sqlite3.Connection) -> None:
-        # Another process's sweep may have deleted a series that we know the number of.
+        # Another process's sweep may have deleted a series whose ID is cached here.
         seen = connection.execute("PRAGMA data_version").fetchone()[0]
         if seen != self._seen:
             self._series.clear()
@@ -140,7 +142,7 @@ class LocalStore:
         self, connection: sqlite3.Connection, points: Sequence[Point], bad: list[Point]
     ) -> Iterator[tuple[int, int, str]]:
         for point in points:
-            if refused(point):  # not finite, JSON has no such number: null would delete the field
+            if refused(point):  # a float that is not finite would be null in JSON, which deletes the field
                 bad.append(point)
                 continue
             tags = msgspec.json.encode(dict(sorted(point.tags.items()))).decode()

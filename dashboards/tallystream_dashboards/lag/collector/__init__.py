@@ -1,1 +1,1 @@
-"""`tallystream lag collect`: asks the broker for lag and writes it to the store."""
+"""`tallystream lag collect`: read the lag from the broker and write it to the store."""

@@ -1,4 +1,4 @@
-"""What brokers and the ledger answered about the groups of one round, and what follows for each group. Pure."""
+"""The answers of brokers and of the ledger in one round, and the lag of each group by them. Pure."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Described(NamedTuple):
 
 
 class Commits(NamedTuple):
-    """The offsets of a group; those of `unread` partitions had an error. Not `complete`: there was no answer."""
+    """The committed offsets of a group. `unread` partitions had an error. If not `complete`, there was no answer."""
 
     offsets: dict[PartitionId, int]
     unread: frozenset[PartitionId] = frozenset()
     complete: bool = True
 
     def ahead(self, written: Mapping[PartitionId, int]) -> Commits:
-        """Return the offsets of both sources: the further one of each partition."""
+        """Return the offsets of both sources, the higher one of each partition."""
         further = {place: max(offset, self.offsets.get(place, 0)) for place, offset in written.items()}
         return self._replace(offsets={**self.offsets, **further}, unread=self.unread - further.keys())
 
@@ -41,14 +41,14 @@ UNREAD = Commits({}, complete=False)
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What is known of the groups of a round.
+    """The answers about the groups of a round.
 
     Args:
         listed: the groups that brokers list.
         complete: whether every broker answered the listing.
-        asked: the groups that were asked for by name: the listed ones and those of earlier rounds.
-        described: the groups that answered.
-        commits: the offsets of every group that was asked for, or that the ledger has.
+        asked: the groups that were requested by name: the listed ones and those of earlier rounds.
+        described: the groups whose description was received.
+        commits: the offsets of every group that was requested or is in the ledger.
         lost_queries: queries of earlier rounds that the ledger does not have now.
         ledger_read: whether the ledger has been read.
     """
@@ -70,7 +70,7 @@ class Answers:
 
     @property
     def absent(self) -> set[str]:
-        """The groups that no broker listed, and that do not exist according to their coordinators."""
+        """The groups that no broker listed and that do not exist according to their coordinators."""
         return {
             name
             for name in self.asked - self.listed
@@ -79,7 +79,7 @@ class Answers:
 
     @property
     def gone(self) -> frozenset[str]:
-        """The groups that are known to be gone: never because of a listing or a ledger that was not read."""
+        """The groups that are gone: none after an incomplete listing, and no query if the ledger was not read."""
         groups = self.absent if self.complete else set()
         queries = self.lost_queries if self.ledger_read else set()
         return frozenset(groups | queries)
@@ -87,7 +87,7 @@ class Answers:
     def lags(
         self, partitions: Mapping[str, list[int] | None], ends: Mapping[PartitionId, tuple[int, int]]
     ) -> tuple[GroupLag, ...]:
-        """Return the lag of every group but those that are gone, by name.
+        """Return the lag of every group except those that are gone, sorted by name.
 
         `partitions` has the IDs by topic, None for a topic that could not be read; `ends` are start and end of each
         partition.
@@ -112,8 +112,8 @@ def group_lag(
 ) -> GroupLag:
     """Return a group's lag. `partitions` has the IDs by topic, None for a topic that could not be read.
 
-    A partition is unread where its start or end is not `known`, or its commit could not be read. Not `complete`: there
-    was no description, though one was asked for.
+    A partition is unread if its start or end is not `known`, or its committed offset could not be read. If not
+    `complete`, the description of the group was requested but not received.
     """
     assigned: set[PartitionId] = set().union(*(described.assigned if described else ()))
     own = assigned | commits.offsets.keys() | commits.unread

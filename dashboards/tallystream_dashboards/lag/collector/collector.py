@@ -1,4 +1,4 @@
-"""One round after another: what to do when the broker or the store is unavailable, and what to say about it."""
+"""Run rounds, and handle and log that the broker or the store is unavailable."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def next_round(first: float, interval: float, now: float) -> tuple[float, int]:
-    """Return when the next round is due and how many were missed since the one that has just ended.
+    """Return when the next round is due, and how many rounds were missed during the one that has just ended.
 
-    Rounds are due at `first`, `first` + `interval`, … (seconds of a monotonic clock). A round that takes longer than
-    the interval makes the ones it overlaps fall away: they are never made up for in a burst.
+    Rounds are due at `first`, `first` + `interval`, … (seconds of a monotonic clock). Rounds that are due during
+    another round are skipped.
     """
     due = first + interval
     if now <= due:
@@ -35,14 +35,14 @@ log = logging.getLogger(__name__)
 
 
 class Collector:
-    """Runs rounds and counts them. What is unavailable is said once when it goes, and once when it comes back.
+    """Run rounds and count them. An outage of the broker or the store is logged when it begins and when it ends.
 
     Args:
-        watch: looks once at every group; raises BrokerAwayError.
-        sink: where the points go.
-        publish: takes the groups of each round, worst first.
-        tidy: is called after each round that went through; raises SinkUnavailableError.
-        rules: by which `watch` judges; they are kept with each round.
+        watch: returns the results of one round; raises BrokerAwayError.
+        sink: the points are written to it.
+        publish: called with the results of each round.
+        tidy: called each time the points have been written; raises SinkUnavailableError.
+        rules: the rules of the statuses; they are stored with each round.
     """
 
     def __init__(
@@ -67,11 +67,11 @@ class Collector:
         self.rounds = self.rounds_skipped = self.points_written = 0
 
     def round(self) -> bool:
-        """Ask once and write once; say whether both went through.
+        """Request the lag and write the points once; return whether both succeeded.
 
         Raises:
-            StoppedError: a stop was asked for meanwhile.
-            ConfigError: the store can't work with its settings, however long one waits.
+            StoppedError: a stop was requested meanwhile.
+            ConfigError: the store's settings can't work.
         """
         self.rounds += 1
         asked = self._ask_broker()
@@ -79,11 +79,11 @@ class Collector:
 
     @property
     def points_dropped(self) -> int:
-        """Points given up because the store was unavailable for too long."""
+        """The number of points that were dropped because the store was unavailable for too long."""
         return self._buffer.dropped
 
     def summary(self) -> str:
-        """Say in one line what was done."""
+        """Return the counts in one line."""
         return (
             f"{self.rounds:,} rounds, {self.points_written:,} points written; "
             f"broker away in {self._broker.count:,} rounds, store in {self._store.count:,}, "
@@ -129,7 +129,7 @@ class Collector:
 
 
 class _Away:
-    """Logs once that something is unavailable and once that it is back, and counts the rounds between."""
+    """Logs when something becomes unavailable and when it is available again, and counts the rounds between."""
 
     def __init__(self, what: str) -> None:
         self._what = what

@@ -1,4 +1,4 @@
-"""Downsampling: of old history, one round in five minutes stays, and retention is the store's."""
+"""Downsample old history to one round in five minutes. Retention is the store's."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 EVERY_MS = 600_000
 LOOK_BACK_MS = 2 * 86_400_000
-"""How much of the history is looked through again each time: what a collector that was unavailable left."""
+"""How much history is checked each time, in ms: earlier runs of the collector may not have downsampled it."""
 
 
 def spans(times_ms: Sequence[int], *, before_ms: int) -> list[tuple[int, int]]:
-    """Return what to delete, begin <= time < end: all after the first round of each slot that is over by `before_ms`.
+    """Return the spans to delete, begin <= time < end: all after the first round of each slot that ends by `before_ms`.
 
-    `times_ms` are those of the rounds. The first round of a slot is written whole, so it can stand for the slot.
+    `times_ms` are the times of the rounds. The first round of a slot has all its points, so it represents the slot.
     """
     firsts: dict[int, int] = {}
     crowded = set()
@@ -35,7 +35,7 @@ def spans(times_ms: Sequence[int], *, before_ms: int) -> list[tuple[int, int]]:
 
 
 class Downsampler:
-    """Thins what is older than `full_ms`, now and then; 0 keeps everything. `clock` returns epoch ms."""
+    """Downsample history older than `full_ms` every ten minutes; 0 keeps everything. `clock` returns epoch ms."""
 
     def __init__(self, store: Deletable, reader: PointReader, *, full_ms: int, clock: Callable[[], int]) -> None:
         self._store = store
@@ -46,10 +46,10 @@ class Downsampler:
         self.deleted_spans = 0
 
     def thin(self) -> None:
-        """Delete what is due.
+        """Delete the spans that are due.
 
         Raises:
-            SinkUnavailableError: the store does not answer; what is left is due the next time.
+            SinkUnavailableError: the store does not answer; the remaining spans are deleted the next time.
         """
         now_ms = self._clock()
         if not self._full_ms or now_ms < self._next_ms:

@@ -1,4 +1,4 @@
-"""What the collector says over HTTP: `/metrics`, `/v1/groups`, `/v1/groups/GROUP`, `/healthz`, `/readyz`."""
+"""The collector's HTTP API: `/metrics`, `/v1/groups`, `/v1/groups/GROUP`, `/healthz`, `/readyz`."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ PATIENCE_S = 30.0
 
 
 class Served:
-    """The newest look, for any thread; `interval` is how often one is to come, seconds.
+    """The newest round and the answers to HTTP requests, for any thread. `interval` is that of rounds, in seconds.
 
-    `open_store` opens the store for a moment of the past. `clock` is monotonic, `wall` epoch seconds.
+    `open_store` opens the store, which is read for moments of the past. `clock` is monotonic, `wall` epoch seconds.
     """
 
     def __init__(
@@ -57,15 +57,15 @@ class Served:
         self._through = False
 
     def publish(self, found: Watched) -> None:
-        """Take the newest look."""
+        """Set the newest round's results."""
         self._found = found
 
     def finished(self, *, through: bool) -> None:
-        """Note that a round is over, and whether broker and store were there."""
+        """Record that a round has ended, and whether it reached both the broker and the store."""
         self._finished, self._through = self._clock(), through
 
     def metrics(self) -> Response:
-        """Answer in Prometheus' text format; 503 while nothing has been seen, or nothing for too long."""
+        """Return the lag in Prometheus' text format; 503 before the first round, or if the newest one is too old."""
         found, reason = self._found, self._silence()
         if reason is not None or found is None:
             return Response(503, "text/plain; charset=utf-8", f"{reason}\n")
@@ -73,16 +73,16 @@ class Served:
         return Response(200, CONTENT_TYPE, body)
 
     def alive(self) -> Response:
-        """Say whether rounds go on."""
+        """Return 503 if no round has ended for too long, else 200."""
         silent_s = self._clock() - self._finished
         return health_response(None if silent_s <= self._patience_s else f"the last round ended {silent_s:.0f} s ago")
 
     def ready(self) -> Response:
-        """Say whether the last round reached the broker and the store."""
+        """Return 200 if the last round reached both the broker and the store, else 503."""
         return health_response(None if self._through else "the last round did not reach both the broker and the store")
 
     def groups(self, path: str) -> Response | None:
-        """Answer `/v1/groups`, and `/v1/groups/GROUP`, also `?at=TIME`; None for another path."""
+        """Return the answer to `/v1/groups` and `/v1/groups/GROUP`, also with `?at=TIME`; None for another path."""
         try:
             parts = urlsplit(path)
         except ValueError:
@@ -120,7 +120,7 @@ class Served:
 
 @contextmanager
 def serve(settings: CollectSettings) -> Iterator[Served]:
-    """Serve while the block runs, where a port is asked for.
+    """Serve the API while the block runs, if the settings have a port.
 
     Raises:
         ConfigError: the address can't be listened on.

@@ -1,4 +1,4 @@
-"""`tallystream lag collect`: ask the broker for every group's lag at a fixed interval and keep it in the store."""
+"""`tallystream lag collect`: read every group's lag from the broker at a fixed interval and write it to the store."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ __all__ = ["CollectSettings", "run"]
 log = logging.getLogger(__name__)
 
 REQUEST_S = 5.0
-"""How long one request to the broker may take."""
+"""The timeout of one request to the broker, in seconds."""
 
 
 def watched(settings: CollectSettings) -> Patterns:
-    """Return the groups to watch: never the aggregators' lease, which reads nothing and so has no lag."""
+    """Return the patterns of the groups to watch, without the aggregators' lease, which reads no records."""
     return Patterns(settings.include, (*settings.exclude, f"*{LEASE}"))
 
 
 def run(settings: CollectSettings) -> int:
     """Collect until SIGTERM or Ctrl-C, then return 0; must be called in the main thread.
 
-    Delivery: at least once; while the store is unavailable, the newest 200,000 points are held and written when it is
-    back. A round in which the broker is unavailable leaves a gap: nothing is made up for it.
+    Delivery: at least once. While the store is unavailable, the newest 200,000 points are held and written when it is
+    available again. A round in which the broker is unavailable leaves a gap in the history.
 
     Raises:
         ConfigError: a Kafka option or the store's settings can't work.
@@ -72,7 +72,7 @@ def run(settings: CollectSettings) -> int:
             ledger=ledgers.offsets,
             probe=prober.probe if settings.record_timestamps else None,
         )
-        # Without the right to read, which writing does not need, nothing can be remembered or thinned.
+        # Without permission to read the store, the history can't be loaded or downsampled.
         full_ms = round(settings.full_hours * 3_600_000) if _remember(watch, reader) else 0
         thinner = Downsampler(sink, reader, full_ms=full_ms, clock=lambda: round(time.time() * 1000))
         served = stack.enter_context(serve(settings))
@@ -84,7 +84,7 @@ def run(settings: CollectSettings) -> int:
 
 
 def _read_ledger(ledgers: Ledgers, stop: StopRequest) -> None:
-    """Wait until the ledger has been read once, but not for long: without it a group may seem to have gone back."""
+    """Wait up to `REQUEST_S` for the first read of the ledger: without it, a group's offset may seem to go back."""
     deadline = time.monotonic() + REQUEST_S
     while ledgers.offsets() is None and time.monotonic() < deadline and not stop.wait(0.05):
         pass

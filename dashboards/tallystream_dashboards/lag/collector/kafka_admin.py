@@ -1,6 +1,6 @@
-"""Ask a broker for all offsets of all groups by bulk calls: the only module of the collector that speaks to Kafka.
+"""Request all offsets of all groups from the broker, in bulk.
 
-The order of the calls matters: committed offsets first, end offsets last (see `partition_lag`).
+The order of the requests matters: committed offsets first, end offsets last (see `partition_lag`).
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no
 NEWEST = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
 
 GROUPS_AT_ONCE = 200
-"""Kafka's client asks for the offsets of one group a request; so many requests are under way at once."""
+"""How many requests for offsets are in flight at once. The Kafka client sends one request for each group."""
 GONE = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}  # noqa: SLF001 - public codes
 
 
 class BrokerAwayError(TallystreamError):
-    """The broker did not answer the round's first question; the same may work later."""
+    """No broker listed its groups, or a request had no answer by its deadline. A later round may succeed."""
 
 
 class StoppedError(Exception):
-    """A stop was requested while an answer was awaited."""
+    """A stop was requested during a request."""
 
 
 class OffsetFetcher:
-    """Asks through `admin`. Each request may take `timeout` seconds; `stopping` is looked at while waiting.
+    """Requests to the broker through `admin`, each with a timeout of `timeout` seconds.
 
-    `clock` returns epoch seconds.
+    A request ends early when `stopping` returns True. `clock` returns epoch seconds.
     """
 
     def __init__(
@@ -66,13 +66,13 @@ class OffsetFetcher:
     ) -> Round:
         """Return the lag of every group that `patterns` match. A group or partition without an answer is unread.
 
-        `ledger` has the offsets of queries, by group: some commit none, others later than they write the ledger. None
-        means that it has not been read. `known` are the groups of earlier rounds: those that are not listed are asked
-        for by name.
+        `ledger` has the offsets of queries, by group: some queries commit no offsets, others commit them after they
+        write to the ledger. None means that it has not been read. `known` are the groups of earlier rounds: those that
+        are not listed are requested by name.
 
         Raises:
-            BrokerAwayError: no broker answered.
-            StoppedError: `stopping` became true.
+            BrokerAwayError: no broker answered, or a request had no answer by its deadline.
+            StoppedError: `stopping` returned True.
         """
         problems: set[str] = set()
         groups = self._ask_groups(patterns, ledger, known, problems)
@@ -96,10 +96,11 @@ class OffsetFetcher:
     def newest(self, places: Iterable[PartitionId]) -> dict[PartitionId, tuple[int, int]]:
         """Return the offset and the timestamp (epoch ms) of the record with the highest timestamp of each partition.
 
-        Partitions without a record, and those that can't be asked, are not there.
+        Partitions without a record or without an answer are left out.
 
         Raises:
-            StoppedError: `stopping` became true.
+            BrokerAwayError: a request had no answer by its deadline.
+            StoppedError: `stopping` returned True.
         """
         wanted = {TopicPartition(topic, partition): NEWEST for topic, partition in places}
         answers = self._wait(self._admin.list_offsets(wanted, request_timeout=self._timeout)) if wanted else {}
@@ -118,7 +119,7 @@ class OffsetFetcher:
         queries = {name for name in known if name.startswith(QUERY)} - listed
         asked = listed | (set(known) - queries)
         described = self._described(sorted(asked), problems)
-        # One broker answers both requests about a group: where the first got no answer, the second is not made.
+        # The same broker answers both requests about a group. If it did not answer the first, the second is not sent.
         read = self._committed(sorted(described), problems)
         commits = {
             name: read.get(name, UNREAD if name in asked else NONE).ahead(written.get(name, {}))
@@ -150,7 +151,7 @@ class OffsetFetcher:
         return names, not listed.errors
 
     def _described(self, groups: list[str], problems: set[str]) -> dict[str, Described]:
-        """Return the members' assignments and the state of each group: they name partitions without a commit, too."""
+        """Return the members' assignments, which include partitions without a commit, and the state of each group."""
         if not groups:
             return {}
         answers = self._wait(self._admin.describe_consumer_groups(groups, request_timeout=self._timeout))
@@ -193,7 +194,7 @@ class OffsetFetcher:
         return {(at.topic, at.partition): found.offset for at, found in _good(answers, "end of", problems)}
 
     def _wait(self, asked: Mapping[K, Future[Any]]) -> Mapping[K, Future[Any]]:
-        # The client's own timeout should end every request; this deadline holds where it does not.
+        # The client's own timeout should end every request; this deadline is for requests that it does not end.
         deadline = time.monotonic() + self._timeout + 5.0
         waiting: set[Future[Any]] = set(asked.values())
         while waiting:
@@ -208,9 +209,9 @@ class OffsetFetcher:
 def _good(
     answers: Mapping[K, Future[Any]], what: str, problems: set[str], *, failed: dict[K, Any] | None = None
 ) -> Iterable[tuple[K, Any]]:
-    """Yield the answers that came; add the others to `problems`, and to `failed` with the value None.
+    """Yield the answers without an error; add the others to `problems`, and to `failed` with the value None.
 
-    What has been deleted since it was asked for is not a failure.
+    A topic or partition that no longer exists is not a failure.
     """
     for key, future in answers.items():
         try:
@@ -236,7 +237,7 @@ def _commits(group: str, places: Iterable[Any], problems: set[str]) -> Commits:
 
 
 def _word(name: str) -> str:
-    """Return a group's state as Kafka's own tools write it: STABLE is Stable."""
+    """Return a group's state as Kafka's own tools write it: `Stable` for STABLE."""
     return "".join(part.capitalize() for part in name.split("_"))
 
 

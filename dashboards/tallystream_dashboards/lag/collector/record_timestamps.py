@@ -1,4 +1,4 @@
-"""Read single records for their timestamps, where that is asked for: the oldest unconsumed one of each partition."""
+"""Read the oldest unconsumed record of each partition for its timestamp, if `record_timestamps` is set."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST = 500
-"""How many records a round reads: the others keep their age from the history of ends."""
+"""The maximum number of records that a round reads."""
 
 
 class Prober:
-    """Reads without a group, at most `seconds` a round, and remembers what it read while it is asked for."""
+    """A reader without a consumer group, for at most `seconds` a round. It caches the offsets that are still wanted."""
 
     def __init__(self, kafka: Mapping[str, str], *, seconds: float, stopping: Callable[[], bool]) -> None:
         self._kafka = kafka
@@ -35,13 +35,13 @@ class Prober:
         self._known: dict[tuple[PartitionId, int], Probed] = {}
 
     def probe(self, wanted: set[tuple[PartitionId, int]]) -> dict[PartitionId, dict[int, Probed]]:
-        """Return what is at the offsets (of partitions) that are `wanted`; what could not be read is not there.
+        """Return the records at the `wanted` offsets, by partition and offset, without those that could not be read.
 
-        Aborted transactions are skipped, as a consumer that reads what is committed does.
+        Aborted transactions are skipped, as with `isolation.level=read_committed`.
         """
-        # Nothing to the end is not forever: a record may come.
+        # An offset without a record up to the end is read again: a record may have arrived.
         self._known = {key: one for key, one in self._known.items() if key in wanted and not one.nothing}
-        # A reader has one position in a partition: of several offsets in one, the next round reads the next.
+        # A consumer has one position in a partition, so a round reads one offset of each.
         asked: dict[PartitionId, int] = {}
         for place, offset in sorted(wanted - self._known.keys()):
             if len(asked) < MOST:

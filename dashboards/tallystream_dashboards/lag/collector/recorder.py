@@ -1,4 +1,4 @@
-"""Which points of a round are written to the store, and those that wait while the store is unavailable."""
+"""Choose the points of a round to write, and hold them while the store is unavailable."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from tallystream_dashboards.lag.state import GroupState
 
 AGAIN_MS = 30_000
-"""A point that says nothing new is kept all the same when so much time has passed: a gap is then a gap."""
+"""An unchanged point is written again after this time, in ms, so that a longer gap means that nothing was read."""
 SLOT_MS = 300_000
-"""The first round of each slot is kept whole: what remains when history is thinned out."""
+"""All points of the first round of each slot, in ms, are written; downsampling keeps only this round."""
 GROWS = frozenset({"seconds", "record_ms", "reason", "seen_ms"})
-"""Fields that are no news by themselves: an age grows with time, and so do the seconds in a reason."""
+"""Fields whose change alone is not written, such as an age, which grows with time, and a reason, which has seconds."""
 
 
 class _Kept(NamedTuple):
-    """The newest point of a series, in little space; `written_ms` is the time of the newest one that was written."""
+    """The newest point of a series. `written_ms` is the time of the newest one that was written."""
 
     names: tuple[str, ...]
     values: tuple[Field, ...]
@@ -36,7 +36,7 @@ class _Kept(NamedTuple):
 
 
 class Recorder:
-    """Decides, for each series, what of a round is written; for one thread. `rules` are those of the statuses."""
+    """Chooses which points of each series are written. Not thread-safe. `rules` are those of the statuses."""
 
     def __init__(self, rules: Rules | None = None) -> None:
         self._rules = rules_fields(rules or Rules())
@@ -54,7 +54,10 @@ class Recorder:
         problems: tuple[str, ...] = (),
         complete: bool = True,
     ) -> list[Point]:
-        """Return the points of a round at `ts_ms` (epoch ms), and those of the round before that turn out to matter."""
+        """Return the points to write for a round at `ts_ms` (epoch ms).
+
+        If a series changes, the result includes its last point before the change.
+        """
         whole, self._slot = ts_ms // SLOT_MS != self._slot, ts_ms // SLOT_MS
         before = self._kept
         self._kept = {}
@@ -110,11 +113,11 @@ def _points(state: GroupState, ts_ms: int) -> Iterable[Point]:
 
 
 LIMIT = 200_000
-"""How many points are held while the store is unavailable: some 10 minutes for 600 partitions every 2 s."""
+"""How many points are held while the store is unavailable: about 10 minutes for 600 partitions every 2 s."""
 
 
 class WriteBuffer:
-    """Holds each round's points until the store has them; past `limit` points the oldest rounds go, and are counted."""
+    """The points of rounds that are not yet written. Above `limit` points the oldest rounds are dropped and counted."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._rounds: deque[list[Point]] = deque()
@@ -126,7 +129,7 @@ class WriteBuffer:
         return self._held
 
     def add(self, points: list[Point]) -> None:
-        """Take one round's points; the newest round is always kept."""
+        """Add one round's points. The newest round is never dropped."""
         self._rounds.append(points)
         self._held += len(points)
         while self._held > self._limit and len(self._rounds) > 1:
@@ -135,15 +138,15 @@ class WriteBuffer:
             self.dropped += lost
 
     def write_to(self, sink: Sink) -> int:
-        """Write all rounds, oldest first, and return how many points that were.
+        """Write all rounds, oldest first, and return the number of points.
 
         Raises:
-            SinkUnavailableError: the store is unavailable; what it has not taken is held and written next time.
+            SinkUnavailableError: the store is unavailable; the remaining points are held and written next time.
         """
         written = 0
         while self._rounds:
             sink.write(self._rounds[0])
-            # A round is let go only when it is durable; writing it twice after a failure changes nothing in the store.
+            # A round is removed only when it is durable. Writing it again after a failure changes nothing in the store.
             sink.flush()
             done = len(self._rounds.popleft())
             self._held -= done

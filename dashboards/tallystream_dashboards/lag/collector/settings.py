@@ -1,4 +1,4 @@
-"""What `tallystream lag collect` is told."""
+"""Settings of `tallystream lag collect`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Patterns:
-    """Shell patterns (`*`, `?`, `[a-z]`) over whole group names, case-sensitive; an exclusion beats an inclusion."""
+    """Shell patterns (`*`, `?`, `[a-z]`) of whole group names, case-sensitive. Exclusion takes precedence."""
 
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
 
     def match(self, group: str) -> bool:
-        """Say whether `group` is to be watched."""
+        """Return whether `group` is watched."""
         wanted = any(fnmatchcase(group, pattern) for pattern in self.include)
         return wanted and not any(fnmatchcase(group, pattern) for pattern in self.exclude)
 
@@ -35,25 +35,25 @@ MIN_INTERVAL, MAX_INTERVAL = 1.0, 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectSettings:
-    """What `tallystream lag collect` needs.
+    """Settings of `tallystream lag collect`.
 
     Args:
-        store: where the points go.
+        store: the store that the points are written to.
         bootstrap_servers: the brokers, `host:port,…`.
-        topic_prefix: goes before the name of the ledger's topic, and of Tallystream's own groups.
+        topic_prefix: the prefix of the ledger's topic and of Tallystream's own groups.
         interval: seconds between rounds, 1 to 60.
         include: shell patterns of the group names to watch.
-        exclude: shell patterns of the group names to leave out; an exclusion beats an inclusion.
-        rules: how strict to be.
+        exclude: shell patterns of the group names to leave out, which take precedence over `include`.
+        rules: the rules of the statuses.
         record_timestamps: read the oldest unconsumed record of each lagging partition for its timestamp.
-        full_hours: history older than that keeps one round in five minutes; 0 keeps every round.
-        http_port: serve `/metrics`, `/v1/groups`, `/healthz` and `/readyz`; 0 takes a free one, None serves nothing.
+        full_hours: older history is downsampled to one round in five minutes; 0 keeps every round.
+        http_port: the port of `/metrics`, `/v1/groups`, `/healthz` and `/readyz`; 0: a free one; None: none.
         http_address: the address to serve them on; they have no password.
-        options: librdkafka options, passed through; they may hold secrets and are never shown.
-        ready_file: a file that is made as soon as a round has gone through to the store.
+        options: librdkafka options, passed on unchanged; they may have secrets and are never shown.
+        ready_file: a file that is created when a round has been written to the store.
 
     Raises:
-        ConfigError: the interval is out of its bounds, or `include` is empty.
+        ConfigError: a number is out of its bounds, or `include` is empty.
     """
 
     store: StoreSettings

@@ -1,4 +1,4 @@
-"""The offsets that Spark queries write to the ledger: of the aggregator, and of any job that writes one like it."""
+"""Read the offsets that Spark queries write to the ledger: the aggregator, and other jobs that write to it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GROUPS = {ledger.QUERY: "tallystream-aggregator", "ship": "tallystream-shipper"}
-"""The consumer groups of Tallystream's own queries; another query is the group `ledger:` and its name."""
+"""The consumer groups of Tallystream's own queries. Another query has the group `ledger:` and its name."""
 
 _TAIL = -2000
-"""librdkafka's offset for "so many before the end": this, less the number."""
+"""librdkafka's base for an offset relative to the end: this, minus the number of records before the end."""
 
 
 _NOTHING_MORE = {
@@ -33,7 +33,7 @@ _NOTHING_MORE = {
 
 
 def offsets(rows: Iterable[ledger.LedgerRow], prefix: str = "") -> dict[str, dict[PartitionId, int]]:
-    """Return the next offset to read by group and partition: the newest row of each query's highest epoch."""
+    """Return the next offset to read by group and partition, from the newest row of each query's highest epoch."""
     newest: dict[str, ledger.LedgerRow] = {}
     for row in rows:
         before = newest.get(row.query)
@@ -48,7 +48,7 @@ def offsets(rows: Iterable[ledger.LedgerRow], prefix: str = "") -> dict[str, dic
 
 
 class Ledgers:
-    """Follows the topic `metrics-ledger`, without a group. A topic that is not there has nothing in it."""
+    """A reader of the topic `metrics-ledger`, without a consumer group. A missing topic counts as empty."""
 
     def __init__(self, topic: str, kafka: Mapping[str, str], *, prefix: str = "") -> None:
         self._prefix = prefix
@@ -63,7 +63,7 @@ class Ledgers:
         self._consumer.assign([TopicPartition(topic, 0, _TAIL - ledger.TAIL)])
 
     def offsets(self) -> dict[str, dict[PartitionId, int]] | None:
-        """Return the offsets by group, None until the ledger has been read to its end once; never waits long."""
+        """Return the offsets by group; None until the ledger has been read to its end once. Never waits long."""
         while (message := self._consumer.poll(0.02)) is not None:
             error = message.error()
             value = message.value() if error is None else None
@@ -73,7 +73,7 @@ class Ledgers:
         return offsets(self._newest.values(), self._prefix) if self._read else None
 
     def close(self) -> None:
-        """Release the connection; safe to call again."""
+        """Close the connection; may be called again."""
         try:
             self._consumer.close()
         except KafkaException as error:

@@ -1,4 +1,4 @@
-"""One look at everything: ask the broker and the ledger, read what timestamps are asked for, judge."""
+"""One round: request the offsets from the broker and the ledger, read timestamps, and evaluate the statuses."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SKEW_EVERY_MS = 30_000
-"""How often the newest timestamps are asked for: a clock that is off stays so for longer."""
+"""The interval of requests for the newest timestamps, in ms. Clock skew lasts longer."""
 REMEMBER_MS = 3_600_000
 _LOOK = ("committed", "end", "members")
 
 
 class Broker(Protocol):
-    """What is asked of the broker, as `Asker` does."""
+    """The requests to the broker, as in `OffsetFetcher`."""
 
     def ask(
         self, patterns: Patterns, ledger: Mapping[str, Mapping[PartitionId, int]] | None, known: Collection[str]
     ) -> Round:
-        """Return the lag of every group, those that are `known` from earlier rounds among them."""
+        """Return the lag of every group, including those that are `known` from earlier rounds."""
 
     def newest(self, places: Iterable[PartitionId]) -> dict[PartitionId, tuple[int, int]]:
-        """Return offset and timestamp of the record with the highest timestamp of each partition."""
+        """Return the offset and the timestamp of the record with the highest timestamp of each partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What one look found: every group, worst first, start and end of every partition, and what could not be read.
+    """The results of one round: every group, worst first, the start and end of every partition, and the problems.
 
-    `ts_ms` is when the ends were answered, `took_s` how long the look took, `complete` whether all brokers listed their
-    groups.
+    `ts_ms` is when the ends were answered, `took_s` the duration of the round, `complete` whether all brokers listed
+    their groups.
     """
 
     states: tuple[GroupState, ...]
@@ -60,10 +60,10 @@ class Watched:
 
 
 class LagTracker:
-    """Looks at every group that `patterns` match, by `rules`.
+    """The lag of every group that `patterns` match, with its status by `rules`.
 
-    `clock` returns epoch seconds, `ledger` further offsets by group, None as long as it has not been read, `probe` what
-    is at offsets of partitions, where that is asked for.
+    `clock` returns epoch seconds. `ledger` returns the ledger's offsets by group, None until it has been read. `probe`
+    returns the records at offsets of partitions; None: no timestamps are read.
     """
 
     def __init__(
@@ -87,11 +87,11 @@ class LagTracker:
         self._skews_due_ms = 0
 
     def sample(self) -> Watched:
-        """Return what there is now.
+        """Run one round and return its results.
 
         Raises:
             BrokerAwayError: no broker answered.
-            StoppedError: a stop was asked for meanwhile.
+            StoppedError: a stop was requested meanwhile.
         """
         began = self._clock()
         found = self._broker.ask(self._patterns, self._ledger(), self._live.names)
@@ -106,7 +106,7 @@ class LagTracker:
         return Watched(tuple(states), found.places, found.problems, now_ms, took_s, found.complete)
 
     def remember(self, reader: PointReader) -> None:
-        """Take from the store what was seen before this process began: ages and statuses go on where they were.
+        """Load the history from before this process began from the store, so that ages and statuses continue.
 
         Raises:
             SinkUnavailableError: the store does not answer.

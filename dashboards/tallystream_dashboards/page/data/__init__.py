@@ -1,1 +1,1 @@
-"""What the page shows, read from the store and worked out."""
+"""The page's data, read from the store and computed."""

@@ -1,8 +1,8 @@
-"""Processed twice: everything processed, less the offsets that the positions cover. Pure.
+"""Count records that were processed more than once: the records processed minus the offsets covered. Pure.
 
-Consumers report, in the same snapshot and set together, how many records they processed and how far they got in each
-partition. What they processed beyond the offsets covered they processed more than once; it needs no quiet moment, and
-what is merely in flight is never counted. The formula is that of docs/metrics.md, and of the Grafana dashboard.
+Consumers report in one snapshot, set together, how many records they processed and their position in each partition.
+Therefore the formula is valid at any time, and records in flight are never counted. It is the formula of
+docs/metrics.md and of the Grafana dashboard.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """How far all instances together got in one partition: `start` <= offset < `position`."""
+    """The offsets of one partition that all instances together covered: `start` <= offset < `position`."""
 
     topic: str
     partition: str
@@ -29,13 +29,13 @@ class Covered:
 
     @property
     def count(self) -> int:
-        """Offsets covered."""
+        """The number of offsets covered."""
         return self.position - self.start
 
 
 @dataclass(frozen=True, slots=True)
 class Duplicates:
-    """The newest numbers, and those of the past: `number` records were processed more than once."""
+    """The number of records processed more than once, now and over time, and its parts."""
 
     processed: int
     covered: int
@@ -44,17 +44,17 @@ class Duplicates:
 
     @property
     def number(self) -> int:
-        """Processed twice; below 0 where offsets hold no record, or the counter counts something else."""
+        """Records processed twice. It is below 0 if offsets have no record or the counter counts something else."""
         return self.processed - self.covered
 
 
 def positions_of(counter: str) -> str:
-    """Return the name of the positions that are set together with a counter: ConsumerProgress gives them this name."""
+    """Return the name of the positions that are set together with a counter, as ConsumerProgress names them."""
     return f"{counter}.position"
 
 
 def twice(counters: Sequence[Metric], positions: Sequence[Metric]) -> Duplicates:
-    """Return what was processed twice by these counters, which are added up, and these positions."""
+    """Return the records processed twice by the sum of these counters and these positions."""
     processed = total("processed", [metric.value for metric in counters])
     covered = total("covered", [metric.line("position") for metric in positions])
     start = total("start", [metric.line("start") for metric in positions])
@@ -70,7 +70,7 @@ def twice(counters: Sequence[Metric], positions: Sequence[Metric]) -> Duplicates
 
 
 def total(label: str, lines: Sequence[Line]) -> Line:
-    """Return the sum of the lines at every time at which one of them changes; one that has not begun counts nothing."""
+    """Return the sum of the lines at each time at which one of them changes. A line counts as 0 before it begins."""
     times = sorted({ts for line in lines for ts in line.times_ms})
     sums: list[float | int | None] = [0] * len(times)
     for line in lines:

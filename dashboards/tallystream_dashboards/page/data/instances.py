@@ -1,7 +1,7 @@
-"""Single instances, as the shipper writes them with `--rows`: a line for each. Pure.
+"""Compute one line for each instance from the points that the shipper writes with `--rows`. Pure.
 
-An instance has several lives after a restart, and where processes share its ID: the store has their points in one
-series, and each point names its life. Their lives are added up, as the sum over all instances is.
+An instance has several lives after a restart, or if processes share its ID. The store has their points in one series,
+and each point names its life. The lives are added up, as in the sum over all instances.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from tallystream_aggregator.sinks.base import Series
 
 FIELDS = ("count", "value", "position", "life")
-"""What is read of an instance."""
+"""The fields of an instance that are read."""
 
 LIVING_MS = 180_000
-"""A life's gauge counts for so long after its last point: docs/record.md calls an instance living for that long."""
+"""How long a life's gauge counts after its last point, in ms: an instance is living for 180 s (docs/record.md)."""
 
 _OWN = {"app", "metric_type", "instance"}
 
 
 def by_instance(series: Iterable[Series]) -> list[Line]:
-    """Return the value of each instance over time, and of each combination of tags; the largest first.
+    """Return the value over time of each instance and combination of tags, largest first.
 
-    Counts of an instance's lives are added up, gauges those of its living lives; of positions the highest is taken.
+    Counts are added up over an instance's lives, gauges over its living lives. Of positions the highest is taken.
     """
     found: dict[tuple[tuple[str, str], ...], dict[str, Series]] = {}
     for one in series:
@@ -43,7 +43,7 @@ def by_instance(series: Iterable[Series]) -> list[Line]:
 
 
 def caption(type_: str) -> str:
-    """Return what is drawn of the lives of an instance, for a metric of this type."""
+    """Return a sentence that says how the lives of an instance are combined for this type of metric."""
     if type_ in GAUGES:
         return "The living lives of an instance are added up: processes that share its ID."
     if type_ == "position":
@@ -68,7 +68,7 @@ def _line(label: str, series: Series, life: Series | None) -> Line:
 
 
 def _whole(points: Sequence[tuple[int, str, float]], *, highest: bool) -> list[float]:
-    """Return after each point the sum of each life's newest value, or the highest one."""
+    """Return, after each point, the sum of each life's newest value, or the highest value."""
     newest: dict[str, float] = {}
     totals: list[float] = []
     total: float = 0

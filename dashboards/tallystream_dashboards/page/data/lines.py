@@ -1,4 +1,4 @@
-"""Lines to draw: step functions of time, and what can be worked out from them. Pure; times are epoch milliseconds."""
+"""Lines to draw, which are step functions of time, and functions of them. Pure; times are epoch milliseconds."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MAX_LINES = 10
-"""How many lines a chart draws one by one: more colours are hard to tell apart."""
+"""How many lines a chart draws separately: more colours are hard to distinguish."""
 MAX_POINTS = 1_000
-"""What a browser draws quickly, and more than a screen has columns for one line."""
+"""The maximum number of points of one line, which a browser draws quickly."""
 BAND_STEPS = 250
-"""Into how many steps a chart's period is divided for the lines that are not drawn one by one."""
+"""The maximum number of steps of a band."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A value over time: `values[i]` holds from `times_ms[i]` (ascending) to the next; None means: none."""
+    """A value over time. `values[i]` is valid from `times_ms[i]` (ascending) to the next time; None: no value."""
 
     label: str
     times_ms: list[int] = field(default_factory=list)
@@ -32,14 +32,14 @@ class Line:
         return self.values[-1] if self.values else None
 
     def at(self, time_ms: int) -> float | int | None:
-        """Return the value that holds at `time_ms`: None before the line begins."""
+        """Return the value at `time_ms`; None before the line begins."""
         index = bisect_right(self.times_ms, time_ms) - 1
         return self.values[index] if index >= 0 else None
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """What lies between the lowest and the highest of several lines: one area instead of `count` lines."""
+    """The area between the lowest and the highest of `count` lines, which is drawn instead of them."""
 
     count: int
     times_ms: list[int]
@@ -48,15 +48,15 @@ class Band:
 
     @property
     def label(self) -> str:
-        """What the legend says."""
+        """The text in the legend."""
         return "1 other" if self.count == 1 else f"{self.count:,} others, lowest to highest"
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """The lines of a chart, thinned out, and the band of the others; the time axis covers `period_ms` (start, end).
+    """The lines of a chart, with a limited number of points, and the band of the others.
 
-    `left_out` counts lines that were not read.
+    The time axis covers `period_ms` (start, end). `left_out` is the number of lines that were not read.
     """
 
     lines: tuple[Line, ...] = ()
@@ -68,7 +68,8 @@ class Drawn:
 def draw(lines: Sequence[Line], start_ms: int, end_ms: int, *, until_ms: int | None = None, left_out: int = 0) -> Drawn:
     """Return a chart of the period from `start_ms` to `end_ms`: the first ten lines, and the band of the others.
 
-    Each line is drawn on to `until_ms`, None: to its own last point. A line that ended before the period is left out.
+    Each line is continued to `until_ms`. If that is None, a line ends at its last point, and one that ended before the
+    period is left out.
     """
     shown = []
     for line in lines:
@@ -81,19 +82,19 @@ def draw(lines: Sequence[Line], start_ms: int, end_ms: int, *, until_ms: int | N
 
 
 def band(lines: Sequence[Line]) -> Band:
-    """Return the lowest and the highest value of the lines (each has points) in each step of time: no peak is lost."""
+    """Return the lowest and the highest value of the lines in each step of time. Each line must have points."""
     begin, end = min(line.times_ms[0] for line in lines), max(line.times_ms[-1] for line in lines)
     steps = min(BAND_STEPS, max(1, end - begin))
     edges = [begin + step * (end - begin) // steps for step in range(steps + 1)]
     inside = [_within(lines, a, b) for a, b in pairwise(edges)]
-    # The last edge has a point of its own: the area ends where the lines do.
+    # The last edge has its own point, so that the area ends where the lines end.
     inside.append(_within(lines, end, end + 1))
     lows, highs = [min(some, default=None) for some in inside], [max(some, default=None) for some in inside]
     return Band(len(lines), edges, lows, highs)
 
 
 def _within(lines: Sequence[Line], begin: int, end: int) -> list[float | int]:
-    """Return the values of the lines at `begin` <= time < `end`; a line has none before and after its own points."""
+    """Return the values of the lines at `begin` <= time < `end`. A line has none before its first or after its last."""
     found = []
     for line in lines:
         if line.times_ms[-1] >= begin:
@@ -103,7 +104,7 @@ def _within(lines: Sequence[Line], begin: int, end: int) -> list[float | int]:
 
 
 def clip(line: Line, start_ms: int, end_ms: int) -> Line:
-    """Return the line from `start_ms` to `end_ms`: the value that held at either end is drawn there."""
+    """Return the line from `start_ms` to `end_ms`, with a point for the value at each end."""
     first, last = bisect_right(line.times_ms, start_ms), bisect_right(line.times_ms, end_ms)
     times, values = line.times_ms[first:last], line.values[first:last]
     if first:
@@ -114,9 +115,9 @@ def clip(line: Line, start_ms: int, end_ms: int) -> Line:
 
 
 def thin(line: Line, limit: int = MAX_POINTS) -> Line:
-    """Return at most `limit` (4 or more) of the line's points: the first, the last, and each stretch's low and high.
+    """Return at most `limit` (4 or more) of the line's points: the first, the last, and each section's low and high.
 
-    No peak is lost, and the last value, which people read, is the true one. A stretch with a gap keeps the gap.
+    A section with a gap keeps the gap instead of its low.
     """
     count = len(line.times_ms)
     if count <= limit:
@@ -124,7 +125,7 @@ def thin(line: Line, limit: int = MAX_POINTS) -> Line:
     buckets = (limit - 2) // 2
     kept = {0, count - 1}
     for bucket in range(buckets):
-        # Whole numbers only: buckets meet exactly and cover 1 … count - 2.
+        # Integer arithmetic: the buckets are adjacent and cover 1 … count - 2.
         begin, end = 1 + bucket * (count - 2) // buckets, 1 + (bucket + 1) * (count - 2) // buckets
         kept |= _extremes(line.values, begin, end)
     chosen = sorted(kept)
@@ -141,9 +142,9 @@ def _extremes(values: Sequence[float | None], begin: int, end: int) -> set[int]:
 
 
 def rate(line: Line, *, window_ms: int, at_ms: int) -> float | None:
-    """Return the growth a second over the last `window_ms` before `at_ms`, or over what there is of them.
+    """Return the growth a second in the `window_ms` before `at_ms`, or since the line began if that is later.
 
-    None where less than a second is known, or where the value fell: then it is not a rate.
+    Return None if that is less than a second, or if the value fell.
     """
     if not line.times_ms:
         return None

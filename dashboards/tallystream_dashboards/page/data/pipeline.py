@@ -22,17 +22,17 @@ ROLES = {"tallystream-aggregator": AGGREGATOR, "tallystream-shipper": SHIPPER}
 
 
 def role(group: str) -> str:
-    """Say what a group is; a prefix that keeps several systems apart changes nothing."""
+    """Return a group's role: the aggregator, the shipper or a consumer. A topic prefix does not change it."""
     return next((what for name, what in ROLES.items() if group.endswith(name)), "consumer")
 
 
 QUIET_MS = 60_000
-"""An instance reports every minute at the least: a topic that is silent for longer says something."""
+"""The longest time without a record before a warning, in ms: each instance reports at least once a minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One hop: what its delay is, in words, and what there is to say about it. `status` is None where none fits."""
+    """One hop: its delay as text, its status if it has one, and a sentence with details."""
 
     name: str
     delay: str
@@ -41,13 +41,13 @@ class Hop:
 
 
 def own_groups(states: Iterable[GroupState]) -> tuple[GroupState | None, GroupState | None]:
-    """Return the aggregator's group and the shipper's, of several the ones that live and lag most."""
+    """Return the aggregator's group and the shipper's. Of several, prefer one on the broker, then the highest lag."""
     living = sorted(states, key=lambda one: (one.gone, -(one.lag or 0)))
     return tuple(next((one for one in living if role(one.group) == what), None) for what in (AGGREGATOR, SHIPPER))  # type: ignore[return-value]  # two
 
 
 def last_arrival_ms(ends: Sequence[Series]) -> int | None:
-    """Return when a record last came, of the ends of a topic's partitions: the newest moment at which one had grown."""
+    """Return when a record last arrived, the newest time at which an end had changed; None: no change in `ends`."""
     grown = (
         one.times_ms[i]
         for one in ends
@@ -65,7 +65,7 @@ def hops(
     stored_ms: int | None,
     now_ms: int,
 ) -> list[Hop]:
-    """Return the hops in order. `arrived_ms` is when a record last came, `stored_ms` the time of the newest sum."""
+    """Return the hops in order. `arrived_ms` is when a record last arrived, `stored_ms` the time of the newest sum."""
     return [
         _arrival(arrived_ms, now_ms),
         _reading("metrics → sums", aggregator, "the aggregator"),

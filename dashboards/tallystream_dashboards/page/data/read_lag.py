@@ -1,4 +1,4 @@
-"""What the views of lag need from the store, for one refresh."""
+"""Read the data of the lag views from the store, for one refresh."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from tallystream_dashboards.lag.state import GroupState, PartitionState
 
 TRENDS = 300
-"""With more groups than that, only the worst have a sparkline and a line."""
+"""With more groups, only the worst have a sparkline and a line."""
 WORST = 50
 _OVER_TIME = {"seconds": "time lag", "produced": "produced", "consumed": "consumed"}
-"""The fields of a group that have a chart of their own, and how their lines are called."""
+"""The fields of a group that have their own chart, and the labels of their lines."""
 PARTITIONS = 100
-"""With more partitions than that, a group's lag over time is read for the worst only, as many as lines are drawn."""
+"""With more partitions, a group's lag over time is read for the worst `MAX_LINES` only."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupsView:
-    """Every group, worst first, their lag over time, and when the collector last looked."""
+    """Every group, worst first, their lag over time, and the time of the newest round."""
 
     states: tuple[GroupState, ...]
     trends: Mapping[str, Line]
@@ -38,7 +38,7 @@ class GroupsView:
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """One group with its partitions; over time: its lag by partition, its time lag, what was produced and consumed."""
+    """One group with its partitions, and over time its lag by partition, its time lag and its rates."""
 
     state: GroupState | None
     by_partition: Drawn
@@ -69,7 +69,7 @@ def read_groups_view(reader: PointReader, *, at_ms: int, range_s: int, ahead_ms:
     trends = {one.tags["group"]: _line(one.tags["group"], one) for one in found}
     lines = [trends[state.group] for state in states if state.group in trends and not state.gone]
     lines.sort(key=lambda line: -(line.last or 0))
-    # A point that says nothing new is not kept: what was last said holds until the newest round.
+    # Unchanged points are not stored: the last value is valid until the newest round.
     drawn = draw(lines, start_ms, at_ms, until_ms=as_of_ms, left_out=_unread(len(states), TRENDS, WORST))
     return GroupsView(tuple(states), trends, drawn, as_of_ms)
 
@@ -77,7 +77,7 @@ def read_groups_view(reader: PointReader, *, at_ms: int, range_s: int, ahead_ms:
 def read_group_view(
     reader: PointReader, group: str, *, at_ms: int, range_s: int, ahead_ms: int = AHEAD_MS
 ) -> GroupView:
-    """Read one group with its partitions as they were at `at_ms`, or less than `ahead_ms` later, and its period before.
+    """Read one group and its partitions as at `at_ms`, or less than `ahead_ms` later, and its lag in the period before.
 
     Raises:
         SinkUnavailableError: the store does not answer.
@@ -95,8 +95,7 @@ def read_group_view(
     lines = _partition_lines(reader, group, worst, few=count <= PARTITIONS, start_ms=start_ms, end_ms=until_ms)
     lines.sort(key=lambda line: -(line.last or 0))
     seconds, *rates = (_line(name, found.get(field)) for field, name in _OVER_TIME.items())
-    # A point that says nothing new is not kept: what was last said of a group that is there holds until the newest
-    # round.
+    # Unchanged points are not stored: the last value is valid until the newest round, unless the group is gone.
     last_ms = as_of_ms if state is not None and not state.gone else None
     return GroupView(
         state,
@@ -109,7 +108,7 @@ def read_group_view(
 
 
 def _unread(count: int, limit: int, worst: int) -> int:
-    """Return of how many the history is not read: above the limit, only that of the worst is."""
+    """Return for how many groups or partitions no history is read: above the limit it is read for the worst only."""
     return 0 if count <= limit else count - worst
 
 

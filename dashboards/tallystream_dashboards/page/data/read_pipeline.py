@@ -1,4 +1,4 @@
-"""What the view of the pipeline needs from the store, for one refresh."""
+"""Read the data of the pipeline view from the store, for one refresh."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def read_pipeline(
     reader: PointReader, groups: GroupsView, *, at_ms: int, range_s: int, ahead_ms: int = AHEAD_MS
 ) -> tuple[list[Hop], Drawn]:
-    """Return the hops at a moment, and the ages of what the aggregator and the shipper had not read over the period.
+    """Return the hops at a moment, and the time lag of the aggregator and the shipper over the period.
 
     Raises:
         SinkUnavailableError: the store does not answer.
@@ -28,7 +28,7 @@ def read_pipeline(
     aggregator, shipper = own_groups(groups.states)
     start_ms, until_ms = at_ms - range_s * 1000, at_ms + ahead_ms
     detailed = read_group(reader, aggregator.group, at_ms=at_ms) if aggregator is not None else None
-    # What instances report to is what the aggregator reads.
+    # The aggregator reads the topics that instances report to.
     topics = sorted({one.topic for one in detailed.partitions}) if detailed is not None else []
     ends = [
         one
@@ -36,7 +36,7 @@ def read_pipeline(
         for one in reader.read(ENDS, ("end",), start_ms=start_ms, end_ms=until_ms, tags={"topic": topic})
     ]
     lines = []
-    # An age that stays the same is not written again: it holds until the newest round, unless the group is gone.
+    # Unchanged points are not stored: the last age is valid until the newest round, unless the group is gone.
     gone = any(state.gone for state in (aggregator, shipper) if state is not None)
     for name, state in (("metrics → sums", aggregator), ("sums → store", shipper)):
         if state is not None:

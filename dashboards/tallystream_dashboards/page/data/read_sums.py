@@ -1,4 +1,4 @@
-"""What the views of sums need from the store, for one refresh."""
+"""Read the data of the sums' views from the store, for one refresh."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from tallystream_dashboards.page.url_state import Selection
 
 MAX_MEASUREMENTS = 500
-"""How many metrics the tables look at: a page is for people."""
+"""How many metrics are read."""
 MAX_EVENTS = 50
-"""How many events a chart is annotated with: the newest."""
+"""How many events a chart is annotated with, the newest ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What annotates a graph: what happened, when (epoch ms), to whom."""
+    """An event, with its time in epoch ms, which annotates a chart."""
 
     ts_ms: int
     kind: str
@@ -36,13 +36,11 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class SumsView:
-    """What is shown of the sums.
+    """The data of the sums' views.
 
-    `app` and `metric` are what was chosen, or the first there is, of metrics the first counter; None: there is none.
-    `by_instance` are the values of single instances, where the shipper ships them; `own_rows` are of the metrics that
-    reporters have of themselves. Of the apps and names only those with positions are offered where records processed
-    twice are asked for, unless there are none.
-    Sums are known to hold until `until_ms`.
+    `app` and `metric` are the chosen ones or the defaults; None: there is none. `by_instance` has the values of single
+    instances, if the shipper writes them; `own_rows` has the reporters' own metrics. For the view of records processed
+    twice, `apps` and `names` are only those with positions, unless there are none. Sums are valid until `until_ms`.
     """
 
     apps: tuple[str, ...]
@@ -64,8 +62,8 @@ class SumsView:
 def read_sums(reader: PointReader, selection: Selection, *, now_ms: int, until_ms: int | None) -> SumsView:
     """Read the newest value of every sum, and the chosen metric over the chosen period.
 
-    A sum is written when it changes: until `until_ms`, when the pipeline was last known to be alive, the last value is
-    drawn on.
+    A sum is written when it changes, so its last value is drawn until `until_ms`, the time of the collector's newest
+    round, or the time of the newest sum if that is later.
 
     Raises:
         SinkUnavailableError: the store does not answer.
@@ -77,7 +75,7 @@ def read_sums(reader: PointReader, selection: Selection, *, now_ms: int, until_m
     everything = sums.metrics(latest)
     offered = (_with_positions(everything) if selection.view == "twice" else []) or everything
     apps = sorted({metric.app for metric in offered})
-    # The system's own figures are there by choice, not first.
+    # The aggregator's own metrics are not the default.
     app = _kept(selection.app, apps, selection) or min(apps, key=lambda app: (app == OWN_APP, app), default=None)
     of_app = [metric for metric in everything if metric.app == app]
     metric_names = sorted({metric.name for metric in offered if metric.app == app})
@@ -106,7 +104,7 @@ def read_sums(reader: PointReader, selection: Selection, *, now_ms: int, until_m
 
 
 def read_twice(reader: PointReader, view: SumsView, selection: Selection, *, now_ms: int) -> Duplicates | None:
-    """Return what was processed twice, by the chosen counter and its positions; None without either.
+    """Return the records processed twice, by the chosen counter and its positions; None without either.
 
     Raises:
         SinkUnavailableError: the store does not answer.
@@ -139,7 +137,7 @@ def _by_instance(
         tags={"app": app or ""},
         last_before=True,
     )
-    # An instance's line ends when it was last heard: it is not drawn on.
+    # An instance's line ends at its last point.
     return draw(by_instance(found), start_ms, now_ms)
 
 
@@ -164,7 +162,7 @@ def _kept(wanted: str | None, choices: Sequence[str], selection: Selection) -> s
 
 
 def _first(found: Sequence[sums.Metric]) -> str | None:
-    """Return what to begin with: an app's own metrics say more than its reporter's, and a counter says the most."""
+    """Return the default metric: the application's metrics precede the reporter's own, then counters the others."""
     first = min(found, key=lambda one: (one.of_reporter, one.type != "counter", one.name), default=None)
     return None if first is None else first.name
 

@@ -1,4 +1,4 @@
-"""The sums as the page shows them, worked out from what a PointReader returns. Pure."""
+"""The sums that the page shows, from the series of a PointReader. Pure."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ if TYPE_CHECKING:
     from tallystream_aggregator.sinks.base import Series
 
 ALWAYS = ("instances", "lives")
-"""Fields that every point of a sum has."""
+"""The fields of every point of a sum."""
 
 VALUE_FIELD = {"counter": "count", "meter": "count", "histogram": "count", "timer": "count", "position": "position"}
-"""Which field is the value of which type; the value of the others (updown, gauge) is their `sum`."""
+"""The field with the value, by type. For other types (updown, gauge) it is `sum`."""
 
 REPORTER = "tallystream.reporter."
-"""What the names of a reporter's own metrics begin with: every app has them."""
+"""The prefix of the names of a reporter's own metrics, which every app has."""
 
 GAUGES = ("gauge", "updown")
 DISTRIBUTIONS = ("histogram", "timer")
 
 NOUNS = {"timer": "Calls", "histogram": "Values", "position": "Position"}
-"""What the value of a type is; that of the others is a sum."""
+"""What the value of a type is called; for other types it is called a sum."""
 
 
 def noun(type_: str | None) -> str:
-    """Return what the value of a metric of this type is, for the title of a tile or a chart."""
+    """Return what the value of this type is called, for the title of a tile or a chart."""
     return NOUNS.get(type_ or "", "Sum")
 
 
 def counted(type_: str | None, name: str) -> str:
-    """Return what the value of a metric is: `Calls of batch`, `Sum of records`."""
+    """Return the title of a metric's value: `Calls of batch`, `Sum of records`."""
     return f"{noun(type_)} of {name}"
 
 
 def mean_text(type_: str, mean: float | None) -> str:
-    """Return a mean as people read it: a timer's is a time, a histogram's has the unit of its values."""
+    """Return a mean as text, empty if there is none. A timer's is a time, a histogram's has the unit of its values."""
     if mean is None:
         return ""
     return formatting.mean_time(mean) if type_ == "timer" else formatting.number(mean)
 
 
 def fields(types: Iterable[str]) -> tuple[str, ...]:
-    """Return the fields to read for metrics of these types, and no others: a store looks long for what never was."""
+    """Return the fields to read for metrics of these types. Reading a field that does not exist is slow in a store."""
     wanted = set(ALWAYS)
     for type_ in types:
         wanted.add(VALUE_FIELD.get(type_, "sum"))
@@ -70,17 +70,17 @@ class Metric:
 
     @property
     def label(self) -> str:
-        """The tags as people write them, or the name where there are none."""
+        """The tags as `key=value, …`, or the name if there are none."""
         return ", ".join(f"{key}={value}" for key, value in self.tags) or self.name
 
     @property
     def of_reporter(self) -> bool:
-        """Whether a reporter says it of itself."""
+        """Whether it is one of a reporter's own metrics."""
         return self.name.startswith(REPORTER)
 
     @property
     def changed_ms(self) -> int:
-        """When the newest point was written: a sum is published when it changes."""
+        """The time of the newest point, epoch ms. A sum is published when it changes."""
         return max(series.times_ms[-1] for series in self.fields.values())
 
     def line(self, field: str) -> Line:
@@ -92,7 +92,7 @@ class Metric:
 
     @property
     def value(self) -> Line:
-        """The value over time. A gauge that nobody reports has none, whatever it was before."""
+        """The value over time. A gauge has no value while no life reports it."""
         line = self.line(VALUE_FIELD.get(self.type, "sum"))
         if self.type not in GAUGES:
             return line
@@ -103,7 +103,7 @@ class Metric:
 
     @property
     def mean(self) -> float | None:
-        """The mean of a distribution's values (Σ values / count), or None: other types and empty ones have none."""
+        """The mean of a distribution's values (Σ values / count); None for other types and empty distributions."""
         if self.type not in DISTRIBUTIONS:
             return None
         total, count = self.line("sum").last, self.line("count").last
@@ -111,7 +111,7 @@ class Metric:
 
 
 def metrics(series: Iterable[Series]) -> list[Metric]:
-    """Gather the fields of each sum; sorted by app, name, tags and type. Empty series are left out."""
+    """Return each sum with its fields, sorted by app, name, tags and type. Empty series are ignored."""
     gathered: dict[tuple[str, str, tuple[tuple[str, str], ...], str], dict[str, Series]] = {}
     for one in series:
         if not one.times_ms:
@@ -126,7 +126,7 @@ def metrics(series: Iterable[Series]) -> list[Metric]:
 
 @dataclass(frozen=True, slots=True)
 class SumRow:
-    """The newest state of one sum, as the table shows it."""
+    """The newest values of one sum: a row of the table."""
 
     metric: str
     tags: str

@@ -1,1 +1,1 @@
-"""How the page is served: Streamlit behind a gate with an optional password."""
+"""Serve the page: Streamlit behind a middleware with an optional password."""

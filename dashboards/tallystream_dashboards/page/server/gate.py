@@ -1,4 +1,4 @@
-"""The middleware in front of Streamlit: it refuses requests that the page does not need, and asks for the password."""
+"""The middleware in front of Streamlit, which refuses requests that the page does not need and checks the password."""
 
 from __future__ import annotations
 
@@ -24,26 +24,27 @@ HEALTH = "/_stcore/health"
 POLICY_VIOLATION = 1008
 """The status code of a WebSocket that is refused (RFC 6455)."""
 LASTS_S = 30 * 86_400
-"""Seconds for which a browser stays logged in, unless the password changes."""
+"""How many seconds a browser stays logged in, unless the password changes."""
 MAX_DIGITS = 12
-"""Of the time in a cookie: reading a very long number takes long."""
+"""The longest time in a cookie, in digits: parsing a very long number is slow."""
 MAX_BODY = 4096
-"""Bytes of the form with the password."""
+"""The maximum size of the login form in bytes."""
 BODY_S = 10.0
 """Seconds in which the form must arrive."""
 
 
 class Gate:
-    """ASGI middleware that refuses all methods but GET and HEAD, and everything but health before the login.
+    """ASGI middleware that allows GET and HEAD only, and before the login only the health check and the login form.
 
-    The page needs no other method. So Streamlit's route for uploads, which asks for no login, can't be reached.
+    The login itself is a POST. The page needs no other method, so Streamlit's upload route, which requires no login,
+    can't be reached.
 
     Args:
-        app: what is served after the login.
-        password: empty for a page without a login.
-        attempts: how often an address may try a password.
-        clock: epoch seconds, for the time until which a cookie is valid.
-        sleep: waits for an attempt's turn.
+        app: the application that is served after the login.
+        password: the password; empty: no login.
+        attempts: limits the rate of attempts of each address.
+        clock: returns epoch seconds, for the expiry of cookies.
+        sleep: delays an attempt.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Gate:
         return hmac.compare_digest(cookies[_cookie(scope)].encode(), self._signed(until).encode())
 
     def _signed(self, until: str) -> str:
-        """Return the value of a cookie that is valid until then, in epoch seconds."""
+        """Return the value of a cookie that is valid until `until`, in epoch seconds."""
         return f"{until}.{hmac.digest(self._key, until.encode(), 'sha256').hex()}"
 
     async def _log_in(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -114,7 +115,7 @@ class Gate:
             self._attempts.failed(address)
             await _answer(send, HTTPStatus.UNAUTHORIZED, login_page("That is not the password."))
             return
-        # To the page itself, never to a path of the request: `//host` would lead to another server.
+        # Redirect to the page itself, never to the path of the request: `//host` would be another server.
         query = scope["query_string"].decode("latin-1")
         secure = "; Secure" if scope["scheme"] == "https" else ""
         cookie = f"{_cookie(scope)}={self._signed(str(round(self._clock()) + LASTS_S))}"
@@ -128,17 +129,17 @@ class Gate:
 
 
 def _key(password: bytes) -> bytes:
-    """Return the key that signs cookies: the same in every replica, and after a restart; scrypt makes guessing slow."""
+    """Return the key that signs cookies. It is the same in every replica and after a restart; scrypt slows guessing."""
     return hashlib.scrypt(password, salt=b"tallystream page", n=2**14, r=8, p=1) if password else b""
 
 
 def _cookie(scope: Message) -> str:
-    # Browsers send a host's cookies to each of its ports: two pages of one host need two names.
+    # Browsers send a host's cookies to all of its ports, so each page of a host needs its own name.
     return f"tallystream_page_{(scope.get('server') or ('', 0))[1]}"
 
 
 async def _given(receive: Receive) -> bytes:
-    """Return the password in the form that is received, empty if there is none or the form is too long."""
+    """Return the password in the received form, empty if there is none or the form is too long."""
     body, more = b"", True
     while more:
         message = await receive()

@@ -1,4 +1,4 @@
-"""The optional password of the page: where it comes from, how often one address may try it, and its form."""
+"""The optional password of the page: its source, the rate limit of attempts, and the login form."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENV = "TALLYSTREAM_PAGE_PASSWORD"
 
 
 def from_environment(env: Mapping[str, str] | None = None) -> str:
-    """Return the password that the environment, or the file that it names, asks for; empty: none.
+    """Return the password from the environment, or from the file that it names; empty: no password.
 
     Raises:
         ConfigError: the file can't be read, is empty, or is not UTF-8.
@@ -41,15 +41,15 @@ def from_environment(env: Mapping[str, str] | None = None) -> str:
 log = logging.getLogger(__name__)
 
 SPACING_S = 1.0
-"""Seconds between two passwords that are checked for one address."""
+"""The seconds between two attempts of one address."""
 MAX_WAIT_S = 5.0
-"""A password that would have to wait longer than that is refused unchecked."""
+"""An attempt that would have to wait longer, in seconds, is refused without a check of the password."""
 MAX_ADDRESSES = 10_000
 LOG_EVERY_S = 60.0
 
 
 class Attempts:
-    """Spaces the attempts of each address; other addresses never wait for them. Not for several threads."""
+    """The rate limit of attempts, separate for each address. Not thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -58,7 +58,7 @@ class Attempts:
         self._logged_at = float("-inf")
 
     def wait_s(self, address: str) -> float | None:
-        """Take the next turn of an address: the seconds until it, or None where there are too many before it."""
+        """Reserve an attempt of an address, and return the seconds until it; None if too many attempts wait."""
         now, place = self._clock(), _place(address)
         turn = max(now, self._free_at.pop(place, now))
         if turn - now > MAX_WAIT_S:
@@ -70,7 +70,7 @@ class Attempts:
         return turn - now
 
     def failed(self, address: str) -> None:
-        """Count a wrong password; a line is logged for the first one, and then one a minute at most."""
+        """Count a wrong password. Log the first one, then at most one line a minute."""
         self._failed += 1
         now = self._clock()
         if now - self._logged_at >= LOG_EVERY_S:
@@ -85,7 +85,7 @@ class Attempts:
 
 
 def _place(address: str) -> str:
-    """Return what counts as one address: of IPv6 a network of 64 bits, which is what one host is given."""
+    """Return what counts as one address. For IPv6 it is the /64 network, since a host usually has a whole one."""
     try:
         known = ipaddress.ip_address(address)
     except ValueError:
@@ -124,5 +124,5 @@ input, button {{ font: inherit; padding: .5rem; }}
 
 
 def login_page(said: str = "") -> str:
-    """Return the page, with a sentence of ours above the field."""
+    """Return the login page, with the sentence `said` above the field. `said` is not escaped."""
     return _PAGE.format(said=f'<p role="alert">{said}</p>\n' if said else "")

@@ -1,4 +1,4 @@
-"""Starts Streamlit on the page, in this process, and stops it on SIGTERM or Ctrl-C."""
+"""Run Streamlit with the page in this process, and stop it on SIGTERM or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ log = logging.getLogger(__name__)
 
 APP = Path(__file__).parents[1] / "app.py"
 MAX_MESSAGE_MB = 16
-"""Messages of either direction: ten times what a view takes, and less than would be a burden."""
+"""The largest message in either direction, in MB: about ten times the size of a view."""
 
 
 def run(settings: PageSettings) -> int:
     """Serve the page until SIGTERM or Ctrl-C, then return 0; must be called in the main thread.
 
-    A store that is unavailable is no reason to end: the page says so and looks again at every refresh.
+    If the store is unavailable, the page says so and reads it again at every refresh.
 
     Raises:
         ConfigError: the address or port can't be listened on.
@@ -45,7 +45,7 @@ def run(settings: PageSettings) -> int:
     before = signal.signal(signal.SIGTERM, _interrupt)
     watcher.start()
     try:
-        # The server closes its connections at either signal, and then raises it again.
+        # At either signal the server closes its connections, and then raises the signal again.
         with contextlib.suppress(KeyboardInterrupt):
             app.run(config=options(settings, port))
     finally:
@@ -60,7 +60,7 @@ def _interrupt(*_: object) -> None:
 
 
 def options(settings: PageSettings, port: int) -> dict[str, object]:
-    """Return Streamlit's options: no telemetry, no browser, no watching of files, no developer menu, both themes."""
+    """Return Streamlit's options: no telemetry, no browser, no file watcher, no developer menu, both themes."""
     return {
         "server.address": settings.address,
         "server.port": port,
@@ -85,7 +85,7 @@ def _announce(settings: PageSettings, port: int, url: str, stopped: threading.Ev
         if _healthy(settings.address, port):
             log.info("the page is at %s", url)
             if settings.ready_file is not None:
-                # Renamed into place: who sees the file can read the address in it.
+                # The file is renamed into place, so that it always has the complete address.
                 partial = settings.ready_file.with_name(settings.ready_file.name + ".partial")
                 partial.write_text(url, encoding="utf-8")
                 partial.replace(settings.ready_file)

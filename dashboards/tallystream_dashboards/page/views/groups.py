@@ -1,4 +1,4 @@
-"""The view of all consumer groups, worst first, and of one group by partition."""
+"""Draw the view of all consumer groups, worst first, and of one group by partition."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
 ALL = "All groups"
 ALARMS = 3
-"""Of how many groups the reason is written out above the table."""
+"""How many groups' reasons are shown above the table."""
 SHOWN = 500
-"""How many partitions a table shows: the worst. A filter finds the others."""
+"""How many partitions a table shows, the worst ones. A filter finds the others."""
 
 
 def choose(states: Sequence[GroupState], wanted: str | None) -> None:
-    """Draw the choice of a group; the page's state has it under `group`."""
+    """Draw the choice of a group, whose key in the session state is `group`."""
     names = [ALL, *options((state.group for state in states), wanted)]
     st.selectbox("Consumer group", names, key="group", index=components.index(names, wanted))
 
 
 def worst_of(living: Sequence[GroupState]) -> GroupState | None:
-    """Return the first group, of those in order, whose lag is known; one of Tallystream's own only if it is not OK."""
+    """Return the first group whose lag is known; one of Tallystream's own groups only if it is WARN or worse."""
     return next(
         (
             state
@@ -49,7 +49,7 @@ def worst_of(living: Sequence[GroupState]) -> GroupState | None:
 
 
 def draw_groups(view: GroupsView, *, now_ms: int, zone: tzinfo) -> None:
-    """Every group: how many are well, the worst, their lag over time, and a table."""
+    """Draw all groups: the number of bad ones, the worst, the lag over time, and a table."""
     living = [state for state in view.states if not state.gone]
     _tiles(living, now_ms=now_ms)
     _alarms(living, now_ms=now_ms)
@@ -61,7 +61,7 @@ def draw_groups(view: GroupsView, *, now_ms: int, zone: tzinfo) -> None:
 
 
 def draw_group(name: str, view: GroupView, *, now_ms: int, zone: tzinfo) -> None:
-    """One group: its status and why, its partitions over time, what was produced and consumed."""
+    """Draw one group: its status and reason, its lag by partition, rates and time lag over time, and its partitions."""
     state = view.state
     if state is None:
         st.info(
@@ -113,7 +113,7 @@ def _tiles(living: Sequence[GroupState], *, now_ms: int) -> None:
 
 
 def _alarms(living: Sequence[GroupState], *, now_ms: int) -> None:
-    """Say in full why the worst groups are bad: a table's cell is too narrow for that."""
+    """Draw the full reasons of the worst groups, for which a table's cell is too narrow."""
     for state in [one for one in living if one.judgement.status in (Status.ERR, Status.WARN)][:ALARMS]:
         told = f"{state.judgement.status.name}{tables.since(state, now_ms)}"
         said = f"**{literal(state.group)}** · {told} · {literal(why(state))}"
@@ -124,7 +124,7 @@ def _alarms(living: Sequence[GroupState], *, now_ms: int) -> None:
 
 
 def _catches_up(column: Any, drain: Drain) -> None:
-    """Draw in what time a group catches up; a tile has no room for the whole of `never at this rate`."""
+    """Draw how long a group takes to catch up. A tile is too narrow for `never at this rate` in one line."""
     label = "Catches up in" if isinstance(drain, Between) else "Catches up"
     time, _, rate = until_drained(drain).partition(" at ")
     more = f"at {rate}" if rate else None

@@ -1,4 +1,4 @@
-"""The view of sums: one metric over time, by instance, with restarts; and what was processed twice."""
+"""Draw the view of sums, with one metric over time and by instance, and the view of records processed twice."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ RATE_MS = 60_000
 
 
 def app_key(view: str) -> str:
-    """Return under which key a view's app is in the page's state: not every view offers the same apps."""
+    """Return the key of a view's app in the session state. Views may offer different apps."""
     return "app" if view == "metrics" else f"{view}-app"
 
 
 def metric_key(view: str, app: str | None) -> str:
-    """Return under which key the metric is: each app has its own, since a browser keeps what a key last had."""
+    """Return the key of the metric in the session state. Each app has its own, since a browser keeps a key's value."""
     return f"{view}-metric-of-{app}"
 
 
 def choose(view: SumsView, kind: str) -> None:
-    """Draw the choice of app and metric; the page's state has them under their keys."""
+    """Draw the choices of the app and the metric."""
     left, right = st.columns(2)
     apps, names = options(view.apps, view.app), options(view.names, view.metric)
     left.selectbox("App", apps, key=app_key(kind), index=components.index(apps, view.app))
@@ -43,7 +43,7 @@ def choose(view: SumsView, kind: str) -> None:
 
 
 def draw_metrics(view: SumsView, *, now_ms: int, zone: tzinfo) -> None:
-    """One metric over time, its living instances, each instance, and the newest sum of every metric of the app."""
+    """Draw one metric over time, its living instances, each instance, and the newest sum of each metric of the app."""
     _tiles(view)
     if not view.over_time.lines:
         st.info(f"No points of {literal(view.metric or 'any metric')} in this store yet.", icon=":material/search_off:")
@@ -74,7 +74,7 @@ def draw_metrics(view: SumsView, *, now_ms: int, zone: tzinfo) -> None:
 
 
 def draw_duplicates(view: SumsView, found: Duplicates | None) -> None:
-    """Processed twice: the formula with its numbers, over time, and how far the positions got."""
+    """Draw the records processed twice: the formula with its numbers, the result over time, and the positions."""
     if found is None:
         st.info(
             f"**{literal(view.app or 'This app')}** reports no positions of the counter "

@@ -1,4 +1,4 @@
-"""The view of the aggregator's own pipeline: each hop's delay, now and over time."""
+"""Draw the view of the aggregator's own pipeline: each hop's delay, now and over time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def draw_pipeline(hops: Sequence[Hop], delays: Drawn) -> None:
-    """The hops from left to right, their delays over time, and what there is to say about each."""
+    """Draw the hops from left to right, their delays over time, and a table with details."""
     for column, hop in zip(st.columns(len(hops)), hops, strict=True):
         column.metric(
             hop.name,

@@ -1,4 +1,4 @@
-"""A count that may fall: a `counter` until it does, an `updown` from then on."""
+"""A count that may fall: it is reported as `counter` until it falls, then as `updown`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class CounterFellWarning(UserWarning):
-    """A registry's counter was decremented or cleared for the first time: from now on it is reported as `updown`."""
+    """A registry's counter can no longer be reported as `counter`: from now on it is reported as `updown`."""
 
 
 class Counter:
-    """A number that is counted up and down.
+    """A number that can be incremented and decremented.
 
-    It is reported as `counter`, whose sum over instances is exact, as long as it only grows by whole numbers. After the
-    first `dec()`, `clear()`, negative number or fraction it is reported as `updown`, with its whole value.
+    It is reported as `counter`, whose sum over instances is exact, while it only grows by whole numbers. After the
+    first `dec()`, `clear()`, negative number or fraction, it is reported as `updown`, with its complete value.
     """
 
     _counter: counter.Counter
@@ -64,7 +64,7 @@ class Counter:
             self._warn(4)
 
     def _set(self, *values: Any) -> bool:
-        # Replace the up-down counter in one step, with its value: a snapshot sees no counter that fell.
+        # Replace the up-down counter with its value in one step, so that a snapshot never sees a counter that fell.
         updown = counter.UpDownCounter("", {})
         for value in values:
             updown.inc(value)
@@ -82,22 +82,22 @@ class Counter:
         )
 
     def tallystream_join(self, name: str) -> None:
-        """Note the name in the registry, for the warning."""
+        """Store the name in the registry, for the warning."""
         self._name = name
         if self._falls:
             self._warn(5)
 
     def tallystream_dump(self) -> dict[str, Any]:
-        """Return the values by pyformance's names."""
+        """Return the values with pyformance's names."""
         return {"count": self.get_count()}
 
     def tallystream_read(self, name: str, tags: dict[str, str]) -> record.Metric | None:
-        """Return the value in the record's form."""
+        """Return the value as a record struct."""
         metric = self._counter if self._updown is None else self._updown
         return msgspec.structs.replace(metric.read(), name=name, tags=tags)
 
     def tallystream_retire(self, name: str, tags: dict[str, str]) -> record.Metric | None:
-        """Return what was counted before it fell, for the next counter of this name."""
+        """Return the count before the counter fell, for the next counter of this name."""
         return msgspec.structs.replace(self._counter.read(), name=name, tags=tags)
 
     def tallystream_reset(self) -> None:

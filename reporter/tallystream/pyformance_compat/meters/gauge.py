@@ -1,4 +1,4 @@
-"""Values of this moment."""
+"""Gauges: current values."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class Gauge:
-    """Base of the gauges: a subclass defines `get_value()`."""
+    """The base class of gauges. A subclass defines `get_value()`."""
 
     def get_value(self) -> Any:
-        """Return the value of this moment.
+        """Return the current value.
 
         Raises:
             NotImplementedError: the subclass does not define it.
@@ -27,11 +27,11 @@ class Gauge:
         """Do nothing: a gauge does not need its name."""
 
     def tallystream_dump(self) -> dict[str, Any]:
-        """Return the value by pyformance's name."""
+        """Return the value with pyformance's name."""
         return {"value": self.get_value()}
 
     def tallystream_read(self, name: str, tags: dict[str, str]) -> record.Metric | None:
-        """Return the value in the record's form; None for NaN, pyformance's value of a gauge that is not set."""
+        """Return the value as a record struct, or None for NaN, pyformance's value of a gauge that is not set."""
 
         def value() -> Any:
             found = self.get_value()
@@ -40,10 +40,10 @@ class Gauge:
         return gauge.Gauge(name, tags, value).read()
 
     def tallystream_retire(self, name: str, tags: dict[str, str]) -> None:
-        """Return None: a gauge has no count that must go on."""
+        """Return None: a gauge has no count that must continue."""
 
     def tallystream_reset(self) -> None:
-        """Keep the value in the child of a fork: only the application knows whether it still holds."""
+        """Keep the value in the child of a fork: only the application knows whether it is still valid."""
 
 
 class CallbackGauge(Gauge):
@@ -54,19 +54,19 @@ class CallbackGauge(Gauge):
         self.callback = callback
 
     def get_value(self) -> Any:
-        """Return what the callback returns; raise what it raises."""
+        """Return the result of the callback. Raises its errors."""
         return self.callback()
 
 
 class SimpleGauge(Gauge):
-    """A gauge that is set; NaN before."""
+    """A gauge that is set. Its value is NaN before, if no other is given."""
 
     def __init__(self, value: Any = float("nan")) -> None:
         super().__init__()
         self._value = value
 
     def get_value(self) -> Any:
-        """Return the value set last."""
+        """Return the value that was set last."""
         return self._value
 
     def set_value(self, value: Any) -> None:

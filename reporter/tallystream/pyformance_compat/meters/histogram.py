@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from tallystream.pyformance_compat.stats.snapshot import Snapshot
 
 NO_MIN, NO_MAX = 2147483647.0, -2147483647.0
-"""What pyformance returns as min and max of no values."""
+"""The min and max of pyformance if there are no values."""
 
 
 class Sample(Protocol):
-    """What keeps some of the values for the percentiles."""
+    """A sample of the values, for the percentiles."""
 
     def update(self, value: float) -> None:
         """Add one value."""
 
     def get_snapshot(self) -> Snapshot:
-        """Return the values kept."""
+        """Return the sampled values."""
 
     def clear(self) -> None:
         """Remove all values."""
@@ -37,7 +37,7 @@ class Sample(Protocol):
 class Histogram:
     """Count, sum, mean, variance, min and max of the values since `clear()`, and percentiles of a sample of them.
 
-    The record has all values since the start of the process: counts never fall there.
+    The record has all values since the start of the process, since its counts must not fall.
     """
 
     _sum: float
@@ -59,10 +59,10 @@ class Histogram:
         self.tallystream_reset()
 
     def add(self, value: float) -> None:
-        """Add one value. One that a histogram of Tallystream refuses, such as NaN, is skipped and logged.
+        """Add one value. A value that Tallystream's histogram refuses, such as NaN, is skipped and logged.
 
         Raises:
-            TypeError: `value` is no number; nothing has changed then.
+            TypeError: `value` is not a number. The histogram is then unchanged.
         """
         try:
             self._reported.update(value)
@@ -92,24 +92,24 @@ class Histogram:
         return float(self._count)
 
     def get_sum(self) -> float:
-        """Return their sum."""
+        """Return the sum of the values."""
         return self._sum
 
     def get_max(self) -> float:
-        """Return the highest, -2147483647.0 without values."""
+        """Return the highest value, or -2147483647.0 without values."""
         return NO_MAX if self._max is None else self._max
 
     def get_min(self) -> float:
-        """Return the lowest, 2147483647.0 without values."""
+        """Return the lowest value, or 2147483647.0 without values."""
         return NO_MIN if self._min is None else self._min
 
     def get_mean(self) -> float:
-        """Return the mean, 0 without values."""
+        """Return the mean, or 0 without values."""
         with self._lock:
             return self._sum / self._count if self._count else 0
 
     def get_var(self) -> float:
-        """Return the variance of a sample of a population (divided by the count less one), 0 below two values."""
+        """Return the sample variance (with the divisor count - 1), or 0 with fewer than two values."""
         with self._lock:
             return self._squares / (self._count - 1) if self._count > 1 else 0
 
@@ -118,7 +118,7 @@ class Histogram:
         return sqrt(self.get_var())
 
     def get_snapshot(self) -> Snapshot:
-        """Return the values that the sample keeps."""
+        """Return the sampled values."""
         with self._lock:
             return self.sample.get_snapshot()
 
@@ -130,11 +130,11 @@ class Histogram:
         self._mean = self._squares = 0.0
 
     def tallystream_join(self, name: str) -> None:
-        """Note the name in the registry, for the log."""
+        """Store the name in the registry, for the log."""
         self._name = self._reported.name = name
 
     def tallystream_dump(self) -> dict[str, Any]:
-        """Return the values by pyformance's names."""
+        """Return the values with pyformance's names."""
         kept = self.get_snapshot()
         return {
             "avg": self.get_mean(),
@@ -149,7 +149,7 @@ class Histogram:
         }
 
     def tallystream_read(self, name: str, tags: dict[str, str]) -> record.Histogram:
-        """Return all values since the start of the process in the record's form."""
+        """Return all values since the start of the process as a record struct."""
         return msgspec.structs.replace(self._reported.read(), name=name, tags=tags)
 
     def tallystream_retire(self, name: str, tags: dict[str, str]) -> record.Metric:

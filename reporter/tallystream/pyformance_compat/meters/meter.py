@@ -1,4 +1,4 @@
-"""How many events, and how fast they come."""
+"""The meter: a count of events and their rates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Meter:
     """A count with its rates per second: mean since `clear()`, and weighted over 1, 5 and 15 minutes.
 
-    The record has all events since the start of the process: counts never fall there.
+    The record has all events since the start of the process, since its counts must not fall.
     """
 
     _rest: float
@@ -29,8 +29,8 @@ class Meter:
     def mark(self, value: float = 1) -> None:
         """Add `value` events.
 
-        A fraction or a negative number is in `get_count()` at once, and in the rates and the record as soon as it makes
-        a positive whole number with later ones.
+        A fraction or a negative number changes `get_count()` immediately. It changes the rates and the record as soon
+        as its sum with later values is a positive whole number or more.
         """
         with self._lock:
             rest = self._rest + value
@@ -54,7 +54,7 @@ class Meter:
             return float(self._meter.count + self._rest)
 
     def get_mean_rate(self) -> float:
-        """Return the events per second since the start or `clear()`, 0 when no time has passed."""
+        """Return the events per second since the start or `clear()`, or 0 if no time has passed."""
         return self._meter.rates().mean_rate or 0
 
     def get_one_minute_rate(self) -> float:
@@ -77,11 +77,11 @@ class Meter:
         """Do nothing: a meter does not need its name."""
 
     def tallystream_dump(self) -> dict[str, Any]:
-        """Return the values by pyformance's names."""
+        """Return the values with pyformance's names."""
         return {"count": self.get_count(), **self.tallystream_rates()}
 
     def tallystream_rates(self) -> dict[str, Any]:
-        """Return the rates by pyformance's names."""
+        """Return the rates with pyformance's names."""
         return {
             "15m_rate": self.get_fifteen_minute_rate(),
             "5m_rate": self.get_five_minute_rate(),
@@ -90,7 +90,7 @@ class Meter:
         }
 
     def tallystream_read(self, name: str, tags: dict[str, str]) -> record.Meter:
-        """Return all events since the start of the process, and the rates, in the record's form."""
+        """Return all events since the start of the process, and the rates, as a record struct."""
         return msgspec.structs.replace(self._meter.read(), name=name, tags=tags, count=self._reported.count)
 
     def tallystream_retire(self, name: str, tags: dict[str, str]) -> record.Metric:

@@ -1,4 +1,4 @@
-"""How long something takes, and how often it happens."""
+"""The timer: a histogram of durations and a meter of calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Sink(Protocol):
-    """An object that gets every duration, too."""
+    """An object that also receives all durations."""
 
     def add(self, seconds: float) -> None:
         """Add one duration."""
@@ -27,10 +27,10 @@ class Timer(Histogram):
     """A histogram of durations in seconds, and a meter of the calls.
 
     Args:
-        threshold: seconds; a longer duration sends the signal `call_too_long`, if blinker is installed.
-        size, alpha, sample: of the histogram.
-        clock: where the seconds come from.
-        sink: its method `add` gets every duration.
+        threshold: seconds. A longer duration sends the signal `call_too_long`, if blinker is installed.
+        size, alpha, sample: as in Histogram.
+        clock: the source of the time.
+        sink: its method `add` receives all durations.
     """
 
     def __init__(  # noqa: PLR0917 - pyformance's order
@@ -69,9 +69,9 @@ class Timer(Histogram):
         return self.meter.get_fifteen_minute_rate()
 
     def time(self, *args: Any, **kwargs: Any) -> TimerContext:
-        """Start a duration; it ends with the `with` block, or with `stop()`.
+        """Start a duration. It ends at the end of the `with` block, or when `stop()` is called.
 
-        The arguments are sent with the signal: positional ones as `args`, the others by their names.
+        The arguments are sent with the signal: positional ones as `args`, the others by name.
         """
         return TimerContext(self, self.meter.clock, *args, **kwargs)
 
@@ -81,7 +81,7 @@ class Timer(Histogram):
         self.meter.clear()
 
     def _update(self, seconds: float) -> None:
-        # A clock that was set back gives a negative duration, which is not a measurement.
+        # If the clock was set back, the duration is negative and invalid.
         if seconds >= 0:
             self.add(seconds)
             self.meter.mark()
@@ -89,7 +89,7 @@ class Timer(Histogram):
                 self.sink.add(seconds)
 
     def tallystream_dump(self) -> dict[str, Any]:
-        """Return the values by pyformance's names."""
+        """Return the values with pyformance's names."""
         durations = super().tallystream_dump()
         spread = {name: durations.pop(name) for name in ("count", "max", "min", "std_dev")}
         return {
@@ -102,7 +102,7 @@ class Timer(Histogram):
         }
 
     def tallystream_read(self, name: str, tags: dict[str, str]) -> record.Timer:
-        """Return all durations since the start of the process, and the rates, in the record's form."""
+        """Return all durations since the start of the process, and the rates, as a record struct."""
         rates = self.meter.tallystream_read(name, tags)
         return record.Timer(
             **msgspec.structs.asdict(super().tallystream_read(name, tags)),

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 DEFAULT_CARBON_SERVER = "0.0.0.0"  # noqa: S104 - it connects there; pyformance's name of this machine
 DEFAULT_CARBON_PORT = 2003
 TIMEOUT = 5.0
-"""Seconds for carbon to accept the connection and the data."""
+"""Seconds for each network operation."""
 
 DATAGRAM = 1400
-"""The most bytes of a datagram, which no network splits."""
+"""The maximum bytes of a datagram, which networks usually do not fragment. A longer line has its own datagram."""
 
 _NOT_GRAPHITE = re.compile(r"[\s;!^=~\x00-\x1f\x7f]")
 
@@ -38,13 +38,13 @@ def _make_socket(*arguments: Any) -> socket.socket:
 class CarbonReporter(Reporter):
     """Sends each report to carbon over TCP: `prefix` and `key.attribute`, the value, and epoch seconds.
 
-    White space and the characters that Graphite reserves become `_`. Values that are no finite numbers are skipped.
+    White space and the characters that Graphite reserves become `_`. Values that are not finite numbers are skipped.
 
     Args:
         registry, reporting_interval, clock: as in Reporter.
         prefix: text before each key.
-        server, port: where carbon listens; its pickle port is usually 2004.
-        socket_factory: makes the socket.
+        server, port: the address of carbon; its pickle port is usually 2004.
+        socket_factory: returns the socket.
         pickle_protocol: whether to send pickles instead of text.
     """
 
@@ -120,6 +120,6 @@ def _line(path: str, value: Any, seconds: int) -> str:
 
 
 def _pickled(points: list[tuple[str, Any]], seconds: int) -> bytes:
-    # Every version of carbon reads protocol 2, also on Python 2.
+    # All versions of carbon can read protocol 2, even on Python 2.
     payload = pickle.dumps([(path, (seconds, value)) for path, value in points], protocol=2)
     return struct.pack("!L", len(payload)) + payload

@@ -18,7 +18,7 @@ class ConsoleReporter(Reporter):
 
     Args:
         registry, reporting_interval, clock: as in Reporter.
-        stream: where to print; standard error at each report if not given.
+        stream: the stream to print to; if None, the current standard error.
     """
 
     def __init__(

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 class CsvReporter(Reporter):
     """Appends a row to `KEY.csv` for each key: the time, then the values sorted by attribute.
 
-    `/` in a key becomes `_` in the file's name. Files may be moved at any time: none stays open.
+    `/` in a key becomes `_` in the file's name. Files may be moved at any time, since none stays open.
 
     Args:
         registry, reporting_interval, clock: as in Reporter.
-        path: the folder, created if it does not exist; the current one if not given.
+        path: the folder, created if it does not exist; if None, the current folder.
         separator: one character between two values.
     """
 

@@ -1,4 +1,4 @@
-"""The base class of the reporters: a thread that reports at once, then every `reporting_interval` seconds."""
+"""The base class of the reporters: a thread that reports immediately, then every `reporting_interval` seconds."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _log = logging.getLogger("tallystream.pyformance_compat")
 
 
 class Reporter:
-    """Reports a registry from a daemon thread, from `start()` to `stop()`; a subclass defines `report_now()`.
+    """Reports a registry from a daemon thread, from `start()` to `stop()`. A subclass defines `report_now()`.
 
-    A report that fails is logged and counted in `failures`, and the next one is made. `stop()` makes a last report;
-    the reporter does not start again.
+    A report that fails is logged and counted in `failures`, and the next one is made. `stop()` makes a last report.
+    Then the reporter can't be started again.
 
     Args:
-        registry: what is reported; the present global registry if not given.
+        registry: the registry to report; if None, the current global registry.
         reporting_interval: seconds between two reports.
-        clock: where the timestamps come from: any object with `time()`.
+        clock: the source of the timestamps: any object with `time()`.
 
     Raises:
         ConfigError: the interval is not above zero.
@@ -51,15 +51,15 @@ class Reporter:
         self.create_thread()
 
     def create_thread(self) -> None:
-        """Make the thread that `start()` starts."""
+        """Create the thread that `start()` starts."""
         self._loop_thread = Thread(
             target=self._loop, name=f"tallystream-pyformance-{type(self).__qualname__}", daemon=True
         )
 
     def start(self) -> bool:
-        """Start to report; return False if it has started already, or was stopped.
+        """Start reporting; return False if the reporter is running or was stopped.
 
-        The child of a fork has no such thread: call it there again.
+        The thread does not exist in the child of a fork: call `start()` again there.
         """
         with self._starting:
             if self._stopped.is_set() or self._loop_thread.is_alive():
@@ -90,7 +90,7 @@ class Reporter:
             schedule.take(time.monotonic())
             try:
                 self.report_now(self.registry)
-            except Exception:  # noqa: BLE001 - one failed report must not end the reporting
+            except Exception:  # noqa: BLE001 - one failed report must not stop the reporter
                 self.failures += 1
                 _log.exception("%s: a report failed; the next one follows", type(self).__name__)
             if stopped:

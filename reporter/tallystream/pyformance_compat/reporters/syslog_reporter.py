@@ -28,7 +28,7 @@ class _Handler(SysLogHandler):
 class SysLogReporter(Reporter):
     """Logs each report as `{"KEY.ATTRIBUTE": value, …, "timestamp": epoch seconds}`; NaN and infinity become null.
 
-    Each reporter has a logger of its own, which no other handler sees.
+    Each reporter has its own logger, which has no other handlers.
 
     Args:
         registry, reporting_interval, clock: as in Reporter.
@@ -66,5 +66,5 @@ class SysLogReporter(Reporter):
             for key, attributes in values.items()
             for attribute, value in attributes.items()
         }
-        # One argument: logging does not format it.
+        # Without arguments, logging does not format the message.
         self.logger.info(json.dumps({**shown, "timestamp": seconds}, sort_keys=True, default=str))

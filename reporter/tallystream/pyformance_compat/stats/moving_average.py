@@ -8,7 +8,7 @@ from tallystream.pyformance_compat._clock import WALL, Clock, metric_clock
 
 
 class ExpWeightedMovingAvg:
-    """Events per second, weighted over `period` minutes. Not locked: the caller does that.
+    """Events per second, weighted over `period` minutes. Not thread-safe: the caller locks it.
 
     Reading the rate ticks when `interval` seconds have passed since the last tick. A tick after t seconds moves the
     rate towards the rate of these seconds by 1 - exp(-t / period), as the load average does.

@@ -1,4 +1,4 @@
-"""Samples of the values of a histogram. Not locked: their owner does that."""
+"""Samples of the values of a histogram. Not thread-safe: the caller locks them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ DEFAULT_SIZE = 1028
 DEFAULT_ALPHA = 0.015
 
 _NO_WEIGHT = 745.0
-"""A priority that is lower by this is 0 beside the other: exp(-745) is the smallest float."""
+"""A priority that is lower by this is 0 relative to the other: exp(-745) is the smallest float."""
 
 
 class ExpDecayingSample:
     """A forward-decaying priority sample: recent values weigh more, by the factor exp(`alpha`) a second.
 
     Formula: Cormode et al., "Forward Decay: A Practical Time Decay Model for Streaming Systems", ICDE 2009: the weight
-    of a value is exp(alpha * time), its priority weight / u with u uniform in (0, 1); the highest priorities stay. Here
-    a priority is its logarithm, which does not overflow.
+    of a value is exp(alpha * time), its priority weight / u with u uniform in (0, 1). The values with the highest
+    priorities stay. The logarithms of priorities are stored, to avoid overflow.
 
     Args:
-        size: how many values are kept at most.
-        alpha: how much more recent values weigh.
-        clock: where the seconds come from.
+        size: the maximum number of values.
+        alpha: the growth of weights, by the factor exp(alpha) each second.
+        clock: the source of the time.
     """
 
     def __init__(self, size: int = DEFAULT_SIZE, alpha: float = DEFAULT_ALPHA, clock: Clock = WALL) -> None:
@@ -42,7 +42,7 @@ class ExpDecayingSample:
         self._number = 0
 
     def get_size(self) -> int:
-        """Return how many values are kept now."""
+        """Return the number of sampled values."""
         return len(self._heap)
 
     def update(self, value: float) -> None:
@@ -51,7 +51,7 @@ class ExpDecayingSample:
             return
         priority = self.alpha * self._seconds() - log(random.random() or 2.0**-54)
         if self._heap and priority - self._heap[0][0] > _NO_WEIGHT:
-            # After half a day without values one old value stays, as in pyformance, and is the first to be replaced.
+            # After about half a day without values, one old value stays, as in pyformance, and is replaced first.
             with_weight = [entry for entry in self._heap if priority - entry[0] <= _NO_WEIGHT]
             self._heap = sorted(with_weight) or [max(self._heap, key=itemgetter(1))]
         entry = (priority, self._number, value)
@@ -62,12 +62,12 @@ class ExpDecayingSample:
             heappushpop(self._heap, entry)
 
     def get_snapshot(self) -> Snapshot:
-        """Return the values kept."""
+        """Return the sampled values."""
         return Snapshot(value for _, _, value in self._heap)
 
 
 class SlidingTimeWindowSample:
-    """The values of the last `window` seconds, of which the newest 10,000 at most."""
+    """The values of the last `window` seconds, at most the newest 10,000 of them."""
 
     DEFAULT_WINDOW = 300
     MAX_SIZE = 10_000
