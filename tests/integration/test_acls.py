@@ -141,8 +141,8 @@ def test_a_forget_record_that_the_broker_refuses_is_an_error_of_the_setting(guar
         refused = run("forget", *prefix, *arguments, "--yes", env=guarded.env(user))
         assert refused.returncode == 2, refused.stderr
         assert refused.stderr == (
-            "topic: 'refused-metrics' can't be used; this user may not write it, so nothing is published; give the user "
-            "the permission Write on it.\n"
+            "topic: 'refused-metrics' can't be used; this user may not write it, so nothing is published; give the "
+            "user the permission Write on it.\n"
         )
         assert "4711" in refused.stdout
     assert [watermark(servers, topics.metrics, partition) for partition in range(3)] == before

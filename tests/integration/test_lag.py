@@ -75,9 +75,11 @@ def member(broker: KafkaBroker, group: str, topic: str) -> Iterator[Consumer]:
 
 
 def ask(admin: AdminClient, *include: str, exclude: tuple[str, ...] = ()) -> dict[str, GroupLag]:
-    """Ask once, and want no problem."""
-    asked = OffsetFetcher(admin, timeout=30, stopping=lambda: False).ask(Patterns(include, exclude))
-    assert asked.problems == ()
+    """Ask until the broker answers without a problem: a broker that has just started still loads its coordinator."""
+    deadline = time.monotonic() + 30
+    while (asked := OffsetFetcher(admin, timeout=30, stopping=lambda: False).ask(Patterns(include, exclude))).problems:
+        assert time.monotonic() < deadline, asked.problems
+        time.sleep(0.5)
     return {group.group: group for group in asked.groups}
 
 
