@@ -79,7 +79,8 @@ class Outcome:
 class Life:
     """One life: `newest` maps part → seq, `rows` maps identity → (part, seq, fields).
 
-    `partition` is that of the last record that was not stale; `last_seen_ms` is its clock then.
+    `partition` is that of the last record that was not stale; `last_seen_ms` is its clock then. `here` are the parts
+    whose newest snapshot is from that partition.
     """
 
     instance: str
@@ -91,6 +92,7 @@ class Life:
     final: bool = False
     dead: bool = False
     newest: dict[int, int] = field(default_factory=dict)
+    here: set[int] = field(default_factory=set)
     rows: dict[Key, tuple[int, int, dict[str, Any]]] = field(default_factory=dict)
     limits: set[str] = field(default_factory=set)
 
@@ -190,11 +192,13 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as the p
         stale = not short and header["seq"] <= life.newest.get(header["part"], 0)
         if stale:
             out.stale += 1
-            if (
-                life.partition != record.partition
-            ):  # it moves: what a newer snapshot does not have, an older one may add
+            # It moves: what a newer snapshot does not have, an older one from another partition may add.
+            if life.partition != record.partition or header["part"] not in life.here:
                 add_older(life, document["metrics"][:max_metrics], header, seen, limit_of)
             continue
+        if life.partition != record.partition:
+            life.here.clear()
+        life.here.add(0 if short else header["part"])
         life.partition, life.last_seen_ms = record.partition, clock
         life.final, life.dead = header["final"], False
         life.every_ms = header["every_ms"] or short_form_every_ms

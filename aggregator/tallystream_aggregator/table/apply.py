@@ -175,7 +175,6 @@ class Rows:
             return []
         before = life.parts.get(snapshot.part, 0)
         if snapshot.seq <= before:
-            self._lives.change(life, snapshot.part, record)
             return self._stale(life, message, record)
         place = (instance, snapshot.app, snapshot.life, snapshot.part)
         self._require_followed(instance, record, self.accepted.get(place))
@@ -215,16 +214,20 @@ class Rows:
     def _stale(self, life: Life, message: Good, record: Record) -> Refused:
         """Ignore a stale snapshot.
 
-        If its instance has moved to another partition, take metrics that newer ones lack.
+        If it comes from another partition than the newest one of its part, take metrics that newer ones lack.
         """
         # The records that it supersedes have lower seqs, and are stale too.
         self._lives.state.stale += record.represents
-        if life.partition != record.clock_name:
-            if record.superseded is not None:
-                self.unexpanded.add(life.instance)
-            before = life.parts[message.snapshot.part]
-            self._lives.layouts.open(life, message.snapshot.part)
-            replace_all(self._lives, life, message.snapshot, before, self._room)
+        part = message.snapshot.part
+        if life.partition == record.clock_name and part in life.places:
+            self._lives.change(life, part, record)
+            return []
+        # The part keeps no place here, so that the next one is taken too.
+        self._lives.publish(life, part)
+        if record.superseded is not None:
+            self.unexpanded.add(life.instance)
+        self._lives.layouts.open(life, part)
+        replace_all(self._lives, life, message.snapshot, life.parts[part], self._room)
         return []
 
     def _beyond(self, life: Life, limit: str, number: int, record: Record, clock: int) -> tuple[str, None]:

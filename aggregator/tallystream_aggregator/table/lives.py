@@ -281,10 +281,7 @@ class Lives:
     def _all_parts(self) -> list[tuple[Life, set[int]]]:
         self.dirty.update(self.state.lives)
         lives = [*self, *self.disk, *(retiring.life for retiring in self.state.retiring)]
-        for life in lives:
-            for part in life.parts or (0,):
-                life.places.setdefault(part, self.state.offsets.get(life.partition, -1))
-        return [(life, set(life.places)) for life in lives]
+        return [(life, set(life.parts or (0,))) for life in lives]
 
     def event(self, kind: str, life: Life, record: Record, clock: int, detail: str = "") -> None:
         """Add an event that a record caused."""

@@ -51,7 +51,8 @@ class Life(msgspec.Struct, array_like=True):
     `last_seen_ms` is the clock at the last record that was applied; `keep_ms` the clock at the last record of any seq
     (or the ULID's time, if that is later), by which the life retires and is forgotten. `partition` is the one whose
     clock applies. `limits` are those that the life has reached. `places` maps part → the last offset of `partition`
-    that the part's rows include: after a rebuild, records up to there are not applied again.
+    that the part's rows include: after a rebuild, records up to there are not applied again. A part whose newest
+    snapshot is from another partition has no place.
     """
 
     instance: str

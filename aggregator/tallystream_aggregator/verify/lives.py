@@ -45,6 +45,8 @@ class Life:
     `ahead_ms` is the time of its ULID, which may be after its first record. It is None in the short form, which is
     never forgotten. `perhaps` is true if the sums may or may not have these rows, depending on whether the life was
     forgotten before a tombstone or a forget record.
+
+    `here` are the parts whose newest snapshot is from `partition`.
     """
 
     app: str
@@ -59,6 +61,7 @@ class Life:
     silent: bool | None = False
     perhaps: bool = False
     seqs: dict[int, int] = field(default_factory=dict)
+    here: set[int] = field(default_factory=set)
     rows: dict[Identity, Row] = field(default_factory=dict)
 
     def may_be_forgotten(self, clock_ms: int) -> bool:

@@ -120,9 +120,12 @@ class Replay:
         life.ahead_ms = born
         if said.seq <= life.seqs.get(said.part, 0):
             self.stale += 1
-            if life.partition != partition:
+            if life.partition != partition or said.part not in life.here:
                 self._add_older(life, said)
             return []
+        if life.partition != partition:
+            life.here.clear()
+        life.here.add(said.part)
         life.seqs[said.part] = said.seq
         self.silence.speak(life, partition, said.every_ms, self._clock)
         life.final = said.final
