@@ -21,13 +21,13 @@ class Result(NamedTuple):
 
 
 class Results:
-    """All results of a run. Those of `path` are taken over where `go_on` says so, else the file begins again."""
+    """All results of a run. Those of `path` are taken over where `resume` says so, else the file begins again."""
 
-    def __init__(self, path: Path, *, go_on: bool = False) -> None:
+    def __init__(self, path: Path, *, resume: bool = False) -> None:
         self._path = path
         self.all: list[Result] = []
         path.parent.mkdir(parents=True, exist_ok=True)
-        if go_on and path.exists():
+        if resume and path.exists():
             self.all = [Result(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
         else:
             path.write_text("", encoding="utf-8")

@@ -63,11 +63,11 @@ def run(benchmark: Benchmark, arguments: Sequence[str] | None = None) -> int:
     options = _options(benchmark, arguments)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)  # either ends what was started, in order
-    results = Results(options.results, go_on=options.go_on)
+    results = Results(options.results, resume=options.resume)
     try:
         failures = _measure(benchmark, options, results)
     except KeyboardInterrupt:
-        _say("interrupted: what is running has been ended; --go-on measures the rest")
+        _say("interrupted: what is running has been ended; --resume measures the rest")
         return 130
     except BuildError as error:
         _say(str(error))
@@ -147,7 +147,7 @@ def _options(benchmark: Benchmark, arguments: Sequence[str] | None) -> argparse.
     parser.add_argument(
         "--rounds", "--repeat", type=int, default=1, help="how often each side has its turn; medians are shown"
     )
-    parser.add_argument("--go-on", action="store_true", help="keep what the file of results has, measure the rest")
+    parser.add_argument("--resume", action="store_true", help="keep what the file of results has, measure the rest")
     parser.add_argument("--option", action="append", default=[], help="a further option for tallystream aggregate")
     parser.add_argument("--results", type=Path, default=benchmark.build / "results.jsonl", help="the file of results")
     parser.add_argument("--out", type=Path, help="a page to write into")

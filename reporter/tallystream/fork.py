@@ -51,12 +51,12 @@ def before_fork(step: Step, rest: Callable[[Deadline], Iterable[Callable[[], Non
 
 def _before() -> None:
     deadline = Deadline(WAIT_BEFORE_FORK, monotonic)
-    _at_rest[get_ident()] = [go_on for _, rest in _resters for go_on in rest(deadline)]
+    _at_rest[get_ident()] = [resume for _, rest in _resters for resume in rest(deadline)]
 
 
 def _in_parent() -> None:
-    for go_on in _at_rest.pop(get_ident(), ()):
-        go_on()
+    for resume in _at_rest.pop(get_ident(), ()):
+        resume()
 
 
 def _in_child() -> None:

@@ -103,4 +103,4 @@ def as_number(value: float) -> float:
     try:
         return fsum((value,))  # float() would accept text too
     except TypeError:
-        raise TypeError(f"{value!r:.100} is no number: give an int, a float, or another real number.") from None
+        raise TypeError(f"{value!r:.100} is not a number: give an int, a float, or another real number.") from None

@@ -240,7 +240,7 @@ def test_prometheus_refuses_what_is_no_sum(caplog: pytest.LogCaptureFixture) -> 
     sink.write([Point("tallystream.events", {"kind": "restart"}, {"text": "x"}, NOW_MS)])
     sink.write([Point("n", {"metric_type": "counter", "app": "a"}, {"count": 1, "life": "L1"}, NOW_MS)])
     assert sink.rejected == 2
-    assert "it is no sum" in caplog.text
+    assert "it is not a sum" in caplog.text
     assert "['L1']" in caplog.text
 
 

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 
-def options(broker: KafkaBroker, topics: Topics, checkpoint: Path = Path(), *, go_on: bool = False) -> CatchUpOptions:
+def options(
+    broker: KafkaBroker, topics: Topics, checkpoint: Path = Path(), *, skip_lost: bool = False
+) -> CatchUpOptions:
     return CatchUpOptions(
         kafka={"bootstrap.servers": broker.bootstrap_servers},
         group="tests-backlog",
@@ -43,7 +45,7 @@ def options(broker: KafkaBroker, topics: Topics, checkpoint: Path = Path(), *, g
         delay_s=2.0,
         tasks=2,
         shards=1,
-        go_on=go_on,
+        skip_lost=skip_lost,
     )
 
 
@@ -116,7 +118,7 @@ def test_records_that_are_gone_end_it_or_are_passed_over_by_choice(
     before, end = {topics.metrics: {"0": 10}}, {topics.metrics: {"0": 100}}
     for future in admin.delete_records([TopicPartition(topics.metrics, 0, 50)]).values():
         future.result()
-    strict, lenient = CatchUpReader(options(broker, topics)), CatchUpReader(options(broker, topics, go_on=True))
+    strict, lenient = CatchUpReader(options(broker, topics)), CatchUpReader(options(broker, topics, skip_lost=True))
     with pytest.raises(LostRecordsError, match="it has offsets 50 to 100, and 10 is the next"):
         strict.latestOffset(before, ReadMaxRows(1000))
     with pytest.raises(LostRecordsError, match="has no offset 10 any more"):

@@ -19,7 +19,7 @@ from tallystream_aggregator.kafka.ledger import LedgerRow, LedgerWriter
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
 from tallystream_cli.servers.process import free_port
 from tallystream_dashboards.lag import LAG, Behind, BeyondEnd, GroupLag, NothingCommitted
-from tallystream_dashboards.lag.collector.kafka_admin import BrokerAwayError, OffsetFetcher, StoppedError
+from tallystream_dashboards.lag.collector.kafka_admin import BrokerUnavailableError, OffsetFetcher, StoppedError
 from tallystream_dashboards.lag.collector.record_timestamps import Prober
 from tallystream_dashboards.lag.collector.settings import Patterns
 from tallystream_dashboards.lag.collector.spark_offsets import Ledgers
@@ -152,7 +152,7 @@ def test_a_deleted_topic_leaves_no_ghost(broker: KafkaBroker, admin: AdminClient
 def test_a_broker_that_is_away_is_said() -> None:
     """No broker: an error that can be retried, within the request's limit."""
     admin = AdminClient({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
-    with pytest.raises(BrokerAwayError):
+    with pytest.raises(BrokerUnavailableError):
         OffsetFetcher(admin, timeout=2, stopping=lambda: False).ask(Patterns())
 
 
@@ -239,8 +239,8 @@ def test_offsets_that_hold_no_record_are_told_from_lag(
     probe = Prober(kafka, seconds=30, stopping=lambda: False).probe
     watch = LagTracker(asker, Patterns((done,)), Rules(), clock=time.time, probe=probe)
     (state,) = watch.sample().states
-    assert (state.lag, state.seconds, state.judgement.status) == (1, Zero(), Status.OK)
-    assert "transaction markers" in state.partitions[0].judgement.reason
+    assert (state.lag, state.seconds, state.evaluation.status) == (1, Zero(), Status.OK)
+    assert "transaction markers" in state.partitions[0].evaluation.reason
 
 
 def test_the_collector_keeps_lag_in_the_store_and_stops_in_order(

@@ -68,7 +68,7 @@ def _worst(told: Told, made: Filled) -> tuple[object, object]:
 
 
 def _statuses(told: Told, made: Filled) -> tuple[object, object]:
-    statuses = {state.group: state.judgement.status.name for state in made.rounds.states}
+    statuses = {state.group: state.evaluation.status.name for state in made.rounds.states}
     assert len(set(statuses.values())) > 1
     return told.by("last", "group"), statuses
 

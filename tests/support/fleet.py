@@ -113,14 +113,14 @@ class Fleet:
         enough = threading.Event()
         failures: list[BaseException] = []
 
-        def go_on() -> None:
+        def resume() -> None:
             try:
                 while not enough.wait(every_s):
                     self.publish(records)
             except BaseException as error:  # noqa: BLE001 (handed to the thread that waits)
                 failures.append(error)
 
-        thread = threading.Thread(target=go_on)
+        thread = threading.Thread(target=resume)
         thread.start()
         try:
             yield

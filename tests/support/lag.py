@@ -45,5 +45,5 @@ class Rounds:
         gone = self.live.names - {group.group for group in round_.groups}
         round_ = replace(round_, gone=frozenset(gone))
         self.live.observe(round_, ts_ms)
-        self.states = self.live.judge(round_, ts_ms, skew=skew)
+        self.states = self.live.evaluate(round_, ts_ms, skew=skew)
         return self.recorder.round(self.states, round_.places, ts_ms, problems=round_.problems)

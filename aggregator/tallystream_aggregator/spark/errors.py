@@ -96,8 +96,8 @@ def _no_space(checkpoint: Path, free: Callable[[str], int]) -> str:
     scratch = tempfile.gettempdir()
     if free(scratch) < free(str(checkpoint)):
         return (
-            f"the disk of {scratch} is full, where Spark keeps what it is at: make room there, or name another folder "
-            "with SPARK_LOCAL_DIRS, and start it again: it continues where it stopped."
+            f"the disk of {scratch} is full, where Spark keeps temporary files: make room there, or name another "
+            "folder with SPARK_LOCAL_DIRS, and start it again: it continues where it stopped."
         )
     return (
         f"the disk of the checkpoint {checkpoint} is full: make room there, or move the checkpoint to a larger disk, "

@@ -82,7 +82,7 @@ def _text(name: str, value: str) -> str:
     try:
         return Path(value).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise ConfigError(name, value, f"name a file in PEM that can be read ({why})") from None
 
 

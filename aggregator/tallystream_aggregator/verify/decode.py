@@ -95,7 +95,7 @@ def instance_of(key: bytes | None) -> str:
         RejectedError: it is not an instance ID.
     """
     if not key or len(key) > 1024 or b"\0" in key:
-        raise RejectedError("the key is no instance ID")
+        raise RejectedError("the key is not an instance ID")
     try:
         return key.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -120,7 +120,7 @@ def read(value: bytes, max_metrics: int) -> Snapshot | Metric | Forget:
     life = _life(said)
     listed, final = said["metrics"], said.get("final")
     if not isinstance(listed, list) or not isinstance(final, bool):
-        raise RejectedError("metrics is no list, or final neither true nor false")
+        raise RejectedError("metrics is not a list, or final is neither true nor false")
     _bounded_int(said, "ts", -BIGGEST - 1, BIGGEST)
     return Snapshot(
         app=(app := _text(said, "app", 1, 512)),
@@ -255,7 +255,7 @@ def _count(said: dict[str, Any], name: str) -> int:
 def _bounded_int(said: dict[str, Any], name: str, least: int, most: int) -> int:
     value = said.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise RejectedError(f"{name} is no whole number in its bounds")
+        raise RejectedError(f"{name} is not a whole number within its bounds")
     return value
 
 
@@ -264,7 +264,7 @@ def _number(said: dict[str, Any], name: str, *, optional: bool = False) -> Any:
     if value is None and optional:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise RejectedError(f"{name} is no number")
+        raise RejectedError(f"{name} is not a number")
     try:
         finite = math.isfinite(value)
     except OverflowError:
@@ -280,7 +280,7 @@ def _text(said: dict[str, Any], name: str, least: int, most: int) -> str:
 
 def _good_text(value: Any, name: str, least: int, most: int) -> str:
     if not isinstance(value, str) or not least <= len(value) <= most or _NO_TEXT.search(value):
-        raise RejectedError(f"{name} is no text in its bounds")
+        raise RejectedError(f"{name} is not text within its bounds")
     return value
 
 

@@ -16,7 +16,7 @@ from tallystream_aggregator.terminal import printable, printable_json
 from tallystream_dashboards import formatting
 from tallystream_dashboards.lag.evaluate import THINNED_MS
 from tallystream_dashboards.lag.formatting import age, group_json, lag_range, until_drained, why
-from tallystream_dashboards.lag.reader import last_round_ms, read_group, read_groups, read_judged
+from tallystream_dashboards.lag.reader import last_round_ms, read_group, read_groups, read_recorded
 from tallystream_dashboards.lag.status import HELD_MS, Rules, Status
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def exit_code(states: Sequence[GroupState], *, asked: str | None = None) -> int:
     counted = [state for state in states if not state.gone or asked is not None]
     if states and not counted:
         return OK
-    codes = [_CODES.get(state.judgement.status, ERR) for state in counted]
+    codes = [_CODES.get(state.evaluation.status, ERR) for state in counted]
     return max(codes, key=(OK, UNKNOWN, WARN, ERR).index, default=UNKNOWN)
 
 
@@ -107,7 +107,7 @@ def table(states: Sequence[GroupState]) -> str:
     rows = [
         (
             state.group,
-            "GONE" if state.gone else state.judgement.status.name,
+            "GONE" if state.gone else state.evaluation.status.name,
             lag_range(state),
             age(state.seconds),
             _per_second(state, produced=True),
@@ -123,7 +123,7 @@ def table(states: Sequence[GroupState]) -> str:
 def partitions_table(state: GroupState) -> str:
     """Return one group's partitions as a table for the terminal, worst first."""
     rows = [
-        (one.name, one.judgement.status.name, formatting.number(one.lag), age(one.seconds), one.judgement.reason)
+        (one.name, one.evaluation.status.name, formatting.number(one.lag), age(one.seconds), one.evaluation.reason)
         for one in state.partitions
     ]
     return _aligned([("PARTITION", "STATUS", "LAG", "TIME LAG", "REASON"), *rows])
@@ -139,7 +139,7 @@ def read_states(reader: PointReader, settings: ShowSettings, *, at_ms: int) -> l
         found = read_group(reader, settings.group, at_ms=at_ms, rules=settings.rules)
         return [] if found is None else [found]
     if settings.rules is not None:
-        return read_judged(reader, at_ms=at_ms, rules=settings.rules)
+        return read_recorded(reader, at_ms=at_ms, rules=settings.rules)
     return read_groups(reader, at_ms=at_ms)
 
 

@@ -6,8 +6,8 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from tallystream_dashboards.lag.catch_up import Rates, rates
-from tallystream_dashboards.lag.state import GroupState, PartitionState, group_state, partition_judgement
-from tallystream_dashboards.lag.status import HELD_MS, Judgement, OffsetSample, Rules, Status
+from tallystream_dashboards.lag.state import GroupState, PartitionState, evaluate_partition, group_state
+from tallystream_dashboards.lag.status import HELD_MS, Evaluation, OffsetSample, Rules, Status
 from tallystream_dashboards.lag.time_lag import AtLeast, Exact, Observation, SecondsLag, Unknown, Zero, seconds_lag
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def evaluate(series: Iterable[Series], *, now_ms: int, rules: Rules | None = Non
 
 def worst_first(states: Iterable[GroupState]) -> list[GroupState]:
     """Return the groups sorted by status (worst first), then by lag (highest first), then by name."""
-    return sorted(states, key=lambda one: (-one.judgement.status, -(one.lag or 0), one.group))
+    return sorted(states, key=lambda one: (-one.evaluation.status, -(one.lag or 0), one.group))
 
 
 def halves(samples: Sequence[OffsetSample], now_ms: int, rules: Rules) -> tuple[Rates | None, ...]:
@@ -107,7 +107,7 @@ def _stale(
         lag=_at(fields.get("lag"), last_ms),
         seconds=_told_age(fields, last_ms, last_ms) or Unknown("it was not read"),
         rates=None,
-        judgement=Judgement(status, f"It was not read in the newest round; before, it was {status.name}."),
+        evaluation=Evaluation(status, f"It was not read in the newest round; before, it was {status.name}."),
         skew_ms=_at(fields.get("skew_ms"), last_ms),
         stale=True,
     )
@@ -127,10 +127,10 @@ def _partition(
     seconds = _told_age(fields, seen_ms, now_ms)
     if seconds is None:
         seconds = seconds_lag(at, [Observation(ts, end) for ts, end in ends.items()], now_ms=now_ms)
-    judgement = partition_judgement(samples if newest else [], seconds, now_ms=now_ms, rules=rules)
+    evaluation = evaluate_partition(samples if newest else [], seconds, now_ms=now_ms, rules=rules)
     thinned = len(samples) >= 2 and samples[-1].ts_ms - samples[-2].ts_ms > HELD_MS
     if thinned or now_ms - seen_ms > HELD_MS:
-        judgement = _as_judged(fields, seen_ms, now_ms)
+        evaluation = _recorded(fields, seen_ms, now_ms)
     valid = newest is not None and newest.committed <= newest.end
     seen = halves(samples, now_ms, rules)
     state = PartitionState(
@@ -139,7 +139,7 @@ def _partition(
         lag=newest.lag if newest is not None and valid else None,
         seconds=seconds,
         rates=seen[0],
-        judgement=judgement,
+        evaluation=evaluation,
         start=_at(fields.get("start"), seen_ms),
         end=ends[seen_ms],
         committed=at,
@@ -160,12 +160,12 @@ def _told_age(fields: Mapping[str, Series], seen_ms: int, now_ms: int) -> Second
     return AtLeast(seconds) if bound else Exact(seconds)
 
 
-def _as_judged(fields: Mapping[str, Series], seen_ms: int, now_ms: int) -> Judgement:
+def _recorded(fields: Mapping[str, Series], seen_ms: int, now_ms: int) -> Evaluation:
     """Return the status in the collector's last point, for a time whose history has been downsampled."""
     ago_s, named = (now_ms - seen_ms) / 1000, str(_value(fields.get("status"), seen_ms))
     if ago_s * 1000 > THINNED_MS + HELD_MS or named not in Status.__members__:
-        return Judgement(Status.NOTFOUND, f"No offsets were read for {ago_s:.0f} s.")
-    return Judgement(Status[named], f"Judged {ago_s:.0f} s earlier; the history of that time is thinned out.")
+        return Evaluation(Status.NOTFOUND, f"No offsets were read for {ago_s:.0f} s.")
+    return Evaluation(Status[named], f"Judged {ago_s:.0f} s earlier; the history of that time is thinned out.")
 
 
 def _value(series: Series | None, ts_ms: int) -> Field | None:

@@ -73,7 +73,7 @@ def _groups(groups: Sequence[GroupState]) -> list[Family]:
             _add_seconds(oldest, group.seconds, labels)
         for topic, lag in _by_topic(group.partitions).items():
             by_topic.samples.append(Sample(lag, labels | {"topic": topic}))
-        status.samples.append(Sample(1, labels | {"status": group.judgement.status.name}))
+        status.samples.append(Sample(1, labels | {"status": group.evaluation.status.name}))
         if group.members is not None:
             members.samples.append(Sample(group.members, labels))
         stale.samples.append(Sample(int(bool(group.stale)), labels))

@@ -58,7 +58,7 @@ def lag_range(state: GroupState) -> str:
 
 def why(state: GroupState) -> str:
     """Return the reason of the status, and sentences about stale or unknown partitions and skew."""
-    said = [state.judgement.reason, *([state.stale] if state.stale else [])]
+    said = [state.evaluation.reason, *([state.stale] if state.stale else [])]
     if state.unknown and state.lag is not None:
         said.append(
             f"Nothing valid is committed in {state.unknown:,} of {state.count:,} partitions, "
@@ -89,8 +89,8 @@ def group_json(state: GroupState, *, partitions: bool) -> dict[str, Any]:
     high = drain.high_s if isinstance(drain, Between) else low
     return {
         "group": state.group,
-        "status": state.judgement.status.name,
-        "reason": state.judgement.reason,
+        "status": state.evaluation.status.name,
+        "reason": state.evaluation.reason,
         "since_ms": state.since_ms,
         "gone": state.gone,
         "stale": state.stale or None,
@@ -116,8 +116,8 @@ def _partition_json(state: PartitionState) -> dict[str, Any]:
     return {
         "topic": state.topic,
         "partition": state.partition,
-        "status": state.judgement.status.name,
-        "reason": state.judgement.reason,
+        "status": state.evaluation.status.name,
+        "reason": state.evaluation.reason,
         "stale": state.stale,
         "start": state.start,
         "end": state.end,

@@ -11,15 +11,15 @@ from tallystream_dashboards.lag.model import Behind, BeyondEnd
 from tallystream_dashboards.lag.state import (
     GroupState,
     PartitionState,
+    evaluate_partition,
     gone,
     group_state,
     never_read,
-    partition_judgement,
     since,
     unread,
     unread_partition,
 )
-from tallystream_dashboards.lag.status import Judgement, OffsetSample, Rules, Status
+from tallystream_dashboards.lag.status import Evaluation, OffsetSample, Rules, Status
 from tallystream_dashboards.lag.time_lag import Zero
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 GONE_MS = 7 * 86_400_000
 """How long a group that is no longer on the broker is kept, in ms."""
 
-_NOTHING_TO_DO = Judgement(Status.OK, "The lag is 0.")
+_NOTHING_TO_DO = Evaluation(Status.OK, "The lag is 0.")
 
 
 class GroupStates:
@@ -88,7 +88,7 @@ class GroupStates:
         for place, (_, end) in found.places.items():
             self._ends.setdefault(place, EndOffsetHistory()).add(now_ms, end, most=most)
 
-    def judge(
+    def evaluate(
         self,
         found: Round,
         now_ms: int,
@@ -189,19 +189,19 @@ class GroupStates:
         ends = self._ends.get((one.topic, one.partition), EndOffsetHistory())
         if one.lag == 0:
             seconds: SecondsLag = Zero()
-            judgement = _NOTHING_TO_DO
+            evaluation = _NOTHING_TO_DO
         else:
             nothing = record is not None and record.nothing
             seconds = Zero() if nothing else ends.age(committed, now_ms=now_ms)
             seen = [] if samples is None else samples.all()
-            judgement = partition_judgement(seen, seconds, now_ms=now_ms, rules=self._rules)
+            evaluation = evaluate_partition(seen, seconds, now_ms=now_ms, rules=self._rules)
         return PartitionState(
             topic=one.topic,
             partition=one.partition,
             lag=one.lag,
             seconds=seconds,
             rates=rates,
-            judgement=judgement,
+            evaluation=evaluation,
             start=one.start,
             end=one.end,
             committed=committed,

@@ -64,31 +64,31 @@ def read_group(reader: PointReader, group: str, *, at_ms: int, rules: Rules | No
     Raises:
         SinkUnavailableError: the store does not answer.
     """
-    judged = next(iter(read_groups(reader, at_ms=at_ms, group=group)), None)
+    recorded = next(iter(read_groups(reader, at_ms=at_ms, group=group)), None)
     round_ms = last_round_ms(reader, at_ms=at_ms) or at_ms
     now_ms = round_ms if at_ms - round_ms <= HELD_MS else at_ms
-    until_ms = judged.seen_ms if judged is not None and judged.gone else now_ms
-    judging = rules or _rules(reader, round_ms)
-    back_ms = max(HELD_MS, round(judging.window_s * 1000)) + HELD_MS + THINNED_MS
-    if judged is not None and judged.count > MANY and rules is None:
+    until_ms = recorded.seen_ms if recorded is not None and recorded.gone else now_ms
+    evaluation_rules = rules or _rules(reader, round_ms)
+    back_ms = max(HELD_MS, round(evaluation_rules.window_s * 1000)) + HELD_MS + THINNED_MS
+    if recorded is not None and recorded.count > MANY and rules is None:
         back_ms = HELD_MS  # only the partitions' newest samples: reading their history would take too long
     series = reader.read(LAG, FIELDS, start_ms=until_ms - back_ms, end_ms=until_ms + 1, tags={"group": group})
-    return merge(judged, evaluate(series, now_ms=until_ms, rules=judging), own_rules=rules is not None)
+    return merge(recorded, evaluate(series, now_ms=until_ms, rules=evaluation_rules), own_rules=rules is not None)
 
 
-def merge(judged: GroupState | None, evaluated: list[GroupState], *, own_rules: bool) -> GroupState | None:
+def merge(recorded: GroupState | None, evaluated: list[GroupState], *, own_rules: bool) -> GroupState | None:
     """Return a group with its partitions. With `own_rules` its status is the evaluated one, else the collector's."""
-    if not evaluated or judged is None:
-        return judged or next(iter(evaluated), None)
+    if not evaluated or recorded is None:
+        return recorded or next(iter(evaluated), None)
     (found,) = evaluated
-    if own_rules and not judged.gone:
-        told = judged.told_skew_ms
-        members, word = judged.members, judged.broker_state
-        return replace(found, members=members, broker_state=word, told_skew_ms=told, stale=judged.stale)
-    return replace(judged, partitions=found.partitions)
+    if own_rules and not recorded.gone:
+        logged = recorded.logged_skew_ms
+        members, word = recorded.members, recorded.broker_state
+        return replace(found, members=members, broker_state=word, logged_skew_ms=logged, stale=recorded.stale)
+    return replace(recorded, partitions=found.partitions)
 
 
-def read_judged(reader: PointReader, *, at_ms: int, rules: Rules) -> list[GroupState]:
+def read_recorded(reader: PointReader, *, at_ms: int, rules: Rules) -> list[GroupState]:
     """Return every group with its status by `rules`, from the partitions' points. This is slower than `read_groups`.
 
     Raises:
@@ -96,9 +96,9 @@ def read_judged(reader: PointReader, *, at_ms: int, rules: Rules) -> list[GroupS
     """
     back_ms = round(rules.window_s * 1000) + HELD_MS
     states = evaluate(reader.read(LAG, FIELDS, start_ms=at_ms - back_ms, end_ms=at_ms + 1), now_ms=at_ms, rules=rules)
-    told = {state.group: state for state in read_groups(reader, at_ms=at_ms)}
-    merged = [merge(told.pop(state.group, None), [state], own_rules=True) for state in states]
-    return worst_first([*(state for state in merged if state is not None), *(s for s in told.values() if s.gone)])
+    logged = {state.group: state for state in read_groups(reader, at_ms=at_ms)}
+    merged = [merge(logged.pop(state.group, None), [state], own_rules=True) for state in states]
+    return worst_first([*(state for state in merged if state is not None), *(s for s in logged.values() if s.gone)])
 
 
 def _rules(reader: PointReader, round_ms: int) -> Rules:

@@ -6,7 +6,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tallystream_dashboards.lag.catch_up import Drain, NotKnown, Rates, add, drain
-from tallystream_dashboards.lag.status import Judgement, OffsetSample, Rules, Status, judge, judge_group, too_old
+from tallystream_dashboards.lag.status import (
+    Evaluation,
+    OffsetSample,
+    Rules,
+    Status,
+    evaluate_group,
+    evaluate_samples,
+    too_old,
+)
 from tallystream_dashboards.lag.time_lag import SecondsLag, Unknown, Zero, at_least, worst
 
 if TYPE_CHECKING:
@@ -36,7 +44,7 @@ class PartitionState:
     lag: int | None
     seconds: SecondsLag
     rates: Rates | None
-    judgement: Judgement
+    evaluation: Evaluation
     start: int | None = None
     end: int | None = None
     committed: int | None = None
@@ -70,7 +78,7 @@ class GroupState:
     seconds: SecondsLag
     rates: Rates | None
     drain: Drain
-    judgement: Judgement
+    evaluation: Evaluation
     partitions: tuple[PartitionState, ...]
     seen_ms: int
     worst_lag: int | None = None
@@ -81,7 +89,7 @@ class GroupState:
     broker_state: str = ""
     since_ms: int | None = None
     gone: bool = False
-    told_skew_ms: int | None = None
+    logged_skew_ms: int | None = None
     stale: str = ""
     told_seen_ms: int | None = None
 
@@ -89,23 +97,23 @@ class GroupState:
     def skew_ms(self) -> int | None:
         """The skew of its partitions with the largest absolute value; the stored one if no partition has a skew."""
         known = [one.skew_ms for one in self.partitions if one.skew_ms]
-        return max(known, key=abs, default=self.told_skew_ms)
+        return max(known, key=abs, default=self.logged_skew_ms)
 
 
-def partition_judgement(
+def evaluate_partition(
     samples: Sequence[OffsetSample], seconds: SecondsLag, *, now_ms: int, rules: Rules
-) -> Judgement:
-    """Return the judgement of a partition by its samples, the last of which is current, and by its age.
+) -> Evaluation:
+    """Return the evaluation of a partition by its samples, the last of which is current, and by its age.
 
     A partition without samples has no committed offset.
     """
     if not samples:
-        return Judgement(Status.NOTFOUND, "The group has committed nothing here.")
+        return Evaluation(Status.NOTFOUND, "The group has committed nothing here.")
     if samples[-1].committed > samples[-1].end:
-        return Judgement(Status.NOTFOUND, "The committed offset is past the end: the topic was recreated.")
+        return Evaluation(Status.NOTFOUND, "The committed offset is past the end: the topic was recreated.")
     if isinstance(seconds, Zero) and samples[-1].lag > rules.allowed_lag:
-        return Judgement(Status.OK, _NO_RECORD.format(samples[-1].lag))
-    return too_old(judge(samples, now_ms=now_ms, rules=rules), at_least(seconds), rules=rules)
+        return Evaluation(Status.OK, _NO_RECORD.format(samples[-1].lag))
+    return too_old(evaluate_samples(samples, now_ms=now_ms, rules=rules), at_least(seconds), rules=rules)
 
 
 def group_state(
@@ -118,7 +126,7 @@ def group_state(
     broker_state: str = "",
 ) -> GroupState:
     """Return a group's state. `halves` has each partition's rates over the window and over the newer half of it."""
-    states = sorted(partitions, key=lambda one: (-one.judgement.status, -(one.lag or 0), one.topic, one.partition))
+    states = sorted(partitions, key=lambda one: (-one.evaluation.status, -(one.lag or 0), one.topic, one.partition))
     known = [state.lag for state in states if state.lag is not None]
     lag = sum(known) if known else None
     seen = [add([part for part in half if part is not None]) for half in zip(*halves, strict=True) if any(half)]
@@ -129,7 +137,7 @@ def group_state(
         seconds=worst([one.seconds for one in states if one.lag is not None]) if known else _no_age(states),
         rates=seen[0] if seen else None,
         drain=NotKnown() if lag is None or any(one.stale for one in states) else drain(lag, seen),
-        judgement=judge_group([(state.name, state.judgement) for state in states]),
+        evaluation=evaluate_group([(state.name, state.evaluation) for state in states]),
         partitions=tuple(states),
         seen_ms=seen_ms,
         worst_lag=max(known, default=None),
@@ -144,7 +152,7 @@ def group_state(
 
 def since(state: GroupState, before: GroupState | None) -> GroupState:
     """Return the state with its `since_ms`, which is that of the state before if the status is the same."""
-    same = before is not None and not before.gone and before.judgement.status is state.judgement.status
+    same = before is not None and not before.gone and before.evaluation.status is state.evaluation.status
     return replace(state, since_ms=before.since_ms if same and before is not None else state.seen_ms)
 
 
@@ -152,8 +160,8 @@ def gone(state: GroupState) -> GroupState:
     """Return a group's last state, marked as gone: the group is no longer on the broker."""
     had = "its lag was not known" if state.lag is None else f"its lag was {state.lag:,}"
     reason = f"The group is no longer on the broker; when it was last seen {had}."
-    lost = Judgement(Status.NOTFOUND, reason)
-    return replace(state, judgement=lost, gone=True, drain=NotKnown(), rates=None, stale="")
+    lost = Evaluation(Status.NOTFOUND, reason)
+    return replace(state, evaluation=lost, gone=True, drain=NotKnown(), rates=None, stale="")
 
 
 def unread(state: GroupState) -> GroupState:
@@ -168,15 +176,17 @@ def unread_partition(state: PartitionState) -> PartitionState:
     """Return a partition's last state, marked as stale: the newest round did not read the partition."""
     if state.stale:
         return state
-    said = Judgement(state.judgement.status, f"It was not read in the newest round; before: {state.judgement.reason}")
-    return replace(state, judgement=said, rates=None, stale=True)
+    said = Evaluation(
+        state.evaluation.status, f"It was not read in the newest round; before: {state.evaluation.reason}"
+    )
+    return replace(state, evaluation=said, rates=None, stale=True)
 
 
 def never_read(topic: str, partition: int) -> PartitionState:
     """Return the state of a partition that no round has read yet."""
     reason = "It has not been read yet."
     return PartitionState(
-        topic, partition, None, Unknown("it was not read"), None, Judgement(Status.NOTFOUND, reason), stale=True
+        topic, partition, None, Unknown("it was not read"), None, Evaluation(Status.NOTFOUND, reason), stale=True
     )
 
 

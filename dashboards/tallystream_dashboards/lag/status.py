@@ -91,7 +91,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class Evaluation:
     """A status and its reason, a sentence. `notable`: the status is OK, but the reason is worth showing."""
 
     status: Status
@@ -99,76 +99,76 @@ class Judgement:
     notable: bool = False
 
 
-def judge(samples: Sequence[OffsetSample], *, now_ms: int, rules: Rules) -> Judgement:
-    """Return the judgement of one partition by its samples (in order of time) in the window before `now_ms`.
+def evaluate_samples(samples: Sequence[OffsetSample], *, now_ms: int, rules: Rules) -> Evaluation:
+    """Return the evaluation of one partition by its samples (in order of time) in the window before `now_ms`.
 
     The first rule that applies decides: no samples, NOTFOUND; no lag now, OK; no progress for longer than the rules'
     `quiet_s`, STALL or STOP; an offset that went back and has not caught up since, REWIND; no lag at some moment of the
     window, OK; samples over less than half a window, OK; lag that never fell, WARN; else OK. If the status is OK after
-    `quiet_s` / 2 without progress, the judgement is notable.
+    `quiet_s` / 2 without progress, the evaluation is notable.
     """
     window = _window(samples, now_ms, rules)
     if not window:
-        return Judgement(Status.NOTFOUND, f"No offsets were read in the last {rules.window_s:g} s.")
+        return Evaluation(Status.NOTFOUND, f"No offsets were read in the last {rules.window_s:g} s.")
     last = window[-1]
     if last.lag <= rules.allowed_lag:
-        return Judgement(Status.OK, f"The lag is {last.lag:,}.")
+        return Evaluation(Status.OK, f"The lag is {last.lag:,}.")
     quiet_s = (now_ms - _last_progress_ms(window, rules)) / 1000
     if quiet_s > rules.quiet_s:
         return _without_progress(last, quiet_s, rules)
     found = _with_progress(window, now_ms, rules)
     if found.status is Status.OK and quiet_s >= rules.quiet_s / 2:
         waiting = f"{last.lag:,} records wait, and the committed offset has not moved for {quiet_s:.0f} s"
-        return Judgement(Status.OK, f"{waiting}; from {rules.quiet_s:.0f} s on it counts as stopped.", notable=True)
+        return Evaluation(Status.OK, f"{waiting}; from {rules.quiet_s:.0f} s on it counts as stopped.", notable=True)
     return found
 
 
-def _with_progress(window: Sequence[OffsetSample], now_ms: int, rules: Rules) -> Judgement:
+def _with_progress(window: Sequence[OffsetSample], now_ms: int, rules: Rules) -> Evaluation:
     last = window[-1]
     was = _went_back_from(window, rules)
     if was is not None:
-        return Judgement(Status.REWIND, f"The committed offset went back from {was:,}; it is {last.committed:,} now.")
+        return Evaluation(Status.REWIND, f"The committed offset went back from {was:,}; it is {last.committed:,} now.")
     if any(sample.lag <= rules.allowed_lag for sample in window):
-        return Judgement(Status.OK, f"It caught up within the last {rules.window_s:g} s; the lag is {last.lag:,} now.")
+        return Evaluation(Status.OK, f"It caught up within the last {rules.window_s:g} s; the lag is {last.lag:,} now.")
     watched_s = (last.ts_ms - window[0].ts_ms) / 1000
     if watched_s < rules.window_s / 2:
-        return Judgement(Status.OK, f"The lag is {last.lag:,}; it has been watched for only {watched_s:.0f} s.")
+        return Evaluation(Status.OK, f"The lag is {last.lag:,}; it has been watched for only {watched_s:.0f} s.")
     lows = _lows(window, rules, now_ms)
     if all(b >= a for a, b in pairwise(lows)):
-        return Judgement(
+        return Evaluation(
             Status.WARN,
             f"It makes progress, but in {watched_s:.0f} s the lag never fell: from {lows[0]:,} to {lows[-1]:,}.",
         )
-    return Judgement(Status.OK, f"It makes progress and the lag falls at times; it is {last.lag:,}.")
+    return Evaluation(Status.OK, f"It makes progress and the lag falls at times; it is {last.lag:,}.")
 
 
-def too_old(found: Judgement, seconds: float, *, rules: Rules) -> Judgement:
-    """Return the judgement, or a worse one if the oldest unconsumed record, `seconds` old, is older than allowed."""
+def too_old(found: Evaluation, seconds: float, *, rules: Rules) -> Evaluation:
+    """Return the evaluation, or a worse one if the oldest unconsumed record, `seconds` old, is older than allowed."""
     for status, limit_s in ((Status.ERR, rules.err_age_s), (Status.WARN, rules.warn_age_s)):
         if limit_s is not None and seconds > limit_s and found.status < min(status, Status.REWIND):
-            return Judgement(status, f"The oldest unconsumed record is {seconds:.0f} s old, over {limit_s:g} s.")
+            return Evaluation(status, f"The oldest unconsumed record is {seconds:.0f} s old, over {limit_s:g} s.")
     return found
 
 
-def judge_group(partitions: Sequence[tuple[str, Judgement]]) -> Judgement:
-    """Return the judgement of a group by its partitions (name, judgement). The reason names the worst one.
+def evaluate_group(partitions: Sequence[tuple[str, Evaluation]]) -> Evaluation:
+    """Return the evaluation of a group by its partitions (name, evaluation). The reason names the worst one.
 
     The group is ERR if a partition is REWIND or worse. NOTFOUND partitions count only if all are NOTFOUND.
     """
     known = [one for one in partitions if one[1].status is not Status.NOTFOUND]
     if not known:
-        return Judgement(Status.NOTFOUND, partitions[0][1].reason if partitions else "The group has no partitions.")
+        return Evaluation(Status.NOTFOUND, partitions[0][1].reason if partitions else "The group has no partitions.")
     name, found = max(known, key=lambda one: one[1].status)
     if found.status is Status.OK:
         notable = next((one for one in known if one[1].notable), None)
         if notable is not None and len(known) > 1:
-            return Judgement(Status.OK, f"{notable[0]}: {notable[1].reason}", notable=True)
+            return Evaluation(Status.OK, f"{notable[0]}: {notable[1].reason}", notable=True)
         if len(known) == 1:
             return found
-        return Judgement(Status.OK, f"All {len(known):,} partitions are OK. {name}: {found.reason}")
+        return Evaluation(Status.OK, f"All {len(known):,} partitions are OK. {name}: {found.reason}")
     bad = sum(one.status is not Status.OK for _, one in known)
     status = Status.WARN if found.status is Status.WARN else Status.ERR
-    return Judgement(status, f"{found.status.name} in {name} ({bad:,} of {len(known):,} partitions): {found.reason}")
+    return Evaluation(status, f"{found.status.name} in {name} ({bad:,} of {len(known):,} partitions): {found.reason}")
 
 
 def _window(samples: Sequence[OffsetSample], now_ms: int, rules: Rules) -> list[OffsetSample]:
@@ -209,13 +209,13 @@ def _went_back_from(window: Sequence[OffsetSample], rules: Rules) -> int | None:
     return was
 
 
-def _without_progress(last: OffsetSample, quiet_s: float, rules: Rules) -> Judgement:
+def _without_progress(last: OffsetSample, quiet_s: float, rules: Rules) -> Evaluation:
     more = " or more" if quiet_s >= rules.window_s else ""
     waiting = f"{last.lag:,} records wait, and the committed offset has not moved for {quiet_s:.0f} s{more}"
     if last.members:
         members = "1 member" if last.members == 1 else f"{last.members:,} members"
-        return Judgement(Status.STALL, f"{waiting}, although the group has {members}.")
-    return Judgement(Status.STOP, f"{waiting}; the group has no members." if last.members == 0 else f"{waiting}.")
+        return Evaluation(Status.STALL, f"{waiting}, although the group has {members}.")
+    return Evaluation(Status.STOP, f"{waiting}; the group has no members." if last.members == 0 else f"{waiting}.")
 
 
 def _lows(window: Sequence[OffsetSample], rules: Rules, now_ms: int) -> list[int]:

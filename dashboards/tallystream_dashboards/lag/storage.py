@@ -12,7 +12,7 @@ from tallystream_aggregator.sinks.base import Field, Point
 from tallystream_dashboards.lag.catch_up import Between, Drain, Drained, Never, NotKnown, Rates, Steady
 from tallystream_dashboards.lag.model import LAG
 from tallystream_dashboards.lag.state import GroupState, PartitionState
-from tallystream_dashboards.lag.status import Judgement, Rules, Status
+from tallystream_dashboards.lag.status import Evaluation, Rules, Status
 from tallystream_dashboards.lag.time_lag import AtLeast, Exact, SecondsLag, Unknown, Zero
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def partition_point(group: str, state: PartitionState, members: int | None, ts_m
     fields: dict[str, Field | None] = {
         **({"stale": True} if state.stale else sample),
         "lag": state.lag,
-        "status": state.judgement.status.name,
+        "status": state.evaluation.status.name,
         "skew_ms": state.skew_ms,
         **_seconds_fields(state.seconds),
     }
@@ -71,8 +71,8 @@ def group_point(state: GroupState, ts_ms: int) -> Point:
         "drain": type(drain).__name__,
         "drain_low": float(drain.low_s) if isinstance(drain, Between) else None,
         "drain_high": float(drain.high_s) if isinstance(drain, Between) and drain.high_s is not None else None,
-        "status": state.judgement.status.name,
-        "reason": state.judgement.reason,
+        "status": state.evaluation.status.name,
+        "reason": state.evaluation.reason,
         "since_ms": state.since_ms,
         "members": state.members,
         "state": state.broker_state or None,
@@ -111,7 +111,7 @@ def group_of(group: str, fields: Mapping[str, Field], seen_ms: int) -> GroupStat
         seconds=_seconds(fields),
         rates=_rates(fields),
         drain=_drain(fields),
-        judgement=Judgement(status, str(fields.get("reason", ""))),
+        evaluation=Evaluation(status, str(fields.get("reason", ""))),
         partitions=(),
         seen_ms=seen_ms,
         worst_lag=_whole(fields, "max"),
@@ -122,7 +122,7 @@ def group_of(group: str, fields: Mapping[str, Field], seen_ms: int) -> GroupStat
         broker_state=str(fields.get("state", "")),
         since_ms=_whole(fields, "since_ms"),
         gone=bool(fields.get("gone", False)),
-        told_skew_ms=_whole(fields, "skew_ms"),
+        logged_skew_ms=_whole(fields, "skew_ms"),
         stale=str(fields.get("stale", "")),
         told_seen_ms=_whole(fields, "seen_ms"),
     )

@@ -18,7 +18,7 @@ from tallystream_dashboards.lag.reader import last_round_ms
 from tallystream_dashboards.page import components, serving
 from tallystream_dashboards.page.data.read_lag import read_group_view, read_groups_view
 from tallystream_dashboards.page.data.read_pipeline import read_pipeline
-from tallystream_dashboards.page.data.read_sums import read_sums, read_twice
+from tallystream_dashboards.page.data.read_sums import read_duplicates, read_sums
 from tallystream_dashboards.page.html_table import literal
 from tallystream_dashboards.page.url_state import RANGES, VIEWS, Selection, chosen_moment, parse, refresh_every
 from tallystream_dashboards.page.views import groups as groups_view
@@ -116,7 +116,7 @@ def _draw(reader: PointReader, selection: Selection, *, now_ms: int, zone: tzinf
         if selection.view == "metrics":
             metrics.draw_metrics(view, now_ms=now_ms, zone=zone)
         else:
-            metrics.draw_duplicates(view, read_twice(reader, view, selection, now_ms=now_ms))
+            metrics.draw_duplicates(view, read_duplicates(reader, view, selection, now_ms=now_ms))
         return replace(selection, app=view.app, metric=view.metric, carried=False)
     groups = read_groups_view(reader, at_ms=now_ms, range_s=selection.range_s, ahead_ms=ahead_ms)
     if groups.as_of_ms is None:

@@ -55,7 +55,7 @@ def groups(states: Sequence[GroupState], trends: Mapping[str, Line], clock: Cloc
     return pd.DataFrame(
         {
             "Group": [state.group for state in states],
-            "Status": [["GONE" if state.gone else state.judgement.status.name] for state in states],
+            "Status": [["GONE" if state.gone else state.evaluation.status.name] for state in states],
             "Lag": _whole(state.lag for state in states),
             "Time lag": [age(state.seconds) for state in states],
             "Catches up in": [until_drained(state.drain) for state in states],
@@ -76,7 +76,7 @@ def partitions(states: Sequence[PartitionState], clock: Clock) -> pd.DataFrame:
             "Topic": [one.topic for one in states],
             # As text: a partition's number is a name, without thousands separators.
             "Partition": [str(one.partition) for one in states],
-            "Status": [[one.judgement.status.name] for one in states],
+            "Status": [[one.evaluation.status.name] for one in states],
             "Lag": _whole(one.lag for one in states),
             "Time lag": [age(one.seconds) for one in states],
             "Produced/s": [formatting.rate(one.rates.produced if one.rates else None) for one in states],
@@ -133,7 +133,7 @@ def covered(found: Sequence[Covered]) -> pd.DataFrame:
 
 
 def _partition_why(one: PartitionState, clock: Clock) -> str:
-    said = [one.judgement.reason]
+    said = [one.evaluation.reason]
     if one.record_ms is not None:
         said.append(f"The timestamp of its oldest unread record is {clock(one.record_ms)}.")
     if one.skew_ms:

@@ -46,7 +46,7 @@ def follow(reporter: ForkListener) -> None:
 
 
 def _before(deadline: Deadline) -> list[Callable[[], None]]:
-    return [go_on for reporter in list(_followers) for go_on in reporter.before_fork(deadline)]
+    return [resume for reporter in list(_followers) for resume in reporter.before_fork(deadline)]
 
 
 def _in_child() -> None:

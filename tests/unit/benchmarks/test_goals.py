@@ -109,7 +109,7 @@ def test_a_run_goes_on_with_what_was_measured(tmp_path: Path) -> None:
     """The file of results is taken over only where that is asked for."""
     path = tmp_path / "results.jsonl"
     Results(path).add(Result("f", "s", 1, {"wall_s": 1.5}))
-    again = Results(path, go_on=True)
+    again = Results(path, resume=True)
     assert again.has("f", "s", 1)
     assert not again.has("f", "s", 2)
     assert again.medians() == {("f", "s"): {"wall_s": 1.5}}

@@ -19,7 +19,7 @@ from tallystream_dashboards.lag.catch_up import Between, Drain, Drained, Never, 
 from tallystream_dashboards.lag.cli import ShowSettings, exit_code, run
 from tallystream_dashboards.lag.formatting import age, until_drained
 from tallystream_dashboards.lag.state import GroupState
-from tallystream_dashboards.lag.status import Judgement, Rules, Status
+from tallystream_dashboards.lag.status import Evaluation, Rules, Status
 from tallystream_dashboards.lag.time_lag import AtLeast, Exact, SecondsLag, Unknown, Zero
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def test_a_store_that_is_away_is_unknown() -> None:
 
 
 def state(status: Status) -> GroupState:
-    return GroupState("g", 1, Zero(), None, NotKnown(), Judgement(status, "."), (), 0)
+    return GroupState("g", 1, Zero(), None, NotKnown(), Evaluation(status, "."), (), 0)
 
 
 @pytest.mark.parametrize(

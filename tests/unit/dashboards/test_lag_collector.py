@@ -18,7 +18,7 @@ from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards.lag import LAG
 from tallystream_dashboards.lag.collector.collector import Collector, next_round
 from tallystream_dashboards.lag.collector.job import CollectSettings, watched
-from tallystream_dashboards.lag.collector.kafka_admin import BrokerAwayError
+from tallystream_dashboards.lag.collector.kafka_admin import BrokerUnavailableError
 from tallystream_dashboards.lag.collector.recorder import WriteBuffer
 from tallystream_dashboards.lag.collector.settings import Patterns
 from tallystream_dashboards.lag.collector.tracker import LagTracker, Watched
@@ -71,7 +71,7 @@ class Broker:
     def ask(self, _patterns: Patterns, _ledger: object, _known: object) -> Round:
         """Return the round, or raise."""
         if self.away:
-            raise BrokerAwayError("connection refused")
+            raise BrokerUnavailableError("connection refused")
         self.end += 1
         return replace(found(group("g", (4, self.end - 1))), ts_ms=self.now_ms)
 

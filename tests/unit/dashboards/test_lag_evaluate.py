@@ -71,7 +71,7 @@ def test_a_group_is_judged_as_a_whole() -> None:
     ]
     group, idle = evaluate(series, now_ms=100_000, rules=Rules(window_s=100))
     assert (group.group, group.lag, group.rates) == ("g", 0, Rates(10.0, 15.0))
-    assert (idle.lag, idle.seconds, idle.judgement.status, idle.drain) == (0, Zero(), Status.OK, Drained())
+    assert (idle.lag, idle.seconds, idle.evaluation.status, idle.drain) == (0, Zero(), Status.OK, Drained())
     middle = evaluate(series, now_ms=50_000, rules=Rules(window_s=100))[0]
     assert (middle.group, middle.lag, middle.drain) == ("g", 250, Between(50.0, 50.0))
 
@@ -80,9 +80,9 @@ def test_a_consumer_that_stops_is_found_with_the_reason() -> None:
     """Stopped at 100 s: at 100 s it is well, at 175 s it is ERR because of STOP, 75 s old, and never through."""
     series = points("g", 0, [(s, min(s, 100) * 5, s * 5, 1 if s <= 100 else 0) for s in range(176)])
     well, stopped = (evaluate(series, now_ms=at, rules=Rules(window_s=100))[0] for at in (100_000, 175_000))
-    assert well.judgement.status is Status.OK
-    assert (stopped.judgement.status, stopped.partitions[0].judgement.status) == (Status.ERR, Status.STOP)
-    assert stopped.judgement.reason == (
+    assert well.evaluation.status is Status.OK
+    assert (stopped.evaluation.status, stopped.partitions[0].evaluation.status) == (Status.ERR, Status.STOP)
+    assert stopped.evaluation.reason == (
         "STOP in t/0 (1 of 1 partitions): 375 records wait, and the committed offset has not moved for 75 s; "
         "the group has no members."
     )
@@ -92,8 +92,8 @@ def test_a_consumer_that_stops_is_found_with_the_reason() -> None:
 def test_nothing_committed_is_said() -> None:
     """A partition without a commit has no lag, no age, and the reason."""
     (group,) = evaluate(points("g", 0, [(s, None, 5, 1) for s in range(10)]), now_ms=9000)
-    assert (group.lag, group.judgement.status) == (None, Status.NOTFOUND)
-    assert group.judgement.reason == "The group has committed nothing here."
+    assert (group.lag, group.evaluation.status) == (None, Status.NOTFOUND)
+    assert group.evaluation.reason == "The group has committed nothing here."
     assert isinstance(group.seconds, Unknown)
     assert group.drain == NotKnown()
 
@@ -101,14 +101,14 @@ def test_nothing_committed_is_said() -> None:
 def test_a_commit_past_the_end_is_said() -> None:
     """A topic created again: neither a lag of 0 nor a status of OK."""
     (group,) = evaluate(points("g", 0, [(s, 50, 5, 1) for s in range(10)]), now_ms=9000)
-    assert (group.lag, group.judgement.status) == (None, Status.NOTFOUND)
-    assert "past the end" in group.judgement.reason
+    assert (group.lag, group.evaluation.status) == (None, Status.NOTFOUND)
+    assert "past the end" in group.evaluation.reason
 
 
 def test_a_dead_group_stays_visible() -> None:
     """A group that is no longer looked at keeps its row, with its last lag, as NOTFOUND."""
     (group,) = evaluate(points("g", 0, [(s, 1, 9, 0) for s in range(10)]), now_ms=10_000_000)
-    assert (group.lag, group.judgement.status, group.seen_ms) == (8, Status.NOTFOUND, 9000)
+    assert (group.lag, group.evaluation.status, group.seen_ms) == (8, Status.NOTFOUND, 9000)
 
 
 def test_later_points_do_not_change_the_past() -> None:

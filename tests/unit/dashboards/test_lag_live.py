@@ -18,7 +18,7 @@ from tallystream_dashboards.lag.evaluate import evaluate, halves
 from tallystream_dashboards.lag.history import EndOffsetHistory, OffsetSamples, limit
 from tallystream_dashboards.lag.live import GONE_MS, GroupStates
 from tallystream_dashboards.lag.model import Probed
-from tallystream_dashboards.lag.reader import read_group, read_groups, read_judged
+from tallystream_dashboards.lag.reader import read_group, read_groups, read_recorded
 from tallystream_dashboards.lag.status import OffsetSample, Rules, Status
 from tallystream_dashboards.lag.storage import ENDS, GROUPS, ROUNDS
 from tallystream_dashboards.lag.time_lag import AtLeast, Exact, Observation, Zero, seconds_lag
@@ -83,7 +83,7 @@ def test_what_is_kept_tells_the_same_as_everything(schedule: list[tuple[int, int
     ends = [Observation(sample.ts_ms, sample.end) for sample in everything]
     for ts_ms, state in states:
         (again,) = evaluate(series(kept), now_ms=ts_ms, rules=RULES)
-        assert (again.lag, again.judgement.status) == (state.lag, state.judgement.status)
+        assert (again.lag, again.evaluation.status) == (state.lag, state.evaluation.status)
         committed = next(sample.committed for sample in everything if sample.ts_ms == ts_ms)
         assert state.seconds == seconds_lag(committed, [one for one in ends if one.ts_ms <= ts_ms], now_ms=ts_ms)
 
@@ -141,8 +141,8 @@ def test_a_group_that_dies_stays_and_says_so() -> None:
     rounds.points(found(group("other", (1, 1))), T0 + 2000)
     (dead,) = [state for state in rounds.states if state.group == "g"]
     assert (dead.gone, dead.lag, dead.seen_ms, dead.since_ms) == (True, 7, T0, T0)
-    assert "no longer on the broker" in dead.judgement.reason
-    assert "7" in dead.judgement.reason
+    assert "no longer on the broker" in dead.evaluation.reason
+    assert "7" in dead.evaluation.reason
     rounds.points(found(group("g", (10, 10)), group("other", (1, 1))), T0 + 4000)
     assert not any(state.gone for state in rounds.states)
     rounds.points(found(group("other", (1, 1))), T0 + 6000)
@@ -164,7 +164,7 @@ def test_since_when_it_is_so() -> None:
     for number in range(40):
         rounds.points(found(group("g", (min(number, 5), number), members=0)), T0 + number * 5000)
     (state,) = rounds.states
-    assert state.judgement.status is Status.ERR
+    assert state.evaluation.status is Status.ERR
     assert state.since_ms is not None
     assert T0 + 25_000 + 50_000 < state.since_ms <= T0 + 25_000 + 60_000
 
@@ -183,9 +183,9 @@ def test_offsets_that_hold_no_record_are_no_lag() -> None:
     for second in range(0, 200, 10):
         live.observe(round_, T0 + second * 1000)
         nothing = {("orders", 0): {9: Probed(None, nothing=True)}}
-        (state,) = live.judge(round_, T0 + second * 1000, probed=nothing)
-    assert (state.judgement.status, state.seconds, state.lag) == (Status.OK, Zero(), 1)
-    assert "transaction markers" in state.partitions[0].judgement.reason
+        (state,) = live.evaluate(round_, T0 + second * 1000, probed=nothing)
+    assert (state.evaluation.status, state.seconds, state.lag) == (Status.OK, Zero(), 1)
+    assert "transaction markers" in state.partitions[0].evaluation.reason
 
 
 def test_age_is_a_threshold_where_one_is_set() -> None:
@@ -194,9 +194,9 @@ def test_age_is_a_threshold_where_one_is_set() -> None:
     statuses = []
     for number in range(20):
         rounds.points(found(group("g", (number, number * 2 + 10))), T0 + number * 10_000)
-        statuses.append(rounds.states[0].judgement.status)
+        statuses.append(rounds.states[0].evaluation.status)
     assert [statuses[1], statuses[4], statuses[-1]] == [Status.OK, Status.WARN, Status.ERR]
-    assert "over 60 s" in rounds.states[0].judgement.reason
+    assert "over 60 s" in rounds.states[0].evaluation.reason
 
 
 def test_the_store_gives_back_what_was_judged(store: LocalStore, reader: LocalReader) -> None:
@@ -210,7 +210,7 @@ def test_the_store_gives_back_what_was_judged(store: LocalStore, reader: LocalRe
     slow, gone, well = read_groups(reader, at_ms=now_ms)
     assert [one.group for one in (slow, gone, well)] == ["slow", "gone", "well"]
     before = {state.group: state for state in rounds.states}
-    assert (slow.judgement, slow.lag, slow.unread) == (before["slow"].judgement, 120, 5)
+    assert (slow.evaluation, slow.lag, slow.unread) == (before["slow"].evaluation, 120, 5)
     assert (slow.seconds, slow.drain, slow.rates) == (
         before["slow"].seconds,
         before["slow"].drain,
@@ -224,8 +224,8 @@ def test_the_store_gives_back_what_was_judged(store: LocalStore, reader: LocalRe
     assert [(one.name, one.lag) for one in detailed.partitions] == [("orders/0", 120), ("orders/1", None)]
     assert detailed.partitions[0].seconds == before["slow"].seconds
     assert read_group(reader, "nobody", at_ms=now_ms) is None
-    strict = read_judged(reader, at_ms=now_ms, rules=Rules(window_s=100, err_age_s=1))
-    assert [(one.group, one.judgement.status) for one in strict] == [
+    strict = read_recorded(reader, at_ms=now_ms, rules=Rules(window_s=100, err_age_s=1))
+    assert [(one.group, one.evaluation.status) for one in strict] == [
         ("slow", Status.ERR),
         ("gone", Status.NOTFOUND),
         ("well", Status.OK),
@@ -241,8 +241,8 @@ def test_partitions_are_judged_by_the_rules_that_the_collector_had(store: LocalS
     detailed = read_group(reader, "g", at_ms=T0 + 30_000)
     assert detailed is not None
     (partition,) = detailed.partitions
-    assert (detailed.judgement.status, partition.judgement.status) == (Status.ERR, Status.STALL)
-    assert partition.judgement.reason in detailed.judgement.reason
+    assert (detailed.evaluation.status, partition.evaluation.status) == (Status.ERR, Status.STALL)
+    assert partition.evaluation.reason in detailed.evaluation.reason
 
 
 def test_a_group_that_no_collector_saw_going_is_marked(store: LocalStore, reader: LocalReader) -> None:
@@ -279,7 +279,7 @@ def test_thinning_leaves_the_first_round_of_each_slot(store: LocalStore, reader:
     assert busy.lag == 300
     detailed = read_group(reader, "busy", at_ms=T0 + 500_000)
     assert detailed is not None
-    assert "thinned out" in detailed.partitions[0].judgement.reason
+    assert "thinned out" in detailed.partitions[0].evaluation.reason
     full = len(reader.read(ROUNDS, ["groups"], start_ms=T0 + 600_000, end_ms=now_ms + 1)[0].times_ms)
     assert full == 61
 

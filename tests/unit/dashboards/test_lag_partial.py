@@ -15,7 +15,7 @@ from tallystream_dashboards.lag.collector.settings import Patterns
 from tallystream_dashboards.lag.collector.tracker import LagTracker, Watched
 from tallystream_dashboards.lag.exposition import exposition
 from tallystream_dashboards.lag.formatting import group_json, why
-from tallystream_dashboards.lag.reader import read_group, read_groups, read_judged
+from tallystream_dashboards.lag.reader import read_group, read_groups, read_recorded
 from tallystream_dashboards.lag.status import Rules, Status
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def system(tmp_path: Path) -> System:
     """A system in which "slow" has been ERR for a while."""
     made = System(tmp_path)
     found = made.sample(30)
-    assert (state(found, "slow").judgement.status, state(found, "well").judgement.status) == (
+    assert (state(found, "slow").evaluation.status, state(found, "well").evaluation.status) == (
         Status.ERR,
         Status.OK,
     )
@@ -122,10 +122,10 @@ def test_a_group_that_was_not_read_keeps_its_alert(system: System, what: str) ->
     system.cluster.listing_fails = what == "listing"
     found = system.sample(60)
     slow = state(found, "slow")
-    assert (slow.gone, slow.judgement.status, slow.since_ms) == (False, Status.ERR, before.since_ms)
+    assert (slow.gone, slow.evaluation.status, slow.since_ms) == (False, Status.ERR, before.since_ms)
     assert "not read" in why(slow)
     assert group_json(slow, partitions=True)["stale"]
-    assert [(one.name, one.judgement.status) for one in slow.partitions if one.partition == 1] == [
+    assert [(one.name, one.evaluation.status) for one in slow.partitions if one.partition == 1] == [
         ("slow/1", Status.STALL)
     ]
     assert found.problems
@@ -134,26 +134,26 @@ def test_a_group_that_was_not_read_keeps_its_alert(system: System, what: str) ->
     assert 'kafka_consumergroup_group_lag{group="slow",topic="slow",partition="1"}' in text
     assert 'tallystream_group_stale{group="slow"} 1\n' in text
     assert 'tallystream_group_stale{group="well"} 0\n' in text
-    assert (state(found, "well").judgement.status, why(state(found, "well"))) == (
+    assert (state(found, "well").evaluation.status, why(state(found, "well"))) == (
         Status.OK,
         "All 2 partitions are OK. well/0: The lag is 0.",
     )
     reader = system.stored()
     stored = {one.group: one for one in read_groups(reader, at_ms=system.now_ms)}
-    assert (stored["slow"].gone, stored["slow"].judgement.status) == (False, Status.ERR)
+    assert (stored["slow"].gone, stored["slow"].evaluation.status) == (False, Status.ERR)
     assert "not read" in why(stored["slow"])
     assert slow.seen_ms == system.now_ms or stored["slow"].seen_ms == slow.seen_ms == before.seen_ms
     for rules in (None, Rules(window_s=100, warn_age_s=1000)):
         detailed = read_group(reader, "slow", at_ms=system.now_ms, rules=rules)
         assert detailed is not None
         (stalled,) = [one for one in detailed.partitions if one.partition == 1]
-        assert (detailed.judgement.status, stalled.judgement.status) == (Status.ERR, Status.STALL)
-    judged = {one.group: one for one in read_judged(reader, at_ms=system.now_ms, rules=RULES)}
-    assert judged["slow"].judgement.status is Status.ERR
+        assert (detailed.evaluation.status, stalled.evaluation.status) == (Status.ERR, Status.STALL)
+    judged = {one.group: one for one in read_recorded(reader, at_ms=system.now_ms, rules=RULES)}
+    assert judged["slow"].evaluation.status is Status.ERR
     reader.close()
     system.cluster.fail, system.cluster.unlisted, system.cluster.listing_fails = set(), set(), False
     slow = state(system.sample(), "slow")
-    assert (slow.judgement.status, slow.since_ms, slow.stale) == (Status.ERR, before.since_ms, "")
+    assert (slow.evaluation.status, slow.since_ms, slow.stale) == (Status.ERR, before.since_ms, "")
     reader = system.stored()
     assert "not read" not in why(read_groups(reader, at_ms=system.now_ms)[0])
     reader.close()
@@ -174,7 +174,7 @@ def test_only_a_complete_listing_makes_a_group_gone(system: System) -> None:
     assert (well.gone, "not read" in well.stale) == (False, True)
     system.cluster.listing_fails = False
     well = state(system.sample(), "well")
-    assert (well.gone, well.stale, well.judgement.status) == (True, "", Status.NOTFOUND)
+    assert (well.gone, well.stale, well.evaluation.status) == (True, "", Status.NOTFOUND)
     assert state(system.sample(), "well").gone
 
 
@@ -186,8 +186,8 @@ def test_a_restart_in_an_outage_keeps_the_alert(system: System) -> None:
     for _ in range(2):
         system.restart()
         slow = state(system.sample(), "slow")
-        assert (slow.judgement.status, "not read" in slow.stale) == (Status.ERR, True)
-        assert [one.judgement.status for one in slow.partitions] == [Status.STALL, Status.OK]
+        assert (slow.evaluation.status, "not read" in slow.stale) == (Status.ERR, True)
+        assert [one.evaluation.status for one in slow.partitions] == [Status.STALL, Status.OK]
     assert slow.lag == sum(one.lag or 0 for one in slow.partitions)
 
 
@@ -198,7 +198,7 @@ def test_without_a_description_members_and_their_partitions_stay(system: System)
     assert state(system.sample(), "slow").count == 3
     system.cluster.fail = {("describe", "slow")}
     slow = state(system.sample(), "slow")
-    assert {one.name: one.judgement.status for one in slow.partitions} == {
+    assert {one.name: one.evaluation.status for one in slow.partitions} == {
         "slow/0": Status.OK,
         "slow/1": Status.STALL,
         "late/0": Status.NOTFOUND,
@@ -255,7 +255,7 @@ def test_a_collector_without_memory_makes_no_group_gone(system: System) -> None:
     assert [one.group for one in system.sample(30).states] == ["well"]
     reader = system.stored()
     slow = next(one for one in read_groups(reader, at_ms=system.now_ms) if one.group == "slow")
-    assert (slow.gone, slow.judgement.status, "not read" in slow.stale) == (False, Status.ERR, True)
+    assert (slow.gone, slow.evaluation.status, "not read" in slow.stale) == (False, Status.ERR, True)
     system.cluster.listing_fails = False
     system.sample()
     slow = next(one for one in read_groups(reader, at_ms=system.now_ms) if one.group == "slow")

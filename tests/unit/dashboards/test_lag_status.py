@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream_dashboards.lag.status import Judgement, OffsetSample, Rules, Status, judge, judge_group
+from tallystream_dashboards.lag.status import Evaluation, OffsetSample, Rules, Status, evaluate_group, evaluate_samples
 
 RULES = Rules(window_s=100)
 NOW = 1_000_000
@@ -19,7 +19,7 @@ def samples(*pairs: tuple[int, int], every_s: int = 10, members: int | None = 0)
 
 
 def status(found: list[OffsetSample], rules: Rules = RULES) -> Status:
-    judged = judge(found, now_ms=NOW, rules=rules)
+    judged = evaluate_samples(found, now_ms=NOW, rules=rules)
     assert judged.reason.endswith(".")
     return judged.status
 
@@ -51,8 +51,8 @@ def test_no_progress_and_no_members_is_stop() -> None:
 
 def test_no_progress_with_members_is_stall() -> None:
     """Members are there and nothing moves: they are stuck."""
-    found = judge(samples(*[(5, 9)] * 11, members=2), now_ms=NOW, rules=RULES)
-    assert found == Judgement(
+    found = evaluate_samples(samples(*[(5, 9)] * 11, members=2), now_ms=NOW, rules=RULES)
+    assert found == Evaluation(
         Status.STALL,
         "4 records wait, and the committed offset has not moved for 100 s or more, although the group has 2 members.",
     )
@@ -60,15 +60,15 @@ def test_no_progress_with_members_is_stall() -> None:
 
 def test_a_pause_is_said_before_it_is_a_stop() -> None:
     """OK while the pause is short of a stop: the reason says how long it is, also that of the group."""
-    found = judge(samples((1, 1), (2, 2), (3, 4), *[(3, 9)] * 5), now_ms=NOW, rules=RULES)
+    found = evaluate_samples(samples((1, 1), (2, 2), (3, 4), *[(3, 9)] * 5), now_ms=NOW, rules=RULES)
     assert (found.status, found.notable) == (Status.OK, True)
     assert (
         found.reason
         == "6 records wait, and the committed offset has not moved for 50 s; from 50 s on it counts as stopped."
     )
-    well = Judgement(Status.OK, "The lag is 0.")
-    assert judge_group([("t/0", well), ("t/1", found)]).reason == f"t/1: {found.reason}"
-    assert judge_group([("t/0", well), ("t/1", well)]).reason == "All 2 partitions are OK. t/0: The lag is 0."
+    well = Evaluation(Status.OK, "The lag is 0.")
+    assert evaluate_group([("t/0", well), ("t/1", found)]).reason == f"t/1: {found.reason}"
+    assert evaluate_group([("t/0", well), ("t/1", well)]).reason == "All 2 partitions are OK. t/0: The lag is 0."
 
 
 def test_the_first_record_after_a_quiet_night_is_no_alarm() -> None:
@@ -100,13 +100,13 @@ def test_an_offset_that_goes_back_is_rewind() -> None:
 
 def test_nothing_seen_is_notfound() -> None:
     """No look in the window: nothing is said about the group."""
-    assert judge([], now_ms=NOW, rules=RULES).status is Status.NOTFOUND
-    assert judge([OffsetSample(NOW - 200_000, 1, 9)], now_ms=NOW, rules=RULES).status is Status.NOTFOUND
+    assert evaluate_samples([], now_ms=NOW, rules=RULES).status is Status.NOTFOUND
+    assert evaluate_samples([OffsetSample(NOW - 200_000, 1, 9)], now_ms=NOW, rules=RULES).status is Status.NOTFOUND
 
 
 def test_too_little_watching_is_no_status() -> None:
     """Before half a window has been watched, lag alone is no reason for an alarm, and the reason says so."""
-    found = judge(samples((5, 9), (6, 12), (7, 15)), now_ms=NOW, rules=RULES)
+    found = evaluate_samples(samples((5, 9), (6, 12), (7, 15)), now_ms=NOW, rules=RULES)
     assert (found.status, "watched for only" in found.reason) == (Status.OK, True)
 
 
@@ -151,20 +151,20 @@ def test_more_tolerance_gives_no_new_alarm(found: list[OffsetSample], allowed: i
 )
 def test_a_group_is_as_bad_as_its_worst_partition(partitions: list[Status], group: Status) -> None:
     """STOP, STALL and REWIND make ERR; partitions of which nothing is known count only when all are so."""
-    named = [(f"t/{i}", Judgement(one, f"It is {one.name}.")) for i, one in enumerate(partitions)]
-    assert judge_group(named).status is group
+    named = [(f"t/{i}", Evaluation(one, f"It is {one.name}.")) for i, one in enumerate(partitions)]
+    assert evaluate_group(named).status is group
 
 
 def test_the_reason_of_a_group_that_is_well_says_what_its_lag_does() -> None:
     """A group that is OK with a lag is no group without one: the partition that comes first, the largest, is quoted."""
-    behind = Judgement(Status.OK, "It makes progress and the lag falls at times; it is 12,000.")
-    found = judge_group([("t/1", behind), ("t/0", Judgement(Status.OK, "The lag is 468."))])
-    assert found == Judgement(Status.OK, f"All 2 partitions are OK. t/1: {behind.reason}")
+    behind = Evaluation(Status.OK, "It makes progress and the lag falls at times; it is 12,000.")
+    found = evaluate_group([("t/1", behind), ("t/0", Evaluation(Status.OK, "The lag is 468."))])
+    assert found == Evaluation(Status.OK, f"All 2 partitions are OK. t/1: {behind.reason}")
 
 
 def test_the_groups_reason_names_the_worst_partition() -> None:
     """An operator reads where to look."""
-    found = judge_group([("t/0", Judgement(Status.OK, "Fine.")), ("t/1", Judgement(Status.STOP, "It stands."))])
+    found = evaluate_group([("t/0", Evaluation(Status.OK, "Fine.")), ("t/1", Evaluation(Status.STOP, "It stands."))])
     assert found.reason == "STOP in t/1 (1 of 2 partitions): It stands."
 
 
@@ -214,7 +214,7 @@ def test_cases_of_burrows_evaluator(offsets_and_lags: list[tuple[int, int]], rul
     first = NOW - len(offsets_and_lags) * 100_000
     commits = [OffsetSample(first + i * 100_000, at, at + lag, 1) for i, (at, lag) in enumerate(offsets_and_lags)]
     found = [*commits, commits[-1]._replace(ts_ms=NOW)]
-    assert judge(found, now_ms=NOW, rules=rules).status is expected
+    assert evaluate_samples(found, now_ms=NOW, rules=rules).status is expected
 
 
 def test_a_reset_of_a_consumer_without_lag_is_rewind() -> None:

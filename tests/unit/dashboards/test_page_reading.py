@@ -12,7 +12,7 @@ from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open
 from tallystream_dashboards.page.data.lines import MAX_LINES, MAX_POINTS, rate
 from tallystream_dashboards.page.data.read_lag import PARTITIONS, TRENDS, WORST, read_group_view, read_groups_view
 from tallystream_dashboards.page.data.read_pipeline import read_pipeline
-from tallystream_dashboards.page.data.read_sums import read_sums, read_twice
+from tallystream_dashboards.page.data.read_sums import read_duplicates, read_sums
 from tallystream_dashboards.page.url_state import Selection
 
 if TYPE_CHECKING:
@@ -170,11 +170,11 @@ def test_what_was_processed_twice_is_told_from_positions(sink: Sink, reader: Poi
     """Everything processed less the offsets covered; without positions nothing is said."""
     sink.write([counted(120, NOW - 2000, "done"), counted(125, NOW - 1000, "done")])
     view = read_sums(reader, Selection(view="twice", metric="done"), now_ms=NOW, until_ms=None)
-    assert read_twice(reader, view, Selection(), now_ms=NOW) is None
+    assert read_duplicates(reader, view, Selection(), now_ms=NOW) is None
     sink.write([covered(60, NOW - 3000, "done.position", start=10)])
     sink.write([covered(65, NOW - 3000, "done.position", partition=1)])
     view = read_sums(reader, Selection(view="twice", metric="done"), now_ms=NOW, until_ms=None)
-    twice = read_twice(reader, view, Selection(), now_ms=NOW)
+    twice = read_duplicates(reader, view, Selection(), now_ms=NOW)
     assert twice is not None
     assert (twice.processed, twice.covered, twice.number) == (125, 115, 10)
     assert (twice.over_time.times_ms[-2:], twice.over_time.values[-2:]) == ([NOW - 2000, NOW - 1000], [5, 10])
@@ -188,7 +188,7 @@ def test_only_the_positions_of_the_counter_itself_are_covered_by_it(sink: Sink, 
     for name, number in (("paid", 0), ("shipped", 3)):
         selection = Selection(view="twice", metric=name)
         view = read_sums(reader, selection, now_ms=NOW, until_ms=None)
-        twice = read_twice(reader, view, selection, now_ms=NOW)
+        twice = read_duplicates(reader, view, selection, now_ms=NOW)
         assert twice is not None
         assert (twice.number, [one.count for one in twice.partitions]) == (number, [100 if name == "paid" else 50])
 

@@ -13,7 +13,7 @@ from tallystream_dashboards import formatting
 from tallystream_dashboards.lag.catch_up import Between, Drain, Never, NotKnown, Steady
 from tallystream_dashboards.lag.formatting import lag_range, why
 from tallystream_dashboards.lag.state import GroupState
-from tallystream_dashboards.lag.status import Judgement, Status
+from tallystream_dashboards.lag.status import Evaluation, Status
 from tallystream_dashboards.lag.time_lag import Exact
 from tallystream_dashboards.page import tables
 from tallystream_dashboards.page.data.lines import Line
@@ -105,7 +105,7 @@ def test_long_periods_refresh_slowly() -> None:
 
 
 def state(lag: int | None = 3, status: Status = Status.OK, **known: object) -> GroupState:
-    judged = Judgement(status, "It stands.")
+    judged = Evaluation(status, "It stands.")
     return GroupState("g", lag, Exact(75), None, Between(60, None), judged, (), 1000, count=4, **known)  # type: ignore[arg-type]
 
 
@@ -115,7 +115,7 @@ def test_the_reason_says_what_a_number_hides() -> None:
     assert why(state(unknown=1, unread=40)) == (
         "It stands. Nothing valid is committed in 1 of 4 partitions, which hold 40 records."
     )
-    assert why(state(told_skew_ms=37_000)).startswith("It stands. Timestamps are 37 s ahead")
+    assert why(state(logged_skew_ms=37_000)).startswith("It stands. Timestamps are 37 s ahead")
 
 
 def test_a_lag_that_is_known_in_part_is_a_bound() -> None:
@@ -158,7 +158,7 @@ def test_the_worst_group_is_an_applications() -> None:
     app, unknown = state(3), replace(state(None), group="new")
     assert worst_of([own, unknown, app]) is app
     assert worst_of([own, unknown]) is None
-    bad = replace(own, judgement=Judgement(Status.STOP, "It stands."))
+    bad = replace(own, evaluation=Evaluation(Status.STOP, "It stands."))
     assert worst_of([bad, app]) is bad
 
 

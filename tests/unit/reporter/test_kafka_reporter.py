@@ -130,8 +130,8 @@ def test_a_report_that_is_owed_over_a_fork_goes_out_by_a_new_producer() -> None:
     assert reporter._report()
     bench.counter.inc()
     assert reporter._report()
-    [go_on] = reporter.before_fork(Deadline(0.2, bench.clock.monotonic))
-    go_on()
+    [skip_lost] = reporter.before_fork(Deadline(0.2, bench.clock.monotonic))
+    skip_lost()
     reporter._attend()
     assert (reporter.failures, reporter.last_error) == (0, None)
     assert counts(bench.producers[1].taken) == [1]

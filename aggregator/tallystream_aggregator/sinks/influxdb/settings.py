@@ -56,5 +56,5 @@ def token_file(env: Mapping[str, str]) -> str:
     try:
         return Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise ConfigError("INFLUXDB_TOKEN_FILE", path, f"it can't be read: {reason}") from error

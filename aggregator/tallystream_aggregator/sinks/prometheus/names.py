@@ -30,7 +30,7 @@ SUMS = "tallystream_sums"
 """Families in addition to those of the metrics. Each has a sample for each sum (OVERFLOW: for those with an overflow),
 except SUMS, the number of sums."""
 
-OTHERWISE = "_value"
+RENAME_SUFFIX = "_value"
 """The suffix of a family whose plain name is that of another kind (`text.exposition`)."""
 
 _RATES = {field: ("gauge", f"_{field}", "") for field in ("mean_rate", "m1_rate", "m5_rate", "m15_rate")}
@@ -49,7 +49,7 @@ _FIELDS: dict[str, dict[str, tuple[str, str, str]]] = {
     "position": {"position": ("counter", "_total", ""), "start": ("gauge", "_start", "")},
 }
 _UNIT = {"timer": "_seconds"}
-_ENDS = ("_total", "_seconds", "_sum", "_count", "_min", "_max", "_mean", "_number", "_rate", "_start", OTHERWISE)
+_ENDS = ("_total", "_seconds", "_sum", "_count", "_min", "_max", "_mean", "_number", "_rate", "_start", RENAME_SUFFIX)
 """A name that ends in one of these needs the label `name`, because another metric may have the same family."""
 
 LABELS = RESERVED | {"name", "quantile", "le"}

@@ -125,6 +125,6 @@ class PrometheusSink:
 def _unfit(point: Point) -> object:
     """Return the reason why a point can't be shown, None if it can."""
     if not names.known(point.tags.get("metric_type", "")):
-        return "it is no sum"
+        return "it is not a sum"
     text = [value for value in point.fields.values() if isinstance(value, str)]
     return text or refused(point) or None

@@ -58,7 +58,7 @@ def exposition(sums: Collection[Held]) -> Exposition:
         for plain, samples in sorted(wanted[kind].items()):
             final = plain
             while not _free(taken, kind, final):
-                final += names.OTHERWISE
+                final += names.RENAME_SUFFIX
             taken.update(dict.fromkeys(_samples_of(kind, final), (kind, final)))
             family = found.setdefault(final, Family(final, kind, _help(kind, samples[0]), []))
             family.samples.extend(_sample(held, place, value, named=final != plain) for held, place, value in samples)

@@ -44,13 +44,13 @@ class Reading(NamedTuple):
     """How ranges are read.
 
     `kafka` are librdkafka's options, `group` is the consumer group for authorization. After `patience_s` seconds
-    without a record, reading fails. With `go_on`, deleted records are skipped; otherwise they are an error.
+    without a record, reading fails. With `skip_lost`, deleted records are skipped; otherwise they are an error.
     """
 
     kafka: Mapping[str, str]
     group: str
     patience_s: float = 60.0
-    go_on: bool = False
+    skip_lost: bool = False
 
     def __repr__(self) -> str:
         return f"<Reading as group {self.group!r}>"  # the options may hold a password
@@ -60,11 +60,11 @@ def read_range(reading: Reading, wanted: Range) -> Iterator[list[RawRecord]]:
     """Yield the records of a range in offset order, as lists that are not empty.
 
     Raises:
-        LostRecordsError: records were deleted, without `go_on`.
+        LostRecordsError: records were deleted, without `skip_lost`.
         TallystreamError: the broker sent no records for `patience_s` seconds.
         KafkaException: the broker returned another error.
     """
-    reset = "earliest" if reading.go_on else "error"
+    reset = "earliest" if reading.skip_lost else "error"
     consumer = clients.consumer({**_OPTIONS, **reading.kafka, "group.id": reading.group, "auto.offset.reset": reset})
     try:
         consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.first)])
@@ -104,7 +104,7 @@ def _require_end(said: KafkaError, at: int, reading: Reading, wanted: Range) -> 
         raise LostRecordsError(f"{_name(wanted)} has no offset {at} any more.")
     if said.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 (librdkafka's name for it)
         raise KafkaException(said)
-    if at < wanted.end and not reading.go_on:
+    if at < wanted.end and not reading.skip_lost:
         raise LostRecordsError(f"{_name(wanted)} ends at {at}, before {wanted.end}.")
 
 
@@ -116,8 +116,8 @@ class SpanReader:
     """Reads spans of offsets. It is pickled for Spark's workers, so it has no connection."""
 
     def __init__(self, reading: Reading) -> None:
-        # Deleted records are an error here even with `go_on`: the batch has read them once.
-        self._reading = reading._replace(go_on=False)
+        # Deleted records are an error here even with `skip_lost`: the batch has read them once.
+        self._reading = reading._replace(skip_lost=False)
 
     def __call__(self, span: Span) -> Iterator[Record]:
         """Yield the records of a span in offset order.

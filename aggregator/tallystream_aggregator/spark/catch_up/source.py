@@ -45,7 +45,7 @@ class CatchUpOptions(msgspec.Struct, frozen=True):
 
     `most` is the maximum number of records of the first batch, `tasks` the number of tasks that run at once. Fewer than
     `full` records wait until `delay_s` seconds after the start of the last batch. `checkpoint` is the path of the
-    query's checkpoint on the driver's machine. With `go_on`, deleted records are skipped.
+    query's checkpoint on the driver's machine. With `skip_lost`, deleted records are skipped.
     """
 
     kafka: dict[str, str]
@@ -59,10 +59,10 @@ class CatchUpOptions(msgspec.Struct, frozen=True):
     delay_s: float
     tasks: int
     shards: int
-    go_on: bool
+    skip_lost: bool
 
     def __repr__(self) -> str:
-        return f"<BacklogOptions of {self.checkpoint!r}>"  # Kafka's options may hold a password
+        return f"<CatchUpOptions of {self.checkpoint!r}>"  # Kafka's options may hold a password
 
 
 class CatchUpSource(DataSource):
@@ -109,14 +109,14 @@ class CatchUpReader(DataSourceStreamReader):
         Return `start` if fewer than `full` records wait and the last batch started less than `delay_s` seconds ago.
 
         Raises:
-            LostRecordsError: records at or after `start` were deleted, without `go_on`.
+            LostRecordsError: records at or after `start` were deleted, without `skip_lost`.
             KafkaException: the broker did not answer.
         """
         options = self._options
         if self._asking is None:
             self._asking = Ends(options.selection, options.kafka, options.group, options.fetch)
         found = self._asking.ask()
-        if not options.go_on:
+        if not options.skip_lost:
             require_all(start, found)
         self._ends = {topic: {p: end for p, (_, end) in partitions.items()} for topic, partitions in found.items()}
         if self._planned is not None and size(start, self._ends) < options.full:
@@ -150,12 +150,12 @@ class CatchUpReader(DataSourceStreamReader):
         """Return the records of a range that compaction keeps.
 
         Raises:
-            LostRecordsError: records were deleted, without `go_on`.
+            LostRecordsError: records were deleted, without `skip_lost`.
             TallystreamError: the broker sent no records for `fetch.timeout_ms`.
             KafkaException: the broker returned another error.
         """
         options, wanted = self._options, partition.value
-        reading = Reading(options.kafka, options.group, options.fetch.timeout_ms / 1000, options.go_on)
+        reading = Reading(options.kafka, options.group, options.fetch.timeout_ms / 1000, options.skip_lost)
         return compacted(read_range(reading, wanted), wanted, options.table, options.shards)
 
 

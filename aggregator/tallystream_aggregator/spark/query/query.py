@@ -109,7 +109,7 @@ def catch_up(session: SparkSession, settings: AggregateSettings, topics: Topics,
         delay_s=settings.pacing.delay_ms / 1000,
         tasks=session.sparkContext.defaultParallelism,
         shards=shards,
-        go_on=reading.go_on,
+        skip_lost=reading.skip_lost,
     )
     session.dataSource.register(CatchUpSource)
     told = msgspec.json.encode(options).decode()
@@ -170,5 +170,5 @@ def _reading(settings: AggregateSettings) -> Reading:
         {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers},
         settings.topic_prefix + GROUP,
         settings.fetch.timeout_ms / 1000,
-        go_on=settings.on_data_loss == "continue",
+        skip_lost=settings.on_data_loss == "continue",
     )

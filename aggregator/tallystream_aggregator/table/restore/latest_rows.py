@@ -175,7 +175,7 @@ def shard_in(key: bytes) -> int:
     """
     shard = _decode_key(key)[1]
     if not isinstance(shard, int) or shard < 0:
-        raise ValueError(f"{shard!r} is no shard")
+        raise ValueError(f"{shard!r} is not a shard")
     return shard
 
 

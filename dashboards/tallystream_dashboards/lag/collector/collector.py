@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from tallystream_aggregator.sinks.base import SinkUnavailableError
-from tallystream_dashboards.lag.collector.kafka_admin import BrokerAwayError
+from tallystream_dashboards.lag.collector.kafka_admin import BrokerUnavailableError
 from tallystream_dashboards.lag.collector.recorder import Recorder, WriteBuffer
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Collector:
     """Run rounds and count them. An outage of the broker or the store is logged when it begins and when it ends.
 
     Args:
-        watch: returns the results of one round; raises BrokerAwayError.
+        watch: returns the results of one round; raises BrokerUnavailableError.
         sink: the points are written to it.
         publish: called with the results of each round.
         tidy: called each time the points have been written; raises SinkUnavailableError.
@@ -86,7 +86,7 @@ class Collector:
         """Return the counts in one line."""
         return (
             f"{self.rounds:,} rounds, {self.points_written:,} points written; "
-            f"broker away in {self._broker.count:,} rounds, store in {self._store.count:,}, "
+            f"broker unavailable in {self._broker.count:,} rounds, store in {self._store.count:,}, "
             f"{self.rounds_skipped:,} rounds skipped, "
             f"{self.points_dropped:,} points dropped, {len(self._buffer):,} unwritten"
         )
@@ -94,7 +94,7 @@ class Collector:
     def _ask_broker(self) -> bool:
         try:
             found = self._watch()
-        except BrokerAwayError as error:
+        except BrokerUnavailableError as error:
             self._broker.failed(error)
             return False
         self._broker.answered()
@@ -144,5 +144,5 @@ class _Away:
 
     def answered(self) -> None:
         if self._since:
-            log.warning("%s is back after %d rounds", self._what, self._since)
+            log.warning("%s is available again after %d rounds", self._what, self._since)
             self._since = 0

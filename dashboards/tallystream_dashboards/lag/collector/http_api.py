@@ -86,7 +86,7 @@ class Served:
         try:
             parts = urlsplit(path)
         except ValueError:
-            return _json(400, {"error": f"{path!r} is no address"})
+            return _json(400, {"error": f"{path!r} is not an address"})
         if parts.path.rstrip("/") != GROUPS and not parts.path.startswith(f"{GROUPS}/"):
             return None
         group = unquote(parts.path.removeprefix(GROUPS).strip("/")) or None
@@ -101,7 +101,7 @@ class Served:
         try:
             at_ms = moment_ms(text)
         except ValueError:
-            return _json(400, {"error": f"at: {text!r} is no time; give one in UTC, as in 2026-11-20T03:12"})
+            return _json(400, {"error": f"at: {text!r} is not a time; give one in UTC, as in 2026-11-20T03:12"})
         try:
             with closing(self._open_store()) as reader:
                 if group is None:
@@ -113,7 +113,7 @@ class Served:
 
     def _silence(self) -> str | None:
         if self._found is None:
-            return "nothing has been seen yet"
+            return "no round has finished yet"
         silent_s = self._wall() - self._found.ts_ms / 1000
         return None if silent_s <= self._patience_s else f"the broker was last seen {silent_s:.0f} s ago"
 

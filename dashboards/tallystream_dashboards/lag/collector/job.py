@@ -105,7 +105,7 @@ def _close(sink: Store) -> None:
     try:
         sink.close()
     except SinkUnavailableError as error:
-        log.warning("the store was away at the end: %s", error)
+        log.warning("the store was unavailable at the end: %s", error)
 
 
 def _loop(collector: Collector, settings: CollectSettings, stop: StopRequest, served: Served) -> None:

@@ -31,7 +31,7 @@ GROUPS_AT_ONCE = 200
 GONE = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}  # noqa: SLF001 - public codes
 
 
-class BrokerAwayError(TallystreamError):
+class BrokerUnavailableError(TallystreamError):
     """No broker listed its groups, or a request had no answer by its deadline. A later round may succeed."""
 
 
@@ -71,7 +71,7 @@ class OffsetFetcher:
         are not listed are requested by name.
 
         Raises:
-            BrokerAwayError: no broker answered, or a request had no answer by its deadline.
+            BrokerUnavailableError: no broker answered, or a request had no answer by its deadline.
             StoppedError: `stopping` returned True.
         """
         problems: set[str] = set()
@@ -99,7 +99,7 @@ class OffsetFetcher:
         Partitions without a record or without an answer are left out.
 
         Raises:
-            BrokerAwayError: a request had no answer by its deadline.
+            BrokerUnavailableError: a request had no answer by its deadline.
             StoppedError: `stopping` returned True.
         """
         wanted = {TopicPartition(topic, partition): NEWEST for topic, partition in places}
@@ -143,9 +143,9 @@ class OffsetFetcher:
         try:
             listed = self._wait({"": self._admin.list_consumer_groups(request_timeout=self._timeout)})[""].result()
         except KafkaException as error:
-            raise BrokerAwayError(_reason(error)) from error
+            raise BrokerUnavailableError(_reason(error)) from error
         if listed.errors and not listed.valid:
-            raise BrokerAwayError(_reason(listed.errors[0]))
+            raise BrokerUnavailableError(_reason(listed.errors[0]))
         problems.update(f"listing groups: {_reason(error)}" for error in listed.errors or ())
         names = {group.group_id for group in listed.valid if patterns.match(group.group_id)}
         return names, not listed.errors
@@ -202,7 +202,7 @@ class OffsetFetcher:
             if self._stopping():
                 raise StoppedError
             if waiting and time.monotonic() > deadline:
-                raise BrokerAwayError(f"no answer within {self._timeout:g} s")
+                raise BrokerUnavailableError(f"no answer within {self._timeout:g} s")
         return asked
 
 

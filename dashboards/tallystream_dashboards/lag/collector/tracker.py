@@ -90,7 +90,7 @@ class LagTracker:
         """Run one round and return its results.
 
         Raises:
-            BrokerAwayError: no broker answered.
+            BrokerUnavailableError: no broker answered.
             StoppedError: a stop was requested meanwhile.
         """
         began = self._clock()
@@ -101,7 +101,7 @@ class LagTracker:
             self._skews = skews(self._broker.newest(found.places), self._live.ends, self._live.asked)
             self._skews_due_ms = now_ms + SKEW_EVERY_MS
         probed = self._probe(_oldest_unread(found)) if self._probe is not None else {}
-        states = self._live.judge(found, now_ms, skew=self._skews, probed=probed)
+        states = self._live.evaluate(found, now_ms, skew=self._skews, probed=probed)
         took_s = self._clock() - began
         return Watched(tuple(states), found.places, found.problems, now_ms, took_s, found.complete)
 

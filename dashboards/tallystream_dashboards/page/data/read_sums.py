@@ -103,7 +103,7 @@ def read_sums(reader: PointReader, selection: Selection, *, now_ms: int, until_m
     )
 
 
-def read_twice(reader: PointReader, view: SumsView, selection: Selection, *, now_ms: int) -> Duplicates | None:
+def read_duplicates(reader: PointReader, view: SumsView, selection: Selection, *, now_ms: int) -> Duplicates | None:
     """Return the records processed twice, by the chosen counter and its positions; None without either.
 
     Raises:

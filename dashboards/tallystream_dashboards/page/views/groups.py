@@ -42,7 +42,7 @@ def worst_of(living: Sequence[GroupState]) -> GroupState | None:
         (
             state
             for state in living
-            if state.lag is not None and (role(state.group) == "consumer" or state.judgement.status > Status.NOTFOUND)
+            if state.lag is not None and (role(state.group) == "consumer" or state.evaluation.status > Status.NOTFOUND)
         ),
         None,
     )
@@ -86,7 +86,7 @@ def draw_group(name: str, view: GroupView, *, now_ms: int, zone: tzinfo) -> None
 
 def _tiles(living: Sequence[GroupState], *, now_ms: int) -> None:
     columns = st.columns(4)
-    bad = {status: sum(one.judgement.status is status for one in living) for status in (Status.ERR, Status.WARN)}
+    bad = {status: sum(one.evaluation.status is status for one in living) for status in (Status.ERR, Status.WARN)}
     columns[0].metric(
         "Groups",
         formatting.number(len(living)),
@@ -99,7 +99,7 @@ def _tiles(living: Sequence[GroupState], *, now_ms: int) -> None:
     if worst is None:
         columns[1].metric("Worst lag", formatting.NOTHING, **components.TILE)
         return
-    status = worst.judgement.status
+    status = worst.evaluation.status
     columns[1].metric(
         f"Worst: {literal(worst.group)}",
         lag_range(worst),
@@ -114,10 +114,10 @@ def _tiles(living: Sequence[GroupState], *, now_ms: int) -> None:
 
 def _alarms(living: Sequence[GroupState], *, now_ms: int) -> None:
     """Draw the full reasons of the worst groups, for which a table's cell is too narrow."""
-    for state in [one for one in living if one.judgement.status in (Status.ERR, Status.WARN)][:ALARMS]:
-        told = f"{state.judgement.status.name}{tables.since(state, now_ms)}"
+    for state in [one for one in living if one.evaluation.status in (Status.ERR, Status.WARN)][:ALARMS]:
+        told = f"{state.evaluation.status.name}{tables.since(state, now_ms)}"
         said = f"**{literal(state.group)}** · {told} · {literal(why(state))}"
-        if state.judgement.status is Status.ERR:
+        if state.evaluation.status is Status.ERR:
             st.error(said, icon=":material/error:")
         else:
             st.warning(said, icon=":material/warning:")
@@ -132,7 +132,7 @@ def _catches_up(column: Any, drain: Drain) -> None:
 
 
 def _status(state: GroupState, *, now_ms: int, zone: tzinfo) -> None:
-    status = state.judgement.status
+    status = state.evaluation.status
     said = literal(why(state))
     if state.gone:
         st.warning(f"**GONE** · {said}", icon=":material/person_off:")

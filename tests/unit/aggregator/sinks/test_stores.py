@@ -140,7 +140,7 @@ def test_a_token_file_that_is_no_text(tmp_path: Path) -> None:
     """One sentence, like a file that is not there."""
     path = tmp_path / "token"
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match="it is no text"):
+    with pytest.raises(ConfigError, match="it is not text"):
         StoreSettings.parse("influxdb:http://h", org="o", env={"INFLUXDB_TOKEN_FILE": str(path)})
 
 
