@@ -60,11 +60,11 @@ def settings(options: Mapping[str, Any]) -> Settings:
         ConfigError: one of them can't be used.
     """
     from tallystream_dashboards.grafana.settings import FLAVOURS, Settings, Thresholds
-    from tallystream_dashboards.grafana.settings import Contact as Told
+    from tallystream_dashboards.grafana.settings import Contact as ContactSettings
 
     return Settings(
         flavour=o.one_of("--flavour", options["flavour"], *FLAVOURS),  # type: ignore[arg-type]  # just so
-        contact=Told(
+        contact=ContactSettings(
             o.one_of("--contact", options["contact"], "webhook", "email"),  # type: ignore[arg-type]  # just so
             options["contact_address"],
         ),

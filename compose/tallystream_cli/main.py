@@ -82,11 +82,11 @@ def main() -> None:
     try:
         sys.exit(app(standalone_mode=False))
     except TyperException as error:
-        sys.exit(_said(_usage(error), error.exit_code))
+        sys.exit(_print_error(_usage(error), error.exit_code))
     except (ConfigError, verify.UncheckedError) as error:
-        sys.exit(_said(str(error), 2))
+        sys.exit(_print_error(str(error), 2))
     except TallystreamError as error:
-        sys.exit(_said(str(error), 1))
+        sys.exit(_print_error(str(error), 1))
     except KeyboardInterrupt:
         sys.exit(130)
 
@@ -99,7 +99,7 @@ def _usage(error: TyperException) -> str:
     return f"{context.command_path}: {message.rstrip('.')}; {context.command_path} --help lists the options."
 
 
-def _said(sentence: str, code: int) -> int:
+def _print_error(sentence: str, code: int) -> int:
     sys.stderr.write(f"{logs.final_line(sentence)}\n")
     return code
 

@@ -215,14 +215,14 @@ def rules(
     """Return the rules of a status; None where nothing of them was said."""
     from tallystream_dashboards.lag.status import Rules
 
-    said = {
+    content = {
         "window_s": window,
         "stop_after_s": stop_after,
         "allowed_lag": allowed_lag,
         "warn_age_s": warn_age,
         "err_age_s": err_age,
     }
-    given = {name: value for name, value in said.items() if value is not None}
+    given = {name: value for name, value in content.items() if value is not None}
     return Rules(**given) if given else None  # type: ignore[arg-type]  # each has its own type
 
 

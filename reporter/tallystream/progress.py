@@ -74,9 +74,9 @@ class ConsumerProgress:
         count = 0
         spans: dict[tuple[str, int], tuple[int, int]] = {}
         for message in messages:
-            if _told(getattr(message, "error", None)) is not None:
+            if _resolve(getattr(message, "error", None)) is not None:
                 continue
-            topic, partition, offset = _told(message.topic), _told(message.partition), _told(message.offset)
+            topic, partition, offset = _resolve(message.topic), _resolve(message.partition), _resolve(message.offset)
             if topic is None or partition is None or offset is None or offset < 0:
                 raise ValueError(f"a message of topic {topic!r}, partition {partition!r} has the offset {offset!r}")
             low, high = spans.get((topic, partition), (offset, offset))
@@ -98,5 +98,5 @@ class ConsumerProgress:
         return position
 
 
-def _told(attribute: Any) -> Any:
+def _resolve(attribute: Any) -> Any:
     return attribute() if callable(attribute) else attribute

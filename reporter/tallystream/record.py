@@ -161,9 +161,9 @@ def is_timely(header: Header, append_ms: int) -> bool:
     append time only, so the aggregator and the reporter, which receives the append time with the acknowledgement,
     always agree.
     """
-    born_ms = ulid_ms(header.life)
-    since_ms = born_ms if header.prev is None else header.prev
-    return append_ms - since_ms < TIMELY_MS and born_ms - append_ms <= TIMELY_MS
+    created_ms = ulid_ms(header.life)
+    since_ms = created_ms if header.prev is None else header.prev
+    return append_ms - since_ms < TIMELY_MS and created_ms - append_ms <= TIMELY_MS
 
 
 class Snapshot(Header, omit_defaults=True, kw_only=True):

@@ -69,7 +69,7 @@ def expected() -> list[int]:
 
 def test_our_sums_are_checked_and_what_they_cost_is_measured(broker: KafkaBroker, tmp_path: Path) -> None:
     """The command as a user gets it, on a real broker: its sums are exact, and its processes were watched."""
-    found = backlog(broker.bootstrap_servers, Ours(), tmp_path, n=N, form="snapshots", fleet=FLEET, patience_s=300)
+    found = backlog(broker.bootstrap_servers, Ours(), tmp_path, n=N, form="snapshots", fleet=FLEET, max_wait_s=300)
     assert found["exact"] is True
     assert (found["updates"], found["records"]) == (N, N // FLEET.metrics)
     assert found["wall_s"] > 0
@@ -81,7 +81,7 @@ def test_a_wrong_sum_is_never_a_result(broker: KafkaBroker, tmp_path: Path, expe
     """Sums of which one is wrong are waited for in vain, and the error says how many were right."""
     wrong = [*expected[:3], expected[3] + 1, *expected[4:]]
     with pytest.raises(SideError, match="4 of 5 sums"):
-        backlog(broker.bootstrap_servers, Scripted([wrong]), tmp_path, n=N, form="singles", fleet=FLEET, patience_s=3)
+        backlog(broker.bootstrap_servers, Scripted([wrong]), tmp_path, n=N, form="singles", fleet=FLEET, max_wait_s=3)
 
 
 def test_sums_that_do_not_stay_right_are_not_exact(broker: KafkaBroker, tmp_path: Path, expected: list[int]) -> None:
@@ -89,7 +89,7 @@ def test_sums_that_do_not_stay_right_are_not_exact(broker: KafkaBroker, tmp_path
     later = [expected[0] + 1, *expected[1:]]
     for sums, exact in (([expected, later], False), ([expected, expected], True)):
         side = Scripted(sums)
-        found = backlog(broker.bootstrap_servers, side, tmp_path, n=N, form="singles", fleet=FLEET, patience_s=60)
+        found = backlog(broker.bootstrap_servers, side, tmp_path, n=N, form="singles", fleet=FLEET, max_wait_s=60)
         assert found["exact"] is exact
 
 
@@ -98,5 +98,5 @@ def test_a_side_that_ends_is_an_error(broker: KafkaBroker, tmp_path: Path) -> No
     with pytest.raises(SideError, match="scripted ended with 0; it said:\nthat was all"):
         backlog(
             *(broker.bootstrap_servers, Scripted([], rest_s=0.0), tmp_path),
-            n=N, form="singles", fleet=FLEET, patience_s=300,
+            n=N, form="singles", fleet=FLEET, max_wait_s=300,
         )  # fmt: skip

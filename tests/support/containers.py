@@ -44,7 +44,7 @@ class Here:
             for one in running.values():
                 one.process.send_signal(signal.SIGTERM)
             for one in running.values():
-                assert one.process.wait(one.patience_s) == 0, one.said()
+                assert one.process.wait(one.max_wait_s) == 0, one.said()
         finally:
             for one in running.values():
                 if one.process.poll() is None:
@@ -63,7 +63,7 @@ class Service:
         for one in (self.home, self.work, data, memory):
             one.mkdir(parents=True)
         self.log = folder / "log"
-        self.patience_s = _seconds(service["stop_grace_period"])
+        self.max_wait_s = _seconds(service["stop_grace_period"])
         ports = {port: str(free_port()) for port in PORTS}
         self._here = {**here.addresses, "/tmp/": f"{memory}/", DATA: str(data), **ports}
         python = here.pythons[images.image_of(dict(service)) or ""]

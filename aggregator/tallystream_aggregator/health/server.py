@@ -139,8 +139,8 @@ class Response(NamedTuple):
 
 def health_response(reason: str | None, **known: Any) -> Response:
     """Return 200 if `reason` is None, else 503 with the reason. `known` are further fields of the JSON body."""
-    said = {"ok": reason is None, **({} if reason is None else {"reason": reason}), **known}
-    return Response(200 if reason is None else 503, "application/json", json.dumps(said) + "\n")
+    body = {"ok": reason is None, **({} if reason is None else {"reason": reason}), **known}
+    return Response(200 if reason is None else 503, "application/json", json.dumps(body) + "\n")
 
 
 class HealthServer:

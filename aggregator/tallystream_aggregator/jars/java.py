@@ -26,11 +26,11 @@ def java_version() -> str:
     """
     launcher = java()
     try:
-        said = subprocess.run([launcher, "-version"], capture_output=True, text=True, check=False, timeout=60).stderr
+        output = subprocess.run([launcher, "-version"], capture_output=True, text=True, check=False, timeout=60).stderr
     except OSError as error:
         raise ConfigError("java", launcher, "install Java 17 or 21, or point JAVA_HOME at one") from error
-    found = re.search(r'version "((?:1\.)?(\d+)[^"]*)"', said)
+    found = re.search(r'version "((?:1\.)?(\d+)[^"]*)"', output)
     if found is None or int(found.group(2)) not in JAVA_VERSIONS:
-        line = said.strip().splitlines()[0] if said.strip() else launcher
+        line = output.strip().splitlines()[0] if output.strip() else launcher
         raise ConfigError("java", line, "install Java 17 or 21, or point JAVA_HOME at one")
     return found.group(1)

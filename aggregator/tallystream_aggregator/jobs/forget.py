@@ -83,7 +83,7 @@ class Plan(NamedTuple):
     sums: list[Changed]
 
 
-def look(settings: ForgetSettings, say: Callable[[str], object]) -> Plan:
+def read_plan(settings: ForgetSettings, say: Callable[[str], object]) -> Plan:
     """Read the table, and return what would be removed. Publishes nothing. Needs as much memory as a rebuild.
 
     Raises:

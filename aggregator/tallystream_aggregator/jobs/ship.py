@@ -213,8 +213,8 @@ def _highest_epoch(topics: Topics, kafka: Mapping[str, str], stop: StopRequest, 
             found[:] = ledger.read_rows(topics.ledger, kafka, timeout=10)
         except (KafkaException, TallystreamError) as error:
             health.status.waiting_for = "the ledger"
-            said = str(error.args[0]).rstrip(".")
-            raise SinkUnavailableError(f"{topics.ledger} can't be read: {said}.") from error
+            reason = str(error.args[0]).rstrip(".")
+            raise SinkUnavailableError(f"{topics.ledger} can't be read: {reason}.") from error
         health.status.waiting_for = None
 
     retry(read, stop)

@@ -15,7 +15,7 @@ from tallystream_aggregator.kafka import clients
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-PATIENCE_S = 20.0
+MAX_WAIT_S = 20.0
 """How long a broker may take to answer, in seconds. A broker that is just starting needs some."""
 
 log = logging.getLogger(__name__)
@@ -30,13 +30,13 @@ class LoginError(TallystreamError):
 def check_login(kafka: Mapping[str, str], *, timeout: float | None = None) -> None:
     """Return when the broker has answered. `kafka` are librdkafka's options.
 
-    `timeout` is in seconds, None means `PATIENCE_S`.
+    `timeout` is in seconds, None means `MAX_WAIT_S`.
 
     Raises:
         ConfigError: there was no answer in time, or librdkafka rejects an option.
         LoginError: the broker rejected the user or the certificate, or we rejected its certificate.
     """
-    patience_s = PATIENCE_S if timeout is None else timeout
+    max_wait_s = MAX_WAIT_S if timeout is None else timeout
     servers = kafka["bootstrap.servers"]
     refused: list[KafkaError] = []
     reasons: list[str] = []
@@ -47,7 +47,7 @@ def check_login(kafka: Mapping[str, str], *, timeout: float | None = None) -> No
             refused.append(error)
         elif error.code() not in _NO_REASON and (why := _plain(error.str())) not in reasons:
             reasons.append(why)
-            log.warning("broker %s: %s; trying again for up to %g s", servers, why, patience_s)
+            log.warning("broker %s: %s; trying again for up to %g s", servers, why, max_wait_s)
 
     options: dict[str, Any] = {**kafka, "error_cb": on_error}
     admin = clients.admin(options)
@@ -63,8 +63,8 @@ def check_login(kafka: Mapping[str, str], *, timeout: float | None = None) -> No
                     "security.protocol, sasl.mechanisms, sasl.username, sasl.password, ssl.ca.location and, if the "
                     "broker requires a client certificate, ssl.certificate.location and ssl.key.location."
                 ) from None
-            if time.monotonic() - began > patience_s:
-                why = reasons[-1] if reasons else f"no answer in {patience_s:g} s"
+            if time.monotonic() - began > max_wait_s:
+                why = reasons[-1] if reasons else f"no answer in {max_wait_s:g} s"
                 raise ConfigError(
                     "--bootstrap-servers",
                     servers,
@@ -74,6 +74,6 @@ def check_login(kafka: Mapping[str, str], *, timeout: float | None = None) -> No
             return
 
 
-def _plain(said: str) -> str:
+def _plain(text: str) -> str:
     """Return the cause in librdkafka's `HOST:PORT/bootstrap: Connect to … failed: CAUSE (after 0ms in …)`."""
-    return re.sub(r" \(after .*\)$", "", said).rpartition(": ")[2]
+    return re.sub(r" \(after .*\)$", "", text).rpartition(": ")[2]

@@ -111,9 +111,9 @@ def highest_epoch(found: Iterable[LedgerRow]) -> int | None:
 def finished(found: Iterable[LedgerRow]) -> Offsets:
     """Return the next offset of each partition after the table's last finished batch, or at which the table began."""
     mine = [row for row in found if row.query == QUERY]
-    begun = max((number for number, row in enumerate(mine) if row.kind == "opened" and row.start), default=0)
-    batches = [row for row in mine[begun:] if row.kind == "batch"]
-    start = mine[begun].start if mine and mine[begun].kind == "opened" else {}
+    opened = max((number for number, row in enumerate(mine) if row.kind == "opened" and row.start), default=0)
+    batches = [row for row in mine[opened:] if row.kind == "batch"]
+    start = mine[opened].start if mine and mine[opened].kind == "opened" else {}
     return max(batches, key=lambda row: (row.epoch, row.batch)).end if batches else start
 
 

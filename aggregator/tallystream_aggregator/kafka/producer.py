@@ -78,5 +78,5 @@ def deliver(producer: Producer, records: Iterable[ProducerRecord], *, timeout: f
     if errors:
         raise KafkaException(errors[0])
     if left:
-        said = f"the broker has not acknowledged {left} of {number} records after {timeout:g} s"
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, said))  # noqa: SLF001 (librdkafka's name for it)
+        message = f"the broker has not acknowledged {left} of {number} records after {timeout:g} s"
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, message))  # noqa: SLF001 (librdkafka's name for it)

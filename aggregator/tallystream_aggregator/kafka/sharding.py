@@ -65,13 +65,13 @@ def sharding_of(checkpoint: Path, shards: int | None, partitions: int | None) ->
         TallystreamError: the file can't be read.
     """
     path, initial_state = sharding_path(checkpoint), initial_state_path(checkpoint)
-    begun, restored = (checkpoint / "offsets").exists(), initial_state.exists()
-    if path.exists() and (begun or restored):
+    has_batches, restored = (checkpoint / "offsets").exists(), initial_state.exists()
+    if path.exists() and (has_batches or restored):
         try:
             known = _decode(path.read_bytes())
         except (OSError, msgspec.DecodeError) as error:
             raise TallystreamError(f"sharding: {path} can't be read ({error}); restore it.") from error
-    elif begun:
+    elif has_batches:
         known = Sharding()
     else:
         asked = shards or 1

@@ -112,8 +112,8 @@ def resolve(
         else:
             offsets.setdefault(topic, {})[str(partition)] = max(low, wanted[topic, partition])
     if missing:
-        said = "; ".join(f"{topic}, partitions {partitions}" for topic, partitions in missing.items())
-        raise ConfigError(OPTION, _text(start), f"it has no offset for {said}; {REMEDY}")
+        listing = "; ".join(f"{topic}, partitions {partitions}" for topic, partitions in missing.items())
+        raise ConfigError(OPTION, _text(start), f"it has no offset for {listing}; {REMEDY}")
     return offsets
 
 

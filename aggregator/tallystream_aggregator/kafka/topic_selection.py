@@ -67,7 +67,7 @@ class Selection:
             return {"assign": json.dumps({self.topic: sorted(self.partitions)})}
         return {"subscribe": self.topic}
 
-    def look(self, kafka: Mapping[str, str], *, timeout: float = 30.0) -> dict[str, list[int]]:
+    def existing(self, kafka: Mapping[str, str], *, timeout: float = 30.0) -> dict[str, list[int]]:
         """Return the partitions that exist now: topic → partitions.
 
         Raises:
@@ -99,7 +99,7 @@ class Selection:
             TallystreamError: the topic does not exist.
             KafkaException: the broker did not answer.
         """
-        read = self.look(kafka)
+        read = self.existing(kafka)
         if not read and self.pattern is not None:
             raise ConfigError("--topic-pattern", self.pattern, "no topic matches: create one, or correct the pattern")
         missing = sorted(set(self.partitions or ()) - set(read.get(self.topic, ())))

@@ -25,8 +25,8 @@ def letter(point: Point, reason: str, store: str) -> tuple[bytes, bytes]:
 
     The dead letter has no offset: the table accepted the record.
     """
-    said = {"measurement": point.measurement, "tags": dict(point.tags), "fields": dict(point.fields)}
-    quoted = json.dumps(said, ensure_ascii=False)[:MAX_QUOTED]
+    content = {"measurement": point.measurement, "tags": dict(point.tags), "fields": dict(point.fields)}
+    quoted = json.dumps(content, ensure_ascii=False)[:MAX_QUOTED]
     body = {"v": 1, "reason": reason[:1000], "ts": point.ts_ms, "store": store, "point": quoted}
     return point.measurement.encode()[:1024], json.dumps(body, ensure_ascii=False).encode()
 

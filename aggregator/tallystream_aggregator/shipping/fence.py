@@ -74,9 +74,9 @@ class Fence(Generic[R]):
         # Of the rises before this batch, only the last one is needed.
         kept = [rise for rise in self._rises if rise.offset < first and not rise.refused][-1:]
         highest = max((rise.epoch for rise in kept), default=0)
-        again = [rise for rise in self._rises if rise.offset >= first]  # this batch ran before
-        refused = {rise.offset for rise in again if rise.refused}
-        risen = [rise for rise in again if not rise.refused]
+        repeated = [rise for rise in self._rises if rise.offset >= first]  # this batch ran before
+        refused = {rise.offset for rise in repeated if rise.refused}
+        risen = [rise for rise in repeated if not rise.refused]
         bound = max(
             self._epochs.bound(row.epoch for offset, row in rows if offset not in refused),
             max((rise.epoch for rise in risen), default=highest),

@@ -87,10 +87,10 @@ class Rejections:
     def add(self, point: Point, reason: object) -> None:
         """Count and log a refused point."""
         self.number += 1
-        said = f"{self._store} rejects a point of {point.measurement!r} permanently: {reason}"
-        log.warning("%s", said)
+        message = f"{self._store} rejects a point of {point.measurement!r} permanently: {reason}"
+        log.warning("%s", message)
         if self.listen is not None:
-            self.listen(point, said)
+            self.listen(point, message)
 
 
 class Sink(Protocol):

@@ -118,8 +118,8 @@ def state_partitions(checkpoint: Path) -> int | None:
     path = checkpoint / "offsets" / str(newest)
     try:
         _, metadata, *_ = path.read_text(encoding="utf-8").splitlines()
-        told = json.loads(metadata).get("conf", {}).get(PARTITIONS)
-        return None if told is None else int(told)
+        text = json.loads(metadata).get("conf", {}).get(PARTITIONS)
+        return None if text is None else int(text)
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise _damaged(path, error) from error
 
@@ -152,8 +152,8 @@ def first_offsets(checkpoint: Path) -> Offsets:
     """
     path = _first(checkpoint)
     try:
-        version, told = path.read_text(encoding="utf-8").split("\n")
-        first: Offsets = json.loads(told)
+        version, text = path.read_text(encoding="utf-8").split("\n")
+        first: Offsets = json.loads(text)
     except (OSError, ValueError) as error:
         raise _damaged(path, error) from error
     if version != FIRST_VERSION:

@@ -48,18 +48,18 @@ def start(writer: DataStreamWriter, checkpoint: Path) -> StreamingQuery:
     try:
         return writer.start()
     except (Py4JError, PySparkException) as error:
-        said = str(error.java_exception.toString()) if isinstance(error, Py4JJavaError) else str(error)
-        raise TallystreamError(f"the query can't be started: {sentence(said, said, checkpoint)}") from error
+        message = str(error.java_exception.toString()) if isinstance(error, Py4JJavaError) else str(error)
+        raise TallystreamError(f"the query can't be started: {sentence(message, message, checkpoint)}") from error
 
 
-def sentence(said: str, trace: str, checkpoint: Path, free: Callable[[str], int] | None = None) -> str:
-    """Return why a query failed. `said` is Spark's message, `trace` the stack traces of all causes.
+def sentence(message: str, trace: str, checkpoint: Path, free: Callable[[str], int] | None = None) -> str:
+    """Return why a query failed. `message` is Spark's message, `trace` the stack traces of all causes.
 
     `free` returns the number of free bytes on the disk of a folder; None asks the operating system.
     """
-    if FULL in said or FULL in trace:
+    if FULL in message or FULL in trace:
         return _no_space(checkpoint, free or _free)
-    text = said.split("JVM stacktrace", maxsplit=1)[0].split("=== Streaming Query ===", maxsplit=1)[0]
+    text = message.split("JVM stacktrace", maxsplit=1)[0].split("=== Streaming Query ===", maxsplit=1)[0]
     lost = LOST.search(text) or (re.search(r"^Reason: (.+)$", text, re.MULTILINE) if "failOnDataLoss" in text else None)
     if lost:
         return (

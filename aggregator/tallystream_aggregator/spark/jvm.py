@@ -93,8 +93,8 @@ def _jars_digest() -> str:
     # The JVM compares the same properties to tell whether an archive fits its class path.
     spark = Path(pyspark.__file__).with_name("jars")
     found = [*sorted(spark.glob("*.jar")), *map(Path, class_path().split(":"))]
-    told = "".join(f"{jar} {jar.stat().st_size} {int(jar.stat().st_mtime)}\n" for jar in found)
-    return hashlib.sha256(told.encode()).hexdigest()[:12]
+    listing = "".join(f"{jar} {jar.stat().st_size} {int(jar.stat().st_mtime)}\n" for jar in found)
+    return hashlib.sha256(listing.encode()).hexdigest()[:12]
 
 
 def options(java: str) -> list[str]:

@@ -45,9 +45,9 @@ class HealthListener(StreamingQueryListener):
         """Report a finished batch."""
         self.progressed(event.progress.json)
 
-    def progressed(self, told: str) -> None:
+    def progressed(self, progress: str) -> None:
         """Report a finished batch by Spark's progress, a JSON text."""
-        self.last = json.loads(told)
+        self.last = json.loads(progress)
         self._health.progress(self.last)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:

@@ -190,8 +190,8 @@ class Rows:
         """Make a snapshot the newest of its part, and return what is refused. `before` is the seq of the one before."""
         lives = self._lives
         # A part that includes the record already, after a rebuild, has newer values of living and final.
-        heard = not any(_includes(life, part, record) for part in life.places)
-        if heard and life.living == snapshot.final:
+        is_newest = not any(_includes(life, part, record) for part in life.places)
+        if is_newest and life.living == snapshot.final:
             lives.partials.set_living(life, living=not snapshot.final)
         refused = replace_block(lives, life, snapshot)
         if refused is None:
@@ -199,7 +199,7 @@ class Rows:
             # Rule 9: a row that is no longer current, because it is missing or refused, changes rates and gauges.
             current = (n for n, row in life.rows.items() if row.part == snapshot.part and row.seq == before)
             lives.partials.mark_dirty(life, current)
-        if heard:
+        if is_newest:
             _set_last_seen(life, record, clock, snapshot.every_ms)
             life.final = snapshot.final
         lives.change(life, snapshot.part, record)

@@ -101,7 +101,7 @@ SHORT_FORM_LIFE = ""
 MAX_MOVED = 1_000
 """The most lives that one batch moves to disk, or forgets. The rest waits for the next batch."""
 
-CROWD = 8
+MAX_SILENT_LIVES = 8
 """The most silent lives of one instance that stay in memory.
 
 Older ones of an instance that restarts often go to disk.
@@ -178,7 +178,7 @@ class Lives:
         ):
             self.event("restart", life, record, clock)
         others.append(life)
-        if len(others) > CROWD:
+        if len(others) > MAX_SILENT_LIVES:
             self._crowded.add(life.instance)
         return life
 
@@ -193,7 +193,7 @@ class Lives:
 
     def retire(self) -> None:
         """Move lives that are due to disk, at most `MAX_MOVED`. No sum changes."""
-        crowded = [life for instance in sorted(self._crowded) for life in self._silent_of(instance)[:-CROWD]]
+        crowded = [life for instance in sorted(self._crowded) for life in self._silent_of(instance)[:-MAX_SILENT_LIVES]]
         self._crowded.clear()
         if not self._due and self.life_counts.some_may_retire():
             self._due = [life for life in self if self._is_due(life)]

@@ -60,9 +60,9 @@ def shard_sum(shard: int, metric: MetricId, partial: Partial, out_ms: int, offse
 _decode = msgpack_decoder(ShardSum)
 
 
-def encode(said: ShardSum) -> bytes:
+def encode(shard_sum: ShardSum) -> bytes:
     """Return partial sums as bytes."""
-    return _encoder.encode(said)
+    return _encoder.encode(shard_sum)
 
 
 def decode(data: bytes) -> ShardSum:

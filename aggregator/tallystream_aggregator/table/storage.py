@@ -81,7 +81,7 @@ class Log:
         """The size of the stored table in bytes."""
         return self._head.copy_bytes + self._head.entry_bytes
 
-    def is_still(self, store: Store) -> bool:
+    def is_current(self, store: Store) -> bool:
         """Tell whether the store has what this process last read or wrote."""
         return store.head() == _encode(self._head)
 

@@ -166,12 +166,12 @@ class Table:
             state.due_ms = 0
             return
 
-        def stands() -> bool:
+        def is_current() -> bool:
             return 0 < state.due_ms <= self._first_deadline_ms() and (bool(waiting) or now_ms < state.due_ms)
 
-        if not stands():
+        if not is_current():
             life_counts.rescan()
-            if not stands():
+            if not is_current():
                 state.due_ms = self._first_deadline_ms()
 
     def _first_deadline_ms(self) -> int:

@@ -146,7 +146,7 @@ class Check:
         if batch.begins and not first:
             self._replay.begin(batch)
         self._advance(batch.end)
-        self._replay.silence.judge(batch)
+        self._replay.silence.evaluate(batch)
         for row in rows:
             self._compare(row, 0)
 

@@ -108,36 +108,36 @@ def read(value: bytes, max_metrics: int) -> Snapshot | Metric | Forget:
     Raises:
         RejectedError: the whole record is refused.
     """
-    said = _json(value)
-    if not isinstance(said, dict):
+    content = _json(value)
+    if not isinstance(content, dict):
         raise RejectedError("not a JSON object")
-    if "metrics" not in said and "forget" in said and not ("name" in said and "value" in said):
-        return _forget(said)
-    if "metrics" not in said:
-        name, tags = _text(said, "name", 1, 512), _tags(said)
-        return Metric(("default", "counter", name, tags), {"count": _count(said, "value")})
-    _require_version(said)
-    life = _life(said)
-    listed, final = said["metrics"], said.get("final")
+    if "metrics" not in content and "forget" in content and not ("name" in content and "value" in content):
+        return _forget(content)
+    if "metrics" not in content:
+        name, tags = _text(content, "name", 1, 512), _tags(content)
+        return Metric(("default", "counter", name, tags), {"count": _count(content, "value")})
+    _require_version(content)
+    life = _life(content)
+    listed, final = content["metrics"], content.get("final")
     if not isinstance(listed, list) or not isinstance(final, bool):
         raise RejectedError("metrics is not a list, or final is neither true nor false")
-    _bounded_int(said, "ts", -BIGGEST - 1, BIGGEST)
+    _bounded_int(content, "ts", -BIGGEST - 1, BIGGEST)
     return Snapshot(
-        app=(app := _text(said, "app", 1, 512)),
+        app=(app := _text(content, "app", 1, 512)),
         life=life,
-        part=_bounded_int(said, "part", 0, BIGGEST),
-        seq=_bounded_int(said, "seq", 1, BIGGEST),
-        prev=None if said.get("prev") is None else _bounded_int(said, "prev", 0, BIGGEST),
-        every_ms=_bounded_int(said, "every_ms", 10, 3_600_000),
+        part=_bounded_int(content, "part", 0, BIGGEST),
+        seq=_bounded_int(content, "seq", 1, BIGGEST),
+        prev=None if content.get("prev") is None else _bounded_int(content, "prev", 0, BIGGEST),
+        every_ms=_bounded_int(content, "every_ms", 10, 3_600_000),
         final=final,
         metrics=[_metric(app, one) for one in listed[:max_metrics]],
         beyond=len(listed) > max_metrics,
     )
 
 
-def _forget(said: dict[str, Any]) -> Forget:
-    _require_version(said)
-    named = said["forget"]
+def _forget(content: dict[str, Any]) -> Forget:
+    _require_version(content)
+    named = content["forget"]
     if not isinstance(named, dict) or named.keys() - {"app", "life", "metric", "type", "tags", "shards"}:
         raise RejectedError("forget: no object, or a field that is not known")
     kind = named.get("type")
@@ -157,19 +157,19 @@ def _forget(said: dict[str, Any]) -> Forget:
     return found
 
 
-def _require_version(said: dict[str, Any]) -> None:
-    if said.get("v", 1) != 1 or isinstance(said.get("v"), (bool, float)):
+def _require_version(content: dict[str, Any]) -> None:
+    if content.get("v", 1) != 1 or isinstance(content.get("v"), (bool, float)):
         raise RejectedError("another version")
 
 
-def _life(said: dict[str, Any]) -> str:
-    life = said.get("life")
+def _life(content: dict[str, Any]) -> str:
+    life = content.get("life")
     if not isinstance(life, str) or not _ULID.fullmatch(life):
         raise RejectedError("life is no ULID")
     return life
 
 
-def born_ms(life: str) -> int:
+def created_ms(life: str) -> int:
     """Return the time of a life's ULID in epoch ms: its first ten characters, in base 32."""
     return sum("0123456789ABCDEFGHJKMNPQRSTVWXYZ".index(digit) << 5 * (9 - n) for n, digit in enumerate(life[:10]))
 
@@ -196,51 +196,51 @@ def _integer(digits: str) -> int | float:
     return int(digits) if len(digits) < 400 else math.inf  # longer than any valid number
 
 
-def _metric(app: str, said: Any) -> Metric | RejectedError:
+def _metric(app: str, content: Any) -> Metric | RejectedError:
     try:
-        return _read_metric(app, said)
+        return _read_metric(app, content)
     except RejectedError as refused:
         return refused
 
 
-def _read_metric(app: str, said: Any) -> Metric:
-    kind = said.get("type") if isinstance(said, dict) else None
+def _read_metric(app: str, content: Any) -> Metric:
+    kind = content.get("type") if isinstance(content, dict) else None
     reader = _KINDS.get(kind) if isinstance(kind, str) else None
     if reader is None:
         raise RejectedError("no metric of a known type")
-    identity = (app, str(kind), _text(said, "name", 1, 512), _tags(said))
-    numbers = reader(said)
-    return Metric(identity, numbers, _sketch(said, numbers["count"]) if "sum" in numbers else None)
+    identity = (app, str(kind), _text(content, "name", 1, 512), _tags(content))
+    numbers = reader(content)
+    return Metric(identity, numbers, _sketch(content, numbers["count"]) if "sum" in numbers else None)
 
 
-def _distribution(said: dict[str, Any]) -> dict[str, Any]:
+def _distribution(content: dict[str, Any]) -> dict[str, Any]:
     for own in ("mean", "stddev", "p50", "p75", "p95", "p98", "p99", "p999"):
-        _number(said, own, optional=True)
-    read_: dict[str, Any] = {"count": _count(said, "count"), "sum": _number(said, "sum", optional=True) or 0}
-    return read_ | {name: _number(said, name, optional=True) for name in ("min", "max")}
+        _number(content, own, optional=True)
+    read_: dict[str, Any] = {"count": _count(content, "count"), "sum": _number(content, "sum", optional=True) or 0}
+    return read_ | {name: _number(content, name, optional=True) for name in ("min", "max")}
 
 
-def _rates(said: dict[str, Any]) -> dict[str, Any]:
-    return {r: _number(said, r, optional=True) or 0 for r in ("mean_rate", "m1_rate", "m5_rate", "m15_rate")}
+def _rates(content: dict[str, Any]) -> dict[str, Any]:
+    return {r: _number(content, r, optional=True) or 0 for r in ("mean_rate", "m1_rate", "m5_rate", "m15_rate")}
 
 
 _KINDS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "counter": lambda said: {"count": _count(said, "count")},
-    "updown": lambda said: {"value": _number(said, "value")},
-    "gauge": lambda said: {"value": _number(said, "value")},
-    "meter": lambda said: {"count": _count(said, "count")} | _rates(said),
+    "counter": lambda content: {"count": _count(content, "count")},
+    "updown": lambda content: {"value": _number(content, "value")},
+    "gauge": lambda content: {"value": _number(content, "value")},
+    "meter": lambda content: {"count": _count(content, "count")} | _rates(content),
     "histogram": _distribution,
-    "timer": lambda said: _distribution(said) | _rates(said),
-    "position": lambda said: {"start": _count(said, "start"), "position": _count(said, "position")},
+    "timer": lambda content: _distribution(content) | _rates(content),
+    "position": lambda content: {"start": _count(content, "start"), "position": _count(content, "position")},
 }
 
 
-def _sketch(said: dict[str, Any], count: int) -> sketches.Bins | None:
-    told = said.get("sketch")
-    if told is None:
+def _sketch(content: dict[str, Any], count: int) -> sketches.Bins | None:
+    sketch = content.get("sketch")
+    if sketch is None:
         return None
     try:
-        bins = sketches.decode(told)
+        bins = sketches.decode(sketch)
     except ValueError as error:
         raise RejectedError("the sketch can't be read") from error
     if sum(bins.values()) != count:
@@ -248,19 +248,19 @@ def _sketch(said: dict[str, Any], count: int) -> sketches.Bins | None:
     return bins
 
 
-def _count(said: dict[str, Any], name: str) -> int:
-    return _bounded_int(said, name, 0, BIGGEST)
+def _count(content: dict[str, Any], name: str) -> int:
+    return _bounded_int(content, name, 0, BIGGEST)
 
 
-def _bounded_int(said: dict[str, Any], name: str, least: int, most: int) -> int:
-    value = said.get(name)
+def _bounded_int(content: dict[str, Any], name: str, least: int, most: int) -> int:
+    value = content.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise RejectedError(f"{name} is not a whole number within its bounds")
     return value
 
 
-def _number(said: dict[str, Any], name: str, *, optional: bool = False) -> Any:
-    value = said.get(name)
+def _number(content: dict[str, Any], name: str, *, optional: bool = False) -> Any:
+    value = content.get(name)
     if value is None and optional:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -274,8 +274,8 @@ def _number(said: dict[str, Any], name: str, *, optional: bool = False) -> Any:
     return value if -BIGGEST - 1 <= value <= BIGGEST else float(value)
 
 
-def _text(said: dict[str, Any], name: str, least: int, most: int) -> str:
-    return _good_text(said.get(name), name, least, most)
+def _text(content: dict[str, Any], name: str, least: int, most: int) -> str:
+    return _good_text(content.get(name), name, least, most)
 
 
 def _good_text(value: Any, name: str, least: int, most: int) -> str:
@@ -284,8 +284,8 @@ def _good_text(value: Any, name: str, least: int, most: int) -> str:
     return value
 
 
-def _tags(said: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    tags = said.get("tags", {})
+def _tags(content: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    tags = content.get("tags", {})
     if not isinstance(tags, dict) or len(tags) > 32:
         raise RejectedError("tags are no object of up to 32")
     return tuple(sorted((_good_text(n, "tag", 1, 128), _good_text(v, "tag", 0, 512)) for n, v in tags.items()))

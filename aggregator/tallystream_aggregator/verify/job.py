@@ -164,19 +164,19 @@ def _begin(
     Raises:
         ConfigError: the offsets are unknown, or records after them were deleted.
     """
-    told = None if settings.began is None else flat(_offsets(settings.began))
-    if told is not None and not (told and told.keys() <= ranges.keys()):
+    start = None if settings.began is None else flat(_offsets(settings.began))
+    if start is not None and not (start and start.keys() <= ranges.keys()):
         raise ConfigError("--began", settings.began, f"the table has the partitions {sorted(ranges)}: {OFFSETS}")
-    if told is None and ledger.partial is not None:
-        told = flat(ledger.partial.start)
-        if not told:
+    if start is None and ledger.partial is not None:
+        start = flat(ledger.partial.start)
+        if not start:
             raise ConfigError(
                 "--began",
                 "earliest",
                 f"the table began in the middle (--accept-partial, {_utc(ledger.partial.ts)}), and the ledger does not "
                 f"say where: {OFFSETS}",
             )
-    began = dict.fromkeys(ranges, 0) | (told or {})
+    began = dict.fromkeys(ranges, 0) | (start or {})
     deleted = {place: low for place, (low, _) in ranges.items() if place in known and low > began[place]}
     if deleted:
         raise ConfigError(

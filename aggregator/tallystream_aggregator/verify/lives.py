@@ -39,7 +39,7 @@ class Row:
 class Life:
     """One life. `last_seen_ms` is the partition's clock at its last record.
 
-    `spoke_ms` is its shard's clock at its last record that was not stale, in batch `spoke_in`. `silent` tells whether
+    `active_ms` is its shard's clock at its last record that was not stale, in batch `active_in`. `silent` tells whether
     it was found silent since then, in an earlier checkpoint; None if unknown.
 
     `ahead_ms` is the time of its ULID, which may be after its first record. It is None in the short form, which is
@@ -54,10 +54,10 @@ class Life:
     partition: str
     every_ms: int
     last_seen_ms: int
-    spoke_ms: int
+    active_ms: int
     ahead_ms: int | None
     final: bool = False
-    spoke_in: int = 0
+    active_in: int = 0
     silent: bool | None = False
     perhaps: bool = False
     seqs: dict[int, int] = field(default_factory=dict)
@@ -70,8 +70,8 @@ class Life:
 
     @property
     def deadline_ms(self) -> int:
-        """The partition's time from which on the life is silent: three intervals after `spoke_ms` (rule 5)."""
-        return self.spoke_ms + 3 * self.every_ms
+        """The partition's time from which on the life is silent: three intervals after `active_ms` (rule 5)."""
+        return self.active_ms + 3 * self.every_ms
 
     def newest(self, row: Row) -> bool:
         """Return whether a row is of the newest snapshot of its part (rule 9)."""

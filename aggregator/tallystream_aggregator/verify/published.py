@@ -51,10 +51,10 @@ def parse(key: bytes | None, value: bytes) -> TableRecord:
     try:
         app, kind, name, tags = json.loads(key or b"")
         identity = (str(app), str(kind), str(name), tuple(sorted((str(n), str(v)) for n, v in tags)))
-        said = json.loads(value)
-        ends = {place: last + 1 for place, last in flat(said.get("offsets", {})).items()}
-        written = (int(said.get("epoch", 0)), int(said.get("batch", 0)))
-        return TableRecord(identity, said, int(said["ts"]), ends or None, written)
+        content = json.loads(value)
+        ends = {place: last + 1 for place, last in flat(content.get("offsets", {})).items()}
+        written = (int(content.get("epoch", 0)), int(content.get("batch", 0)))
+        return TableRecord(identity, content, int(content["ts"]), ends or None, written)
     except _NO_SUM as error:
         raise ValueError(f"no sum: {error!r}") from error
 
@@ -107,7 +107,7 @@ class Sums:
 def letter_of(value: bytes | None) -> tuple[Place, int] | None:
     """Return the partition and the offset of a dead letter's record, None if the dead letter has none."""
     try:
-        said = json.loads(value or b"")
-        return f"{said['topic']}:{int(said['partition'])}", int(said["offset"])
+        content = json.loads(value or b"")
+        return f"{content['topic']}:{int(content['partition'])}", int(content["offset"])
     except _NO_SUM:
         return None

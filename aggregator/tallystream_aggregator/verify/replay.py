@@ -99,66 +99,68 @@ class Replay:
             return []
         if len(value) > self._settings.max_record_bytes:
             raise RejectedError("the record is too large")
-        said = decode.read(value, self._settings.max_metrics)
-        if isinstance(said, Forget):
-            if said.metric is None:
-                self._tombstone(instance, self.clocks[partition], said)
+        message = decode.read(value, self._settings.max_metrics)
+        if isinstance(message, Forget):
+            if message.metric is None:
+                self._tombstone(instance, self.clocks[partition], message)
             else:
-                self._forget_metric(said, instance, partition)
+                self._forget_metric(message, instance, partition)
             return []
-        if isinstance(said, Metric):
-            return self._short_form(instance, partition, said)
-        return self._snapshot(instance, partition, timestamp_ms, said)
+        if isinstance(message, Metric):
+            return self._short_form(instance, partition, message)
+        return self._snapshot(instance, partition, timestamp_ms, message)
 
-    def _snapshot(self, instance: str, partition: str, timestamp_ms: int, said: Snapshot) -> list[str]:
-        born = decode.born_ms(said.life)
-        if timestamp_ms - (born if said.prev is None else said.prev) >= LATE_MS:
+    def _snapshot(self, instance: str, partition: str, timestamp_ms: int, snapshot: Snapshot) -> list[str]:
+        created = decode.created_ms(snapshot.life)
+        if timestamp_ms - (created if snapshot.prev is None else snapshot.prev) >= LATE_MS:
             raise RejectedError("too late: a day or more after its prev, or its life's ULID")
-        if born - timestamp_ms > LATE_MS:
+        if created - timestamp_ms > LATE_MS:
             raise RejectedError("too early: its life's ULID is more than a day ahead")
-        life = self._life(instance, (said.app, said.life), partition, said.every_ms)
-        life.ahead_ms = born
-        if said.seq <= life.seqs.get(said.part, 0):
+        life = self._life(instance, (snapshot.app, snapshot.life), partition, snapshot.every_ms)
+        life.ahead_ms = created
+        if snapshot.seq <= life.seqs.get(snapshot.part, 0):
             self.stale += 1
-            if life.partition != partition or said.part not in life.here:
-                self._add_older(life, said)
+            if life.partition != partition or snapshot.part not in life.here:
+                self._add_older(life, snapshot)
             return []
         if life.partition != partition:
             life.here.clear()
-        life.here.add(said.part)
-        life.seqs[said.part] = said.seq
-        self.silence.speak(life, partition, said.every_ms, self._clock)
-        life.final = said.final
-        refused = self._replace_all(life, said)
-        return [*refused, "too many metrics in a record"] if said.beyond else refused
+        life.here.add(snapshot.part)
+        life.seqs[snapshot.part] = snapshot.seq
+        self.silence.mark_active(life, partition, snapshot.every_ms, self._clock)
+        life.final = snapshot.final
+        refused = self._replace_all(life, snapshot)
+        return [*refused, "too many metrics in a record"] if snapshot.beyond else refused
 
-    def _add_older(self, life: Life, said: Snapshot) -> None:
+    def _add_older(self, life: Life, snapshot: Snapshot) -> None:
         """Add the metrics of a stale snapshot of a life that moved. Of each metric, the highest seq counts.
 
         A metric that would be refused in a snapshot in order is skipped without a dead letter.
         """
         seen: set[Identity] = set()
-        for metric in said.metrics:
+        for metric in snapshot.metrics:
             if isinstance(metric, RejectedError) or metric.identity in seen:
                 continue
             seen.add(metric.identity)
             before = life.rows.get(metric.identity)
             if before is None:
                 if self._limit(life, metric.identity) is None:
-                    self._set(life, metric.identity, Row(metric.numbers, metric.bins, said.part, said.seq))
-            elif before.part != said.part:
+                    self._set(life, metric.identity, Row(metric.numbers, metric.bins, snapshot.part, snapshot.seq))
+            elif before.part != snapshot.part:
                 continue
-            elif before.seq >= said.seq:
+            elif before.seq >= snapshot.seq:
                 if metric.identity[1] == "position":  # the range of positions was consumed, so it counts
                     before.numbers = _kept(before.numbers, Row(metric.numbers, None, 0, 0))
             elif metric.numbers.get("count", 0) >= before.numbers.get("count", 0):
-                self._set(life, metric.identity, Row(_kept(metric.numbers, before), metric.bins, said.part, said.seq))
+                self._set(
+                    life, metric.identity, Row(_kept(metric.numbers, before), metric.bins, snapshot.part, snapshot.seq)
+                )
 
-    def _replace_all(self, life: Life, said: Snapshot) -> list[str]:
+    def _replace_all(self, life: Life, snapshot: Snapshot) -> list[str]:
         refused: list[str] = []
         seen: set[Identity] = set()
         beyond: set[str] = set()
-        for metric in said.metrics:
+        for metric in snapshot.metrics:
             if isinstance(metric, RejectedError):
                 refused.append(str(metric))
                 continue
@@ -167,12 +169,14 @@ class Replay:
                 refused.append("the snapshot has this metric twice")
             elif before is None and (limit := self._limit(life, metric.identity)):
                 beyond.add(limit)
-            elif before is not None and before.part != said.part:
+            elif before is not None and before.part != snapshot.part:
                 refused.append("the metric was in another part of this life")
             elif before is not None and metric.numbers.get("count", 0) < before.numbers.get("count", 0):
                 refused.append("the count falls")
             else:
-                self._set(life, metric.identity, Row(_kept(metric.numbers, before), metric.bins, said.part, said.seq))
+                self._set(
+                    life, metric.identity, Row(_kept(metric.numbers, before), metric.bins, snapshot.part, snapshot.seq)
+                )
             seen.add(metric.identity)
         if len(refused) > LETTERS:
             refused[LETTERS:] = ["more metrics of this record are refused"]
@@ -180,7 +184,7 @@ class Replay:
 
     def _short_form(self, instance: str, partition: str, metric: Metric) -> list[str]:
         life = self._life(instance, ("default", None), partition, self._settings.short_form_every_ms)
-        self.silence.speak(life, partition, self._settings.short_form_every_ms, self._clock)
+        self.silence.mark_active(life, partition, self._settings.short_form_every_ms, self._clock)
         before, last = life.rows.get(metric.identity), metric.numbers["count"]
         if before is None and (limit := self._limit(life, metric.identity)):
             raise RejectedError(limit)
@@ -209,7 +213,7 @@ class Replay:
         """Return a life, a new one if there is none, and note the time of this record."""
         clock = self.clocks[partition]
         life = self._instances.setdefault(instance, {}).setdefault(
-            name, Life(name[0], instance, partition, every_ms, clock, self._clock, None, spoke_in=self.silence.number)
+            name, Life(name[0], instance, partition, every_ms, clock, self._clock, None, active_in=self.silence.number)
         )
         life.last_seen_ms = max(clock, life.last_seen_ms)
         return life

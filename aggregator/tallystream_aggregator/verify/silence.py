@@ -68,7 +68,7 @@ class Silence:
         self.number = 0
         self._shards: int | None = None
         self._is_cut = False
-        self._begun: set[int] = set()  # shards that have run since the number of shards changed
+        self._ran: set[int] = set()  # shards that have run since the number of shards changed
         self._since_ms = self._last_ms = 0  # times of the first and the last batch of the checkpoint
         self._read: set[ShardPlace] = set()
         self._clocks: dict[ShardPlace, int] = {}
@@ -88,9 +88,9 @@ class Silence:
         self._clocks[at] = max(timestamp_ms, self._clocks.get(at, 0))
         return self._clocks[at]
 
-    def speak(self, life: Life, partition: Place, every_ms: int, clock_ms: int) -> None:
+    def mark_active(self, life: Life, partition: Place, every_ms: int, clock_ms: int) -> None:
         """Note a life's record that is not stale. `clock_ms` is what `tick` returned for the record."""
-        life.partition, life.every_ms, life.spoke_ms, life.spoke_in = partition, every_ms, clock_ms, self.number
+        life.partition, life.every_ms, life.active_ms, life.active_in = partition, every_ms, clock_ms, self.number
         life.silent = False
         # A batch that the ledger lacks may have read the record before the table was rebuilt, with a lower clock.
         if self.number == self._rebuilt_in and (self._is_recut or self._timestamp_ms < clock_ms):
@@ -106,10 +106,10 @@ class Silence:
             return False
         at, deadline_ms = self._of(life), life.deadline_ms
         if noticed:
-            return max(at_ms, self._clocks[at], self._most[at].since(life.spoke_in)) < deadline_ms
+            return max(at_ms, self._clocks[at], self._most[at].since(life.active_in)) < deadline_ms
         if self._shards is None or (life.silent is None and at[0] not in self._confirmed):
             return True
-        return max(self._clocks[at], self._least[at].since(life.spoke_in)) < deadline_ms
+        return max(self._clocks[at], self._least[at].since(life.active_in)) < deadline_ms
 
     def begin(self, batch: Batch, lives: Iterable[Life]) -> None:
         """Process the start of a checkpoint, whose first batch is `batch`.
@@ -147,7 +147,7 @@ class Silence:
                 self._seen[at] = self._last_ms, ts_ms
         self._end(ran)
 
-    def judge(self, batch: Batch) -> None:
+    def evaluate(self, batch: Batch) -> None:
         """Update the times at the end of a batch, after its records were applied."""
         ran = {shard for shard, _ in self._read}
         for at, clock in self._clocks.items():
@@ -173,7 +173,7 @@ class Silence:
         self._last_ms = batch.ts_ms
 
     def _end(self, ran: set[int]) -> None:
-        self._begun |= ran
+        self._ran |= ran
         if self.number != self._rebuilt_in:
             self._confirmed |= ran
         self._read.clear()
@@ -191,10 +191,10 @@ class Silence:
     def _recut(self, shards: int | None) -> None:
         """Set the number of shards. A shard that has not run since it changed has the highest clocks of all shards."""
         if shards != self._shards:
-            self._shards, self._begun, self._is_cut = shards, set(), True
+            self._shards, self._ran, self._is_cut = shards, set(), True
         if not self._is_cut:
             return
-        begun = {at: time_ms for at, time_ms in self._clocks.items() if at[0] in self._begun}
+        begun = {at: time_ms for at, time_ms in self._clocks.items() if at[0] in self._ran}
         shared = {
             (shard, place): max(time_ms for (_, other), time_ms in self._clocks.items() if other == place)
             for shard in range(shards or 1)

@@ -13,28 +13,28 @@ BIGGEST = 2**63 - 1
 SHARES = {"p50": 0.5, "p75": 0.75, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999}
 
 
-def decode(said: object) -> Bins:
+def decode(content: object) -> Bins:
     """Return the buckets of a sketch.
 
     Raises:
         ValueError: it is not a sketch.
     """
-    if not isinstance(said, dict):
+    if not isinstance(content, dict):
         raise ValueError("no object")  # noqa: TRY004 - one error for everything that is not a sketch
-    scale = _whole(said.get("scale"), -10, 20)
-    zeros = _whole(said.get("zero_count", 0), 0, BIGGEST)
+    scale = _whole(content.get("scale"), -10, 20)
+    zeros = _whole(content.get("zero_count", 0), 0, BIGGEST)
     bins = {(0, 0, 0): zeros} if zeros else {}
-    return bins | _one_sign(1, scale, said.get("positive")) | _one_sign(-1, scale, said.get("negative"))
+    return bins | _one_sign(1, scale, content.get("positive")) | _one_sign(-1, scale, content.get("negative"))
 
 
-def _one_sign(sign: int, scale: int, said: Any) -> Bins:
-    if said is None:
+def _one_sign(sign: int, scale: int, content: Any) -> Bins:
+    if content is None:
         return {}
-    if not isinstance(said, dict) or not isinstance(said.get("counts"), list):
+    if not isinstance(content, dict) or not isinstance(content.get("counts"), list):
         raise ValueError("no buckets")  # noqa: TRY004
-    first = index = _whole(said.get("offset"), -(2**31), 2**31 - 1)
+    first = index = _whole(content.get("offset"), -(2**31), 2**31 - 1)
     bins: Bins = {}
-    for one in said["counts"]:
+    for one in content["counts"]:
         count = _whole(one, -(2**31), BIGGEST)
         if count > 0:
             bins[sign, scale, index] = count
@@ -48,10 +48,10 @@ def _one_sign(sign: int, scale: int, said: Any) -> Bins:
     return bins
 
 
-def _whole(said: Any, least: int, most: int) -> int:
-    if not isinstance(said, int) or isinstance(said, bool) or not least <= said <= most:
+def _whole(content: Any, least: int, most: int) -> int:
+    if not isinstance(content, int) or isinstance(content, bool) or not least <= content <= most:
         raise ValueError("no whole number in its bounds")
-    return said
+    return content
 
 
 def add(into: Bins, bins: Bins) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.verify.published import Ends, Place
 
 FETCH = 1000
-PATIENCE_S = 60.0
+MAX_WAIT_S = 60.0
 """The longest wait for records, in seconds."""
 
 
@@ -65,7 +65,7 @@ class Reader:
 
     def _fetch(self) -> bool:
         """Wait for records, and return whether there are any: False at the partition's end."""
-        for _ in range(int(PATIENCE_S)):
+        for _ in range(int(MAX_WAIT_S)):
             first = self._consumer.poll(1.0)
             # With a timeout of 0, `consume` returns what is there. Otherwise it would wait for FETCH records.
             messages = [] if first is None else [first, *self._consumer.consume(FETCH, timeout=0)]
@@ -81,7 +81,7 @@ class Reader:
                     raise TallystreamError(f"{self._name}: offset {self._next} can't be read: {error.str()}.")
             if self._waiting or ended:
                 return bool(self._waiting)
-        raise TallystreamError(f"{self._name}: the broker has sent nothing for {PATIENCE_S:g} s.")
+        raise TallystreamError(f"{self._name}: the broker has sent nothing for {MAX_WAIT_S:g} s.")
 
     def close(self) -> None:
         """Close the connection. It is safe to call this again."""

@@ -182,7 +182,7 @@ def forget(
     """
     from rich.console import Console
 
-    from tallystream_aggregator.jobs.forget import ForgetSettings, look, publish
+    from tallystream_aggregator.jobs.forget import ForgetSettings, publish, read_plan
     from tallystream_aggregator.shutdown import stop_on_signals
     from tallystream_cli.local import discovery
     from tallystream_cli.output import forget as _forget
@@ -201,7 +201,7 @@ def forget(
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends the reading as Ctrl-C does
     try:
-        plan = look(settings, say)
+        plan = read_plan(settings, say)
         if not json:
             _forget.show(plan, Console(soft_wrap=True), of_instance=instance is not None)
     except KeyboardInterrupt:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-PATIENCE_S = 30.0
+MAX_WAIT_S = 30.0
 
 
 class ConsumerError(TallystreamError):
@@ -87,11 +87,11 @@ class AppProcess:
             return
         process.send_signal(signal.SIGTERM)
         try:
-            code = process.wait(PATIENCE_S)
+            code = process.wait(MAX_WAIT_S)
         except subprocess.TimeoutExpired as error:
             process.kill()
             process.wait()
-            raise ConsumerError(f"{self.instance}: it did not end within {PATIENCE_S:g} s of SIGTERM.") from error
+            raise ConsumerError(f"{self.instance}: it did not end within {MAX_WAIT_S:g} s of SIGTERM.") from error
         if code:
             raise ConsumerError(
                 f"{self.instance}: it ended with code {code}, and its last output was:\n{tail(self._log)}"

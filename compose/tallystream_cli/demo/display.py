@@ -37,7 +37,7 @@ class Display:
         self.took: list[tuple[str, float]] = []
         self._clock = clock
         self._counts = dict.fromkeys(bars, 0)
-        self._said: dict[str, int] = {}
+        self._printed: dict[str, int] = {}
         self._due = clock() + PLAIN_EVERY_S
         self._progress = Progress(
             TextColumn("{task.description}"),
@@ -73,7 +73,7 @@ class Display:
         """Move a bar; without a terminal, print the counts that moved, every five seconds at most."""
         self._counts[bar] = number
         self._progress.update(self._tasks[bar], completed=number)
-        if not self.console.is_terminal and self._clock() >= self._due and self._counts != self._said:
+        if not self.console.is_terminal and self._clock() >= self._due and self._counts != self._printed:
             self._due = self._clock() + PLAIN_EVERY_S
-            self._said = dict(self._counts)
+            self._printed = dict(self._counts)
             self.say("   " + ", ".join(f"{name}: {value:,}" for name, value in self._counts.items()))

@@ -22,10 +22,10 @@ STOP_S = 90.0
 
 
 class Component(Protocol):
-    """What the supervisor starts, watches and stops. `patience_s`: how long it may take to be ready."""
+    """What the supervisor starts, watches and stops. `max_wait_s`: how long it may take to be ready."""
 
     name: str
-    patience_s: float
+    max_wait_s: float
 
     @property
     def pid(self) -> int | None:
@@ -43,7 +43,7 @@ class Component(Protocol):
     def stop(self) -> None:
         """Stop in order, then with SIGKILL; nothing of it is left. Safe to call again."""
 
-    def said(self) -> str:
+    def last_output(self) -> str:
         """Return the last lines that it logged, for an error message."""
 
 
@@ -58,10 +58,10 @@ class Command:
         log: Path,
         ready: Path,
         env: Mapping[str, str | None] | None = None,
-        patience_s: float = 300.0,  # a start takes half a minute; on a machine with much else to do, minutes
+        max_wait_s: float = 300.0,  # a start takes half a minute; on a machine with much else to do, minutes
     ) -> None:
         self.name = name
-        self.patience_s = patience_s
+        self.max_wait_s = max_wait_s
         self._command = list(command)
         self._log = log
         self._ready = ready
@@ -96,7 +96,7 @@ class Command:
             end(self._process, patience=STOP_S)
             self._kill_group()
 
-    def said(self) -> str:
+    def last_output(self) -> str:
         """Return the last lines that it logged, and where."""
         return f"{tail(self._log)}\n({self._log})"
 
@@ -112,7 +112,7 @@ class Broker:
     """The Kafka broker as a component."""
 
     name = "broker"
-    patience_s = 90.0
+    max_wait_s = 90.0
 
     def __init__(self, broker: KafkaBroker) -> None:
         self._broker = broker
@@ -138,6 +138,6 @@ class Broker:
         """Stop the broker."""
         self._broker.stop()
 
-    def said(self) -> str:
+    def last_output(self) -> str:
         """Return the last lines that it logged, and where."""
         return f"{tail(self._broker.log)}\n({self._broker.log})"

@@ -93,13 +93,13 @@ class Supervisor:
     def _is_up(self, one: Watched) -> bool:
         code, passed = one.component.poll(), self._clock() - one.began
         if code is not None:
-            raise StartError(f"{one.component.name}: ended with code {code}:\n{one.component.said()}")
+            raise StartError(f"{one.component.name}: ended with code {code}:\n{one.component.last_output()}")
         if one.component.ready():
             self._set(one, "up")
             self._say(f"{one.component.name} is up, after {passed:.1f} s")
             return True
-        if passed > one.component.patience_s:
-            raise StartError(f"{one.component.name}: not up after {passed:.0f} s:\n{one.component.said()}")
+        if passed > one.component.max_wait_s:
+            raise StartError(f"{one.component.name}: not up after {passed:.0f} s:\n{one.component.last_output()}")
         return False
 
     def tick(self) -> None:
@@ -134,7 +134,7 @@ class Supervisor:
         elif one.state == "starting" and one.component.ready():
             self._set(one, "up")
             self._say(f"{one.component.name} is up again, after {passed:.1f} s")
-        elif one.state == "starting" and passed > one.component.patience_s:
+        elif one.state == "starting" and passed > one.component.max_wait_s:
             one.component.stop()
             self._died(one, f"was not up after {passed:.0f} s and is ended")
 

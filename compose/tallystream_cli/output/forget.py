@@ -59,8 +59,8 @@ def as_dict(plan: Plan, *, published: bool) -> dict[str, Any]:
 
 def _changed(one: Changed) -> dict[str, Any]:
     app, name, kind, tags = one.before.metric
-    said = {"app": app, "name": name, "type": kind, "tags": dict(tags)}
-    return said | {"is": _fields(one.before), "will_be": _fields(one.after)}
+    content = {"app": app, "name": name, "type": kind, "tags": dict(tags)}
+    return content | {"is": _fields(one.before), "will_be": _fields(one.after)}
 
 
 def _fields(total: Total) -> dict[str, Any]:

@@ -29,15 +29,15 @@ class Progress:
 
     def __init__(self, to: TextIO, clock: Any = time.monotonic) -> None:
         self._to, self._clock = to, clock
-        self._began = self._said = clock()
+        self._began = self._printed = clock()
 
     def __call__(self, records: int) -> None:
         """Take the number of records so far."""
         if records % 1000:
             return
         now = self._clock()
-        if now - self._said >= EVERY_S:
-            self._said = now
+        if now - self._printed >= EVERY_S:
+            self._printed = now
             self._to.write(f"{records:,} records replayed, {records / (now - self._began):,.0f} a second\n")
             self._to.flush()
 
@@ -77,7 +77,7 @@ def summary(outcome: Outcome) -> str:
 
 def notes(outcome: Outcome) -> list[str]:
     """Return what could not be compared, and why."""
-    said = {
+    content = {
         "sums: gauges and rates were compared only in part: they depend on when silence was noticed": (
             outcome.undetermined
         ),
@@ -87,7 +87,7 @@ def notes(outcome: Outcome) -> list[str]:
         "metrics were not compared: only a sum later than the period is left": outcome.compacted,
         "records of metrics-agg are no sums and were passed over": outcome.unreadable,
     }
-    found = [f"{number:,} {what}" for what, number in said.items() if number]
+    found = [f"{number:,} {what}" for what, number in content.items() if number]
     if not outcome.letters_checked:
         found.append("dead letters were not compared: some have been deleted")
     if not outcome.complete:
@@ -98,15 +98,15 @@ def notes(outcome: Outcome) -> list[str]:
 def as_dict(outcome: Outcome) -> dict[str, Any]:
     """Return the outcome as JSON has it."""
     keys = ("records", "sums", "letters", "undetermined", "unordered", "compacted", "unreadable")
-    said: dict[str, Any] = {"agree": not outcome.differences} | {key: getattr(outcome, key) for key in keys}
-    said |= {"letters_checked": outcome.letters_checked, "complete": outcome.complete, "ends": outcome.ends}
-    return said | {"differences": [_difference(one) for one in outcome.differences]}
+    content: dict[str, Any] = {"agree": not outcome.differences} | {key: getattr(outcome, key) for key in keys}
+    content |= {"letters_checked": outcome.letters_checked, "complete": outcome.complete, "ends": outcome.ends}
+    return content | {"differences": [_difference(one) for one in outcome.differences]}
 
 
 def _difference(one: Difference) -> dict[str, Any]:
     app, kind, name, tags = one.identity or (None, None, None, ())
-    said = {"app": app, "type": kind, "name": name, "tags": dict(tags), "field": one.field}
-    return said | {"published": one.published, "replayed": one.replayed, "ends": one.ends}
+    content = {"app": app, "type": kind, "name": name, "tags": dict(tags), "field": one.field}
+    return content | {"published": one.published, "replayed": one.replayed, "ends": one.ends}
 
 
 def _cells(one: Difference) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CLUSTER_ID = "VGFsbHlzdHJlYW0tbG9jYQ"
 """Any base64 of 16 bytes: it only has to stay the same for a data directory."""
 
-PATIENCE_S = 30.0
+MAX_WAIT_S = 30.0
 
 
 class BrokerError(TallystreamError):
@@ -46,7 +46,7 @@ class KafkaBroker(Server):
         listeners: Mapping[str, int] | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(data_dir / "broker.log", patience_s=PATIENCE_S)
+        super().__init__(data_dir / "broker.log", max_wait_s=MAX_WAIT_S)
         self._dir = data_dir
         self._port = port
         self._heap_mb = heap_mb

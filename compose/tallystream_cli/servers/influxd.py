@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BuildError", "Found", "InfluxError", "InfluxServer", "find_or_build", "main"]
 
-PATIENCE_S = 20.0
+MAX_WAIT_S = 20.0
 POLL_S = 0.05
 
 
@@ -48,7 +48,7 @@ class InfluxServer(Server):
     def __init__(
         self, data_dir: Path, *, port: int = 0, binary: Path | None = None, tls: tuple[Path, Path] | None = None
     ) -> None:
-        super().__init__(data_dir / "influxd.log", patience_s=PATIENCE_S)
+        super().__init__(data_dir / "influxd.log", max_wait_s=MAX_WAIT_S)
         self._dir = data_dir
         self._tls = tls
         self._port = port

@@ -166,23 +166,23 @@ def _run(label: str, command: list[str], cwd: Path, env: dict[str, str], log: Pa
             process.wait()
             raise
     if code != 0:
-        said = log.read_text(encoding="utf-8", errors="replace").strip()[-2000:]
-        raise BuildError(f"influxd: {label} failed (exit code {code}): {said}")
+        tail = log.read_text(encoding="utf-8", errors="replace").strip()[-2000:]
+        raise BuildError(f"influxd: {label} failed (exit code {code}): {tail}")
 
 
 def _go_version() -> tuple[int, int] | None:
     if shutil.which("go") is None:
         return None
-    said = subprocess.run(["go", "version"], capture_output=True, text=True, check=False).stdout
-    found = re.search(r"go(\d+)\.(\d+)", said)
+    output = subprocess.run(["go", "version"], capture_output=True, text=True, check=False).stdout
+    found = re.search(r"go(\d+)\.(\d+)", output)
     return (int(found.group(1)), int(found.group(2))) if found else None
 
 
 def _rust_toolchain() -> str | None:
     if shutil.which("rustup") is None:
         return None
-    said = subprocess.run(["rustup", "show", "active-toolchain"], capture_output=True, text=True, check=False).stdout
-    return said.split()[0] if said.split() else None
+    output = subprocess.run(["rustup", "show", "active-toolchain"], capture_output=True, text=True, check=False).stdout
+    return output.split()[0] if output.split() else None
 
 
 def _say(what: str) -> None:

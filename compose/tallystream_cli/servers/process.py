@@ -114,11 +114,11 @@ def _die_with_parent() -> None:
 
 
 class Server(ABC):
-    """One server, which says what it says in `log` and is given `patience_s` seconds to stop."""
+    """One server, which says what it says in `log` and is given `max_wait_s` seconds to stop."""
 
-    def __init__(self, log: Path, *, patience_s: float) -> None:
+    def __init__(self, log: Path, *, max_wait_s: float) -> None:
         self.log = log
-        self._patience_s = patience_s
+        self._max_wait_s = max_wait_s
         self._process: subprocess.Popen[bytes] | None = None
 
     @abstractmethod
@@ -137,7 +137,7 @@ class Server(ABC):
     def stop(self) -> None:
         """Stop in order; safe to call again."""
         if self._process is not None:
-            end(self._process, patience=self._patience_s)
+            end(self._process, patience=self._max_wait_s)
 
     def kill(self) -> None:
         """End it with SIGKILL, as a crash would."""

@@ -66,13 +66,13 @@ def alerting(made: Resources) -> dict[str, Any]:
 
 def _bare(rule: dict[str, Any]) -> dict[str, Any]:
     """Return a rule without what its group says, and with its panel as files name it."""
-    said = {"orgID", "folderUID", "ruleGroup", "annotations"}
+    known = {"orgID", "folderUID", "ruleGroup", "annotations"}
     notes = dict(rule["annotations"])
     uid, panel = notes.pop("__dashboardUid__", None), notes.pop("__panelId__", None)
     shown = {} if uid is None or panel is None else {"dashboardUid": uid, "panelId": int(panel)}
-    kept = {name: value for name, value in rule.items() if name not in said | {"data", "notification_settings"}}
-    told = {"notification_settings": _escaped(rule["notification_settings"])}
-    return kept | {"data": rule["data"], "annotations": notes} | told | shown
+    kept = {name: value for name, value in rule.items() if name not in known | {"data", "notification_settings"}}
+    settings = {"notification_settings": _escaped(rule["notification_settings"])}
+    return kept | {"data": rule["data"], "annotations": notes} | settings | shown
 
 
 def _escaped(value: Any, *, references: bool = False) -> Any:

@@ -105,7 +105,7 @@ def _stale(
         topic=place[0],
         partition=place[1],
         lag=_at(fields.get("lag"), last_ms),
-        seconds=_told_age(fields, last_ms, last_ms) or Unknown("it was not read"),
+        seconds=_recorded_age(fields, last_ms, last_ms) or Unknown("it was not read"),
         rates=None,
         evaluation=Evaluation(status, f"It was not read in the newest round; before, it was {status.name}."),
         skew_ms=_at(fields.get("skew_ms"), last_ms),
@@ -124,7 +124,7 @@ def _partition(
     # Only a sample of the newest round counts: an earlier round's commit is no longer valid.
     newest = samples[-1] if samples and samples[-1].ts_ms == seen_ms else None
     at = newest.committed if newest else None
-    seconds = _told_age(fields, seen_ms, now_ms)
+    seconds = _recorded_age(fields, seen_ms, now_ms)
     if seconds is None:
         seconds = seconds_lag(at, [Observation(ts, end) for ts, end in ends.items()], now_ms=now_ms)
     evaluation = evaluate_partition(samples if newest else [], seconds, now_ms=now_ms, rules=rules)
@@ -149,14 +149,14 @@ def _partition(
     return state, seen
 
 
-def _told_age(fields: Mapping[str, Series], seen_ms: int, now_ms: int) -> SecondsLag | None:
+def _recorded_age(fields: Mapping[str, Series], seen_ms: int, now_ms: int) -> SecondsLag | None:
     """Return the age in the collector's last point, plus the time since then. The collector has a longer history."""
-    told, bound = (_value(fields.get(name), seen_ms) for name in ("seconds", "bound"))
-    if not isinstance(told, int | float):
+    recorded_s, bound = (_value(fields.get(name), seen_ms) for name in ("seconds", "bound"))
+    if not isinstance(recorded_s, int | float):
         return None
-    if told == 0 and not bound:
+    if recorded_s == 0 and not bound:
         return Zero()
-    seconds = float(told) + (now_ms - seen_ms) / 1000
+    seconds = float(recorded_s) + (now_ms - seen_ms) / 1000
     return AtLeast(seconds) if bound else Exact(seconds)
 
 

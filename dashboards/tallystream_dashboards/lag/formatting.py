@@ -58,15 +58,15 @@ def lag_range(state: GroupState) -> str:
 
 def why(state: GroupState) -> str:
     """Return the reason of the status, and sentences about stale or unknown partitions and skew."""
-    said = [state.evaluation.reason, *([state.stale] if state.stale else [])]
+    reasons = [state.evaluation.reason, *([state.stale] if state.stale else [])]
     if state.unknown and state.lag is not None:
-        said.append(
+        reasons.append(
             f"Nothing valid is committed in {state.unknown:,} of {state.count:,} partitions, "
             f"which hold {state.unread:,} records."
         )
     if state.skew_ms:
-        said.append(skew(state.skew_ms))
-    return " ".join(said)
+        reasons.append(skew(state.skew_ms))
+    return " ".join(reasons)
 
 
 def skew(skew_ms: int) -> str:

@@ -89,12 +89,12 @@ class OffsetSamples:
     def add(self, sample: OffsetSample, *, window_ms: int) -> None:
         """Add a sample, which must be later than all others, and drop those that its window does not need."""
         packed = self._packed
-        said = (sample.committed, sample.end, _NONE if sample.members is None else sample.members)
+        values = (sample.committed, sample.end, _NONE if sample.members is None else sample.members)
         held = len(packed) >= 2 * _WIDTH and sample.ts_ms - packed[-2 * _WIDTH] <= HELD_MS
-        if held and tuple(packed[-3:]) == said == tuple(packed[-_WIDTH - 3 : -_WIDTH]):
+        if held and tuple(packed[-3:]) == values == tuple(packed[-_WIDTH - 3 : -_WIDTH]):
             packed[-_WIDTH] = sample.ts_ms
             return
-        packed.extend((sample.ts_ms, *said))
+        packed.extend((sample.ts_ms, *values))
         begin, drop = sample.ts_ms - window_ms, 0
         # The last sample before the window stays: it was valid when the window began.
         while drop + _WIDTH < len(packed) and packed[drop + _WIDTH] < begin:

@@ -147,7 +147,7 @@ class GroupStates:
         spans = (self._window_ms, self._window_ms // 2)
         for one in group.partitions:
             place = (one.topic, one.partition)
-            samples = self._look(group, one, now_ms)
+            samples = self._add_sample(group, one, now_ms)
             rates.append((None, None) if samples is None else tuple(samples.rates(now_ms - span) for span in spans))
             at = one.progress.committed if isinstance(one.progress, Behind | BeyondEnd) else None
             record = probed.get(place, {}).get(-1 if at is None else at)
@@ -166,7 +166,7 @@ class GroupStates:
             self._samples.pop((group.group, place), None)
         return [unread_partition(known[at]) if at in known else never_read(*at) for at in sorted(unread_places)]
 
-    def _look(self, group: GroupLag, one: PartitionLag, now_ms: int) -> OffsetSamples | None:
+    def _add_sample(self, group: GroupLag, one: PartitionLag, now_ms: int) -> OffsetSamples | None:
         key = (group.group, (one.topic, one.partition))
         if not isinstance(one.progress, Behind | BeyondEnd):
             self._samples.pop(key, None)

@@ -127,4 +127,4 @@ def _marked(state: GroupState, round_ms: int, *, complete: bool) -> GroupState:
         return gone(state) if complete else unread(state)
     # If only its age has changed, a group has no point in the newest rounds.
     seconds = older(state.seconds, max(0, round_ms - state.seen_ms) / 1000)
-    return replace(state, seconds=seconds, seen_ms=state.told_seen_ms or state.seen_ms)
+    return replace(state, seconds=seconds, seen_ms=state.logged_seen_ms or state.seen_ms)

@@ -91,7 +91,7 @@ class GroupState:
     gone: bool = False
     logged_skew_ms: int | None = None
     stale: str = ""
-    told_seen_ms: int | None = None
+    logged_seen_ms: int | None = None
 
     @property
     def skew_ms(self) -> int | None:
@@ -176,10 +176,10 @@ def unread_partition(state: PartitionState) -> PartitionState:
     """Return a partition's last state, marked as stale: the newest round did not read the partition."""
     if state.stale:
         return state
-    said = Evaluation(
+    unread = Evaluation(
         state.evaluation.status, f"It was not read in the newest round; before: {state.evaluation.reason}"
     )
-    return replace(state, evaluation=said, rates=None, stale=True)
+    return replace(state, evaluation=unread, rates=None, stale=True)
 
 
 def never_read(topic: str, partition: int) -> PartitionState:

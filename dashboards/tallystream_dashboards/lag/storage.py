@@ -124,7 +124,7 @@ def group_of(group: str, fields: Mapping[str, Field], seen_ms: int) -> GroupStat
         gone=bool(fields.get("gone", False)),
         logged_skew_ms=_whole(fields, "skew_ms"),
         stale=str(fields.get("stale", "")),
-        told_seen_ms=_whole(fields, "seen_ms"),
+        logged_seen_ms=_whole(fields, "seen_ms"),
     )
 
 

@@ -30,7 +30,7 @@ ICON = (
 )
 """The page's icon, inline: Streamlit would load its own from the internet."""
 
-_LOOKS = """
+_LAYOUT_STYLE = """
 .stMainBlockContainer { padding-top: 2.2rem; padding-bottom: 2rem; max-width: 1500px; }
 [data-testid="stMetricValue"] { font-variant-numeric: tabular-nums; }
 [data-stale="true"] { opacity: 1 !important; transition: none !important; }
@@ -39,7 +39,7 @@ _LOOKS = """
 .stHtml .chart-legend li { max-width: 100%; margin: 0; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .chart-legend i { display: inline-block; width: 0.7em; height: 0.7em; margin-right: 0.4em; border-radius: 50%; }
 """
-STYLE = f"<style>{_LOOKS}{html_table.STYLE}</style>"
+STYLE = f"<style>{_LAYOUT_STYLE}{html_table.STYLE}</style>"
 """Narrow margins, digits of equal width, no fading during a refresh, scrolling legends, and text tables."""
 
 COLORS: dict[Status, Literal["green", "orange", "red", "gray"]] = {

@@ -133,12 +133,12 @@ def covered(found: Sequence[Covered]) -> pd.DataFrame:
 
 
 def _partition_why(one: PartitionState, clock: Clock) -> str:
-    said = [one.evaluation.reason]
+    reasons = [one.evaluation.reason]
     if one.record_ms is not None:
-        said.append(f"The timestamp of its oldest unread record is {clock(one.record_ms)}.")
+        reasons.append(f"The timestamp of its oldest unread record is {clock(one.record_ms)}.")
     if one.skew_ms:
-        said.append(skew(one.skew_ms))
-    return " ".join(said)
+        reasons.append(skew(one.skew_ms))
+    return " ".join(reasons)
 
 
 def _whole(values: Iterable[int | None]) -> pd.Series[int]:

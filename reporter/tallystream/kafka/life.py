@@ -253,13 +253,13 @@ class LifeHistory:
                 "life %s ends; a failed delivery with %d metrics is taken as delivered", life.id, len(life.unknown)
             )
             self._counted.update(life.unknown)
-        born_ms = max(now.wall_ms + self._skew_ms, 0)
+        created_ms = max(now.wall_ms + self._skew_ms, 0)
         counted = self._counted.values()
         if life is not None and life.app != self.app:
             self._covered = {key: metric for key, metric in counted.items() if isinstance(metric, Position)}
         base = {key: metric for key, metric in counted.items() if not isinstance(metric, Position)} | self._covered
         self._parts = self._parts or parts_for(metrics, self.max_bytes)
-        self._life = Life(new_ulid(born_ms), self.app, base, Parts(self._parts))
+        self._life = Life(new_ulid(created_ms), self.app, base, Parts(self._parts))
         return self._life
 
     def _make_room(

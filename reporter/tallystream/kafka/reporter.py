@@ -127,7 +127,7 @@ class KafkaReporter(ScheduledReporter):
         self._account: destinations.Destination | None = None
         self._lives = LifeHistory(registry.app, 1000)
         self._identified = False  # whether the cluster's ID is known
-        self._owed = False  # whether a report is due; it is sent when no record is in flight
+        self._report_due = False  # whether a report is due; it is sent when no record is in flight
         self._closing = False
         self._silence = AcknowledgementTimeout(max(ACKNOWLEDGEMENT_TIMEOUT_S, 3 * interval), registry.clock.monotonic)
         super().__init__(registry, interval=interval, own_metrics=own_metrics)
@@ -164,7 +164,7 @@ class KafkaReporter(ScheduledReporter):
     def _report(self) -> bool:
         self._silence.begin()
         self._poll(0)
-        self._owed = True
+        self._report_due = True
         return self._send_if_free()
 
     def _attend(self) -> bool:
@@ -172,9 +172,9 @@ class KafkaReporter(ScheduledReporter):
         return self._send_if_free()
 
     def _send_if_free(self) -> bool:
-        if self._owed and self._identify(LONGEST_REQUEST) and not self._lives.in_flight:
+        if self._report_due and self._identify(LONGEST_REQUEST) and not self._lives.in_flight:
             self._send(final=False)
-        return self._owed or bool(self._lives.in_flight)
+        return self._report_due or bool(self._lives.in_flight)
 
     def _report_and_wait(self, timeout: float, *, final: bool) -> bool:
         deadline, last_try = (Deadline(seconds, self._monotonic) for seconds in (timeout, min(timeout, LAST_TRY)))
@@ -217,7 +217,7 @@ class KafkaReporter(ScheduledReporter):
         """Send the current values and return the records, or none while others are in flight."""
         if self._lives.in_flight:
             return []
-        self._owed = False
+        self._report_due = False
         if self._link.broken:
             self._close_link(Deadline(REPLACE, self._monotonic))
         self._open()  # a fork may have closed the connection since the report became due
@@ -252,7 +252,7 @@ class KafkaReporter(ScheduledReporter):
                 self._own.sent.inc()
                 self._own.bytes.inc(len(outgoing.value))
             self._lives.acknowledged(outgoing, append_ms(message), self.registry.clock.now())
-            self._owed = self._owed or self._lives.new_life_due
+            self._report_due = self._report_due or self._lives.new_life_due
             if self._lives.refused:
                 self._error(
                     "a life has ended",
@@ -289,5 +289,5 @@ class KafkaReporter(ScheduledReporter):
         self._account, self._identified = None, False
         self._lives = LifeHistory(self.registry.app, 1000)
         self.sent = 0
-        self._owed = False
+        self._report_due = False
         self._silence.end()

@@ -74,11 +74,11 @@ class InfluxReporter(LocalReporter):
         try:
             connection.request("POST", self._path, data, self._headers)
             answer = connection.getresponse()
-            said = answer.read(500).decode(errors="replace")
+            body = answer.read(500).decode(errors="replace")
         except HTTPException as error:
             raise TallystreamError(f"InfluxDB's answer is no HTTP: {error!r}") from error
         finally:
             connection.close()
         if answer.status != 204:  # "no content": written
-            raise TallystreamError(f"InfluxDB answered {answer.status} {answer.reason}: {said}")
+            raise TallystreamError(f"InfluxDB answered {answer.status} {answer.reason}: {body}")
         return len(data)

@@ -36,7 +36,7 @@ def test_a_broker_that_does_not_answer_is_one_sentence(
         closed.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{closed.getsockname()[1]}"
         words = [*line.format(tmp=tmp_path).split(), "--bootstrap-servers", address]
-        monkeypatch.setattr(auth, "PATIENCE_S", 0.5)
+        monkeypatch.setattr(auth, "MAX_WAIT_S", 0.5)
         monkeypatch.setattr("signal.signal", lambda *_: None)  # this process keeps its own
         monkeypatch.setattr(sys, "argv", ["tallystream", *words])
         with pytest.raises(SystemExit) as ended:

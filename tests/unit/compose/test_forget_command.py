@@ -98,7 +98,7 @@ def test_a_signal_while_the_table_is_read_publishes_nothing(
         threading.Event().wait(60)  # beside other threads Python may call the handler some steps later
         return PLAN
 
-    monkeypatch.setattr(forget, "look", look)
+    monkeypatch.setattr(forget, "read_plan", look)
     before = signal.getsignal(signal.SIGTERM)
     try:
         result = CliRunner().invoke(main.app, ["forget", "--metric", "a", "--yes"])

@@ -102,8 +102,8 @@ def run(settings: AggregateSettings) -> int:
         except KafkaException as error:
             raise clients.failed(settings.bootstrap_servers, error) from error
         except OSError as error:
-            said = sentence(str(error), "", settings.checkpoint)
-            raise TallystreamError(f"checkpoint {settings.checkpoint}: {said}") from error
+            reason = sentence(str(error), "", settings.checkpoint)
+            raise TallystreamError(f"checkpoint {settings.checkpoint}: {reason}") from error
         stack.callback(writer.close)
         log.info("aggregating into %s, epoch %d, %d records behind", topics.agg, writer.epoch, choice.behind)
 

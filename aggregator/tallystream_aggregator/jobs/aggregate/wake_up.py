@@ -24,14 +24,14 @@ log = logging.getLogger(__name__)
 INSTANCE = "tallystream-aggregator"
 """An instance ID without metrics: its tombstones change no sum. The same holds for this ID with a number behind it."""
 
-GRACE_MS, AGAIN_MS = 500, 5_000
+GRACE_MS, REPEAT_MS = 500, 5_000
 """The wait for a record after a shard is due, until it is woken; and the time until it is woken again. In ms."""
 
 
 class WakeUpTimer:
     """Wakes the shards that are due and have no records. `due` returns the due times by shard, in epoch ms.
 
-    Delivery: a shard that stays due is woken again every `AGAIN_MS`, as the broker may have been unavailable.
+    Delivery: a shard that stays due is woken again every `REPEAT_MS`, as the broker may have been unavailable.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class WakeUpTimer:
         woken_ms = self._woken_ms.get(shard, 0.0)
         if woken_ms > now_ms:  # the clock was set back
             woken_ms = 0.0
-        return now_ms >= due_ms + GRACE_MS and (due_ms > woken_ms or now_ms >= woken_ms + AGAIN_MS)
+        return now_ms >= due_ms + GRACE_MS and (due_ms > woken_ms or now_ms >= woken_ms + REPEAT_MS)
 
 
 def instances(shards: int) -> dict[int, str]:

@@ -134,7 +134,7 @@ class Writer:
         return self._ends is not None and self._offset_commits.reached(self._ends)
 
     def _check_topics(self) -> None:
-        read = self._selection.look(self._kafka)
+        read = self._selection.existing(self._kafka)
         self._read = read or self._read
         new = self._identity.check(read) if read else []  # Spark reports topics that no longer exist
         if new:
@@ -178,6 +178,6 @@ def _last(rows: Sequence[ledger.LedgerRow], checkpoint: Path) -> int:
     if done is None:
         return -1
     mine = [row for row in rows if row.query == ledger.QUERY]
-    begun = max((number for number, row in enumerate(mine) if row.kind == "opened" and row.start), default=0)
+    opened = max((number for number, row in enumerate(mine) if row.kind == "opened" and row.start), default=0)
     # A higher number in the ledger is from another checkpoint: rows are written only after a batch is finished.
-    return min(done[0], max((row.batch for row in mine[begun:]), default=-1))
+    return min(done[0], max((row.batch for row in mine[opened:]), default=-1))

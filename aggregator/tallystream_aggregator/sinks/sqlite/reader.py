@@ -43,7 +43,7 @@ class LocalReader:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._connection: sqlite3.Connection | None = None
-        self._told = False
+        self._warned = False
 
     def measurements(self) -> list[str]:
         """Return the names of all measurements, sorted.
@@ -113,8 +113,8 @@ class LocalReader:
                 one.values.append(decoded[name])
 
     def _warn_once(self, what: str) -> None:
-        if not self._told:
-            self._told = True
+        if not self._warned:
+            self._warned = True
             log.warning("local store %s: %s", self._path, what)
 
     def _rows(self, query: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:

@@ -43,13 +43,13 @@ class LostRecordsError(TallystreamError):
 class Reading(NamedTuple):
     """How ranges are read.
 
-    `kafka` are librdkafka's options, `group` is the consumer group for authorization. After `patience_s` seconds
+    `kafka` are librdkafka's options, `group` is the consumer group for authorization. After `max_wait_s` seconds
     without a record, reading fails. With `skip_lost`, deleted records are skipped; otherwise they are an error.
     """
 
     kafka: Mapping[str, str]
     group: str
-    patience_s: float = 60.0
+    max_wait_s: float = 60.0
     skip_lost: bool = False
 
     def __repr__(self) -> str:
@@ -61,7 +61,7 @@ def read_range(reading: Reading, wanted: Range) -> Iterator[list[RawRecord]]:
 
     Raises:
         LostRecordsError: records were deleted, without `skip_lost`.
-        TallystreamError: the broker sent no records for `patience_s` seconds.
+        TallystreamError: the broker sent no records for `max_wait_s` seconds.
         KafkaException: the broker returned another error.
     """
     reset = "earliest" if reading.skip_lost else "error"
@@ -74,14 +74,14 @@ def read_range(reading: Reading, wanted: Range) -> Iterator[list[RawRecord]]:
 
 
 def _read(consumer: Consumer, reading: Reading, wanted: Range) -> Iterator[list[RawRecord]]:
-    heard, reached = time.monotonic(), wanted.first
+    last_read_s, reached = time.monotonic(), wanted.first
     while reached < wanted.end:
         messages = consumer.consume(MAX_POLLED, timeout=0.05)
         if messages:
-            heard = time.monotonic()
-        elif time.monotonic() - heard > reading.patience_s:
+            last_read_s = time.monotonic()
+        elif time.monotonic() - last_read_s > reading.max_wait_s:
             raise TallystreamError(
-                f"topic {wanted.topic}, partition {wanted.partition}: nothing was read for {reading.patience_s:g} s, "
+                f"topic {wanted.topic}, partition {wanted.partition}: nothing was read for {reading.max_wait_s:g} s, "
                 f"with offsets {reached} to {wanted.end - 1} to come."
             )
         at = next((n for n, message in enumerate(messages) if message.error() is not None), len(messages))
@@ -98,12 +98,12 @@ def _read(consumer: Consumer, reading: Reading, wanted: Range) -> Iterator[list[
             reached = wanted.end
 
 
-def _require_end(said: KafkaError, at: int, reading: Reading, wanted: Range) -> None:
+def _require_end(error: KafkaError, at: int, reading: Reading, wanted: Range) -> None:
     """Raise the error that the consumer returned instead of a record, unless it is an allowed end of the partition."""
-    if said.code() in _LOST_CODES:
+    if error.code() in _LOST_CODES:
         raise LostRecordsError(f"{_name(wanted)} has no offset {at} any more.")
-    if said.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 (librdkafka's name for it)
-        raise KafkaException(said)
+    if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 (librdkafka's name for it)
+        raise KafkaException(error)
     if at < wanted.end and not reading.skip_lost:
         raise LostRecordsError(f"{_name(wanted)} ends at {at}, before {wanted.end}.")
 
@@ -124,7 +124,7 @@ class SpanReader:
 
         Raises:
             LostRecordsError: records were deleted.
-            TallystreamError: the broker sent no records for `patience_s` seconds.
+            TallystreamError: the broker sent no records for `max_wait_s` seconds.
             KafkaException: the broker returned another error.
         """
         wanted = Range(span.topic, span.partition, span.first, span.last + 1)

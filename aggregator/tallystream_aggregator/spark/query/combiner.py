@@ -79,7 +79,7 @@ class CombineProcessor(StatefulProcessor):
     def _combine(self, combiner: int, shard_sums: list[Any]) -> list[Row]:
         place = (self._topics.agg, combiner)
         stored = _in_memory.pop(place, None)
-        if stored is None or not stored.log.is_still(self._store):
+        if stored is None or not stored.log.is_current(self._store):
             stored = load(self._store, lambda: self._begin(combiner))
         if not shard_sums and stored.combined.published:
             _in_memory[place] = stored

@@ -50,7 +50,7 @@ def parse_latency(text: str) -> Pacing:
     if not MIN_AIM_MS <= aim_ms <= MAX_AIM_MS:
         raise ConfigError("--latency", text, "give a duration from 200ms to 1m, as in 500ms or 2s, or low")
     wait_ms = aim_ms * 2 / 3
-    looks = max(2, math.ceil(wait_ms / MAX_INTERVAL_MS))
-    interval_ms = int(wait_ms / looks)
+    polls = max(2, math.ceil(wait_ms / MAX_INTERVAL_MS))
+    interval_ms = int(wait_ms / polls)
     # The delay ends between the last two checks, so the pacing stays the same if a check is some milliseconds off.
-    return Pacing(interval_ms, int((looks - 0.5) * interval_ms))
+    return Pacing(interval_ms, int((polls - 0.5) * interval_ms))

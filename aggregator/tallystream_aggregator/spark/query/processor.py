@@ -204,7 +204,7 @@ class TableProcessor(StatefulProcessor):
         """Run a batch of a shard, and return the rows for Spark with the names of their columns."""
         place = (self._topics.table, shard)
         stored = _in_memory.pop(place, None)  # if the batch fails, the table must be read again
-        if stored is None or not stored.log.is_still(self._store):
+        if stored is None or not stored.log.is_current(self._store):
             stored = self._load(shard)
         stored.table.disk.open(self._store)
         if stored.table.state.shards != self._shards:

@@ -112,8 +112,8 @@ def catch_up(session: SparkSession, settings: AggregateSettings, topics: Topics,
         skip_lost=reading.skip_lost,
     )
     session.dataSource.register(CatchUpSource)
-    told = msgspec.json.encode(options).decode()
-    source = session.readStream.format(CatchUpSource.name()).option(OPTION, told).load()
+    encoded = msgspec.json.encode(options).decode()
+    source = session.readStream.format(CatchUpSource.name()).option(OPTION, encoded).load()
     return source.observe(READ, f.sum("read").alias("records"))
 
 

@@ -33,7 +33,7 @@ class Rebuilt(NamedTuple):
 
 
 def restore(
-    standing: LatestRows,
+    latest: LatestRows,
     summed: Iterable[MetricId] = (),
     *,
     shards: int | None = None,
@@ -53,7 +53,7 @@ def restore(
         RebuildError: no batch was ever finished; or the table has more shards than `shards`, or fewer while the last
             batch is not known to be finished; or a record belongs to no shard of the table.
     """
-    known = {row.shard: row for _, row in standing.of_kind(ShardRow)}
+    known = {row.shard: row for _, row in latest.of_kind(ShardRow)}
     if not known:
         raise RebuildError("metrics-table: no finished batch is on it, so there is nothing to rebuild from.")
     newest = max(known.values(), key=lambda row: (row.epoch, row.batch))
@@ -62,26 +62,26 @@ def restore(
     included = {name: end - 1 for name, end in (finished or {}).items()}
     building = [_Building(number, wanted, known.get(number), included) for number in range(wanted)]
     for one in building:
-        cut = (newest.since, newest.before) if wanted == now else (standing.epoch + 1, (now, newest.since))
+        cut = (newest.since, newest.before) if wanted == now else (latest.epoch + 1, (now, newest.since))
         one.state.since, one.state.before = cut
     if wanted != now:
-        _require_room(now, wanted, known.values(), included, is_cut=standing.is_cut())
+        _require_room(now, wanted, known.values(), included, is_cut=latest.is_cut())
     _distribute_clocks(building, known, included)
     for metric in summed:
         building[0].number(metric)
-    for key, forgotten_sums in standing.of_kind(ForgottenRow):
+    for key, forgotten_sums in latest.of_kind(ForgottenRow):
         if shard_in(key) >= wanted:
             raise foreign(key, f"the table has {wanted} shards")
         building[shard_in(key)].add_forgotten(forgotten_sums)
-    forgetting = _lists_of(standing, building)
+    forgetting = _lists_of(latest, building)
     parts: dict[LifeKey, list[LifeRow]] = defaultdict(list)
-    for _, row in standing.of_kind(LifeRow):
+    for _, row in latest.of_kind(LifeRow):
         parts[LifeKey(row.app, row.instance, row.life)].append(row)
     omitted = [(key.app, key.instance, key.life) for key, found in parts.items() if any(row.omitted for row in found)]
     for life, found in sorted(parts.items(), key=lambda item: (item[0].life, item[0])):  # a ULID sorts by its time
         home, list_id = forgetting.get(life, (shard_of(life.instance.encode(), wanted), 0))
         building[home].life(found, list_id)
-    return Rebuilt([one.state for one in building], standing.epoch, omitted)
+    return Rebuilt([one.state for one in building], latest.epoch, omitted)
 
 
 def _distribute_clocks(
@@ -101,10 +101,10 @@ def _distribute_clocks(
             one.know_the_time(row, finished if shard in since else row.clocks)
 
 
-def _lists_of(standing: LatestRows, building: Sequence[_Building]) -> dict[LifeKey, tuple[int, int]]:
+def _lists_of(latest: LatestRows, building: Sequence[_Building]) -> dict[LifeKey, tuple[int, int]]:
     """Return the lives that are being forgotten, each with its shard and the number of its list."""
     forgetting: dict[LifeKey, tuple[int, int]] = {}
-    for key, row in sorted(standing.of_kind(ForgettingRow), key=lambda found: chunk_in(found[0])):
+    for key, row in sorted(latest.of_kind(ForgettingRow), key=lambda found: chunk_in(found[0])):
         number = shard_in(key)
         if building[number].knows(row.list_id):
             building[number].keep_list(row.list_id, row.lives)

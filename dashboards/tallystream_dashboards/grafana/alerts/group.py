@@ -57,13 +57,13 @@ def rule_groups(settings: Settings) -> list[dict[str, Any]]:
 
 def notes(rule: Rule, settings: Settings, *, value: str, label: str) -> dict[str, str]:
     """Return what a notification says; `value` and `label` are templates, as `Rule.text` takes them."""
-    said = {
+    fields = {
         name: rule.text(text, settings.thresholds, value=value, label=label)
         for name, text in (("summary", rule.summary), ("reason", rule.reason), ("action", rule.action))
     }
     return {
-        "summary": said["summary"],
-        "description": f"{said['reason']} What to do: {said['action']}",
+        "summary": fields["summary"],
+        "description": f"{fields['reason']} What to do: {fields['action']}",
         "runbook_url": f"{settings.runbook_url}#{rule.slug}",
     }
 

@@ -56,8 +56,8 @@ class Rule:
 
         `value` is the template of what was measured, `label` that of a label, with `NAME` in the place of its name.
         """
-        said = text % asdict(thresholds)
-        return re.sub(r"{{(\w+)}}", lambda m: value if m[1] == "value" else label.replace("NAME", m[1]), said)
+        message = text % asdict(thresholds)
+        return re.sub(r"{{(\w+)}}", lambda m: value if m[1] == "value" else label.replace("NAME", m[1]), message)
 
 
 RULES = (

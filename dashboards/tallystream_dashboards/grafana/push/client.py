@@ -140,21 +140,21 @@ class Grafana:
         if not isinstance(health, dict) or "database" not in health:
             remedy = "what answers there is no Grafana; is the path missing that it is served below, as in /grafana?"
             raise ConfigError(URL, self.url, remedy)
-        said = self.find("see what it may do", "/access-control/user/permissions")
-        return said if isinstance(said, dict) else None
+        answer = self.find("see what it may do", "/access-control/user/permissions")
+        return answer if isinstance(answer, dict) else None
 
     def _refused(self, status: int, message: str, doing: str) -> TallystreamError:
-        said = self._secrets.hidden(message).strip().rstrip(".")
+        answer = self._secrets.hidden(message).strip().rstrip(".")
         if status == 401:
             remedy = f"{self.url} refuses it (401): make a token for a service account under Administration"
             return ConfigError(TOKEN, "***", remedy)
         if status == 403:
             return ConfigError(
-                TOKEN, "***", f"its service account may not {doing} (403: {said}): give it the role Admin"
+                TOKEN, "***", f"its service account may not {doing} (403: {answer}): give it the role Admin"
             )
         if status == GONE:
-            return AbsentError(f"{doing}: {said}")
-        return ConfigError(URL, self.url, f"Grafana could not {doing} ({status}: {said})")
+            return AbsentError(f"{doing}: {answer}")
+        return ConfigError(URL, self.url, f"Grafana could not {doing} ({status}: {answer})")
 
     def _short(self, error: BaseException) -> str:
         """Return the innermost reason of a failed connection."""

@@ -107,15 +107,15 @@ def mark_datasource(one: JSON, mark: Mark) -> JSON:
 
 def mark_group(one: JSON, mark: Mark) -> JSON:
     """Return the rule group with the mark in every rule."""
-    said = {ANNOTATION: str(mark)}
+    annotations = {ANNOTATION: str(mark)}
     return one | {
-        "rules": [rule | {"annotations": {**(rule.get("annotations") or {}), **said}} for rule in one["rules"]]
+        "rules": [rule | {"annotations": {**(rule.get("annotations") or {}), **annotations}} for rule in one["rules"]]
     }
 
 
 def _plain_rule(rule: JSON) -> JSON:
-    said = {key: value for key, value in (rule.get("annotations") or {}).items() if key != ANNOTATION}
-    return {key: value for key, value in rule.items() if key not in _SERVERS} | {"annotations": said}
+    annotations = {key: value for key, value in (rule.get("annotations") or {}).items() if key != ANNOTATION}
+    return {key: value for key, value in rule.items() if key not in _SERVERS} | {"annotations": annotations}
 
 
 def _filled(value: Any) -> Any:

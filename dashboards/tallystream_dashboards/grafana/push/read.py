@@ -96,5 +96,5 @@ def _message(grafana: Grafana, uid: str) -> str:
     answer = grafana.find("read a dashboard's versions", f"/dashboards/uid/{uid}/versions", query={"limit": "2"})
     versions = answer.get("versions") if isinstance(answer, dict) else answer
     newest = sorted(versions or [], key=lambda one: -int(one.get("version") or 0))
-    said = [str(one.get("message") or "") for one in newest[:2]]
-    return "" if not said or said.count(said[0]) > 1 else said[0]
+    messages = [str(one.get("message") or "") for one in newest[:2]]
+    return "" if not messages or messages.count(messages[0]) > 1 else messages[0]

@@ -88,6 +88,6 @@ def refusal(actions: Iterable[Action]) -> str:
     stops = [action for action in actions if action.kind in STOPS]
     if not stops:
         return ""
-    said = "; ".join(f"{named(action)}: {action.reason}" for action in stops)
+    reasons = "; ".join(f"{named(action)}: {action.reason}" for action in stops)
     remedy = " " + REMEDY if any(action.kind is Kind.REFUSED for action in stops) else ""
-    return f"Nothing was pushed. {said}.{remedy}"
+    return f"Nothing was pushed. {reasons}.{remedy}"

@@ -61,8 +61,8 @@ class Collector:
         self._recorder = Recorder(rules)
         self._set_up = False
         self._buffer = WriteBuffer()
-        self._broker = _Away("the broker")
-        self._store = _Away("the store")
+        self._broker = _Outages("the broker")
+        self._store = _Outages("the store")
         self._problems: tuple[str, ...] = ()
         self.rounds = self.rounds_skipped = self.points_written = 0
 
@@ -128,7 +128,7 @@ class Collector:
         return True
 
 
-class _Away:
+class _Outages:
     """Logs when something becomes unavailable and when it is available again, and counts the rounds between."""
 
     def __init__(self, what: str) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.sinks.base import Deletable, PointReader
 
 EVERY_MS = 600_000
-LOOK_BACK_MS = 2 * 86_400_000
+MAX_ROUND_AGE_MS = 2 * 86_400_000
 """How much history is checked each time, in ms: earlier runs of the collector may not have downsampled it."""
 
 
@@ -55,7 +55,7 @@ class Downsampler:
         if not self._full_ms or now_ms < self._next_ms:
             return
         before_ms = now_ms - self._full_ms
-        found = self._reader.read(ROUNDS, ("groups",), start_ms=before_ms - LOOK_BACK_MS, end_ms=before_ms)
+        found = self._reader.read(ROUNDS, ("groups",), start_ms=before_ms - MAX_ROUND_AGE_MS, end_ms=before_ms)
         for begin, end in spans(found[0].times_ms if found else [], before_ms=before_ms):
             for measurement in ALL:
                 self._store.delete(measurement, start_ms=begin, end_ms=end)

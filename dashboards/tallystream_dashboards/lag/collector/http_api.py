@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GROUPS = "/v1/groups"
-PATIENCE_S = 30.0
+MAX_WAIT_S = 30.0
 
 
 class Served:
@@ -48,7 +48,7 @@ class Served:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._wall = wall
-        self._patience_s = max(3 * interval, PATIENCE_S)
+        self._max_wait_s = max(3 * interval, MAX_WAIT_S)
         self._open_store = open_store
         self._clock = clock
         self._found: Watched | None = None
@@ -75,7 +75,7 @@ class Served:
     def alive(self) -> Response:
         """Return 503 if no round has ended for too long, else 200."""
         silent_s = self._clock() - self._finished
-        return health_response(None if silent_s <= self._patience_s else f"the last round ended {silent_s:.0f} s ago")
+        return health_response(None if silent_s <= self._max_wait_s else f"the last round ended {silent_s:.0f} s ago")
 
     def ready(self) -> Response:
         """Return 200 if the last round reached both the broker and the store, else 503."""
@@ -115,7 +115,7 @@ class Served:
         if self._found is None:
             return "no round has finished yet"
         silent_s = self._wall() - self._found.ts_ms / 1000
-        return None if silent_s <= self._patience_s else f"the broker was last seen {silent_s:.0f} s ago"
+        return None if silent_s <= self._max_wait_s else f"the broker was last seen {silent_s:.0f} s ago"
 
 
 @contextmanager

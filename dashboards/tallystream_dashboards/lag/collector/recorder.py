@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.sinks.base import Field, Sink
     from tallystream_dashboards.lag.state import GroupState
 
-AGAIN_MS = 30_000
+REPEAT_MS = 30_000
 """An unchanged point is written again after this time, in ms, so that a longer gap means that nothing was read."""
 SLOT_MS = 300_000
 """All points of the first round of each slot, in ms, are written; downsampling keeps only this round."""
@@ -93,7 +93,7 @@ class Recorder:
         kept = before.get(key)
         written_ms = point.ts_ms
         if kept is not None and kept.names == names and _same(names, kept.values, values):
-            if once or (not whole and point.ts_ms - kept.written_ms < AGAIN_MS):
+            if once or (not whole and point.ts_ms - kept.written_ms < REPEAT_MS):
                 written_ms = kept.written_ms
         elif kept is not None and kept.ts_ms != kept.written_ms:
             found.append(kept.point(point))

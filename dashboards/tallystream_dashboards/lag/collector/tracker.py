@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 SKEW_EVERY_MS = 30_000
 """The interval of requests for the newest timestamps, in ms. Clock skew lasts longer."""
 REMEMBER_MS = 3_600_000
-_LOOK = ("committed", "end", "members")
+_FIELDS = ("committed", "end", "members")
 
 
 class Broker(Protocol):
@@ -139,7 +139,7 @@ def _samples(series: Iterable[Series]) -> dict[tuple[str, PartitionId], list[Off
     fields: dict[tuple[str, PartitionId], dict[str, dict[int, int]]] = {}
     for one in series:
         place = (one.tags["topic"], int(one.tags["partition"]))
-        if one.field not in _LOOK:
+        if one.field not in _FIELDS:
             continue
         values = dict(zip(one.times_ms, (int(value) for value in one.values), strict=True))
         fields.setdefault((one.tags["group"], place), {})[one.field] = values

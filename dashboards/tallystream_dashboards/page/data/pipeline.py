@@ -87,8 +87,8 @@ def _arrival(arrived_ms: int | None, now_ms: int) -> Hop:
 def _reading(name: str, state: GroupState | None, who: str) -> Hop:
     if state is None:
         return Hop(name, formatting.NOTHING, None, f"There is no consumer group of {who}. Check that it runs.")
-    said = (f"{lag_range(state)} records behind.", _catches_up(state.drain), why(state))
-    return Hop(name, age(state.seconds), state.evaluation.status, " ".join(one for one in said if one))
+    details = (f"{lag_range(state)} records behind.", _catches_up(state.drain), why(state))
+    return Hop(name, age(state.seconds), state.evaluation.status, " ".join(one for one in details if one))
 
 
 def _catches_up(drain: Drain) -> str:

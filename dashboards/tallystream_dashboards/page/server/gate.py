@@ -107,8 +107,8 @@ class Gate:
         address = (scope.get("client") or ("", 0))[0]
         wait_s = self._attempts.wait_s(address)
         if wait_s is None:
-            said = f"Too many attempts from your address: try again in {MAX_WAIT_S:g} s."
-            await _answer(send, HTTPStatus.TOO_MANY_REQUESTS, login_page(said), retry_after=f"{MAX_WAIT_S:g}")
+            message = f"Too many attempts from your address: try again in {MAX_WAIT_S:g} s."
+            await _answer(send, HTTPStatus.TOO_MANY_REQUESTS, login_page(message), retry_after=f"{MAX_WAIT_S:g}")
             return
         await self._sleep(wait_s)
         if not hmac.compare_digest(given, self._password):

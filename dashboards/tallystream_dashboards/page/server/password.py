@@ -114,7 +114,7 @@ input, button {{ font: inherit; padding: .5rem; }}
 <body>
 <form method="post">
 <h1>Tallystream</h1>
-{said}<label for="password">Password</label>
+{message}<label for="password">Password</label>
 <input id="password" name="password" type="password" autocomplete="current-password" required autofocus>
 <button>Log in</button>
 </form>
@@ -123,6 +123,6 @@ input, button {{ font: inherit; padding: .5rem; }}
 """
 
 
-def login_page(said: str = "") -> str:
-    """Return the login page, with the sentence `said` above the field. `said` is not escaped."""
-    return _PAGE.format(said=f'<p role="alert">{said}</p>\n' if said else "")
+def login_page(message: str = "") -> str:
+    """Return the login page, with the sentence `message` above the field. `message` is not escaped."""
+    return _PAGE.format(message=f'<p role="alert">{message}</p>\n' if message else "")

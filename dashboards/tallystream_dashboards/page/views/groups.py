@@ -115,12 +115,12 @@ def _tiles(living: Sequence[GroupState], *, now_ms: int) -> None:
 def _alarms(living: Sequence[GroupState], *, now_ms: int) -> None:
     """Draw the full reasons of the worst groups, for which a table's cell is too narrow."""
     for state in [one for one in living if one.evaluation.status in (Status.ERR, Status.WARN)][:ALARMS]:
-        told = f"{state.evaluation.status.name}{tables.since(state, now_ms)}"
-        said = f"**{literal(state.group)}** · {told} · {literal(why(state))}"
+        status = f"{state.evaluation.status.name}{tables.since(state, now_ms)}"
+        message = f"**{literal(state.group)}** · {status} · {literal(why(state))}"
         if state.evaluation.status is Status.ERR:
-            st.error(said, icon=":material/error:")
+            st.error(message, icon=":material/error:")
         else:
-            st.warning(said, icon=":material/warning:")
+            st.warning(message, icon=":material/warning:")
 
 
 def _catches_up(column: Any, drain: Drain) -> None:
@@ -133,15 +133,15 @@ def _catches_up(column: Any, drain: Drain) -> None:
 
 def _status(state: GroupState, *, now_ms: int, zone: tzinfo) -> None:
     status = state.evaluation.status
-    said = literal(why(state))
+    message = literal(why(state))
     if state.gone:
-        st.warning(f"**GONE** · {said}", icon=":material/person_off:")
+        st.warning(f"**GONE** · {message}", icon=":material/person_off:")
     elif status is Status.ERR:
-        st.error(f"**ERR{tables.since(state, now_ms)}** · {said}", icon=":material/error:")
+        st.error(f"**ERR{tables.since(state, now_ms)}** · {message}", icon=":material/error:")
     elif status is Status.WARN:
-        st.warning(f"**WARN{tables.since(state, now_ms)}** · {said}", icon=":material/warning:")
+        st.warning(f"**WARN{tables.since(state, now_ms)}** · {message}", icon=":material/warning:")
     else:
-        st.markdown(f":{components.COLORS[status]}-badge[{status.name}{tables.since(state, now_ms)}] {said}")
+        st.markdown(f":{components.COLORS[status]}-badge[{status.name}{tables.since(state, now_ms)}] {message}")
     columns = st.columns(5)
     columns[0].metric("Lag, records", lag_range(state), **components.TILE)
     columns[1].metric("Time lag", age(state.seconds), **components.TILE)

@@ -91,8 +91,8 @@ class InfluxReporter(Reporter):
                 answer.read()
         except HTTPError as error:
             with error:
-                said = error.read(500).decode(errors="replace").strip()
-            self._fail(path, f"answered {error.code}: {said}")
+                body = error.read(500).decode(errors="replace").strip()
+            self._fail(path, f"answered {error.code}: {body}")
         except (OSError, HTTPException) as error:
             self._fail(path, f"can't be reached: {error}")
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from tallystream_aggregator.jobs.aggregate.wake_up import AGAIN_MS, GRACE_MS, INSTANCE, WakeUpTimer, instances
+from tallystream_aggregator.jobs.aggregate.wake_up import GRACE_MS, INSTANCE, REPEAT_MS, WakeUpTimer, instances
 from tallystream_aggregator.table.shards import shard_of
 
 
@@ -74,9 +74,9 @@ def test_a_shard_that_stays_due_is_woken_again() -> None:
     query = Query()
     query.due, query.away = {0: 1_010_000}, True
     assert len(query.at(1_020_000)) == 1
-    assert len(query.at(1_020_000 + AGAIN_MS - 1)) == 1
+    assert len(query.at(1_020_000 + REPEAT_MS - 1)) == 1
     query.away = False
-    assert len(query.at(1_020_000 + AGAIN_MS)) == 2
+    assert len(query.at(1_020_000 + REPEAT_MS)) == 2
 
 
 def test_a_shard_that_is_due_is_woken_though_the_clock_was_set_back() -> None:
@@ -87,4 +87,4 @@ def test_a_shard_that_is_due_is_woken_though_the_clock_was_set_back() -> None:
     assert query.at(later) == [later]
     query.due = {0: 900_000}
     assert query.at(now) == [later, now]
-    assert query.at(now + AGAIN_MS - 1) == [later, now]
+    assert query.at(now + REPEAT_MS - 1) == [later, now]

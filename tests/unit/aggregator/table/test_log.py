@@ -66,7 +66,7 @@ def test_a_table_goes_on_the_same_from_memory_and_from_its_log(
             assert read.table.state == stored.table.state
             assert _by_key(run(read.table, batch)) == _by_key(run(stored.table, batch))
             chance.choice([read, stored]).save(store)  # in whichever worker the batch was committed
-            if not stored.log.is_still(store):
+            if not stored.log.is_current(store):
                 stored = load(store, SETTINGS)
 
 
@@ -107,11 +107,11 @@ def test_a_table_in_memory_is_no_table_any_more_once_another_batch_was_stored() 
     first = load(store, MET)
     first.save(store)
     second = load(store, MET)
-    assert first.log.is_still(store)
-    assert not load(Kept(), MET).log.is_still(store)
+    assert first.log.is_current(store)
+    assert not load(Kept(), MET).log.is_current(store)
     second.save(store)
-    assert not first.log.is_still(store)
-    assert second.log.is_still(store)
+    assert not first.log.is_current(store)
+    assert second.log.is_current(store)
 
 
 def test_a_seed_is_asked_for_only_where_nothing_is_stored() -> None:

@@ -108,7 +108,7 @@ def test_silent_lives_of_one_instance_beyond_a_crowd_go_to_disk_at_once() -> Non
         )
         sums += [total.totals["count"] for total in changes.totals]
     assert sums[-1] == 60
-    assert len(table.state.lives["app-0"]) <= lives.CROWD + 2
+    assert len(table.state.lives["app-0"]) <= lives.MAX_SILENT_LIVES + 2
     assert len(table.state.lives["app-0"]) + len(table.disk) == 60
 
 

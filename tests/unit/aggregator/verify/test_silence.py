@@ -57,7 +57,7 @@ class Story:
         self.records: list[Written] = []
         self.batches: list[Batch] = []
 
-    def speak(self, instance: str, at: int, value: int = 1, seq: int = 1, partition: int = 0) -> Story:
+    def mark_active(self, instance: str, at: int, value: int = 1, seq: int = 1, partition: int = 0) -> Story:
         """Append a snapshot of one gauge; its instance reports every second."""
         header = {"v": 1, "app": "shop", "life": LIFE, "part": 0, "seq": seq, "ts": 0, "every_ms": 1000, "final": False}
         metrics = [{"type": "gauge", "name": "g", "value": value}]

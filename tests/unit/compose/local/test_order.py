@@ -10,9 +10,9 @@ from tallystream_cli.local.supervisor import Supervisor
 class Fake:
     """A component whose process lives as the test says; every call is noted in `calls`."""
 
-    def __init__(self, name: str, calls: list[str], *, ready_after: int = 0, patience_s: float = 60.0) -> None:
+    def __init__(self, name: str, calls: list[str], *, ready_after: int = 0, max_wait_s: float = 60.0) -> None:
         self.name = name
-        self.patience_s = patience_s
+        self.max_wait_s = max_wait_s
         self.calls = calls
         self.looks_until_ready = ready_after
         self.code: int | None = None

@@ -48,12 +48,12 @@ class World:
         self.said: list[str] = []
         self.supervisor = Supervisor([], say=self.said.append)
 
-    def command(self, name: str, script: str, *, patience_s: float = 60.0) -> Command:
+    def command(self, name: str, script: str, *, max_wait_s: float = 60.0) -> Command:
         """Return a component that runs a script."""
         ready = self.folder / f"{name}.ready"
         text = script.format(ready=str(ready), pids=str(self.folder / f"{name}.pids"))
         log = self.folder / f"{name}.log"
-        return Command(name, [sys.executable, "-c", text], log=log, ready=ready, patience_s=patience_s)
+        return Command(name, [sys.executable, "-c", text], log=log, ready=ready, max_wait_s=max_wait_s)
 
     def supervise(self, *components: Command, pause: Callable[[float], object] | None = None) -> Supervisor:
         """Return the supervisor of these components, on the test's clock."""
