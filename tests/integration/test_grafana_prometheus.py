@@ -36,7 +36,7 @@ BOARDS = resources(SETTINGS).dashboards
 NOTICED = {"aggregator-stuck": "aggregator-down"}
 """Troubles that have no rule of their own, and the rule that has to notice them."""
 WATCHED = re.compile(
-    r"(?!tallystream_batch_dur)\w+_(total|start){(?!app=\"tallystream)|tallystream_(living_instances|group_|lag_|looked|ready)|kafka_.*max_lag_s"
+    r"(?!tallystream_batch_dur)\w+_(total|start){(?!app=\"tallystream)|tallystream_(living_instances|group_|lag_|last_check|ready)|kafka_.*max_lag_s"
 )
 FIRED: dict[str, tuple[dict[str, str], str]] = {
     "instance-silent": ({"app": "orders"}, "1"),
