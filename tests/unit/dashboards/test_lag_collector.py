@@ -125,7 +125,7 @@ def test_points_wait_for_the_store_in_order(caplog: pytest.LogCaptureFixture) ->
     assert lags(store) == [(0, 5), (1000, 6), (2000, 7), (3000, 8)]
     assert [re.split("[,;]", record.getMessage())[0] for record in caplog.records] == [
         "the store is unavailable",
-        "the store is back after 3 rounds",
+        "the store is available again after 3 rounds",
     ]
 
 
@@ -139,7 +139,7 @@ def test_a_broker_that_is_away_leaves_a_gap_and_no_invented_points(caplog: pytes
     assert collecting.round()
     assert lags(store) == [(2000, 5)]
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
-    assert "broker away in 2 rounds" in collecting.summary()
+    assert "broker unavailable in 2 rounds" in collecting.summary()
 
 
 def test_the_buffer_is_bounded_and_drops_the_oldest() -> None:

@@ -81,14 +81,14 @@ def test_numbers_of_other_libraries_are_reported_as_numbers(
 
 
 @pytest.mark.parametrize("text", ["a", "1", b"1", [1], None, 1j])
-def test_what_is_no_number_is_refused_at_once(registry: MetricRegistry, text: Any) -> None:
+def test_what_is_not_a_number_is_refused_at_once(registry: MetricRegistry, text: Any) -> None:
     """Every metric that takes numbers says so in one sentence, and keeps what it had."""
     gauge = registry.gauge("g")
     gauge.set(3)
     updates = [gauge.set, registry.updown("u").inc, registry.histogram("h").update, registry.timer("t").update]
     before = registry.snapshot()
     for update in updates:
-        with pytest.raises(TypeError, match=r"^.+ is no number: give an int, a float, or another real number\.$"):
+        with pytest.raises(TypeError, match=r"^.+ is not a number: give an int, a float, or another real number\.$"):
             update(text)
     assert registry.snapshot() == before
     assert gauge.value == 3

@@ -57,7 +57,7 @@ class Story:
         self.records: list[Written] = []
         self.batches: list[Batch] = []
 
-    def mark_active(self, instance: str, at: int, value: int = 1, seq: int = 1, partition: int = 0) -> Story:
+    def report(self, instance: str, at: int, value: int = 1, seq: int = 1, partition: int = 0) -> Story:
         """Append a snapshot of one gauge; its instance reports every second."""
         header = {"v": 1, "app": "shop", "life": LIFE, "part": 0, "seq": seq, "ts": 0, "every_ms": 1000, "final": False}
         metrics = [{"type": "gauge", "name": "g", "value": value}]
@@ -105,33 +105,33 @@ class Story:
 def test_silence_is_noticed_at_the_batchs_wall_time() -> None:
     """A partition's time is its clock and the wall time since it was read: to the millisecond."""
     for ts, right in ((2_999, [1]), (3_000, [0])):
-        story = Story().speak("app-1", 0).batch(500).wake("w", 0, partition=1).batch(500 + ts)
+        story = Story().report("app-1", 0).batch(500).wake("w", 0, partition=1).batch(500 + ts)
         assert story.right() == right, ts
 
 
 def test_the_wall_clock_may_be_set_back() -> None:
     """A partition counts as read at the earlier time then: its lives fall silent three intervals after it."""
     for ts, right in ((12_999, [1]), (13_000, [0])):
-        story = Story().speak("app-1", 0).batch(100_000).wake("w", 0, partition=1).batch(10_000)
+        story = Story().report("app-1", 0).batch(100_000).wake("w", 0, partition=1).batch(10_000)
         assert story.wake("w", 0, partition=1).batch(ts).right() == right, ts
 
 
 def test_a_record_stops_the_wall_time_of_its_partition() -> None:
     """The batch that reads it has the clock alone, however long ago the batch before was."""
-    story = Story().speak("app-1", 0).batch(0).speak("app-2", 2_999).batch(100_000)
+    story = Story().report("app-1", 0).batch(0).report("app-2", 2_999).batch(100_000)
     assert story.right() == [2]
 
 
 def test_a_batch_that_may_have_left_records_has_the_clock_alone() -> None:
     """Of the partitions that it names; where that is not known, nobody can tell."""
     for waiting, right in ((frozenset(), [0]), (frozenset({ZERO}), [1]), (None, [0, 1])):
-        story = Story().speak("app-1", 0).batch(0).wake("w", 0, partition=1)
+        story = Story().report("app-1", 0).batch(0).wake("w", 0, partition=1)
         assert story.batch(3_000, waiting=waiting).right() == right
 
 
 def test_only_shards_with_records_notice() -> None:
     """CRC-32 says which: of the two instances, the one whose shard was woken is silent."""
-    story = Story().speak("app-1", 0).speak("app-4", 0).batch(0, shards=2)
+    story = Story().report("app-1", 0).report("app-4", 0).batch(0, shards=2)
     story.wake("app-2", 0, partition=1)
     assert story.batch(9_000, shards=2).right() == [1]
     assert story.wake("w", 0, partition=1).batch(9_001, shards=2).right() == [0]
@@ -139,44 +139,44 @@ def test_only_shards_with_records_notice() -> None:
 
 def test_who_was_found_silent_stays_so_until_it_speaks_again() -> None:
     """Also where a later batch, which left records unread, would not have found it."""
-    story = Story().speak("app-1", 0).batch(0).wake("w", 0, partition=1).batch(3_000)
+    story = Story().report("app-1", 0).batch(0).wake("w", 0, partition=1).batch(3_000)
     story.wake("w", 10).batch(3_001, waiting=frozenset({ZERO}))
     assert story.right() == [0]
-    assert story.speak("app-1", 20, seq=2).batch(3_002).right() == [1]
+    assert story.report("app-1", 20, seq=2).batch(3_002).right() == [1]
 
 
 def test_a_sum_that_was_not_published_when_silence_was_noticed_is_a_difference() -> None:
     """The newest row is right where it was made, and a later batch should have published another one."""
-    story = Story().speak("app-1", 0).batch(0)
+    story = Story().report("app-1", 0).batch(0)
     assert not story.differs(1, batch=0)
     assert story.wake("w", 0, partition=1).batch(3_000).differs(1, batch=0)
 
 
 def test_rows_that_the_ledger_has_lost_leave_open_what_their_batches_noticed() -> None:
     """A life whose silence they may have noticed is living or not; one that spoke in the known batch is living."""
-    story = Story().speak("app-1", 0).batch(0).wake("w", 0, partition=1).batch(3_000).wake("w", 0).batch(9_000)
+    story = Story().report("app-1", 0).batch(0).wake("w", 0, partition=1).batch(3_000).wake("w", 0).batch(9_000)
     del story.batches[1]
     assert story.right() == [0, 1]
-    story.speak("app-2", 10).batch(9_001)
+    story.report("app-2", 10).batch(9_001)
     assert story.right() == [1, 2]
-    assert story.speak("app-1", 20, seq=2).batch(9_002).right() == [2]
+    assert story.report("app-1", 20, seq=2).batch(9_002).right() == [2]
 
 
 def test_a_ledger_that_does_not_say_the_shards_leaves_silence_open() -> None:
     """A shard that no record came for has noticed nothing."""
-    story = Story().speak("app-1", 0).batch(0, shards=None)
+    story = Story().report("app-1", 0).batch(0, shards=None)
     assert story.wake("w", 0, partition=1).batch(3_000, shards=None).right() == [0, 1]
 
 
 def test_a_rebuilt_table_counts_the_wall_time_from_its_first_batch() -> None:
     """A batch of the lost checkpoint may have noticed a silence and not be in the ledger; once noticed, it is known."""
-    story = Story().speak("app-1", 0).batch(0).wake("w", 0, partition=1)
+    story = Story().report("app-1", 0).batch(0).wake("w", 0, partition=1)
     assert story.batch(2_999, epoch=2, begins=True).right() == [1]
     assert story.wake("w", 0, partition=1).batch(5_998, epoch=2).right() == [1]
     assert story.wake("w", 0, partition=1).batch(5_999, epoch=2).right() == [0]
-    story = Story().speak("app-1", 0).batch(0).wake("w", 0, partition=1).batch(3_000, epoch=2, begins=True)
+    story = Story().report("app-1", 0).batch(0).wake("w", 0, partition=1).batch(3_000, epoch=2, begins=True)
     assert story.right() == [0, 1]
-    story = Story().speak("app-1", 0).batch(0).wake("w", 0, partition=1).batch(3_000)
+    story = Story().report("app-1", 0).batch(0).wake("w", 0, partition=1).batch(3_000)
     assert story.wake("w", 0, partition=1).batch(3_001, epoch=2, begins=True).right() == [0]
 
 

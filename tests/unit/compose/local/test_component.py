@@ -49,8 +49,8 @@ def test_it_is_up_when_its_ready_file_is_there(tmp_path: Path) -> None:
     command = make(tmp_path, "print('hello', flush=True);" + READY)
     pid = begun(command)
     assert command.poll() is None
-    assert "hello" in command.said()
-    assert str(tmp_path / "logs" / "part.log") in command.said()
+    assert "hello" in command.last_output()
+    assert str(tmp_path / "logs" / "part.log") in command.last_output()
     command.stop()
     command.stop()
     assert command.pid is None
@@ -65,4 +65,4 @@ def test_its_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     command = make(tmp_path, script, env={"TAKEN": None, "ADDED": "added"})
     begun(command)
     command.stop()
-    assert "kept None added" in command.said()
+    assert "kept None added" in command.last_output()
