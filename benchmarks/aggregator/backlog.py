@@ -38,7 +38,7 @@ def fill(bootstrap_servers: str, topics: Topics, updates: Updates, n: int, form:
 
 
 def backlog(
-    bootstrap_servers: str, side: Side, folder: Path, *, n: int, form: Form, fleet: Fleet, patience_s: float
+    bootstrap_servers: str, side: Side, folder: Path, *, n: int, form: Form, fleet: Fleet, max_wait_s: float
 ) -> dict[str, Any]:
     """Measure one side on a backlog of `n` updates. `exact` in the result tells whether the sums were right."""
     topics, updates = Topics(f"b{time.time_ns():x}-"), Updates(fleet)
@@ -52,7 +52,7 @@ def backlog(
         Running(side, bootstrap_servers, topics.prefix, folder) as running,
         Meter(running.pid) as meter,
     ):
-        wait_for_sums(watcher, running, updates.sums, patience_s)
+        wait_for_sums(watcher, running, updates.sums, max_wait_s)
         wall_s, cpu_s, others_s = running.passed(), meter.cpu_s(), meter.others_s()
         exact = watch_on(watcher, updates.sums, SETTLE_S)
     return {
@@ -71,18 +71,18 @@ def backlog(
     }
 
 
-def wait_for_sums(watcher: Watcher, running: Running, expected: NDArray[np.int64], patience_s: float) -> None:
+def wait_for_sums(watcher: Watcher, running: Running, expected: NDArray[np.int64], max_wait_s: float) -> None:
     """Return when the newest sums are the expected ones.
 
     Raises:
-        SideError: the process has ended, or they were not so `patience_s` seconds after its launch.
+        SideError: the process has ended, or they were not so `max_wait_s` seconds after its launch.
     """
     while not watcher.matches(expected):
         if watcher.poll(0.1) is None:
             running.require_alive()
-        if running.passed() > patience_s:
+        if running.passed() > max_wait_s:
             right = int((watcher.sums == expected).sum())
-            raise SideError(f"after {patience_s:g} s {right} of {len(expected)} sums are what they should be")
+            raise SideError(f"after {max_wait_s:g} s {right} of {len(expected)} sums are what they should be")
 
 
 def watch_on(watcher: Watcher, expected: NDArray[np.int64], seconds: float) -> bool:

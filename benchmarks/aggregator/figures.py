@@ -36,13 +36,13 @@ class Backlog(NamedTuple):
     updates: int
     form: Form
     sides: tuple[str, ...]
-    patience_s: float = 1800.0
+    max_wait_s: float = 1800.0
 
     def measure(self, bootstrap_servers: str, side: Side, folder: Path, scale: float) -> dict[str, Any]:
         """Measure one side; `scale` makes it smaller."""
         fleet = Fleet()
         n = max(fleet.metrics, int(self.updates * scale) // fleet.metrics * fleet.metrics)
-        return backlog(bootstrap_servers, side, folder, n=n, form=self.form, fleet=fleet, patience_s=self.patience_s)
+        return backlog(bootstrap_servers, side, folder, n=n, form=self.form, fleet=fleet, max_wait_s=self.max_wait_s)
 
 
 class Live(NamedTuple):

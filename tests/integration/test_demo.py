@@ -40,12 +40,12 @@ class Demo:
 
     def has(self, text: str) -> bool:
         """Tell whether it printed `text`, or ended without."""
-        self.existing()
+        self.look()
         return text in self.printed() or self.process.poll() is not None
 
     def ended(self) -> bool:
         """Tell whether it has ended."""
-        self.existing()
+        self.look()
         return self.process.poll() is not None
 
     def alive(self) -> list[psutil.Process]:
