@@ -124,6 +124,10 @@ Kafka = Annotated[
         help="A librdkafka option, repeatable; put secrets in the environment, as in TALLYSTREAM_KAFKA_SASL_PASSWORD.",
     ),
 ]
+OtlpTopic = Annotated[
+    list[str] | None,
+    typer.Option("--otlp-topic", help="A topic of OpenTelemetry metrics (OTLP) to read beside metrics; repeatable."),
+]
 MaxRecords = Annotated[int, typer.Option(help="The maximum number of records in a batch.")]
 TriggerMs = Annotated[int, typer.Option(help="Milliseconds from one batch to the next; 0 starts the next one at once.")]
 Shards = Annotated[

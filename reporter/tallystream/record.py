@@ -151,6 +151,7 @@ class Header(msgspec.Struct, omit_defaults=True, kw_only=True):
     ts: Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
     every_ms: Annotated[int, msgspec.Meta(ge=MIN_EVERY_MS, le=MAX_EVERY_MS)]
     final: bool
+    complete: bool = True
 
 
 def is_timely(header: Header, append_ms: int) -> bool:
@@ -171,7 +172,7 @@ class Snapshot(Header, omit_defaults=True, kw_only=True):
 
     `seq` counts 1, 2, 3 … within (life, part). `prev` is the broker's append time of this life's last acknowledged
     record, absent until there is one. `ts` is the wall clock, for display only. `final` marks the last record of a part
-    in its life.
+    in its life. A snapshot that is not `complete` may lack metrics of its part; all of a life are complete, or none is.
     """
 
     metrics: list[Metric]

@@ -11,7 +11,12 @@ _TIME = 10
 
 def new_ulid(now_ms: int) -> str:
     """Return a new ULID with the time `now_ms`."""
-    number = (now_ms & (1 << 48) - 1) << 80 | int.from_bytes(urandom(10))
+    return ulid(now_ms, int.from_bytes(urandom(10)))
+
+
+def ulid(time_ms: int, number: int) -> str:
+    """Return the ULID with the time `time_ms`, epoch ms, and `number` (80 bits) in place of the random bits."""
+    number |= (time_ms & (1 << 48) - 1) << 80
     return "".join(_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5))
 
 

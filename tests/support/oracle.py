@@ -91,6 +91,7 @@ class Life:
     every_ms: int = 0
     final: bool = False
     dead: bool = False
+    complete: bool = True
     newest: dict[int, int] = field(default_factory=dict)
     here: set[int] = field(default_factory=set)
     rows: dict[Key, tuple[int, int, dict[str, Any]]] = field(default_factory=dict)
@@ -182,10 +183,13 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as the p
             continue
         app, name = header["app"], header["life"]
         found = [life for life in mine if life.app == app and life.life == name]
+        if found and found[0].complete != header["complete"]:
+            out.dead[where] += 1
+            continue
         if found:
             life = found[0]
         else:
-            life = Life(instance, app, name, record.partition, clock)
+            life = Life(instance, app, name, record.partition, clock, complete=header["complete"])
             if name and any(other.app == app and other.life for other in mine):
                 event("restart", life, clock)
             lives.append(life)
@@ -193,7 +197,7 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as the p
         if stale:
             out.stale += 1
             # It moves: what a newer snapshot does not have, an older one from another partition may add.
-            if life.partition != record.partition or header["part"] not in life.here:
+            if not life.complete or life.partition != record.partition or header["part"] not in life.here:
                 add_older(life, document["metrics"][:max_metrics], header, seen, limit_of)
             continue
         if life.partition != record.partition:
@@ -341,7 +345,7 @@ def is_current(life: Life, row: tuple[int, int, dict[str, Any]], clock: int) -> 
     """Tell whether the life is living, and its newest snapshot has the row's metric."""
     part, seq, _ = row
     living = not life.final and not life.dead and clock < life.last_seen_ms + 3 * life.every_ms
-    return living and seq == life.newest.get(part, 0)
+    return living and (not life.complete or seq == life.newest.get(part, 0))
 
 
 def reduce(name: str, column: list[Any]) -> Any:
@@ -475,6 +479,8 @@ def read_header(document: dict[str, Any], appended_ms: int) -> dict[str, Any]:
     whole(document.get("every_ms"), 10, HOUR_MS)
     if not isinstance(document.get("final"), bool):
         raise BadError("final")
+    if not isinstance(document.setdefault("complete", True), bool):
+        raise BadError("complete")
     prev = document.get("prev")
     known = ulid_ms(document["life"]) if prev is None else whole(prev, 0, LARGEST)
     if appended_ms - known >= LATE_MS:
@@ -489,7 +495,7 @@ def read_short_form(document: dict[str, Any]) -> dict[str, Any]:
     tags = read_tags(document)
     key = ("default", text(document["name"], 1, 512), "counter", tags)
     metric = (key, whole(document["value"], 0, LARGEST))
-    return {"app": "default", "life": "", "final": False, "every_ms": None, "metric": metric}
+    return {"app": "default", "life": "", "final": False, "every_ms": None, "complete": True, "metric": metric}
 
 
 def read_metric(item: Any, app: str) -> tuple[Key, dict[str, Any]]:

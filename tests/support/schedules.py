@@ -154,6 +154,7 @@ class Life:
     def __init__(self, app: str, ulid: str) -> None:
         self.app = app
         self.ulid = ulid
+        self.complete = random.Random(ulid).random() < 0.7
         self.seqs: dict[int, int] = {}
         self.counts: dict[str, int] = {}
         self.prev: int | None = None
@@ -255,6 +256,8 @@ class Play:
             header["prev"] = life.prev
         header |= {"ts": max(0, self.now + chance.choice([0, 3_600_000, -3_600_000]))}
         header |= {"every_ms": EVERY_MS, "final": final, "from a later version": {"x": [1]}}
+        if not life.complete or chance.random() < 0.02:
+            header["complete"] = life.complete if chance.random() < 0.97 else not life.complete
         if chance.random() < 0.03:
             header |= chance.choice(
                 [

@@ -1,4 +1,4 @@
-"""The input of a table: the topic `metrics`, every topic that a pattern matches, or some partitions of `metrics`."""
+"""The input of a table: `metrics`, every topic that a pattern matches, or some partitions of `metrics`; OTLP topics."""
 
 from __future__ import annotations
 
@@ -26,15 +26,17 @@ EXCLUDED = r"(?!__)(?!.*metrics-(?:agg|table|events|ledger|dead)$)"
 class Selection:
     """The `topic`, or some `partitions` of it, or every topic whose whole name matches `pattern`.
 
-    New topics that match a pattern, and new partitions of `topic`, are read, too. With `partitions`, nothing is added.
+    The topics `otlp`, with OTLP metrics, are read in addition. New topics that match a pattern, and new partitions of a
+    topic, are read, too. With `partitions`, nothing is added.
 
     Raises:
-        ConfigError: the pattern or a partition is invalid, or both are given.
+        ConfigError: the pattern, a partition or an OTLP topic is invalid, or two that exclude each other are given.
     """
 
     topic: str
     pattern: str | None = None
     partitions: tuple[int, ...] | None = None
+    otlp: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.pattern is not None and self.partitions is not None:
@@ -47,16 +49,23 @@ class Selection:
                 raise ConfigError("--topic-pattern", self.pattern, remedy) from error
         if self.partitions is not None and (not self.partitions or min(self.partitions) < 0):
             raise ConfigError("--partitions", self.partitions, "give the numbers of partitions, as in 0,2")
+        for name in self.otlp:
+            if self.partitions is not None:
+                raise ConfigError("--partitions", self.partitions, "leave it out with --otlp-topic, or leave that out")
+            if name == self.topic or not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name):
+                raise ConfigError("--otlp-topic", name, f"give the name of a topic of OTLP metrics, not {self.topic}")
 
     @property
     def regex(self) -> str:
         """The pattern as a regular expression that matches no output: the same in Python and in Java."""
-        return f"{EXCLUDED}(?:{self.pattern})"
+        return f"{EXCLUDED}(?:{'|'.join([f'(?:{self.pattern})', *map(re.escape, self.otlp)])})"
 
     def reads(self, topic: str, partition: int) -> bool:
         """Return True if a partition is read."""
         if self.pattern is not None:
             return re.fullmatch(self.regex, topic) is not None
+        if topic in self.otlp:
+            return True
         return topic == self.topic and (self.partitions is None or partition in self.partitions)
 
     def source(self) -> dict[str, str]:
@@ -65,7 +74,7 @@ class Selection:
             return {"subscribePattern": self.regex}
         if self.partitions is not None:
             return {"assign": json.dumps({self.topic: sorted(self.partitions)})}
-        return {"subscribe": self.topic}
+        return {"subscribe": ",".join([self.topic, *self.otlp])}
 
     def existing(self, kafka: Mapping[str, str], *, timeout: float = 30.0) -> dict[str, list[int]]:
         """Return the partitions that exist now: topic → partitions.
@@ -95,17 +104,20 @@ class Selection:
         """Return the partitions that exist now: topic → partitions.
 
         Raises:
-            ConfigError: no topic matches the pattern, or a named partition does not exist.
+            ConfigError: no topic matches the pattern, or a named partition or an OTLP topic does not exist.
             TallystreamError: the topic does not exist.
             KafkaException: the broker did not answer.
         """
         read = self.existing(kafka)
-        if not read and self.pattern is not None:
+        for name in self.otlp:
+            if name not in read:
+                raise ConfigError("--otlp-topic", name, "the topic does not exist, or has no partition yet: create it")
+        if not read.keys() - set(self.otlp) and self.pattern is not None:
             raise ConfigError("--topic-pattern", self.pattern, "no topic matches: create one, or correct the pattern")
         missing = sorted(set(self.partitions or ()) - set(read.get(self.topic, ())))
         if missing:
             raise ConfigError("--partitions", missing, f"{self.topic} does not have them: name existing ones")
-        if not read:
+        if not read.keys() - set(self.otlp):
             raise TallystreamError(f"topic {self.topic}: it does not exist, or has no partition yet.")
         return read
 

@@ -120,7 +120,7 @@ def _replace(
     row, kind = life.rows[number], lives.state.metrics[number][2]
     if snapshot.seq > row.seq and falls(kind, row.values, values):
         return f"the count fell within a life, from {row.values[0]} to {values[0]}"
-    if row.seq != before or snapshot.seq <= before:
+    if row.seq != before or snapshot.seq <= before or not life.complete:
         lives.partials.mark_dirty(life, (number,))
     if snapshot.seq > row.seq:
         row.seq, row.sketch, row.values = snapshot.seq, sketch, merge_values(kind, row.values, values)
@@ -152,27 +152,30 @@ class Rows:
         self.accepted: dict[tuple[str, str, str, int], int] = {}
         self.unexpanded: set[str] = set()
 
-    def snapshot(self, instance: str, message: Good, record: Record, clock: int) -> Refused:
+    def snapshot(
+        self,
+        instance: str,
+        message: Good,
+        record: Record,
+        clock: int,
+        applied: set[tuple[str, str, str]] | None = None,
+    ) -> Refused:
         """Apply a snapshot to its part of its life, unless it is late (rule 3) or stale (rule 1).
 
-        Return what is refused.
+        Return what is refused. If a record has several snapshots, `applied` are the lives of those that were applied
+        before, as (instance, app, life); the life of this one is added.
         """
         snapshot = message.snapshot
-        untimed = out_of_bounds(snapshot, record.timestamp_ms)
-        if untimed is not None:
-            return [(untimed, None)]
-        life = self._lives.find(instance, snapshot.app, snapshot.life)
-        if life is None and self._lives.is_listed(instance, snapshot.app, snapshot.life):
-            if record.superseded is not None:
-                self.unexpanded.add(instance)
-            return [("too late: the life is being forgotten", None)]
-        if life is None:
-            keep_ms = max(clock, ulid_ms(snapshot.life))  # until a day after that, its first record may arrive again
-            life = self._lives.add(Life(instance, snapshot.app, snapshot.life, "", clock, 0, keep_ms), record, clock)
+        life = self._life_of(instance, snapshot, record, clock)
+        if isinstance(life, str):
+            return [(life, None)]
         self._lives.mark(instance)
         life.keep_ms = max(life.keep_ms, clock)
-        if _includes(life, snapshot.part, record):
+        key = (instance, snapshot.app, snapshot.life)
+        if _includes(life, snapshot.part, record) and (applied is None or key not in applied):
             return []
+        if applied is not None:
+            applied.add(key)
         before = life.parts.get(snapshot.part, 0)
         if snapshot.seq <= before:
             return self._stale(life, message, record)
@@ -186,6 +189,24 @@ class Rows:
             self.accepted[place] = record.offset
         return refused
 
+    def _life_of(self, instance: str, snapshot: Snapshot, record: Record, clock: int) -> Life | str:
+        """Return the life of a snapshot, which may be new, or why the snapshot is refused."""
+        untimed = out_of_bounds(snapshot, record.timestamp_ms)
+        if untimed is not None:
+            return untimed
+        life = self._lives.find(instance, snapshot.app, snapshot.life)
+        if life is None and self._lives.is_listed(instance, snapshot.app, snapshot.life):
+            if record.superseded is not None:
+                self.unexpanded.add(instance)
+            return "too late: the life is being forgotten"
+        if life is None:
+            keep_ms = max(clock, ulid_ms(snapshot.life))  # until a day after that, its first record may arrive again
+            new = Life(instance, snapshot.app, snapshot.life, "", clock, 0, keep_ms, complete=snapshot.complete)
+            return self._lives.add(new, record, clock)
+        if life.complete != snapshot.complete:
+            return "complete: the earlier snapshots of this life have the other value"
+        return life
+
     def _replace(self, life: Life, snapshot: Snapshot, record: Record, clock: int, before: int) -> Refused:
         """Make a snapshot the newest of its part, and return what is refused. `before` is the seq of the one before."""
         lives = self._lives
@@ -196,9 +217,10 @@ class Rows:
         refused = replace_block(lives, life, snapshot)
         if refused is None:
             lives.layouts.open(life, snapshot.part)
-            # Rule 9: a row that is no longer current, because it is missing or refused, changes rates and gauges.
-            current = (n for n, row in life.rows.items() if row.part == snapshot.part and row.seq == before)
-            lives.partials.mark_dirty(life, current)
+            if life.complete:
+                # Rule 9: a row that is no longer current, because it is missing or refused, changes rates and gauges.
+                current = (n for n, row in life.rows.items() if row.part == snapshot.part and row.seq == before)
+                lives.partials.mark_dirty(life, current)
         if is_newest:
             _set_last_seen(life, record, clock, snapshot.every_ms)
             life.final = snapshot.final
@@ -214,16 +236,18 @@ class Rows:
     def _stale(self, life: Life, message: Good, record: Record) -> Refused:
         """Ignore a stale snapshot.
 
-        If it comes from another partition than the newest one of its part, take metrics that newer ones lack.
+        If it is not complete, or comes from another partition than the newest one of its part, take metrics that newer
+        ones lack.
         """
         # The records that it supersedes have lower seqs, and are stale too.
         self._lives.state.stale += record.represents
         part = message.snapshot.part
         if life.partition == record.clock_name and part in life.places:
             self._lives.change(life, part, record)
-            return []
-        # The part keeps no place here, so that the next one is taken too.
-        self._lives.publish(life, part)
+            if life.complete:
+                return []
+        else:  # the part keeps no place here, so that the next one is taken too
+            self._lives.publish(life, part)
         if record.superseded is not None:
             self.unexpanded.add(life.instance)
         self._lives.layouts.open(life, part)

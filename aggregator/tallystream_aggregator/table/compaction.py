@@ -126,15 +126,17 @@ class Run:
 class SnapshotRun(Run):
     """The run of a part of a life: `value` is the highest seq, `metrics` those of its snapshot, None without a run.
 
-    `falls` tells whether a snapshot had a lower count of a metric than the one before it.
+    `falls` tells whether a snapshot had a lower count of a metric than the one before it. `complete` is that of its
+    snapshots.
     """
 
-    __slots__ = ("falls", "metrics")
+    __slots__ = ("complete", "falls", "metrics")
 
     def __init__(self) -> None:
         super().__init__(0)
         self.metrics: Sequence[Metric] | None = None
         self.falls = False
+        self.complete = True
 
     def continues(self, snapshot: Snapshot) -> bool:
         """Tell whether a snapshot continues the run, so that the waiting one can be dropped.
@@ -144,6 +146,8 @@ class SnapshotRun(Run):
         """
         metrics = self.metrics
         if self.falls or metrics is None or snapshot.seq <= self.value or len(snapshot.metrics) != len(metrics):
+            return False
+        if snapshot.complete != self.complete:
             return False
         for new, old in zip(snapshot.metrics, metrics, strict=True):
             kind = new.__class__
@@ -168,7 +172,7 @@ def keep(place: Place, row: RawRecord, clock: int, superseded: Superseded | None
     return Record(place.topic, place.partition, *row, clock, superseded)
 
 
-def is_complete(snapshot: Snapshot) -> bool:
+def is_good_snapshot(snapshot: Snapshot) -> bool:
     """Tell whether the table accepts a snapshot completely if no earlier record matters."""
     metrics = snapshot.metrics
     return len({identity(m.name, m.type, m.tags) for m in metrics}) == len(metrics) and all(map(is_good, metrics))
@@ -312,5 +316,6 @@ class Compactor:
         if timely and snapshot.seq > run.value:
             run.falls |= run.has_more_than(snapshot)
             run.begin(row[0], snapshot.seq)
-            run.metrics = snapshot.metrics if whole and is_complete(snapshot) else None
+            run.complete = snapshot.complete
+            run.metrics = snapshot.metrics if whole and is_good_snapshot(snapshot) else None
         return kept

@@ -33,6 +33,7 @@ class TableSettings:
     `max_record_bytes`, and `max_metrics` of one record and of one life, limit an instance.
     `max_app_metrics` limits the metrics (name, type and tags) of an app. The limits in bytes, and those of all apps
     together, follow from it.
+    `otlp_topics`: the topics whose records are OTLP metrics (tallystream_aggregator.otlp).
     """
 
     retire_after_ms: int = 24 * HOUR_MS
@@ -41,6 +42,7 @@ class TableSettings:
     max_record_bytes: int = 1_048_576
     max_metrics: int = 10_000
     max_app_metrics: int = 1_000_000
+    otlp_topics: tuple[str, ...] = ()
 
     @property
     def max_app_bytes(self) -> int:

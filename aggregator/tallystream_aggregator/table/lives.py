@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tallystream.ulid import ulid_ms
 from tallystream_aggregator.table.arithmetic.partial_sums import is_kept
 from tallystream_aggregator.table.layouts import Layouts, counts_of, size
 from tallystream_aggregator.table.outputs import Event
@@ -170,17 +171,28 @@ class Lives:
         return any((gone.instance, gone.app, gone.life) == (instance, app, life) for gone in listed)
 
     def add(self, life: Life, record: Record, clock: int) -> Life:
-        """Add a new life. If its instance had a life of this app before, that is a `restart` event."""
+        """Add a new life. If its instance restarted, that is a `restart` event."""
         others = self.state.lives.setdefault(life.instance, [])
-        if life.life != SHORT_FORM_LIFE and (
-            any(o.app == life.app and o.life != SHORT_FORM_LIFE for o in others)
-            or self.disk.has_life_of(life.instance, life.app)
-        ):
+        if life.life != SHORT_FORM_LIFE and self._is_restart(life, others):
             self.event("restart", life, record, clock)
         others.append(life)
         if len(others) > MAX_SILENT_LIVES:
             self._crowded.add(life.instance)
         return life
+
+    def _is_restart(self, life: Life, others: list[Life]) -> bool:
+        """Tell whether a new life is a restart: the instance had a life of this app before.
+
+        A life that is not complete has the OTLP streams that began at one time, and a process has several of them. The
+        instance restarted if this life begins after every point of the others.
+        """
+        of_app = [other for other in others if other.app == life.app and other.life != SHORT_FORM_LIFE]
+        begun_ns = ulid_ms(life.life) * 1_000_000
+        if not life.complete:
+            of_app = [other for other in of_app if other.complete or ulid_ms(other.life)]
+            if not begun_ns or any(not o.complete and max(o.parts.values(), default=0) >= begun_ns for o in of_app):
+                return False
+        return bool(of_app) or self.disk.has_life_of(life.instance, life.app)
 
     def remove(self, life: Life) -> None:
         """Remove a life and its rows from memory."""

@@ -67,8 +67,8 @@ class LifeRow(msgspec.Struct, omit_defaults=True, kw_only=True):
 
     `last_seen_ms` is the last record that was applied, `keep_ms` the last one of any seq.
     `judged` is the time by which lives were last found silent, where the life is living though its deadline is before
-    that: the partition's time had stepped back. `omitted` is the number of metrics that are left out because the record
-    would be too large.
+    that: the partition's time had stepped back. `complete` tells whether snapshots have all metrics of a part.
+    `omitted` is the number of metrics that are left out because the record would be too large.
     """
 
     v: int = 1
@@ -86,6 +86,7 @@ class LifeRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     final: bool = False
     living: bool = False
     judged: int = 0
+    complete: bool = True
     limits: list[str] = []
     omitted: int = 0
     metrics: list[MetricRow] = []
@@ -235,6 +236,7 @@ def life_row(life: Life, part: int, rows: str, number: int, judged_ms: int) -> T
         final=life.final,
         living=life.living,
         judged=judged_ms if life.living and life.deadline_ms <= judged_ms else 0,
+        complete=life.complete,
         limits=list(life.limits),
     )
     metrics = f"[{rows}]".encode()

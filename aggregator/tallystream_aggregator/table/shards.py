@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tallystream.decoding import msgpack_decoder
+from tallystream_aggregator.otlp import decode as otlp
 from tallystream_aggregator.table.arithmetic.partial_sums import Held, hold
 from tallystream_aggregator.table.outputs import Offsets
 from tallystream_aggregator.table.state import MetricId
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from tallystream_aggregator.table.arithmetic.partial_sums import Partial
+    from tallystream_aggregator.table.decode import Record
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -25,6 +29,21 @@ _encoder = msgspec.msgpack.Encoder()
 def shard_of(key: bytes | None, shards: int) -> int:
     """Return the shard of the records with this key, by CRC-32, which Spark can compute too."""
     return zlib.crc32(key or b"") % shards
+
+
+def shards_of(record: Record, shards: int, otlp_topics: Collection[str]) -> set[int]:
+    """Return the shards of a record: that of its key, or in an OTLP topic those of the instances in it."""
+    if shards > 1 and is_otlp(record, otlp_topics):
+        found = {shard_of(instance.encode(), shards) for instance in otlp.instances(record.value or b"")}
+        if found:
+            return found
+    return {shard_of(record.key, shards)}
+
+
+def is_otlp(record: Record, otlp_topics: Collection[str]) -> bool:
+    """Tell whether a record is of an OTLP topic, and not a tombstone or a forget record there."""
+    value = record.value
+    return record.topic in otlp_topics and value is not None and not value.startswith(b'{"v":1,"forget":')
 
 
 def group_of(metric: MetricId, groups: int) -> int:

@@ -52,7 +52,7 @@ class Life(msgspec.Struct, array_like=True):
     (or the ULID's time, if that is later), by which the life retires and is forgotten. `partition` is the one whose
     clock applies. `limits` are those that the life has reached. `places` maps part → the last offset of `partition`
     that the part's rows include: after a rebuild, records up to there are not applied again. A part whose newest
-    snapshot is from another partition has no place.
+    snapshot is from another partition has no place. `complete` tells whether its snapshots have all metrics of a part.
     """
 
     instance: str
@@ -69,6 +69,7 @@ class Life(msgspec.Struct, array_like=True):
     limits: list[str] = []
     places: dict[int, int] = {}
     blocks: dict[int, Block] = {}
+    complete: bool = True
 
     @property
     def deadline_ms(self) -> int:
@@ -76,8 +77,11 @@ class Life(msgspec.Struct, array_like=True):
         return self.last_seen_ms + 3 * self.every_ms
 
     def current(self, row: Row) -> bool:
-        """Tell whether the row is current: the life is living and its newest snapshot has the metric."""
-        return self.living and row.seq == self.parts.get(row.part, 0)
+        """Tell whether the row is current: the life is living and its newest snapshot has the metric.
+
+        The rows of a life whose snapshots are not complete are all current.
+        """
+        return self.living and (not self.complete or row.seq == self.parts.get(row.part, 0))
 
 
 class Retiring(msgspec.Struct, array_like=True):

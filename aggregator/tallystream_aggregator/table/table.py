@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from tallystream.record import ShortForm
-from tallystream_aggregator.table.apply import Rows
+from tallystream_aggregator.otlp import decode as otlp
+from tallystream_aggregator.table.apply import Refused, Rows
 from tallystream_aggregator.table.arithmetic.metric_types import saturated
 from tallystream_aggregator.table.compaction import ExpansionNeededError
 from tallystream_aggregator.table.decode import Forget, Good, Record, Unreadable, read_key, read_value
@@ -22,7 +23,7 @@ from tallystream_aggregator.table.lives import Lives
 from tallystream_aggregator.table.outputs import MAX_QUOTED_BYTES_OF_A_BATCH, DeadLetter, Event, Offsets, Total
 from tallystream_aggregator.table.restore.republish import metric_of, republish
 from tallystream_aggregator.table.rows import forgotten_row, shard_row
-from tallystream_aggregator.table.shards import ShardSum, shard_sum
+from tallystream_aggregator.table.shards import ShardSum, is_otlp, shard_of, shard_sum, shards_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -261,23 +262,62 @@ class Table:
 
     def _take(self, record: Record, clock: int) -> list[tuple[str, str | None]]:
         """Apply one record. Return the reason for each refusal, with the metric as JSON, None for the whole record."""
+        if is_otlp(record, self._settings.otlp_topics):
+            return self._take_otlp(record, clock)
         instance = read_key(record.key)
         if isinstance(instance, Unreadable):
             return [(instance.reason, None)]
         if record.value is None:
             self._rows.tombstone(instance, record, clock)
             return []
-        size, most = len(record.value), self._settings.max_record_bytes
-        if size > most:
-            place = (record.topic, record.partition, record.offset)
-            self._lives.events.append(Event("limit", "", instance, "", clock, place, RECORD_SIZE))
-            return [(f"limit: the record has {size} bytes, {most} at most are taken", None)]
+        if len(record.value) > self._settings.max_record_bytes:
+            return self._too_large(record, instance, clock)
         message = read_value(record.value, self._settings.max_metrics)
         return (
             [(message.reason, None)]
             if isinstance(message, Unreadable)
             else self._apply(instance, message, record, clock)
         )
+
+    def _too_large(self, record: Record, instance: str, clock: int) -> Refused:
+        size, most = len(record.value or b""), self._settings.max_record_bytes
+        place = (record.topic, record.partition, record.offset)
+        self._lives.events.append(Event("limit", "", instance, "", clock, place, RECORD_SIZE))
+        return [(f"limit: the record has {size} bytes, {most} at most are taken", None)]
+
+    def _take_otlp(self, record: Record, clock: int) -> Refused:
+        """Apply the data of the resources in an OTLP record whose instances are in this shard.
+
+        Of the shards that read the record, the first one refuses what has no instance.
+        """
+        state, refused = self.state, list[tuple[str, str | None]]()
+        is_first = state.shard == min(shards_of(record, state.shards, self._settings.otlp_topics))
+        if len(record.value or b"") > self._settings.max_record_bytes:
+            return self._too_large(record, "", clock) if is_first else []
+        try:
+            resources = otlp.read(record.value or b"")
+        except otlp.OtlpError as error:
+            return [(str(error), None)]
+        applied = set[tuple[str, str, str]]()
+        for resource in resources:
+            try:
+                instance = otlp.instance(resource)
+            except otlp.OtlpError as error:
+                refused += [(str(error), None)] if is_first else []
+                continue
+            if shard_of(instance.encode(), state.shards) != state.shard:
+                continue
+            try:
+                found = otlp.snapshots(resource, record.timestamp_ms)
+            except otlp.OtlpError as error:
+                refused.append((str(error), None))
+                continue
+            refused += found.rejected
+            for snapshot in found.snapshots:
+                most = self._settings.max_metrics
+                beyond, snapshot.metrics = max(0, len(snapshot.metrics) - most), snapshot.metrics[:most]
+                refused += self._rows.snapshot(instance, Good(snapshot, (), beyond), record, clock, applied)
+        return refused
 
     def _apply(
         self, instance: str, message: Good | ShortForm | Forget, record: Record, clock: int

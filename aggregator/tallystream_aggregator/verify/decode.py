@@ -53,7 +53,8 @@ class Metric:
 class Snapshot:
     """A snapshot. `prev` is in epoch ms. `metrics` has each metric in order, or the reason why it is refused.
 
-    `beyond` tells whether there were more metrics than a record may have.
+    One that is not `complete` may lack metrics of its part. `beyond` tells whether there were more metrics than a
+    record may have.
     """
 
     app: str
@@ -63,6 +64,7 @@ class Snapshot:
     prev: int | None
     every_ms: int
     final: bool
+    complete: bool
     metrics: list[Metric | RejectedError]
     beyond: bool
 
@@ -118,9 +120,9 @@ def read(value: bytes, max_metrics: int) -> Snapshot | Metric | Forget:
         return Metric(("default", "counter", name, tags), {"count": _count(content, "value")})
     _require_version(content)
     life = _life(content)
-    listed, final = content["metrics"], content.get("final")
-    if not isinstance(listed, list) or not isinstance(final, bool):
-        raise RejectedError("metrics is not a list, or final is neither true nor false")
+    listed, final, complete = content["metrics"], content.get("final"), content.get("complete", True)
+    if not isinstance(listed, list) or not isinstance(final, bool) or not isinstance(complete, bool):
+        raise RejectedError("metrics is not a list, or final or complete is neither true nor false")
     _bounded_int(content, "ts", -BIGGEST - 1, BIGGEST)
     return Snapshot(
         app=(app := _text(content, "app", 1, 512)),
@@ -130,6 +132,7 @@ def read(value: bytes, max_metrics: int) -> Snapshot | Metric | Forget:
         prev=None if content.get("prev") is None else _bounded_int(content, "prev", 0, BIGGEST),
         every_ms=_bounded_int(content, "every_ms", 10, 3_600_000),
         final=final,
+        complete=complete,
         metrics=[_metric(app, one) for one in listed[:max_metrics]],
         beyond=len(listed) > max_metrics,
     )

@@ -16,13 +16,15 @@ FORGET_AFTER_MS = 7 * 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The numbers in the rules: times in ms, sizes in bytes. Only `max_app_metrics` is an option."""
+    """The numbers in the rules: times in ms, sizes in bytes. Only `max_app_metrics` and `otlp_topics` are options."""
 
     short_form_every_ms: int = 60_000
     max_record_bytes: int = 1_048_576
     max_metrics: int = 10_000
     max_app_metrics: int = 1_000_000
     """All apps together may have four times as many. Names and tags may have 256 bytes for each metric."""
+    otlp_topics: tuple[str, ...] = ()
+    """The topics of OTLP metrics."""
 
 
 @dataclass(slots=True)
@@ -61,6 +63,7 @@ class Life:
     silent: bool | None = False
     perhaps: bool = False
     seqs: dict[int, int] = field(default_factory=dict)
+    complete: bool = True
     here: set[int] = field(default_factory=set)
     rows: dict[Identity, Row] = field(default_factory=dict)
 
@@ -74,5 +77,5 @@ class Life:
         return self.active_ms + 3 * self.every_ms
 
     def newest(self, row: Row) -> bool:
-        """Return whether a row is of the newest snapshot of its part (rule 9)."""
-        return self.seqs.get(row.part, 0) == row.seq
+        """Return whether a row is of the newest snapshot of its part, which has all metrics if complete (rule 9)."""
+        return not self.complete or self.seqs.get(row.part, 0) == row.seq

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from tallystream_aggregator.verify import decode
+from tallystream_aggregator.verify import decode, otlp
 from tallystream_aggregator.verify.decode import Forget, Metric, RejectedError, Snapshot
 from tallystream_aggregator.verify.lives import Life, Row, Settings
 from tallystream_aggregator.verify.silence import Silence
@@ -57,11 +57,45 @@ class Replay:
     def apply(self, partition: str, timestamp_ms: int, key: bytes | None, value: bytes | None) -> list[str]:
         """Apply one record, and return the reasons of its dead letters: of the record, or of its refused metrics."""
         self.clocks[partition] = max(timestamp_ms, self.clocks.get(partition, 0))
-        self._clock = self.silence.tick(key, partition, timestamp_ms)
         try:
+            if self._is_otlp(partition, value):
+                return self._otlp(partition, timestamp_ms, key, value or b"")
+            self._clock = self.silence.tick(key, partition, timestamp_ms)
             return self._take(partition, timestamp_ms, decode.instance_of(key), value)
         except RejectedError as refused:
             return [str(refused)]
+
+    def _is_otlp(self, partition: str, value: bytes | None) -> bool:
+        topic = partition.rpartition(":")[0]
+        return topic in self._settings.otlp_topics and value is not None and value[:16] != b'{"v":1,"forget":'
+
+    def _otlp(self, partition: str, timestamp_ms: int, key: bytes | None, value: bytes) -> list[str]:
+        """Apply a record of an OTLP topic: the data of each resource are snapshots of its instance."""
+        try:
+            resources = otlp.read(value)
+        except RejectedError:
+            resources = []
+        instances = [otlp.instance_of(resource) for resource in resources]
+        keys = [key] if not any(instances) else [one.encode() for one in instances if one is not None]
+        clocks = {each: self.silence.tick(each, partition, timestamp_ms) for each in keys}
+        if len(value) > self._settings.max_record_bytes:
+            raise RejectedError("the record is too large")
+        otlp.read(value)
+        refused: list[str] = []
+        for resource in resources:
+            try:
+                instance, snapshots, points = otlp.snapshots(resource, timestamp_ms, self._settings.max_metrics)
+            except RejectedError as error:
+                refused.append(str(error))
+                continue
+            self._clock = clocks[instance.encode()]
+            refused += map(str, points)
+            for snapshot in snapshots:
+                try:
+                    refused += self._snapshot(instance, partition, timestamp_ms, snapshot)
+                except RejectedError as error:
+                    refused.append(str(error))
+        return refused
 
     def identities(self) -> Iterable[Identity]:
         """Return every metric seen so far, with or without a life that has it."""
@@ -116,11 +150,14 @@ class Replay:
             raise RejectedError("too late: a day or more after its prev, or its life's ULID")
         if created - timestamp_ms > LATE_MS:
             raise RejectedError("too early: its life's ULID is more than a day ahead")
+        known = self._instances.get(instance, {}).get((snapshot.app, snapshot.life))
+        if known is not None and known.complete != snapshot.complete:
+            raise RejectedError("complete differs from that of the life's earlier snapshots")
         life = self._life(instance, (snapshot.app, snapshot.life), partition, snapshot.every_ms)
-        life.ahead_ms = created
+        life.ahead_ms, life.complete = created, snapshot.complete
         if snapshot.seq <= life.seqs.get(snapshot.part, 0):
             self.stale += 1
-            if life.partition != partition or snapshot.part not in life.here:
+            if not life.complete or life.partition != partition or snapshot.part not in life.here:
                 self._add_older(life, snapshot)
             return []
         if life.partition != partition:
@@ -133,9 +170,10 @@ class Replay:
         return [*refused, "too many metrics in a record"] if snapshot.beyond else refused
 
     def _add_older(self, life: Life, snapshot: Snapshot) -> None:
-        """Add the metrics of a stale snapshot of a life that moved. Of each metric, the highest seq counts.
+        """Add the metrics of a stale snapshot that is not complete, or whose life moved.
 
-        A metric that would be refused in a snapshot in order is skipped without a dead letter.
+        Of each metric, the highest seq counts. A metric that would be refused in a snapshot in order is skipped without
+        a dead letter.
         """
         seen: set[Identity] = set()
         for metric in snapshot.metrics:

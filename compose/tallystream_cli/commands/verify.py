@@ -31,6 +31,7 @@ def verify(
         str | None, typer.Option(help="Where a table with --accept-partial started: offsets as JSON.")
     ] = None,
     max_app_metrics: Annotated[int, typer.Option(help="Must equal the aggregator's --max-app-metrics.")] = 1_000_000,
+    otlp_topic: o.OtlpTopic = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
     most: Annotated[int, typer.Option(help="The maximum number of differences in the table.")] = 50,
 ) -> None:
@@ -54,7 +55,7 @@ def verify(
         since=since,
         to=to,
         began=began,
-        rules=Settings(max_app_metrics=max_app_metrics),
+        rules=Settings(max_app_metrics=max_app_metrics, otlp_topics=tuple(otlp_topic or ())),
     )
     try:
         code = _verify.verify(settings, as_json=json, most=most)

@@ -13,10 +13,10 @@ from typing import IO, TYPE_CHECKING, Self
 import msgspec
 
 from tallystream_aggregator.table.decode import Record
-from tallystream_aggregator.table.shards import shard_of
+from tallystream_aggregator.table.shards import shards_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
     from types import TracebackType
 
     import pandas as pd
@@ -34,21 +34,21 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[Record]).decode
 
 
-def packed(records: Iterable[Record], shards: int) -> pa.RecordBatch:
-    """Return one or more records as a batch with the columns of `SCHEMA`."""
+def packed(records: Iterable[Record], shards: int, otlp_topics: Collection[str] = ()) -> pa.RecordBatch:
+    """Return one or more records as a batch with the columns of `SCHEMA`. A record may be in several shards."""
     import pyarrow as pa  # only in a task: the import is slow
 
     by_shard: dict[int, list[list[Record]]] = defaultdict(lambda: [[]])
     left: dict[int, int] = defaultdict(lambda: PACK_BYTES)
     for record in records:
-        shard = shard_of(record.key, shards)
         size = len(record.key or b"") + len(record.value or b"")
-        packs = by_shard[shard]
-        if size > left[shard] and packs[-1]:
-            packs.append([])
-            left[shard] = PACK_BYTES
-        packs[-1].append(record)
-        left[shard] -= size
+        for shard in shards_of(record, shards, otlp_topics):
+            packs = by_shard[shard]
+            if size > left[shard] and packs[-1]:
+                packs.append([])
+                left[shard] = PACK_BYTES
+            packs[-1].append(record)
+            left[shard] -= size
     rows = [
         (shard, _encode(pack), sum(record.represents for record in pack))
         for shard, packs in by_shard.items()

@@ -23,6 +23,7 @@ from tallystream_aggregator.spark.checkpoint import first_offsets
 from tallystream_aggregator.spark.gc_pause import gc_paused
 from tallystream_aggregator.spark.kafka_options import Fetch
 from tallystream_aggregator.table.compaction import Compactor
+from tallystream_aggregator.table.decode import Record
 from tallystream_aggregator.table.limits import TableSettings
 
 if TYPE_CHECKING:
@@ -164,8 +165,12 @@ def compacted(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of a range that compaction keeps. `read` has all its records in offset order.
 
-    No batch is empty.
+    Records of an OTLP topic are not compacted. No batch is empty.
     """
+    if of.topic in settings.otlp_topics:
+        for rows in read:
+            yield packed((Record(of.topic, of.partition, *row) for row in rows), shards, settings.otlp_topics)
+        return
     compactor = Compactor(of.topic, of.partition, settings, shards)
     with gc_paused():
         for rows in read:

@@ -21,7 +21,7 @@ from tallystream_aggregator.spark.catch_up.encoding import Spill, records_of
 from tallystream_aggregator.spark.gc_pause import gc_paused
 from tallystream_aggregator.table.compaction import ExpansionNeededError, expand
 from tallystream_aggregator.table.rows import ShardRow
-from tallystream_aggregator.table.shards import encode, group_of, shard_of
+from tallystream_aggregator.table.shards import encode, group_of, shards_of
 from tallystream_aggregator.table.state import State, StateVersionError, unpack
 from tallystream_aggregator.table.storage import Stored, load
 from tallystream_aggregator.table.table import Republish, run_batch
@@ -235,7 +235,8 @@ class TableProcessor(StatefulProcessor):
         """Return the records of a span that are the shard's. Those of other shards must not advance its clock."""
         if self._reread is None:
             raise RuntimeError("records were compacted, and can't be read again")
-        return (record for record in self._reread(span) if shard_of(record.key, self._shards) == shard)
+        topics = self._settings.otlp_topics
+        return (record for record in self._reread(span) if shard in shards_of(record, self._shards, topics))
 
     def _load(self, shard: int) -> Stored:
         return load(self._store, self._settings, lambda: self._begin(shard))

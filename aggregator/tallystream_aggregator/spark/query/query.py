@@ -25,16 +25,19 @@ from tallystream_aggregator.spark.query.processor import OUTPUT, SHARD_OUTPUT, T
 from tallystream_aggregator.spark.query.settings import GROUP
 from tallystream_aggregator.spark.query.start import initial_state_of
 from tallystream_aggregator.spark.query_listener import observed
+from tallystream_aggregator.table.decode import Record
+from tallystream_aggregator.table.shards import shards_of
 from tallystream_aggregator.versions import HEADER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.spark.checkpoint import Planned
     from tallystream_aggregator.spark.query.settings import AggregateSettings
+    from tallystream_aggregator.table.limits import TableSettings
 
 log = logging.getLogger(__name__)
 
@@ -143,8 +146,7 @@ def summed(
         planned=planned or partial(plan_of, settings.checkpoint.absolute(), most=settings.max_records_per_trigger),
     )
     # With one shard a constant, which is never null: the key's type is part of the state of existing checkpoints.
-    whole = "shard" if "shard" in records.columns else "crc32(coalesce(key, X''))"
-    sharded = records.withColumn("shard", f.expr("0" if shards == 1 else f"int({whole} % {shards})"))
+    sharded = records if shards > 1 and "shard" in records.columns else with_shard(records, shards, settings.table)
     out = sharded.groupBy("shard").transformWithStateInPandas(
         statefulProcessor=processor,
         outputStructType=OUTPUT if shards == 1 else SHARD_OUTPUT,
@@ -163,6 +165,26 @@ def summed(
     headers = f.when(f.col("writer").isNotNull(), header).cast("array<struct<key:string,value:binary>>")
     out = out.select("topic", "key", "value", "partition", headers.alias("headers"))
     return observed(out, topics.table)
+
+
+def with_shard(records: DataFrame, shards: int, table: TableSettings) -> DataFrame:
+    """Return records with the column `shard`: a record of an OTLP topic once for each shard of its instances."""
+    if shards == 1:
+        return records.withColumn("shard", f.lit(0))
+    of_key = f.expr(f"int(crc32(coalesce(key, X'')) % {shards})")
+    if not table.otlp_topics:
+        return records.withColumn("shard", of_key)
+    found = f.udf(partial(_shards_of, shards=shards, topics=table.otlp_topics), "array<int>")
+    is_otlp = f.col("topic").isin(list(table.otlp_topics))
+    return records.withColumn(
+        "shard", f.explode(f.when(is_otlp, found("topic", "key", "value")).otherwise(f.array(of_key)))
+    )
+
+
+def _shards_of(topic: str, key: bytes | None, value: bytes | None, *, shards: int, topics: Sequence[str]) -> list[int]:
+    """Return the shards of a record. Spark calls this for records of all topics."""
+    key, value = (None if part is None else bytes(part) for part in (key, value))
+    return sorted(shards_of(Record(topic, 0, 0, 0, key, value), shards, topics))
 
 
 def _reading(settings: AggregateSettings) -> Reading:

@@ -37,7 +37,8 @@ class AggregateSettings:
     `start` is where a new table begins (kafka.start_position); None is earliest, and fails if the ledger has batches of
     an earlier table. With `catch_up`, the query ends when all records that exist at its start are summed.
     `on_data_loss` tells whether the query fails or continues when unread records were deleted. `topic_pattern` and
-    `partitions` select what is read instead of all of `metrics` (kafka.topic_selection). `shards` and
+    `partitions` select what is read instead of all of `metrics`, beside the OTLP topics of `table`
+    (kafka.topic_selection). `shards` and
     `state_partitions` are the sharding of a new table (kafka.sharding). None takes that of the checkpoint, or for a new
     one 1 shard, and as many partitions as shards.
     """
@@ -80,7 +81,7 @@ class AggregateSettings:
         if self.on_data_loss not in ("fail", "continue"):
             raise ConfigError("--on-data-loss", self.on_data_loss, "give fail or continue")
         parse_start(self.start or "earliest")
-        Selection("metrics", self.topic_pattern, self.partitions)
+        Selection("metrics", self.topic_pattern, self.partitions, self.table.otlp_topics)
         if not self.bootstrap_servers:
             raise ConfigError("--bootstrap-servers", self.bootstrap_servers, "name a broker, as in localhost:9092")
 
@@ -91,4 +92,4 @@ class AggregateSettings:
 
     def selection(self, topics: Topics) -> Selection:
         """Return the selection of topics and partitions that the table reads."""
-        return Selection(topics.metrics, self.topic_pattern, self.partitions)
+        return Selection(topics.metrics, self.topic_pattern, self.partitions, self.table.otlp_topics)

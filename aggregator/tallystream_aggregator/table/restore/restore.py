@@ -215,6 +215,7 @@ class _Building:
             sorted({limit for row in parts for limit in row.limits}),
             # Offsets of a partition that the instance has left do not apply to its present partition.
             {row.part: row.offset for row in parts if row.offset >= 0 and (row.topic, row.partition) == place},
+            complete=newest.complete,
         )
         clock = self.state.clocks.get(life.partition, 0)
         if max(life.places.values(), default=-1) <= self.state.offsets.get(life.partition, -1):

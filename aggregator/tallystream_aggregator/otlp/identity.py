@@ -1,0 +1,109 @@
+"""The app, the instance and the tags of OTLP data: from attributes of the resource and of the points."""
+
+from __future__ import annotations
+
+import base64
+import json
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from tallystream.record import MAX_NAME, MAX_TAG_NAME, MAX_TAG_VALUE, MAX_TAGS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+
+UNKNOWN_SERVICE = "unknown_service"
+"""The app of a resource without `service.name`: the SDKs' own default."""
+
+UNKNOWN_INSTANCE = "unknown"
+
+INSTANCE_ATTRIBUTES = (
+    "service.instance.id",
+    "k8s.pod.uid",
+    "k8s.pod.name",
+    "container.id",
+    "host.id",
+    "host.name",
+)
+"""The attributes of a resource that may name its instance. The first one that it has is taken."""
+
+MAX_INSTANCE_BYTES = 1024
+
+
+def app_of(resource: Mapping[str, str]) -> str:
+    """Return the app of a resource: `service.name`, after `service.namespace` and a slash if it has one.
+
+    Raises:
+        ValueError: the name is too long, or has a NUL character.
+    """
+    name, namespace = resource.get("service.name") or UNKNOWN_SERVICE, resource.get("service.namespace")
+    app = f"{namespace}/{name}" if namespace else name
+    if len(app) > MAX_NAME or "\0" in app:
+        raise ValueError(f"service.name has {len(app)} characters with service.namespace, or a NUL; {MAX_NAME} at most")
+    return app
+
+
+def instance_of(resource: Mapping[str, str]) -> str:
+    """Return the instance ID of a resource.
+
+    Raises:
+        ValueError: it is too long, or has a NUL character.
+    """
+    name = next((name for name in INSTANCE_ATTRIBUTES if resource.get(name)), None)
+    instance = UNKNOWN_INSTANCE if name is None else resource[name]
+    if name in (None, "host.id", "host.name") and resource.get("process.pid"):  # a host may run several
+        instance = f"{instance}:{resource['process.pid']}"
+    if len(instance.encode()) > MAX_INSTANCE_BYTES or "\0" in instance:
+        raise ValueError(f"{name} can't be an instance ID: {MAX_INSTANCE_BYTES} bytes at most, without NUL")
+    return instance
+
+
+def tags_of(attributes: Iterable[KeyValue]) -> dict[str, str]:
+    """Return the attributes of a point as tags. Of two attributes with one name, the last one is taken.
+
+    Raises:
+        ValueError: they are more, or longer, than the tags of a metric may be.
+    """
+    tags = texts_of(attributes)
+    if len(tags) > MAX_TAGS:
+        raise ValueError(f"the point has {len(tags)} attributes, {MAX_TAGS} at most are taken")
+    for tag in tags.items():
+        if not _is_tag(*tag):
+            raise ValueError(
+                f"the attribute {tag[0][:MAX_TAG_NAME]!r} can't be a tag: names have 1 to {MAX_TAG_NAME} characters, "
+                f"values up to {MAX_TAG_VALUE}, without NUL"
+            )
+    return tags
+
+
+@lru_cache(maxsize=100_000)  # a point has the same attributes in every record
+def _is_tag(name: str, value: str) -> bool:
+    return 1 <= len(name) <= MAX_TAG_NAME and len(value) <= MAX_TAG_VALUE and "\0" not in name and "\0" not in value
+
+
+def texts_of(attributes: Iterable[KeyValue]) -> dict[str, str]:
+    """Return attributes as text."""
+    return {one.key: one.value.string_value or text_of(one.value) for one in attributes}
+
+
+def text_of(value: AnyValue) -> str:
+    """Return the value of an attribute as text: what is not text is JSON, bytes are in base64."""
+    content = _content(value)
+    if isinstance(content, int) and not isinstance(content, bool):
+        return str(content)
+    return content if isinstance(content, str) else json.dumps(content, separators=(",", ":"), sort_keys=True)
+
+
+def _content(value: AnyValue) -> Any:
+    kind = value.WhichOneof("value")
+    if kind is None:
+        return ""
+    if kind == "array_value":
+        return [_content(one) for one in value.array_value.values]
+    if kind == "kvlist_value":
+        return {one.key: _content(one.value) for one in value.kvlist_value.values}
+    if kind == "bytes_value":
+        return base64.b64encode(value.bytes_value).decode()
+    return getattr(value, kind)

@@ -1,0 +1,196 @@
+"""The points of one OTLP metric as metrics of the record contract: docs/otlp.md, "Points"."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
+
+from tallystream import record
+from tallystream.metrics.sketch import MAX_BUCKETS, Buckets, size_of
+from tallystream.record import MAX_COUNT, MAX_NAME, MAX_SCALE, MIN_SCALE, Counter, Gauge, Histogram, Metric, UpDown
+from tallystream_aggregator.otlp.identity import tags_of
+
+NO_VALUE = pb.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
+DELTA = (
+    "delta temporality can't be summed exactly, as a point that arrives twice would count twice; set "
+    "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=cumulative in the application"
+)
+NO_START = (
+    "the point has no start time, so a restart could not be told from a duplicate; add the processor metric_start_time "
+    "to the Collector"
+)
+BUCKET = ".bucket"
+"""What the name of a histogram gets for the counters of its explicit buckets."""
+
+BOUND = "le"
+"""The tag of such a counter: the bucket's upper bound. It counts the values up to there, as in Prometheus."""
+
+
+class Read(NamedTuple):
+    """A point as metrics, more than one for explicit buckets. Times are epoch ns.
+
+    `start_ns` is 0 for values that replace each other whatever process they are from: gauges and other sums.
+    """
+
+    start_ns: int
+    time_ns: int
+    metrics: list[Metric]
+
+
+class RejectedPoint(NamedTuple):
+    """A point that can't be taken, or all points of a metric."""
+
+    reason: str
+    name: str
+    tags: dict[str, str]
+
+
+def read_metric(metric: pb.Metric) -> Iterator[Read | RejectedPoint]:
+    """Yield each point of a metric that has a value."""
+    kind = metric.WhichOneof("data")
+    reader = _READERS.get(kind or "")
+    if reader is None:
+        yield RejectedPoint("the metric has no data of a known type", metric.name, {})
+        return
+    data = getattr(metric, kind or "")
+    read, lasting = reader(data)
+    if not 1 <= len(metric.name) <= MAX_NAME or "\0" in metric.name:
+        yield RejectedPoint(f"the name can't be used: 1 to {MAX_NAME} characters, without NUL", metric.name, {})
+    elif kind in _TEMPORAL and data.aggregation_temporality != pb.AGGREGATION_TEMPORALITY_CUMULATIVE:
+        delta = data.aggregation_temporality == pb.AGGREGATION_TEMPORALITY_DELTA
+        yield RejectedPoint(DELTA if delta else "the temporality is unknown; it must be cumulative", metric.name, {})
+    else:
+        for point in data.data_points:
+            if not point.flags & NO_VALUE:
+                yield _point(metric.name, point, read, lasting=lasting)
+
+
+def _point(
+    name: str, point: Any, read: Callable[[str, dict[str, str], Any], list[Metric]], *, lasting: bool
+) -> Read | RejectedPoint:
+    try:
+        tags = tags_of(point.attributes)
+    except ValueError as error:
+        return RejectedPoint(str(error), name, {})
+    try:
+        _require_times(point, lasting=lasting)
+        metrics = read(name, tags, point)
+    except ValueError as error:
+        return RejectedPoint(str(error), name, tags)
+    return Read(point.start_time_unix_nano if lasting else 0, point.time_unix_nano, metrics)
+
+
+def _require_times(point: Any, *, lasting: bool) -> None:
+    if not 0 < point.time_unix_nano <= MAX_COUNT:
+        raise ValueError("the point has no time")
+    if lasting and not 0 < point.start_time_unix_nano <= MAX_COUNT:
+        raise ValueError(NO_START)
+
+
+def _counter(name: str, tags: dict[str, str], point: pb.NumberDataPoint) -> list[Metric]:
+    value = _number(point)
+    if isinstance(value, float):
+        if not value.is_integer():
+            raise ValueError(
+                f"{value} is no whole number, and counters are; count in a smaller unit, or record a histogram"
+            )
+        value = int(value)
+    if not 0 <= value <= MAX_COUNT:
+        raise ValueError(f"a counter has {value}, and counters are from 0 to {MAX_COUNT}")
+    return [Counter(name=name, tags=tags, count=value)]
+
+
+def _updown(name: str, tags: dict[str, str], point: pb.NumberDataPoint) -> list[Metric]:
+    return [UpDown(name=name, tags=tags, value=_number(point))]
+
+
+def _gauge(name: str, tags: dict[str, str], point: pb.NumberDataPoint) -> list[Metric]:
+    return [Gauge(name=name, tags=tags, value=_number(point))]
+
+
+def _number(point: pb.NumberDataPoint) -> int | float:
+    kind = point.WhichOneof("value")
+    if kind is None:
+        raise ValueError("the point has no value")
+    return point.as_int if kind == "as_int" else _finite("the value", point.as_double)
+
+
+def _finite(what: str, value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError(f"{what} is {value}, which can't be summed")
+    return value
+
+
+def _explicit(name: str, tags: dict[str, str], point: pb.HistogramDataPoint) -> list[Metric]:
+    metrics: list[Metric] = [_distribution(name, tags, point)]
+    bounds, counts = point.explicit_bounds, point.bucket_counts
+    if not counts:
+        return metrics
+    if len(counts) != len(bounds) + 1 or sum(counts) != point.count:
+        raise ValueError(
+            f"{len(counts)} buckets with {sum(counts)} values do not fit {len(bounds)} bounds and the count"
+        )
+    if len(name) + len(BUCKET) > MAX_NAME or len(tags) >= record.MAX_TAGS:
+        raise ValueError("the name or the attributes leave no room for the counters of the buckets")
+    total = 0
+    for bound, count in zip(bounds, counts, strict=False):  # the last bucket ends at infinity: it is the count
+        total += count
+        metrics.append(Counter(name=name + BUCKET, tags={**tags, BOUND: repr(bound)}, count=total))
+    return metrics
+
+
+def _exponential(name: str, tags: dict[str, str], point: pb.ExponentialHistogramDataPoint) -> list[Metric]:
+    metric = _distribution(name, tags, point)
+    scale = point.scale
+    positive, negative = (Buckets(each.offset, list(each.bucket_counts)) for each in (point.positive, point.negative))
+    for buckets in (positive, negative):
+        buckets.trim()
+    while scale > MAX_SCALE or max(len(positive.counts), len(negative.counts)) > MAX_BUCKETS:
+        positive.halve()
+        negative.halve()
+        scale -= 1
+    if scale < MIN_SCALE:
+        raise ValueError(f"the scale is {point.scale}, at least {MIN_SCALE} is taken")
+    sketch = record.Sketch(
+        scale=scale, zero_count=point.zero_count, positive=_stored(positive), negative=_stored(negative)
+    )
+    values = sketch.zero_count + size_of(sketch.positive, scale) + size_of(sketch.negative, scale)
+    if values != metric.count:
+        raise ValueError(f"the buckets have {values} values and the count is {metric.count}")
+    metric.sketch = sketch
+    return [metric]
+
+
+def _stored(buckets: Buckets) -> record.Buckets | None:
+    return record.Buckets(offset=buckets.offset, counts=buckets.counts) if buckets.counts else None
+
+
+def _distribution(name: str, tags: dict[str, str], point: Any) -> Histogram:
+    low, high = (_finite(field, getattr(point, field)) if point.HasField(field) else None for field in ("min", "max"))
+    total = _finite("the sum", point.sum) if point.HasField("sum") else 0.0
+    return Histogram(name=name, tags=tags, count=_count(point), sum=total, min=low, max=high)
+
+
+def _summary(name: str, tags: dict[str, str], point: pb.SummaryDataPoint) -> list[Metric]:
+    return [Histogram(name=name, tags=tags, count=_count(point), sum=_finite("the sum", point.sum))]
+
+
+def _count(point: Any) -> int:
+    count: int = point.count
+    if count > MAX_COUNT:
+        raise ValueError(f"the count is {count}, {MAX_COUNT} at most is taken")
+    return count
+
+
+_Reader = tuple[Callable[[str, dict[str, str], Any], list[Metric]], bool]
+_READERS: dict[str, Callable[[Any], _Reader]] = {
+    "sum": lambda data: (_counter, True) if data.is_monotonic else (_updown, False),
+    "gauge": lambda _: (_gauge, False),
+    "histogram": lambda _: (_explicit, True),
+    "exponential_histogram": lambda _: (_exponential, True),
+    "summary": lambda _: (_summary, True),
+}
+_TEMPORAL = {"sum", "histogram", "exponential_histogram"}

@@ -1,0 +1,247 @@
+"""Decodes OTLP metrics as in docs/otlp.md, by way of plain dicts: it shares no code with the table's reader."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+
+from tallystream_aggregator.verify.decode import BIGGEST, Metric, RejectedError, Snapshot
+from tallystream_aggregator.verify.sketches import MAX_BUCKETS, Bins
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DAY_MS = 86_400_000
+CUMULATIVE = "AGGREGATION_TEMPORALITY_CUMULATIVE"
+NAMES = ("service.instance.id", "k8s.pod.uid", "k8s.pod.name", "container.id", "host.id", "host.name")
+
+Group = tuple[str, int]
+"""(life, time of the points in ns)"""
+
+
+def read(value: bytes) -> list[dict[str, Any]]:
+    """Return the resources of a record.
+
+    Raises:
+        RejectedError: it is not OTLP.
+    """
+    data = MetricsData()
+    try:
+        if value[:1] == b"{":
+            json_format.Parse(value, data, ignore_unknown_fields=True)
+        else:
+            data.ParseFromString(value)
+    except (json_format.ParseError, DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RejectedError("not OTLP") from error
+    resources: list[dict[str, Any]] = json_format.MessageToDict(data).get("resourceMetrics", [])
+    if not resources and value[:1] == b"{" and b"esource" not in value:
+        raise RejectedError("no OTLP metrics")
+    return resources
+
+
+def snapshots(
+    resource: dict[str, Any], append_ms: int, max_metrics: int
+) -> tuple[str, list[Snapshot], list[RejectedError]]:
+    """Return the instance of a resource, its snapshots, and the reasons of its refused points.
+
+    Raises:
+        RejectedError: the resource has no valid app or instance.
+    """
+    attributes = _texts(resource.get("resource", {}))
+    app = attributes.get("service.name") or "unknown_service"
+    if attributes.get("service.namespace"):
+        app = attributes["service.namespace"] + "/" + app
+    instance = _instance(attributes)
+    if len(app) > 512 or len(instance.encode()) > 1024 or "\0" in app + instance:
+        raise RejectedError("no valid app or instance")
+    groups: dict[Group, list[Metric | RejectedError]] = {}
+    refused: list[RejectedError] = []
+    for scoped in resource.get("scopeMetrics", []):
+        scope = scoped.get("scope", {})
+        named = [scope.get("name", ""), scope.get("version", ""), sorted(_texts(scope).items())]
+        for metric in scoped.get("metrics", []):
+            for at, found in _points(app, metric, json.dumps(named), append_ms):
+                if isinstance(found, RejectedError):
+                    refused.append(found)
+                else:
+                    groups.setdefault(at, []).extend(found)
+    made = [
+        Snapshot(
+            app=app,
+            life=life,
+            part=0,
+            seq=ns,
+            prev=ns // 10**6,
+            every_ms=60_000,
+            final=False,
+            complete=False,
+            metrics=metrics[:max_metrics],
+            beyond=len(metrics) > max_metrics,
+        )
+        for (life, ns), metrics in sorted(groups.items())
+    ]
+    return instance, made, refused
+
+
+def instance_of(resource: dict[str, Any]) -> str | None:
+    """Return the instance of a resource, None if it has no valid one."""
+    instance = _instance(_texts(resource.get("resource", {})))
+    return None if len(instance.encode()) > 1024 or "\0" in instance else instance
+
+
+def _instance(attributes: dict[str, str]) -> str:
+    name = next((name for name in NAMES if attributes.get(name)), "")
+    instance = attributes.get(name, "unknown")
+    if name in ("", "host.id", "host.name") and attributes.get("process.pid"):
+        return instance + ":" + attributes["process.pid"]
+    return instance
+
+
+def _points(
+    app: str, metric: dict[str, Any], scope: str, append_ms: int
+) -> Iterator[tuple[Group, list[Metric] | RejectedError]]:
+    nowhere = ("", 0)
+    kind = next((k for k in ("sum", "gauge", "histogram", "exponentialHistogram", "summary") if k in metric), None)
+    name = metric.get("name", "")
+    if kind is None or not 1 <= len(name) <= 512 or "\0" in name:
+        yield nowhere, RejectedError("no data of a known kind, or no valid name")
+        return
+    data = metric[kind]
+    if kind not in ("gauge", "summary") and data.get("aggregationTemporality") != CUMULATIVE:
+        yield nowhere, RejectedError("not cumulative")
+        return
+    falls = kind == "gauge" or (kind == "sum" and not data.get("isMonotonic"))
+    for point in data.get("dataPoints", []):
+        if int(point.get("flags", 0)) & 1:
+            continue
+        time_ns, start_ns = int(point.get("timeUnixNano", 0)), int(point.get("startTimeUnixNano", 0))
+        try:
+            if not 0 < time_ns <= BIGGEST or not (falls or 0 < start_ns <= BIGGEST):
+                raise RejectedError("no time, or no start time")  # noqa: TRY301
+            found = _metrics(app, name, kind, point, falls=falls)
+            if time_ns // 10**6 > append_ms + DAY_MS:
+                raise RejectedError("too early")  # noqa: TRY301
+        except RejectedError as error:
+            yield nowhere, error
+        else:
+            yield (_life(0 if falls else start_ns, scope), time_ns), found
+
+
+def _life(start_ns: int, scope: str) -> str:
+    digest = hashlib.blake2b(f"{start_ns} {scope}".encode(), digest_size=10).digest()
+    number = (start_ns // 10**6 << 80) + int.from_bytes(digest)
+    letters = ""
+    for _ in range(26):
+        number, digit = divmod(number, 32)
+        letters = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"[digit] + letters
+    return letters
+
+
+def _metrics(app: str, name: str, kind: str, point: dict[str, Any], *, falls: bool) -> list[Metric]:
+    texts = _texts(point)
+    if len(texts) > 32:
+        raise RejectedError("too many attributes")
+    if any(not 1 <= len(key) <= 128 or len(text) > 512 or "\0" in key + text for key, text in texts.items()):
+        raise RejectedError("an attribute can't be a tag")
+    tags = tuple(sorted(texts.items()))
+    if kind in ("sum", "gauge"):
+        value = _value(point)
+        if falls:
+            return [Metric((app, "gauge" if kind == "gauge" else "updown", name, tags), {"value": value})]
+        if value != int(value) or not 0 <= value <= BIGGEST:
+            raise RejectedError("no count")
+        return [Metric((app, "counter", name, tags), {"count": int(value)})]
+    count = int(point.get("count", 0))
+    if count > BIGGEST:
+        raise RejectedError("the count leaves 64 bits")
+    numbers = {"count": count, "sum": _float(point.get("sum", 0.0)), "min": None, "max": None}
+    if kind != "summary":
+        numbers |= {field: _float(point[field]) for field in ("min", "max") if field in point}
+    bins = _bins(point, count) if kind == "exponentialHistogram" else None
+    metrics = [Metric((app, "histogram", name, tags), numbers, bins)]
+    if kind == "histogram" and point.get("bucketCounts"):
+        metrics += _buckets(app, name, texts, point, count)
+    return metrics
+
+
+def _buckets(app: str, name: str, texts: dict[str, str], point: dict[str, Any], count: int) -> Iterator[Metric]:
+    counts, bounds = [int(one) for one in point["bucketCounts"]], point.get("explicitBounds", [])
+    if len(counts) != len(bounds) + 1 or sum(counts) != count or len(name) > 505 or len(texts) >= 32:
+        raise RejectedError("the buckets do not fit")
+    for at, bound in enumerate(bounds):
+        tags = tuple(sorted((texts | {"le": repr(float(bound))}).items()))
+        yield Metric((app, "counter", name + ".bucket", tags), {"count": sum(counts[: at + 1])})
+
+
+def _bins(point: dict[str, Any], count: int) -> Bins:
+    scale, zeros = int(point.get("scale", 0)), int(point.get("zeroCount", 0))
+    signed: dict[int, dict[int, int]] = {}
+    for sign, field in ((1, "positive"), (-1, "negative")):
+        side = point.get(field, {})
+        first = int(side.get("offset", 0))
+        signed[sign] = {first + at: int(n) for at, n in enumerate(side.get("bucketCounts", [])) if int(n)}
+    while scale > 20 or any(max(side) - min(side) >= MAX_BUCKETS for side in signed.values() if side):
+        scale -= 1
+        for sign, side in signed.items():
+            halved: dict[int, int] = {}
+            for index, number in side.items():
+                halved[index >> 1] = halved.get(index >> 1, 0) + number
+            signed[sign] = halved
+    if scale < -10:
+        raise RejectedError("the scale is too small")
+    for side in signed.values():
+        if side and (min(side) < math.floor(-1075 * 2.0**scale) or max(side) + 1 > math.floor(1024 * 2.0**scale)):
+            raise RejectedError("buckets beyond the range of floats")
+    if zeros + sum(sum(side.values()) for side in signed.values()) != count:
+        raise RejectedError("the buckets have another number of values")
+    bins: Bins = {(0, 0, 0): zeros} if zeros else {}
+    return bins | {(sign, scale, index): n for sign, side in signed.items() for index, n in side.items()}
+
+
+def _value(point: dict[str, Any]) -> int | float:
+    if "asInt" in point:
+        return int(point["asInt"])
+    if "asDouble" in point:
+        return _float(point["asDouble"])
+    raise RejectedError("no value")
+
+
+def _float(value: float | str) -> float:
+    number = float(value)  # NaN and the infinities are text
+    if not math.isfinite(number):
+        raise RejectedError("not finite")
+    return number
+
+
+def _texts(owner: dict[str, Any]) -> dict[str, str]:
+    return {one.get("key", ""): _text(one.get("value", {})) for one in owner.get("attributes", [])}
+
+
+def _text(value: dict[str, Any]) -> str:
+    content = _content(value)
+    return content if isinstance(content, str) else json.dumps(content, separators=(",", ":"), sort_keys=True)
+
+
+def _content(value: dict[str, Any]) -> Any:  # noqa: PLR0911 - one line a kind
+    if "stringValue" in value:
+        return value["stringValue"]
+    if "boolValue" in value:
+        return value["boolValue"]
+    if "intValue" in value:
+        return int(value["intValue"])
+    if "doubleValue" in value:
+        return float(value["doubleValue"])
+    if "bytesValue" in value:
+        return base64.b64encode(base64.b64decode(value["bytesValue"])).decode()
+    if "arrayValue" in value:
+        return [_content(one) for one in value["arrayValue"].get("values", [])]
+    if "kvlistValue" in value:
+        return {one.get("key", ""): _content(one.get("value", {})) for one in value["kvlistValue"].get("values", [])}
+    return ""

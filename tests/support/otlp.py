@@ -1,0 +1,192 @@
+"""OTLP metrics for tests: applications that restart, and what they have counted; the Collector's ways to batch."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from google.protobuf import json_format
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
+from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+CUMULATIVE = pb.AGGREGATION_TEMPORALITY_CUMULATIVE
+DELTA = pb.AGGREGATION_TEMPORALITY_DELTA
+BEGIN_NS = 1_700_000_000_000_000_000
+SECOND_NS = 1_000_000_000
+TOPIC = "otlp_metrics"
+
+
+def attributes(**values: Any) -> list[KeyValue]:
+    """Return attributes; two underscores in a name stand for a dot."""
+    return [KeyValue(key=name.replace("__", "."), value=any_value(value)) for name, value in values.items()]
+
+
+def any_value(value: Any) -> AnyValue:
+    """Return a value of an attribute."""
+    if isinstance(value, bool):
+        return AnyValue(bool_value=value)
+    if isinstance(value, int):
+        return AnyValue(int_value=value)
+    if isinstance(value, float):
+        return AnyValue(double_value=value)
+    if isinstance(value, bytes):
+        return AnyValue(bytes_value=value)
+    if isinstance(value, list):
+        made = AnyValue()
+        made.array_value.values.extend(any_value(one) for one in value)
+        return made
+    return AnyValue(string_value=value)
+
+
+def number(value: float, start_ns: int = BEGIN_NS, time_ns: int = BEGIN_NS + SECOND_NS, **more: Any) -> Any:
+    """Return a point with a number; `attributes` and `flags` may be given, too."""
+    kind = {"as_int": value} if isinstance(value, int) else {"as_double": value}
+    return pb.NumberDataPoint(start_time_unix_nano=start_ns, time_unix_nano=time_ns, **kind, **more)
+
+
+def counter(name: str, *points: Any, temporality: Any = CUMULATIVE, monotonic: bool = True) -> pb.Metric:
+    """Return a sum."""
+    data = pb.Sum(data_points=points, aggregation_temporality=temporality, is_monotonic=monotonic)
+    return pb.Metric(name=name, sum=data)
+
+
+def gauge(name: str, *points: Any) -> pb.Metric:
+    """Return a gauge."""
+    return pb.Metric(name=name, gauge=pb.Gauge(data_points=points))
+
+
+def resource_metrics(metrics: Iterable[pb.Metric], scope: str = "tests", **resource: Any) -> pb.ResourceMetrics:
+    """Return the metrics of one resource and scope."""
+    return pb.ResourceMetrics(
+        resource=Resource(attributes=attributes(**resource)),
+        scope_metrics=[pb.ScopeMetrics(scope=InstrumentationScope(name=scope), metrics=metrics)],
+    )
+
+
+def encode(*resources: pb.ResourceMetrics, as_json: bool = False) -> bytes:
+    """Return the value of a record, as the Collector's Kafka exporter writes it."""
+    data = pb.MetricsData(resource_metrics=resources)
+    text: str = json_format.MessageToJson(data, indent=None)
+    return text.encode() if as_json else data.SerializeToString()
+
+
+class Appended(NamedTuple):
+    """A record of the OTLP topic."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes
+
+
+@dataclass
+class Process:
+    """A process of an application: each of its streams has a start time, and grows."""
+
+    instance: str
+    streams: dict[tuple[str, str], int] = field(default_factory=dict)
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+
+class Fleet:
+    """Applications that count, export and restart at random, and a Collector that duplicates, divides and delays.
+
+    `counted` are the counts of all streams that an acknowledged record has, by name and topic: what the sums must be.
+    """
+
+    def __init__(self, seed: int, instances: int = 3, partitions: int = 2) -> None:
+        self.chance = random.Random(seed)
+        self.now_ns = BEGIN_NS
+        self.partitions = partitions
+        self.records: list[Appended] = []
+        self._processes = [Process(f"app-{number}") for number in range(instances)]
+        self._delayed: list[bytes] = []
+        self._newest: dict[tuple[str, int, str, str], tuple[int, int]] = {}
+
+    @property
+    def counted(self) -> Counter[tuple[str, str]]:
+        """The newest count of each stream, added by (name, topic)."""
+        total: Counter[tuple[str, str]] = Counter()
+        for (_, _, name, topic), (_, count) in self._newest.items():
+            total[name, topic] += count
+        return total
+
+    def step(self) -> None:
+        """Let one application count and export, or something happen to it or to a record."""
+        chance = self.chance
+        self.now_ns += chance.choice([1, 80_000, SECOND_NS, 60 * SECOND_NS])
+        place = chance.randrange(len(self._processes))
+        action = chance.choices(["export", "restart", "again", "delayed"], [70, 8, 12, 10])[0]
+        if action == "restart":
+            self._processes[place] = Process(self._processes[place].instance)
+        elif action == "again" and self.records:
+            self._append(chance.choice(self.records).value)
+        elif action == "delayed" and self._delayed:
+            self._append(self._delayed.pop(chance.randrange(len(self._delayed))))
+        else:
+            self._export(self._processes[place])
+
+    def end(self) -> None:
+        """Append what was delayed."""
+        while self._delayed:
+            self._append(self._delayed.pop())
+
+    def _export(self, process: Process) -> None:
+        chance = self.chance
+        for _ in range(chance.randint(1, 6)):
+            stream = chance.choice(["requests", "errors", "bytes"]), chance.choice(["a", "b"])
+            if stream not in process.streams:
+                self.now_ns += 80_000  # each instrument has a start time of its own
+                process.streams[stream] = self.now_ns
+            process.counts[stream] += chance.choice([0, 1, 5, 1000])
+        self.now_ns += 1_000
+        metrics = [
+            counter(
+                name,
+                number(process.counts[name, topic], start_ns, self.now_ns, attributes=attributes(topic=topic)),
+            )
+            for (name, topic), start_ns in process.streams.items()
+        ]
+        metrics.append(gauge("load", number(chance.random(), 0, self.now_ns)))
+        chance.shuffle(metrics)
+        cut = chance.choice([len(metrics), chance.randint(1, len(metrics))])  # the Collector may divide a batch
+        for part in (metrics[:cut], metrics[cut:]):
+            if part:
+                value = encode(
+                    resource_metrics(part, service__name="shop", service__instance__id=process.instance),
+                    as_json=chance.random() < 0.3,
+                )
+                if self._delayed and chance.random() < 0.3 and b"{" not in (value[:1], self._delayed[-1][:1]):
+                    value += self._delayed.pop()  # the resources of both: the Collector merges batches, too
+                if chance.random() < 0.15:
+                    self._delayed.append(value)
+                else:
+                    self._append(value)
+
+    def _append(self, value: bytes) -> None:
+        data = pb.MetricsData()
+        if value.startswith(b"{"):
+            json_format.Parse(value, data)
+        else:
+            data.ParseFromString(value)
+        for resource in data.resource_metrics:
+            for metric in resource.scope_metrics[0].metrics:
+                for point in metric.sum.data_points:
+                    stream = (
+                        resource.resource.attributes[1].value.string_value,
+                        point.start_time_unix_nano,
+                        metric.name,
+                        point.attributes[0].value.string_value,
+                    )
+                    self._newest[stream] = max(self._newest.get(stream, (0, 0)), (point.time_unix_nano, point.as_int))
+        partition = self.chance.randrange(self.partitions)
+        offset = sum(record.partition == partition for record in self.records)
+        timestamp_ms = self.now_ns // 1_000_000
+        self.records.append(Appended(partition, offset, timestamp_ms, self.chance.choice([None, b"\xff" * 16]), value))

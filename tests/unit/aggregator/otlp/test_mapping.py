@@ -1,0 +1,293 @@
+"""docs/otlp.md, point by point: each OTLP batch with its sums and its dead letters, by the table and by verify."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
+
+from support.otlp import (
+    BEGIN_NS,
+    DELTA,
+    SECOND_NS,
+    TOPIC,
+    attributes,
+    counter,
+    encode,
+    gauge,
+    number,
+    resource_metrics,
+)
+from tallystream_aggregator.table import Record, State, Table, TableSettings
+from tallystream_aggregator.table.table import Changes, run_batch
+from tallystream_aggregator.verify.lives import Settings
+from tallystream_aggregator.verify.replay import Replay
+
+BEGIN_MS = BEGIN_NS // 1_000_000
+LATER_NS = BEGIN_NS + 2 * SECOND_NS
+LARGEST = 2**63 - 1
+APP = {"service__name": "shop", "service__instance__id": "app-1"}
+TIMES = {"start_time_unix_nano": BEGIN_NS, "time_unix_nano": BEGIN_NS + SECOND_NS}
+CUMULATIVE = {"aggregation_temporality": pb.AGGREGATION_TEMPORALITY_CUMULATIVE}
+
+Sums = dict[str, dict[str, Any]]
+
+
+def apply(*values: bytes, key: bytes | None = None) -> Changes:
+    """Return what the table makes of records, appended a second apart from the third second on."""
+    table = Table(State(), TableSettings(otlp_topics=(TOPIC,)))
+    records = [Record(TOPIC, 0, n, BEGIN_MS + 3000 + 1000 * n, key, value) for n, value in enumerate(values)]
+    return run_batch(table, records, now_ms=0)
+
+
+def sums_of(changes: Changes) -> Sums:
+    """Return the fields of each sum that have a value, by its type, name and tags as text."""
+    return {
+        named(kind, name, tags): {field: value for field, value in total.totals.items() if value is not None}
+        for total in changes.totals
+        for _, name, kind, tags in [total.metric]
+    }
+
+
+def named(kind: str, name: str, tags: Any) -> str:
+    return f"{kind} {name}" + "".join(f" {tag}={text}" for tag, text in tags)
+
+
+def verified(*values: bytes) -> tuple[Sums, list[str]]:
+    """Return the sums by verify's own reader, and its refusals."""
+    replay = Replay(Settings(otlp_topics=(TOPIC,)))
+    refused: list[str] = []
+    for n, value in enumerate(values):
+        refused += replay.apply(f"{TOPIC}:0", BEGIN_MS + 3000 + 1000 * n, None, value)
+    found = {
+        named(kind, name, tags): replay.sum((app, kind, name, tags)) for app, kind, name, tags in replay.identities()
+    }
+    return found, refused
+
+
+def explicit(counts: list[int], bounds: list[float], **fields: Any) -> pb.Metric:
+    count = fields.pop("count", sum(counts))
+    point = pb.HistogramDataPoint(count=count, bucket_counts=counts, explicit_bounds=bounds, **TIMES, **fields)
+    return pb.Metric(name="t", histogram=pb.Histogram(data_points=[point], **CUMULATIVE))
+
+
+def exponential(scale: int, offset: int, counts: list[int], **fields: Any) -> pb.Metric:
+    zeros = fields.get("zero_count", 0)
+    point = pb.ExponentialHistogramDataPoint(
+        count=fields.pop("count", sum(counts) + zeros), scale=scale, **TIMES, **fields
+    )
+    point.positive.offset = offset
+    point.positive.bucket_counts.extend(counts)
+    return pb.Metric(name="t", exponential_histogram=pb.ExponentialHistogram(data_points=[point], **CUMULATIVE))
+
+
+def summary(count: int, total: float) -> pb.Metric:
+    point = pb.SummaryDataPoint(count=count, sum=total, **TIMES)
+    point.quantile_values.add(quantile=0.5, value=1.0)
+    return pb.Metric(name="t", summary=pb.Summary(data_points=[point]))
+
+
+def tagged(**values: Any) -> pb.Metric:
+    return counter("n", number(1, attributes=attributes(**values)))
+
+
+FALLS = counter("open", number(-3), monotonic=False)
+TWICE = counter("n", number(5), number(7, BEGIN_NS, LATER_NS))
+RESTARTED = counter("n", number(5), number(2, BEGIN_NS + SECOND_NS, LATER_NS))
+PLAIN = {"number": 1, "min": 2.5, "max": 2.5, "sum": 2.5}
+
+CASES: dict[str, tuple[list[pb.Metric], Sums, list[str]]] = {
+    "a monotonic sum is a counter": ([counter("n", number(5))], {"counter n": {"count": 5}}, []),
+    "of two points of a stream the newest counts": ([TWICE], {"counter n": {"count": 7}}, []),
+    "a later start time is a new life, and adds": ([RESTARTED], {"counter n": {"count": 7}}, []),
+    "a float without a fraction is a count": ([counter("n", number(5.0))], {"counter n": {"count": 5}}, []),
+    "a count with a fraction is refused": ([counter("n", number(0.5))], {}, ["whole number"]),
+    "a negative count is refused": ([counter("n", number(-1))], {}, ["counters are from 0"]),
+    "the largest count": ([counter("n", number(LARGEST))], {"counter n": {"count": LARGEST}}, []),
+    "a delta is refused": ([counter("n", number(5), temporality=DELTA)], {}, ["TEMPORALITY_PREFERENCE=cumulative"]),
+    "an unknown temporality is refused": ([counter("n", number(5), temporality=0)], {}, ["temporality is unknown"]),
+    "no start time is refused": ([counter("n", number(5, 0))], {}, ["no start time"]),
+    "no time is refused": ([counter("n", number(5, BEGIN_NS, 0))], {}, ["no time"]),
+    "a point without a value is refused": ([counter("n", pb.NumberDataPoint(**TIMES))], {}, ["no value"]),
+    "a flag tells that there is no value": ([counter("n", number(5, flags=1))], {}, []),
+    "another sum is an updown": ([FALLS], {"updown open": {"sum": -3, "min": -3, "max": -3, "number": 1}}, []),
+    "a gauge": ([gauge("g", number(2.5, 0))], {"gauge g": PLAIN}, []),
+    "a gauge that is no number is refused": ([gauge("g", number(float("nan")))], {}, ["can't be summed"]),
+    "an infinite gauge is refused": ([gauge("g", number(float("inf")))], {}, ["can't be summed"]),
+    "explicit buckets are counters up to their bounds": (
+        [explicit([1, 2, 0], [0.5, 1.0], sum=1.9, min=0.4, max=0.9)],
+        {
+            "histogram t": {"count": 3, "sum": 1.9, "min": 0.4, "max": 0.9},
+            "counter t.bucket le=0.5": {"count": 1},
+            "counter t.bucket le=1.0": {"count": 3},
+        },
+        [],
+    ),
+    "a histogram without buckets": (
+        [explicit([], [], count=4, sum=2.0)],
+        {"histogram t": {"count": 4, "sum": 2.0}},
+        [],
+    ),
+    "buckets that do not fit are refused": ([explicit([1, 2], [0.5, 1.0])], {}, ["do not fit"]),
+    "buckets with another count are refused": ([explicit([1, 2], [0.5], count=9)], {}, ["do not fit"]),
+    "exponential buckets are a sketch": (
+        [exponential(6, 0, [0, 2], sum=2.0, min=1.0, max=1.02)],
+        {"histogram t": {"count": 2, "sum": 2.0, "min": 1.0, "max": 1.02, "p50": pytest.approx(1.0164, abs=1e-3)}},
+        [],
+    ),
+    "a scale above 20 is merged to 20": ([exponential(21, 4, [1, 1], sum=2.0)], {"histogram t": {"count": 2}}, []),
+    "more buckets than a sketch has are merged": (
+        [exponential(8, 0, [1] * 5000, sum=1.0)],
+        {"histogram t": {"count": 5000}},
+        [],
+    ),
+    "exponential buckets with another count are refused": ([exponential(6, 0, [1], count=2)], {}, ["the count is 2"]),
+    "buckets beyond the range of floats are refused": ([exponential(0, 5000, [1])], {}, ["range of floats"]),
+    "a scale below -10 is refused": ([exponential(-11, 0, [1])], {}, ["the scale is -11"]),
+    "a summary has a count and a sum": ([summary(3, 4.5)], {"histogram t": {"count": 3, "sum": 4.5}}, []),
+    "attributes of all types are tags": (
+        [tagged(a="x", b=True, c=7, d=1.5, e=b"\x00", f=["a", 1], g="")],
+        {'counter n a=x b=true c=7 d=1.5 e=AA== f=["a",1] g=': {"count": 1}},
+        [],
+    ),
+    "too many attributes are refused": ([tagged(**{f"a{n}": 1 for n in range(33)})], {}, ["33 attributes"]),
+    "too long an attribute is refused": ([tagged(a="x" * 513)], {}, ["can't be a tag"]),
+    "an attribute with NUL is refused": ([tagged(a="\0")], {}, ["can't be a tag"]),
+    "an attribute without a name is refused": ([tagged(**{"": "x"})], {}, ["can't be a tag"]),
+    "a metric without a name is refused": ([counter("", number(1))], {}, ["the name can't be used"]),
+    "a metric without data is refused": ([pb.Metric(name="n")], {}, ["no data of a known type"]),
+    "a metric without points is nothing": ([counter("n")], {}, []),
+    "neighbours of a refused point count": (
+        [counter("n", number(0.5), number(5, attributes=attributes(a="b")))],
+        {"counter n a=b": {"count": 5}},
+        ["whole number"],
+    ),
+}
+
+
+@pytest.mark.parametrize("as_json", [False, True], ids=["proto", "json"])
+@pytest.mark.parametrize(("metrics", "sums", "reasons"), CASES.values(), ids=CASES)
+def test_each_kind_of_point(metrics: list[pb.Metric], sums: Sums, reasons: list[str], *, as_json: bool) -> None:
+    """The sums and dead letters of one batch, in protobuf and in JSON; verify's own reader makes the same of it."""
+    value = encode(resource_metrics(metrics, **APP), as_json=as_json)
+    changes = apply(value)
+    found = sums_of(changes)
+    assert found.keys() == sums.keys()
+    for name, fields in sums.items():
+        assert {field: found[name][field] for field in fields} == fields
+    assert len(changes.dead) == len(reasons)
+    for letter, reason in zip(changes.dead, reasons, strict=True):
+        assert reason in letter.reason
+        assert letter.metric is not None
+    verify_sums, refused = verified(value)
+    assert verify_sums.keys() == sums.keys()
+    assert len(refused) == len(reasons)
+    for name, fields in sums.items():
+        assert {field: verify_sums[name][field] for field in fields if field != "p50"} == {
+            field: value for field, value in fields.items() if field != "p50"
+        }
+
+
+@pytest.mark.parametrize(
+    ("resource", "app", "instance"),
+    [
+        ({"service__name": "shop", "service__instance__id": "a"}, "shop", "a"),
+        ({"service__name": "shop", "service__namespace": "eu", "service__instance__id": "a"}, "eu/shop", "a"),
+        ({"service__name": "shop", "k8s__pod__uid": "u", "k8s__pod__name": "p"}, "shop", "u"),
+        ({"service__name": "shop", "k8s__pod__name": "p", "host__name": "h"}, "shop", "p"),
+        ({"service__name": "shop", "container__id": "c", "process__pid": 7}, "shop", "c"),
+        ({"service__name": "shop", "host__name": "h", "process__pid": 7}, "shop", "h:7"),
+        ({"service__name": "shop", "process__pid": 7}, "shop", "unknown:7"),
+        ({"service__instance__id": "", "host__name": "h"}, "unknown_service", "h"),
+        ({}, "unknown_service", "unknown"),
+    ],
+)
+def test_the_resource_names_app_and_instance(resource: dict[str, Any], app: str, instance: str) -> None:
+    """service.name is the app; the first attribute that names an instance is the instance."""
+    table = Table(State(), TableSettings(otlp_topics=(TOPIC,)))
+    value = encode(resource_metrics([counter("n", number(1))], **resource))
+    changes = run_batch(table, [Record(TOPIC, 0, 0, BEGIN_MS, None, value)], now_ms=0)
+    assert [total.metric[0] for total in changes.totals] == [app]
+    assert list(table.state.lives) == [instance]
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"\x0a\xff", "not OTLP metrics"),
+        (b"{", "not OTLP metrics"),
+        (b'{"metrics":[]}', "JSON without resourceMetrics"),
+        (encode(resource_metrics([counter("n", number(1))], service__instance__id="x" * 1025)), "can't be an instance"),
+        (encode(resource_metrics([counter("n", number(1))], service__name="x" * 513)), "service.name has 513"),
+    ],
+)
+def test_a_record_without_an_instance_is_a_dead_letter(value: bytes, reason: str) -> None:
+    """What can't be read stops nothing: a dead letter with the reason, by verify, too."""
+    changes = apply(value, encode(resource_metrics([counter("n", number(5))], **APP)))
+    assert [reason in letter.reason for letter in changes.dead] == [True]
+    assert sums_of(changes) == {"counter n": {"count": 5}}
+    assert len(verified(value)[1]) == 1
+
+
+def test_an_empty_batch_is_nothing() -> None:
+    """A record without resources, or with empty ones, changes nothing and makes no dead letter."""
+    changes = apply(b"", encode(), encode(pb.ResourceMetrics()), b'{"resourceMetrics":[]}')
+    assert (changes.totals, changes.dead) == ([], [])
+
+
+def test_streams_of_two_scopes_are_added() -> None:
+    """Two libraries that count under one name are two streams: their counts are added."""
+    value = encode(
+        resource_metrics([counter("n", number(5))], scope="one", **APP),
+        resource_metrics([counter("n", number(3))], scope="two", **APP),
+    )
+    assert sums_of(apply(value)) == {"counter n": {"count": 8}}
+
+
+def test_points_of_a_day_ago_or_ahead_are_refused() -> None:
+    """A point is refused by its own time and its record's append time: a day or more late, or more than a day early."""
+    day_ns = 86_400 * SECOND_NS
+    late = number(1, BEGIN_NS - 2 * day_ns, BEGIN_NS - day_ns)
+    early = number(1, BEGIN_NS, BEGIN_NS + 2 * day_ns)
+    values = [encode(resource_metrics([counter("n", point)], **APP)) for point in (late, early)]
+    changes = apply(*values)
+    assert [letter.reason.split(":")[0] for letter in changes.dead] == ["too late", "too early"]
+    assert changes.totals == []
+    assert len(verified(*values)[1]) == 2
+
+
+def test_tombstones_and_forget_records_work_in_an_otlp_topic() -> None:
+    """`tallystream forget` writes to the partition of a life: its records are no OTLP, and are applied."""
+    value = encode(resource_metrics([counter("n", number(5)), counter("m", number(1))], **APP))
+    table = Table(State(), TableSettings(otlp_topics=(TOPIC,)))
+    run_batch(table, [Record(TOPIC, 0, 0, BEGIN_MS, None, value)], now_ms=0)
+    forget = Record(TOPIC, 0, 1, BEGIN_MS, b"app-1", b'{"v":1,"forget":{"metric":"m"}}')
+    changes = run_batch(table, [forget], now_ms=0)
+    assert sums_of(changes) == {"counter m": {"count": 0}}
+    changes = run_batch(table, [Record(TOPIC, 0, 2, BEGIN_MS, b"app-1", None)], now_ms=0)
+    assert sums_of(changes) == {"counter n": {"count": 0}}
+    replay = Replay(Settings(otlp_topics=(TOPIC,)))
+    for key, each in ((None, value), (b"app-1", forget.value), (b"app-1", None)):
+        assert replay.apply(f"{TOPIC}:0", BEGIN_MS, key, each) == []
+    assert {replay.sum(identity)["count"] for identity in replay.identities()} == {0}
+
+
+def test_a_restart_is_one_event_and_a_new_instrument_is_none() -> None:
+    """The instruments of a process begin at several times. Only streams that begin after all of its points restart it."""
+    first = [counter("a", number(1, BEGIN_NS)), counter("b", number(1, BEGIN_NS + 80_000)), gauge("g", number(1, 0))]
+    late = [
+        counter("a", number(2, BEGIN_NS, LATER_NS)),
+        counter("c", number(1, BEGIN_NS + SECOND_NS + 1, LATER_NS)),
+    ]
+    restarted_ns = LATER_NS + SECOND_NS
+    restarted = [
+        gauge("g", number(1, 0, restarted_ns + SECOND_NS)),
+        counter("b", number(1, restarted_ns + 80_000, restarted_ns + SECOND_NS)),
+        counter("a", number(1, restarted_ns, restarted_ns + SECOND_NS)),
+    ]
+    changes = apply(*(encode(resource_metrics(metrics, **APP)) for metrics in (first, late)))
+    assert changes.events == []
+    changes = apply(*(encode(resource_metrics(metrics, **APP)) for metrics in (first, late, restarted)))
+    assert [event.kind for event in changes.events] == ["restart"]
+    assert sums_of(changes)["counter a"] == {"count": 3}

@@ -1,0 +1,80 @@
+"""OTLP metrics through the table: the sums are what the applications counted, whatever the Collector does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from support.otlp import TOPIC, Appended, Fleet
+from tallystream_aggregator.table import Record, State, Table, TableSettings
+from tallystream_aggregator.table.shards import shards_of
+from tallystream_aggregator.table.table import Changes, run_batch
+from tallystream_aggregator.verify.lives import Settings
+from tallystream_aggregator.verify.replay import Replay
+
+SETTINGS = TableSettings(otlp_topics=(TOPIC,))
+
+
+def record_of(one: Appended) -> Record:
+    return Record(TOPIC, one.partition, one.offset, one.timestamp_ms, one.key, one.value)
+
+
+def run(records: list[Appended], size: int) -> tuple[Table, list[Changes]]:
+    """Run the records in batches of this size, in one shard."""
+    table = Table(State(), SETTINGS)
+    batches = [records[first : first + size] for first in range(0, len(records), size)]
+    return table, [run_batch(table, [record_of(one) for one in batch], now_ms=0, waiting=()) for batch in batches]
+
+
+def counts(changes: list[Changes]) -> dict[tuple[str, str], Any]:
+    """Return the newest counts by name and topic."""
+    return {
+        (total.metric[1], dict(total.metric[3])["topic"]): total.totals["count"]
+        for batch in changes
+        for total in batch.totals
+        if total.metric[2] == "counter"
+    }
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32), size=st.sampled_from([1, 3, 10, 1000]))
+def test_sums_are_what_the_applications_counted(seed: int, size: int) -> None:
+    """Duplicated, divided, delayed and shuffled batches change nothing; verify's own reader says the same."""
+    fleet = Fleet(seed)
+    for _ in range(60):
+        fleet.step()
+    fleet.end()
+    _, changes = run(fleet.records, size)
+    assert counts(changes) == fleet.counted
+    assert [letter.reason for batch in changes for letter in batch.dead] == []
+    replay = Replay(Settings(otlp_topics=(TOPIC,)))
+    for one in sorted(fleet.records, key=lambda one: (one.partition, one.offset)):
+        assert replay.apply(f"{TOPIC}:{one.partition}", one.timestamp_ms, one.key, one.value) == []
+    found = {
+        (identity[2], dict(identity[3])["topic"]): replay.sum(identity)["count"]
+        for identity in replay.identities()
+        if identity[1] == "counter"
+    }
+    assert found == fleet.counted
+
+
+@pytest.mark.parametrize("shards", [2, 5])
+def test_shards_divide_the_instances_of_a_record(shards: int) -> None:
+    """A record goes to each shard of its instances; each shard counts its own ones, and together they are all."""
+    fleet = Fleet(7, instances=6)
+    for _ in range(200):
+        fleet.step()
+    fleet.end()
+    total: dict[tuple[str, str], int] = {}
+    for shard in range(shards):
+        table = Table(State(shard=shard, shards=shards), SETTINGS)
+        mine = [record_of(one) for one in fleet.records if shard in shards_of(record_of(one), shards, (TOPIC,))]
+        run_batch(table, mine, now_ms=0)
+        for metric, row in zip(table.state.metrics, table.shard_sums(range(len(table.state.metrics))), strict=True):
+            if metric[2] == "counter":
+                at = metric[1], dict(metric[3])["topic"]
+                total[at] = total.get(at, 0) + int(row.partial().totals()["count"] or 0)
+    assert total == fleet.counted
