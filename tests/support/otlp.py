@@ -101,9 +101,9 @@ class Fleet:
     `counted` are the counts of all streams that an acknowledged record has, by name and topic: what the sums must be.
     """
 
-    def __init__(self, seed: int, instances: int = 3, partitions: int = 2) -> None:
+    def __init__(self, seed: int, instances: int = 3, partitions: int = 2, begin_ns: int = BEGIN_NS) -> None:
         self.chance = random.Random(seed)
-        self.now_ns = BEGIN_NS
+        self.now_ns = begin_ns
         self.partitions = partitions
         self.records: list[Appended] = []
         self._processes = [Process(f"app-{number}") for number in range(instances)]

@@ -28,6 +28,7 @@ class Topics:
     """The names of the six topics. A prefix separates several systems on one broker."""
 
     prefix: str = ""
+    otlp: tuple[str, ...] = ()
     metrics: str = field(init=False, default="metrics")
     agg: str = field(init=False, default="metrics-agg")
     table: str = field(init=False, default="metrics-table")
@@ -47,8 +48,10 @@ class Topics:
 def policies(topics: Topics) -> dict[str, dict[str, str]]:
     """Return the configuration of each topic by name. docs/topics.md gives the reasons."""
     week, year = str(7 * DAY_MS), str(365 * DAY_MS)
+    read = {"cleanup.policy": "delete", "retention.ms": week, "message.timestamp.type": "LogAppendTime"}
     return {
-        topics.metrics: {"cleanup.policy": "delete", "retention.ms": week, "message.timestamp.type": "LogAppendTime"},
+        topics.metrics: read,
+        **dict.fromkeys(topics.otlp, read),
         topics.agg: {"cleanup.policy": "compact", "min.compaction.lag.ms": week},
         topics.table: {
             "cleanup.policy": "compact",

@@ -120,11 +120,13 @@ def _replace(
     row, kind = life.rows[number], lives.state.metrics[number][2]
     if snapshot.seq > row.seq and falls(kind, row.values, values):
         return f"the count fell within a life, from {row.values[0]} to {values[0]}"
+    if snapshot.seq <= row.seq and kind != "position":
+        return None
     if row.seq != before or snapshot.seq <= before or not life.complete:
         lives.partials.mark_dirty(life, (number,))
     if snapshot.seq > row.seq:
         row.seq, row.sketch, row.values = snapshot.seq, sketch, merge_values(kind, row.values, values)
-    elif kind == "position":  # the offsets of an older snapshot were consumed, too
+    else:  # a position: the offsets of an older snapshot were consumed, too
         row.values = merge_values(kind, row.values, values)
     return None
 

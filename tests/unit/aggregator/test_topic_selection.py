@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tallystream.errors import ConfigError
@@ -41,6 +43,34 @@ def test_each_is_said_to_spark_in_its_own_words() -> None:
     assert Selection("m", partitions=(2, 0)).source() == {"assign": '{"m": [0, 2]}'}
     (option,) = Selection("m", "m.*").source()
     assert option == "subscribePattern"
+
+
+def test_otlp_topics_are_read_beside_metrics_and_beside_a_pattern() -> None:
+    """Whole names: no character of them is a pattern."""
+    assert Selection("m", otlp=("o.1", "p")).source() == {"subscribe": "m,o.1,p"}
+    selection = Selection("m", "m.*", otlp=("o.1",))
+    assert [re.fullmatch(selection.regex, name) is not None for name in ("m", "m2", "o.1", "o-1", "x")] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert selection.reads("o.1", 7)
+    assert not selection.reads("o-1", 0)
+
+
+@pytest.mark.parametrize("name", ["m", "", "a b"])
+def test_what_is_no_otlp_topic_is_one_sentence(name: str) -> None:
+    """The topic of snapshots, and what can't be the name of a topic."""
+    with pytest.raises(ConfigError, match="^--otlp-topic: "):
+        Selection("m", otlp=(name,))
+
+
+def test_partitions_exclude_otlp_topics() -> None:
+    """Spark's source reads named partitions or whole topics."""
+    with pytest.raises(ConfigError, match="^--partitions: .*--otlp-topic"):
+        Selection("m", partitions=(0,), otlp=("o",))
 
 
 @pytest.mark.parametrize(("text", "partitions"), [(None, None), ("0", (0,)), ("2,0, 2", (0, 2))])

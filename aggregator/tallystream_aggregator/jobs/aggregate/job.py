@@ -63,7 +63,7 @@ def run(settings: AggregateSettings) -> int:
         TallystreamError: the query failed, or the broker can't be reached.
     """
     stop = StopRequest().install()
-    topics = Topics(settings.topic_prefix)
+    topics = Topics(settings.topic_prefix, settings.table.otlp_topics)
     kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
     source_options(settings.bootstrap_servers, settings.kafka)  # reject an option that only one client knows at once
     with ExitStack() as stack:

@@ -274,7 +274,7 @@ def test_tombstones_and_forget_records_work_in_an_otlp_topic() -> None:
 
 
 def test_a_restart_is_one_event_and_a_new_instrument_is_none() -> None:
-    """The instruments of a process begin at several times. Only streams that begin after all of its points restart it."""
+    """The instruments of a process begin at several times. A stream that begins after all its points is a restart."""
     first = [counter("a", number(1, BEGIN_NS)), counter("b", number(1, BEGIN_NS + 80_000)), gauge("g", number(1, 0))]
     late = [
         counter("a", number(2, BEGIN_NS, LATER_NS)),

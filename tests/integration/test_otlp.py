@@ -1,0 +1,82 @@
+"""OTLP metrics on real servers: the sums are what the applications have counted."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewTopic
+
+from support import faults, otlp
+from support.kafka import latest_sums, run
+from support.supervised import Aggregator, ends
+from tallystream_aggregator.kafka.topics import Topics, policies
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from confluent_kafka.admin import AdminClient
+
+    from tallystream_cli.servers.broker import KafkaBroker
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+
+
+def publish(servers: str, topic: str, records: list[otlp.Appended]) -> None:
+    """Append records to their partitions, and wait for the acknowledgements."""
+    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True})
+    for one in records:
+        producer.produce(topic, one.value, one.key, partition=one.partition)
+    assert producer.flush(60) == 0
+
+
+def counts(servers: str, topics: Topics) -> dict[tuple[str, str], int | None]:
+    """Return the counts on `metrics-agg` by name and topic."""
+    return {
+        (name, dict(tags)["topic"]): row.count
+        for (_, name, kind, tags), row in latest_sums(servers, topics.agg).items()
+        if kind == "counter"
+    }
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_an_otlp_topic_is_summed(
+    broker: KafkaBroker, admin: AdminClient, topics: Topics, topic_prefix: str, tmp_path: Path, shards: int
+) -> None:
+    """A backlog of two partitions, then live records, through a kill: the counts of the applications, and verify agrees.
+
+    A rebuild from metrics-table continues with the same sums.
+    """
+    servers, name = broker.bootstrap_servers, f"{topic_prefix}otlp"
+    admin.create_topics([NewTopic(name, 2, 1, config=dict(policies(topics)[topics.metrics]))])[name].result(30)
+    fleet = otlp.Fleet(shards, instances=7, begin_ns=time.time_ns() - 3600 * otlp.SECOND_NS)
+    for _ in range(300):
+        fleet.step()
+    publish(servers, name, fleet.records)
+    options = ("--otlp-topic", name, "--shards", str(shards), "--mode", "auto")
+    with Aggregator(servers, topic_prefix, tmp_path, *options) as aggregator:
+        aggregator.start().wait_ready()
+        aggregator.kill("driver")
+        done = len(fleet.records)
+        for _ in range(100):
+            fleet.step()
+        fleet.end()
+        publish(servers, name, fleet.records[done:])
+        aggregator.start()
+        aggregator.flows_past(name, ends(servers, name), 120, "the OTLP topic is summed")
+        assert counts(servers, topics) == fleet.counted
+        assert aggregator.stop() == 0, aggregator.said()
+    assert faults.dead_letters(broker, topics) == set()
+    where = ("--bootstrap-servers", servers, "--topic-prefix", topic_prefix)
+    verified = run("verify", *where, "--otlp-topic", name)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    again = tmp_path / "again"
+    rebuilt = run("rebuild", *where, "--checkpoint", str(again))
+    assert rebuilt.returncode == 0, rebuilt.stderr
+    caught_up = run(
+        *("aggregate", *where, "--checkpoint", str(again), "--no-own-metrics", "--catch-up", "--otlp-topic", name)
+    )
+    assert caught_up.returncode == 0, caught_up.stderr
+    assert counts(servers, topics) == fleet.counted
