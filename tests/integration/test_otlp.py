@@ -43,7 +43,7 @@ def counts(servers: str, topics: Topics) -> dict[tuple[str, str], int | None]:
 
 @pytest.mark.parametrize("shards", [1, 3])
 def test_an_otlp_topic_is_summed(
-    broker: KafkaBroker, admin: AdminClient, topics: Topics, topic_prefix: str, tmp_path: Path, shards: int
+    broker: KafkaBroker, admin: AdminClient, topics: Topics, topic_prefix: str, tmp_path: Path, *, shards: int
 ) -> None:
     """A backlog of two partitions, then live records, through a kill: the counts of the applications, and verify agrees.
 
