@@ -45,7 +45,7 @@ def counts(servers: str, topics: Topics) -> dict[tuple[str, str], int | None]:
 def test_an_otlp_topic_is_summed(
     broker: KafkaBroker, admin: AdminClient, topics: Topics, topic_prefix: str, tmp_path: Path, *, shards: int
 ) -> None:
-    """A backlog of two partitions, then live records, through a kill: the counts of the applications, and verify agrees.
+    """A backlog of two partitions, then live records, through a kill: the applications' counts, and verify agrees.
 
     A rebuild from metrics-table continues with the same sums.
     """
