@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from support.lag import Rounds, found, group
+from support.lag import Rounds, group, round_of
 from support.past import counted
 from support.seeing import LIMIT_MS, SHOTS
 from tallystream_aggregator.sinks.base import Point
@@ -37,7 +37,7 @@ def write(spec: str) -> None:
     sink.setup()
     for ago in range(150, -1, -10):
         stopped = group(NAME, (5, 4000), topic=NAME, members=0)
-        sink.write(rounds.points(found(stopped), now - ago * 1000))
+        sink.write(rounds.points(round_of(stopped), now - ago * 1000))
     labels = {"app": NAME, "topic": NAME}
     row = labels | {"metric_type": "counter", "instance": NAME}
     position = labels | {"metric_type": "position", "partition": "0"}

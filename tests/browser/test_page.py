@@ -22,7 +22,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Subprotocol
 
-from support.lag import Rounds, found, group
+from support.lag import Rounds, group, round_of
 from support.past import Past, counted
 from support.seeing import LIMIT_MS, SHOTS, cells, picture, statuses, tile, until, until_row
 from support.stores import influx_bucket
@@ -280,7 +280,7 @@ def test_ten_thousand_partitions_stay_usable(spec: str, sink: Sink, serve: Calla
     rounds, now = Rounds(), now_ms()
     for ago in (20, 10, 0):
         wide = group("wide", *((number, number * 2 + 100 - ago) for number in range(10_000)))
-        sink.write(rounds.points(found(wide), now - ago * 1000))
+        sink.write(rounds.points(round_of(wide), now - ago * 1000))
     sink.flush()
     with serve(spec) as url, look(f"{url}/?group=wide") as page:
         page.get_by_text("The worst 500 of 10,000 partitions").wait_for(timeout=LIMIT_MS)
@@ -339,14 +339,14 @@ def test_an_empty_store_says_what_to_do_and_fills_by_itself(
         sink.write([counted(7, now_ms())])
         sink.flush()
         page.get_by_text("No lag has been collected yet").wait_for(timeout=LIMIT_MS)
-        sink.write(Rounds().points(found(group("g", (1, 4))), now_ms()))
+        sink.write(Rounds().points(round_of(group("g", (1, 4))), now_ms()))
         sink.flush()
         until(page, "Worst: g", "3")
 
 
 def test_a_silent_collector_is_news(spec: str, sink: Sink, serve: Callable, look: Callable) -> None:
     """Old lag is shown as what it is, with what to look at."""
-    sink.write(Rounds().points(found(group("g", (1, 4))), now_ms() - 400_000))
+    sink.write(Rounds().points(round_of(group("g", (1, 4))), now_ms() - 400_000))
     sink.flush()
     with serve(spec) as url, look(url) as page:
         page.get_by_text("No lag has been collected for 6 min").wait_for(timeout=LIMIT_MS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from support.lag import Rounds, found, group
+from support.lag import Rounds, group, round_of
 from tallystream_aggregator.sinks.base import Point
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Past:
             groups.append(group("old", (5, 12), topic="old"))
         queue = {"sum": 7.5, "number": 2, "instances": 2, "lives": 2}
         return [
-            *self.rounds.points(found(*groups), ts),
+            *self.rounds.points(round_of(*groups), ts),
             counted(1_234_567 - ago * 1000, ts, instances=1 if ago > 300 else 2),
             Point("queue.length", {"app": "orders", "metric_type": "gauge"}, queue, ts),
         ]

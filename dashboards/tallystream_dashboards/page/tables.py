@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pandas as pd
 
 from tallystream_dashboards import formatting
-from tallystream_dashboards.lag.formatting import age, skew, until_drained, why
+from tallystream_dashboards.lag.formatting import catches_up_in, clock_skew, time_lag, why
 from tallystream_dashboards.page.data.lines import Line
 from tallystream_dashboards.page.data.pipeline import role
 from tallystream_dashboards.page.data.sums import DISTRIBUTIONS, mean_text, noun
@@ -57,10 +57,10 @@ def groups(states: Sequence[GroupState], trends: Mapping[str, Line], clock: Cloc
             "Group": [state.group for state in states],
             "Status": [["GONE" if state.gone else state.evaluation.status.name] for state in states],
             "Lag": _whole(state.lag for state in states),
-            "Time lag": [age(state.seconds) for state in states],
-            "Catches up in": [until_drained(state.drain) for state in states],
+            "Time lag": [time_lag(state.time_lag) for state in states],
+            "Catches up in": [catches_up_in(state.catch_up) for state in states],
             "Trend": [trend(trends.get(state.group, Line(state.group))) for state in states],
-            "Partitions": [state.count for state in states],
+            "Partitions": [state.partition_count for state in states],
             "Why": [why(state) for state in states],
             "Since": ["" if state.since_ms is None else clock(state.since_ms) for state in states],
             "Role": [role(state.group) for state in states],
@@ -78,7 +78,7 @@ def partitions(states: Sequence[PartitionState], clock: Clock) -> pd.DataFrame:
             "Partition": [str(one.partition) for one in states],
             "Status": [[one.evaluation.status.name] for one in states],
             "Lag": _whole(one.lag for one in states),
-            "Time lag": [age(one.seconds) for one in states],
+            "Time lag": [time_lag(one.time_lag) for one in states],
             "Produced/s": [formatting.rate(one.rates.produced if one.rates else None) for one in states],
             "Consumed/s": [formatting.rate(one.rates.consumed if one.rates else None) for one in states],
             "Committed": _whole(one.committed for one in states),
@@ -137,7 +137,7 @@ def _partition_why(one: PartitionState, clock: Clock) -> str:
     if one.record_ms is not None:
         reasons.append(f"The timestamp of its oldest unread record is {clock(one.record_ms)}.")
     if one.skew_ms:
-        reasons.append(skew(one.skew_ms))
+        reasons.append(clock_skew(one.skew_ms))
     return " ".join(reasons)
 
 

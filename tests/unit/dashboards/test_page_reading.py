@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.lag import Rounds, found, group
+from support.lag import Rounds, group, round_of
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
 from tallystream_dashboards.page.data.lines import MAX_LINES, MAX_POINTS, rate
@@ -94,7 +94,7 @@ def test_charts_are_bounded(sink: Sink, reader: PointReader) -> None:
     view = read_sums(reader, Selection(), now_ms=NOW, until_ms=None)
     (line,) = view.over_time.lines
     assert (len(line.times_ms) <= MAX_POINTS, line.last) == (True, 2999)
-    sink.write(Rounds().points(found(*(group(f"g{n:02}", (0, n), topic=f"t{n}") for n in range(30))), NOW - 1))
+    sink.write(Rounds().points(round_of(*(group(f"g{n:02}", (0, n), topic=f"t{n}") for n in range(30))), NOW - 1))
     groups = read_groups_view(reader, at_ms=NOW, range_s=900)
     assert [line.label for line in groups.drawn.lines] == [f"g{number}" for number in range(29, 19, -1)]
     others = groups.drawn.others
@@ -106,8 +106,8 @@ def test_charts_are_bounded(sink: Sink, reader: PointReader) -> None:
 def test_a_silent_collector_leaves_the_last_lag(sink: Sink, reader: PointReader) -> None:
     """Nothing in the period: the last rounds' lag is in the table with its time, and nothing is drawn."""
     rounds = Rounds()
-    sink.write(rounds.points(found(group("old", (95, 100))), NOW - 120 * MINUTE))
-    sink.write(rounds.points(found(group("g", (30, 100))), NOW - 60 * MINUTE))
+    sink.write(rounds.points(round_of(group("old", (95, 100))), NOW - 120 * MINUTE))
+    sink.write(rounds.points(round_of(group("g", (30, 100))), NOW - 60 * MINUTE))
     assert read_groups(reader) == ([("old", 5), ("g", 70)], 0, NOW - 60 * MINUTE)
 
 
@@ -115,7 +115,7 @@ def test_one_group_by_partition(sink: Sink, reader: PointReader) -> None:
     """A chosen group has a line and a row for each partition, and lines of its age and its rates."""
     rounds = Rounds()
     for ago in range(60, 0, -1):
-        sink.write(rounds.points(found(group("a", (0, 100 - ago), (3, 3))), NOW - ago * 1000))
+        sink.write(rounds.points(round_of(group("a", (0, 100 - ago), (3, 3))), NOW - ago * 1000))
     view = read_group_view(reader, "a", at_ms=NOW, range_s=900)
     assert view.state is not None
     assert [(one.name, one.lag) for one in view.state.partitions] == [("orders/0", 99), ("orders/1", 0)]
@@ -129,7 +129,7 @@ def test_thousands_of_groups_and_partitions_are_read_in_part(sink: Sink, reader:
     """The table has all of them; lines are read and drawn of the worst only."""
     many = (group(f"g{number:04}", (0, number), topic=f"t{number}") for number in range(TRENDS + 1))
     wide = group("wide", *((0, number + 1000) for number in range(PARTITIONS + 30)), topic="wide")
-    sink.write(Rounds().points(found(*many, wide), NOW - 1000))
+    sink.write(Rounds().points(round_of(*many, wide), NOW - 1000))
     view = read_groups_view(reader, at_ms=NOW, range_s=900)
     assert (len(view.states), len(view.trends), view.states[0].group) == (TRENDS + 2, WORST, "wide")
     assert (len(view.drawn.lines), view.drawn.left_out) == (MAX_LINES, TRENDS + 2 - WORST)
@@ -147,7 +147,7 @@ def test_the_pipeline_is_told_hop_by_hop(sink: Sink, reader: PointReader) -> Non
         came = min(100, 130 - ago)
         own = group("tallystream-aggregator", (came - 5, came), topic="metrics", members=0)
         shipper = group("tallystream-shipper", (7, 7), topic="metrics-agg", members=0)
-        sink.write(rounds.points(found(own, shipper), NOW - ago * 1000))
+        sink.write(rounds.points(round_of(own, shipper), NOW - ago * 1000))
     sink.write([counted(1, NOW - 4000)])
     view = read_groups_view(reader, at_ms=NOW, range_s=900)
     found_hops, delays = read_pipeline(reader, view, at_ms=NOW, range_s=900)
@@ -281,7 +281,7 @@ def test_the_past_knows_nothing_of_what_came_later(sink: Sink, reader: PointRead
     """Now, clocks that are a little ahead are allowed for; at a moment of the past only what there was then counts."""
     rounds = Rounds()
     for ago_s, lag in ((2, 3), (0, 5), (-1, 9)):
-        sink.write(rounds.points(found(group("g", (10, 10 + lag))), NOW - ago_s * 1000))
+        sink.write(rounds.points(round_of(group("g", (10, 10 + lag))), NOW - ago_s * 1000))
         sink.write([counted(lag, NOW - ago_s * 1000)])
     moment = Selection(at="2023-11-14T22:13:20")
     for selection, lag in ((moment, 5), (Selection(), 9)):
@@ -301,7 +301,7 @@ def test_what_has_not_changed_is_drawn_to_the_newest_round(sink: Sink, reader: P
     """A group whose lag stays the same has no point of every round; its line ends where the others do."""
     rounds = Rounds()
     for ago_s in range(20, -1, -2):
-        sink.write(rounds.points(found(group("idle", (7, 7)), group("busy", (90 - ago_s, 100))), NOW - ago_s * 1000))
+        sink.write(rounds.points(round_of(group("idle", (7, 7)), group("busy", (90 - ago_s, 100))), NOW - ago_s * 1000))
     view = read_groups_view(reader, at_ms=NOW, range_s=900)
     assert {line.label: line.times_ms[-1] for line in view.drawn.lines} == {"idle": NOW, "busy": NOW}
 
@@ -322,6 +322,6 @@ def test_charts_of_one_view_have_one_period(sink: Sink, reader: PointReader) -> 
         "orders-1": ([NOW - 5 * MINUTE, NOW - 100_000], [600, 900]),
         "orders-2": ([NOW - 150_000], [850]),
     }
-    sink.write(Rounds().points(found(group("g", (30, 100))), NOW - 1000))
+    sink.write(Rounds().points(round_of(group("g", (30, 100))), NOW - 1000))
     one = read_group_view(reader, "g", at_ms=NOW, range_s=300)
     assert [chart.period_ms for chart in (one.by_partition, one.rates, one.seconds)] == [period] * 3

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tallystream_dashboards.lag.collector.recorder import SLOT_MS
-from tallystream_dashboards.lag.storage import ALL, ROUNDS
+from tallystream_dashboards.lag.storage import ALL, ROUNDS, SLOT_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tallystream_aggregator.sinks.base import Deletable, PointReader
 
-EVERY_MS = 600_000
+INTERVAL_MS = 600_000
 MAX_ROUND_AGE_MS = 2 * 86_400_000
 """How much history is checked each time, in ms: earlier runs of the collector may not have downsampled it."""
 
@@ -22,16 +21,14 @@ def spans(times_ms: Sequence[int], *, before_ms: int) -> list[tuple[int, int]]:
 
     `times_ms` are the times of the rounds. The first round of a slot has all its points, so it represents the slot.
     """
-    firsts: dict[int, int] = {}
-    crowded = set()
+    slots: dict[int, list[int]] = {}
     for ts_ms in times_ms:
-        slot = ts_ms // SLOT_MS
-        if slot in firsts:
-            crowded.add(slot)
-        else:
-            firsts[slot] = ts_ms
-    slots = sorted(slot for slot in crowded if (slot + 1) * SLOT_MS <= before_ms)
-    return [(firsts[slot] + 1, (slot + 1) * SLOT_MS) for slot in slots]
+        slots.setdefault(ts_ms // SLOT_MS, []).append(ts_ms)
+    return [
+        (rounds[0] + 1, (slot + 1) * SLOT_MS)
+        for slot, rounds in sorted(slots.items())
+        if len(rounds) > 1 and (slot + 1) * SLOT_MS <= before_ms
+    ]
 
 
 class Downsampler:
@@ -42,22 +39,20 @@ class Downsampler:
         self._reader = reader
         self._full_ms = full_ms
         self._clock = clock
-        self._next_ms = 0
-        self.deleted_spans = 0
+        self._due_ms = 0
 
-    def thin(self) -> None:
+    def run(self) -> None:
         """Delete the spans that are due.
 
         Raises:
             SinkUnavailableError: the store does not answer; the remaining spans are deleted the next time.
         """
         now_ms = self._clock()
-        if not self._full_ms or now_ms < self._next_ms:
+        if not self._full_ms or now_ms < self._due_ms:
             return
         before_ms = now_ms - self._full_ms
-        found = self._reader.read(ROUNDS, ("groups",), start_ms=before_ms - MAX_ROUND_AGE_MS, end_ms=before_ms)
-        for begin, end in spans(found[0].times_ms if found else [], before_ms=before_ms):
+        rounds = self._reader.read(ROUNDS, ("groups",), start_ms=before_ms - MAX_ROUND_AGE_MS, end_ms=before_ms)
+        for start_ms, end_ms in spans(rounds[0].times_ms if rounds else [], before_ms=before_ms):
             for measurement in ALL:
-                self._store.delete(measurement, start_ms=begin, end_ms=end)
-            self.deleted_spans += 1
-        self._next_ms = now_ms + EVERY_MS
+                self._store.delete(measurement, start_ms=start_ms, end_ms=end_ms)
+        self._due_ms = now_ms + INTERVAL_MS

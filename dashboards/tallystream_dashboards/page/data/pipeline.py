@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tallystream_dashboards import formatting
-from tallystream_dashboards.lag.catch_up import Between, NotKnown, Steady
-from tallystream_dashboards.lag.formatting import age, lag_range, until_drained, why
+from tallystream_dashboards.lag.catch_up import Between, CatchUp
+from tallystream_dashboards.lag.formatting import catches_up_in, lag_range, time_lag, why
 from tallystream_dashboards.lag.status import Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tallystream_aggregator.sinks.base import Series
-    from tallystream_dashboards.lag.catch_up import Drain
+    from tallystream_dashboards.lag.catch_up import TimeToCatchUp
     from tallystream_dashboards.lag.state import GroupState
 
 AGGREGATOR, SHIPPER = "aggregator", "shipper"
@@ -87,19 +87,19 @@ def _arrival(arrived_ms: int | None, now_ms: int) -> Hop:
 def _reading(name: str, state: GroupState | None, who: str) -> Hop:
     if state is None:
         return Hop(name, formatting.NOTHING, None, f"There is no consumer group of {who}. Check that it runs.")
-    details = (f"{lag_range(state)} records behind.", _catches_up(state.drain), why(state))
-    return Hop(name, age(state.seconds), state.evaluation.status, " ".join(one for one in details if one))
+    details = (f"{lag_range(state)} records behind.", _catches_up(state.catch_up), why(state))
+    return Hop(name, time_lag(state.time_lag), state.evaluation.status, " ".join(one for one in details if one))
 
 
-def _catches_up(drain: Drain) -> str:
-    match drain:
-        case Steady():
+def _catches_up(catch_up: TimeToCatchUp) -> str:
+    match catch_up:
+        case CatchUp.STEADY:
             return "It keeps up."
         case Between():
-            return f"Catches up in {until_drained(drain)}."
-        case NotKnown():
+            return f"Catches up in {catches_up_in(catch_up)}."
+        case CatchUp.UNKNOWN:
             return ""
-    return f"Catches up: {until_drained(drain)}."
+    return f"Catches up: {catches_up_in(catch_up)}."
 
 
 def _stored(stored_ms: int | None, now_ms: int) -> Hop:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tallystream_dashboards.lag.model import LAG
 from tallystream_dashboards.lag.reader import last_round_ms, read_group, read_groups
-from tallystream_dashboards.lag.storage import GROUPS
+from tallystream_dashboards.lag.storage import GROUPS, LAG
 from tallystream_dashboards.page.data.lines import MAX_LINES, Drawn, Line, draw
 from tallystream_dashboards.page.url_state import AHEAD_MS
 

@@ -8,7 +8,7 @@ import streamlit as st
 
 from tallystream_dashboards import formatting
 from tallystream_dashboards.lag.catch_up import Between
-from tallystream_dashboards.lag.formatting import age, lag_range, until_drained, why
+from tallystream_dashboards.lag.formatting import catches_up_in, lag_range, time_lag, why
 from tallystream_dashboards.lag.status import Status
 from tallystream_dashboards.page import components, tables
 from tallystream_dashboards.page.data.pipeline import role
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import tzinfo
 
-    from tallystream_dashboards.lag.catch_up import Drain
+    from tallystream_dashboards.lag.catch_up import TimeToCatchUp
     from tallystream_dashboards.lag.state import GroupState, PartitionState
     from tallystream_dashboards.page.data.read_lag import GroupsView, GroupView
 
@@ -108,8 +108,8 @@ def _tiles(living: Sequence[GroupState], *, now_ms: int) -> None:
         delta_arrow="off",
         **components.TILE,
     )
-    columns[2].metric("Time lag", age(worst.seconds), **components.TILE)
-    _catches_up(columns[3], worst.drain)
+    columns[2].metric("Time lag", time_lag(worst.time_lag), **components.TILE)
+    _catches_up(columns[3], worst.catch_up)
 
 
 def _alarms(living: Sequence[GroupState], *, now_ms: int) -> None:
@@ -123,10 +123,10 @@ def _alarms(living: Sequence[GroupState], *, now_ms: int) -> None:
             st.warning(message, icon=":material/warning:")
 
 
-def _catches_up(column: Any, drain: Drain) -> None:
+def _catches_up(column: Any, catch_up: TimeToCatchUp) -> None:
     """Draw how long a group takes to catch up. A tile is too narrow for `never at this rate` in one line."""
-    label = "Catches up in" if isinstance(drain, Between) else "Catches up"
-    time, _, rate = until_drained(drain).partition(" at ")
+    label = "Catches up in" if isinstance(catch_up, Between) else "Catches up"
+    time, _, rate = catches_up_in(catch_up).partition(" at ")
     more = f"at {rate}" if rate else None
     column.metric(label, time, more, delta_color="off", delta_arrow="off", **components.TILE)
 
@@ -144,8 +144,8 @@ def _status(state: GroupState, *, now_ms: int, zone: tzinfo) -> None:
         st.markdown(f":{components.COLORS[status]}-badge[{status.name}{tables.since(state, now_ms)}] {message}")
     columns = st.columns(5)
     columns[0].metric("Lag, records", lag_range(state), **components.TILE)
-    columns[1].metric("Time lag", age(state.seconds), **components.TILE)
-    _catches_up(columns[2], state.drain)
+    columns[1].metric("Time lag", time_lag(state.time_lag), **components.TILE)
+    _catches_up(columns[2], state.catch_up)
     rates = state.rates
     quiet: Any = {"delta_color": "off", "delta_arrow": "off"}
     consumed = f"consumed {formatting.per_second(rates.consumed)}" if rates else None
