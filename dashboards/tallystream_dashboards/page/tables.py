@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tallystream_dashboards.lag.state import GroupState, PartitionState
-    from tallystream_dashboards.page.data.duplicates import Covered
+    from tallystream_dashboards.page.data.duplicates import CoveredOffsets
+    from tallystream_dashboards.page.data.metrics import Event
     from tallystream_dashboards.page.data.pipeline import Hop
-    from tallystream_dashboards.page.data.read_sums import Event
     from tallystream_dashboards.page.data.sums import SumRow
 
 Clock: TypeAlias = "Callable[[int], str]"
 """A function that returns epoch milliseconds as text, in the visitor's time zone."""
 
 TREND_POINTS = 40
-FEW = 20
+MAX_UNFILTERED = 20
 """Tables with more rows have a filter."""
 MINUTE_MS = 60_000
 
@@ -56,7 +56,7 @@ def groups(states: Sequence[GroupState], trends: Mapping[str, Line], clock: Cloc
         {
             "Group": [state.group for state in states],
             "Status": [["GONE" if state.gone else state.evaluation.status.name] for state in states],
-            "Lag": _whole(state.lag for state in states),
+            "Lag": _integers(state.lag for state in states),
             "Time lag": [time_lag(state.time_lag) for state in states],
             "Catches up in": [catches_up_in(state.catch_up) for state in states],
             "Trend": [trend(trends.get(state.group, Line(state.group))) for state in states],
@@ -77,12 +77,12 @@ def partitions(states: Sequence[PartitionState], clock: Clock) -> pd.DataFrame:
             # As text: a partition's number is a name, without thousands separators.
             "Partition": [str(one.partition) for one in states],
             "Status": [[one.evaluation.status.name] for one in states],
-            "Lag": _whole(one.lag for one in states),
+            "Lag": _integers(one.lag for one in states),
             "Time lag": [time_lag(one.time_lag) for one in states],
             "Produced/s": [formatting.rate(one.rates.produced if one.rates else None) for one in states],
             "Consumed/s": [formatting.rate(one.rates.consumed if one.rates else None) for one in states],
-            "Committed": _whole(one.committed for one in states),
-            "End": _whole(one.end for one in states),
+            "Committed": _integers(one.committed for one in states),
+            "End": _integers(one.end for one in states),
             "Why": [_partition_why(one, clock) for one in states],
         }
     )
@@ -95,21 +95,21 @@ def since(state: GroupState, now_ms: int) -> str:
     return f" for {formatting.duration((now_ms - state.since_ms) / 1000)}"
 
 
-def hops(found: Sequence[Hop]) -> pd.DataFrame:
+def hops(pipeline: Sequence[Hop]) -> pd.DataFrame:
     """Return the table of the pipeline's hops."""
     return pd.DataFrame(
         {
-            "Hop": [hop.name for hop in found],
-            "Status": [[] if hop.status is None else [hop.status.name] for hop in found],
-            "Delay": [hop.delay for hop in found],
-            "Why": [hop.detail for hop in found],
+            "Hop": [hop.name for hop in pipeline],
+            "Status": [[] if hop.status is None else [hop.status.name] for hop in pipeline],
+            "Delay": [hop.delay for hop in pipeline],
+            "Why": [hop.detail for hop in pipeline],
         }
     )
 
 
-def events(found: Sequence[Event], clock: Clock) -> pd.DataFrame:
+def events(events: Sequence[Event], clock: Clock) -> pd.DataFrame:
     """Return the table of events, newest first."""
-    newest = sorted(found, key=lambda event: -event.ts_ms)
+    newest = sorted(events, key=lambda event: -event.ts_ms)
     return pd.DataFrame(
         {
             "Time": [clock(event.ts_ms) for event in newest],
@@ -119,15 +119,15 @@ def events(found: Sequence[Event], clock: Clock) -> pd.DataFrame:
     )
 
 
-def covered(found: Sequence[Covered]) -> pd.DataFrame:
+def covered_offsets(partitions: Sequence[CoveredOffsets]) -> pd.DataFrame:
     """Return the table of positions."""
     return pd.DataFrame(
         {
-            "Topic": [one.topic for one in found],
-            "Partition": [one.partition for one in found],
-            "Counted from": _whole(one.start for one in found),
-            "Position": _whole(one.position for one in found),
-            "Offsets": _whole(one.count for one in found),
+            "Topic": [one.topic for one in partitions],
+            "Partition": [one.partition for one in partitions],
+            "Counted from": _integers(one.start for one in partitions),
+            "Position": _integers(one.position for one in partitions),
+            "Offsets": _integers(one.count for one in partitions),
         }
     )
 
@@ -141,7 +141,7 @@ def _partition_why(one: PartitionState, clock: Clock) -> str:
     return " ".join(reasons)
 
 
-def _whole(values: Iterable[int | None]) -> pd.Series[int]:
+def _integers(values: Iterable[int | None]) -> pd.Series[int]:
     # pandas uses floats for columns with missing values by default, which round integers above 2**53.
     return pd.Series(list(values), dtype="Int64")
 

@@ -13,7 +13,7 @@ from tallystream_aggregator.sinks.base import Point, Series
 from tallystream_aggregator.sinks.sqlite.reader import LocalReader
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_dashboards.lag.catch_up import Between, CatchUp, time_to_catch_up
-from tallystream_dashboards.lag.collector.downsampling import Downsampler, spans
+from tallystream_dashboards.lag.collector.recorder import Downsampler, spans
 from tallystream_dashboards.lag.reader import evaluate, read_group, read_groups, read_groups_by_rules
 from tallystream_dashboards.lag.samples import Rates
 from tallystream_dashboards.lag.status import Rules, Status

@@ -1,4 +1,4 @@
-"""Names as Markdown: what is drawn is the text itself."""
+"""Names in Markdown are shown as text."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ HOSTILE = st.text(alphabet="ab1 `*_[]()!<>&\\~#+-.:/=|$@w\n\u202e", max_size=40)
 @example("`` `a` ``")
 @example("a\\")
 def test_markdown_of_a_text_is_that_text(text: str) -> None:
-    """A parser finds nothing but plain words and code, which together are the text."""
-    tokens = PARSER.parse(f"**{literal(text)}** · said")
+    """A parser finds only plain words and code, which together are the text."""
+    tokens = PARSER.parse(f"**{literal(text)}** · text")
     assert [token.type for token in tokens] == ["paragraph_open", "inline", "paragraph_close"]
     children = tokens[1].children or []
     assert {token.type for token in children} <= {"text", "code_inline", "strong_open", "strong_close"}

@@ -20,7 +20,7 @@ from tallystream_dashboards.page.data.lines import Line
 from tallystream_dashboards.page.data.pipeline import hops
 from tallystream_dashboards.page.data.sums import SumRow, counted
 from tallystream_dashboards.page.url_state import Selection, chosen_moment, options, parse, refresh_every
-from tallystream_dashboards.page.views.groups import worst_of
+from tallystream_dashboards.page.views.lag import worst_of
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,11 @@ from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.shutdown import stop_on_signals
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import open_reader, open_store
-from tallystream_dashboards.lag.collector.downsampling import Downsampler
 from tallystream_dashboards.lag.collector.http_api import serve
 from tallystream_dashboards.lag.collector.kafka_admin import BrokerUnavailableError, OffsetFetcher, StoppedError
 from tallystream_dashboards.lag.collector.ledger_offsets import LedgerReader
 from tallystream_dashboards.lag.collector.record_timestamps import RecordReader
-from tallystream_dashboards.lag.collector.recorder import Recorder, WriteBuffer
+from tallystream_dashboards.lag.collector.recorder import Downsampler, Recorder, WriteBuffer
 from tallystream_dashboards.lag.collector.settings import CollectSettings, Patterns
 from tallystream_dashboards.lag.collector.tracker import LagTracker
 

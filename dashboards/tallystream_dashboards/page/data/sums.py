@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.sinks.base import Series
 
+MAX_MEASUREMENTS = 500
+"""How many metrics are read, the first ones by name."""
+
 ALWAYS = ("instances", "lives")
 """The fields of every point of a sum."""
 
@@ -48,14 +51,14 @@ def mean_text(type_: str, mean: float | None) -> str:
 
 def fields(types: Iterable[str]) -> tuple[str, ...]:
     """Return the fields to read for metrics of these types. Reading a field that does not exist is slow in a store."""
-    wanted = set(ALWAYS)
+    names = set(ALWAYS)
     for type_ in types:
-        wanted.add(VALUE_FIELD.get(type_, "sum"))
+        names.add(VALUE_FIELD.get(type_, "sum"))
         if type_ in GAUGES:
-            wanted.add("number")
+            names.add("number")
         if type_ in DISTRIBUTIONS:
-            wanted.add("sum")
-    return tuple(sorted(wanted))
+            names.add("sum")
+    return tuple(sorted(names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +99,10 @@ class Metric:
         line = self.line(VALUE_FIELD.get(self.type, "sum"))
         if self.type not in GAUGES:
             return line
-        silent = [(t, None) for t, n in zip(*_pair(self.line("number")), strict=True) if n == 0]
-        known = dict(zip(*_pair(line), strict=True)) | dict(silent)
-        times = sorted(known)
-        return Line(line.label, times, [known[time] for time in times])
+        unreported = [(t, None) for t, n in zip(*_pair(self.line("number")), strict=True) if n == 0]
+        values = dict(zip(*_pair(line), strict=True)) | dict(unreported)
+        times = sorted(values)
+        return Line(line.label, times, [values[time] for time in times])
 
     @property
     def mean(self) -> float | None:
@@ -112,16 +115,14 @@ class Metric:
 
 def metrics(series: Iterable[Series]) -> list[Metric]:
     """Return each sum with its fields, sorted by app, name, tags and type. Empty series are ignored."""
-    gathered: dict[tuple[str, str, tuple[tuple[str, str], ...], str], dict[str, Series]] = {}
+    fields: dict[tuple[str, str, tuple[tuple[str, str], ...], str], dict[str, Series]] = {}
     for one in series:
         if not one.times_ms:
             continue
         tags = dict(one.tags)
         app, type_ = tags.pop("app", ""), tags.pop("metric_type", "")
-        gathered.setdefault((app, one.measurement, tuple(sorted(tags.items())), type_), {})[one.field] = one
-    return [
-        Metric(app, name, type_, tags, gathered[app, name, tags, type_]) for app, name, tags, type_ in sorted(gathered)
-    ]
+        fields.setdefault((app, one.measurement, tuple(sorted(tags.items())), type_), {})[one.field] = one
+    return [Metric(app, name, type_, tags, fields[app, name, tags, type_]) for app, name, tags, type_ in sorted(fields)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,7 @@ class SumRow:
     changed_ms: int
 
 
-def rows(found: Iterable[Metric]) -> list[SumRow]:
+def rows(metrics: Iterable[Metric]) -> list[SumRow]:
     """Return a row for each metric, in the order given."""
     return [
         SumRow(
@@ -151,7 +152,7 @@ def rows(found: Iterable[Metric]) -> list[SumRow]:
             lives=int(one.line("lives").last or 0),
             changed_ms=one.changed_ms,
         )
-        for one in found
+        for one in metrics
     ]
 
 

@@ -1,4 +1,4 @@
-"""Read the data of the lag views from the store, for one refresh."""
+"""The data of the views of consumer groups, for one refresh."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tallystream_dashboards.lag.reader import last_round_ms, read_group, read_groups
 from tallystream_dashboards.lag.storage import GROUPS, LAG
-from tallystream_dashboards.page.data.lines import MAX_LINES, Drawn, Line, draw
+from tallystream_dashboards.page.data.lines import MAX_LINES, ChartData, Line, chart_data
 from tallystream_dashboards.page.url_state import AHEAD_MS
 
 if TYPE_CHECKING:
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from tallystream_aggregator.sinks.base import PointReader, Series
     from tallystream_dashboards.lag.state import GroupState, PartitionState
 
-TRENDS = 300
-"""With more groups, only the worst have a sparkline and a line."""
-WORST = 50
+MAX_GROUPS = 300
+"""With more groups, only the worst ones have a sparkline and a line."""
+WORST_GROUPS = 50
 _OVER_TIME = {"seconds": "time lag", "produced": "produced", "consumed": "consumed"}
 """The fields of a group that have their own chart, and the labels of their lines."""
-PARTITIONS = 100
+MAX_PARTITIONS = 100
 """With more partitions, a group's lag over time is read for the worst `MAX_LINES` only."""
 
 
@@ -31,7 +31,7 @@ class GroupsView:
 
     states: tuple[GroupState, ...]
     trends: Mapping[str, Line]
-    drawn: Drawn
+    chart: ChartData
     as_of_ms: int | None
 
 
@@ -40,11 +40,9 @@ class GroupView:
     """One group with its partitions, and over time its lag by partition, its time lag and its rates."""
 
     state: GroupState | None
-    by_partition: Drawn
-    total: Line
-    seconds: Drawn
-    rates: Drawn
-    as_of_ms: int | None
+    by_partition: ChartData
+    time_lag: ChartData
+    rates: ChartData
 
 
 def read_groups_view(reader: PointReader, *, at_ms: int, range_s: int, ahead_ms: int = AHEAD_MS) -> GroupsView:
@@ -57,20 +55,21 @@ def read_groups_view(reader: PointReader, *, at_ms: int, range_s: int, ahead_ms:
     as_of_ms = last_round_ms(reader, at_ms=until_ms)
     states = read_groups(reader, at_ms=max(at_ms, min(as_of_ms or 0, until_ms)))
     start_ms = at_ms - range_s * 1000
-    if len(states) <= TRENDS:
-        found = reader.read(GROUPS, ("lag",), start_ms=start_ms, end_ms=until_ms, last_before=False)
+    if len(states) <= MAX_GROUPS:
+        history = reader.read(GROUPS, ("lag",), start_ms=start_ms, end_ms=until_ms, last_before=False)
     else:
-        found = [
+        history = [
             series
-            for state in states[:WORST]
+            for state in states[:WORST_GROUPS]
             for series in reader.read(GROUPS, ("lag",), start_ms=start_ms, end_ms=until_ms, tags={"group": state.group})
         ]
-    trends = {one.tags["group"]: _line(one.tags["group"], one) for one in found}
+    trends = {one.tags["group"]: _line(one.tags["group"], one) for one in history}
     lines = [trends[state.group] for state in states if state.group in trends and not state.gone]
     lines.sort(key=lambda line: -(line.last or 0))
     # Unchanged points are not stored: the last value is valid until the newest round.
-    drawn = draw(lines, start_ms, at_ms, until_ms=as_of_ms, left_out=_unread(len(states), TRENDS, WORST))
-    return GroupsView(tuple(states), trends, drawn, as_of_ms)
+    left_out = _left_out(len(states), MAX_GROUPS, WORST_GROUPS)
+    chart = chart_data(lines, start_ms, at_ms, until_ms=as_of_ms, left_out=left_out)
+    return GroupsView(tuple(states), trends, chart, as_of_ms)
 
 
 def read_group_view(
@@ -85,28 +84,26 @@ def read_group_view(
     as_of_ms = last_round_ms(reader, at_ms=until_ms)
     state = read_group(reader, group, at_ms=max(at_ms, min(as_of_ms or 0, until_ms)))
     start_ms = at_ms - range_s * 1000
-    fields = ("lag", *_OVER_TIME)
-    found = {
-        one.field: one for one in reader.read(GROUPS, fields, start_ms=start_ms, end_ms=until_ms, tags={"group": group})
+    history = {
+        one.field: one
+        for one in reader.read(GROUPS, tuple(_OVER_TIME), start_ms=start_ms, end_ms=until_ms, tags={"group": group})
     }
     worst = [] if state is None else list(state.partitions[:MAX_LINES])
     count = 0 if state is None else len(state.partitions)
-    lines = _partition_lines(reader, group, worst, few=count <= PARTITIONS, start_ms=start_ms, end_ms=until_ms)
+    lines = _partition_lines(reader, group, worst, few=count <= MAX_PARTITIONS, start_ms=start_ms, end_ms=until_ms)
     lines.sort(key=lambda line: -(line.last or 0))
-    seconds, *rates = (_line(name, found.get(field)) for field, name in _OVER_TIME.items())
+    time_lag, *rates = (_line(name, history.get(field)) for field, name in _OVER_TIME.items())
     # Unchanged points are not stored: the last value is valid until the newest round, unless the group is gone.
     last_ms = as_of_ms if state is not None and not state.gone else None
     return GroupView(
         state,
-        draw(lines, start_ms, at_ms, until_ms=last_ms, left_out=_unread(count, PARTITIONS, MAX_LINES)),
-        _line(group, found.get("lag")),
-        draw([seconds], start_ms, at_ms, until_ms=last_ms),
-        draw(rates, start_ms, at_ms, until_ms=last_ms),
-        as_of_ms,
+        chart_data(lines, start_ms, at_ms, until_ms=last_ms, left_out=_left_out(count, MAX_PARTITIONS, MAX_LINES)),
+        chart_data([time_lag], start_ms, at_ms, until_ms=last_ms),
+        chart_data(rates, start_ms, at_ms, until_ms=last_ms),
     )
 
 
-def _unread(count: int, limit: int, worst: int) -> int:
+def _left_out(count: int, limit: int, worst: int) -> int:
     """Return for how many groups or partitions no history is read: above the limit it is read for the worst only."""
     return 0 if count <= limit else count - worst
 
@@ -115,13 +112,13 @@ def _partition_lines(
     reader: PointReader, group: str, worst: Sequence[PartitionState], *, few: bool, start_ms: int, end_ms: int
 ) -> list[Line]:
     if few:
-        found = reader.read(LAG, ("lag",), start_ms=start_ms, end_ms=end_ms, tags={"group": group})
-        return [_line(f"{one.tags['topic']}/{one.tags['partition']}", one) for one in found]
+        history = reader.read(LAG, ("lag",), start_ms=start_ms, end_ms=end_ms, tags={"group": group})
+        return [_line(f"{one.tags['topic']}/{one.tags['partition']}", one) for one in history]
     lines = []
     for state in worst:
         tags = {"group": group, "topic": state.topic, "partition": str(state.partition)}
-        found = reader.read(LAG, ("lag",), start_ms=start_ms, end_ms=end_ms, tags=tags)
-        lines += [_line(state.name, one) for one in found]
+        history = reader.read(LAG, ("lag",), start_ms=start_ms, end_ms=end_ms, tags=tags)
+        lines += [_line(state.name, one) for one in history]
     return lines
 
 
