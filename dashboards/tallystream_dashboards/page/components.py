@@ -107,7 +107,7 @@ def as_of(text: str, newest_ms: int | None, *, now_ms: int, zone: tzinfo, every:
     ago = formatting.duration((now_ms - newest_ms) / 1000)
     moment = formatting.clock(newest_ms, zone, now_ms=now_ms)
     if past:
-        st.caption(f"History: as it was at **{moment}** · *Time* leads back to now")
+        st.caption(f"History at **{moment}** · *Time* goes back to now")
         return
     st.caption(f"{text} **{moment}** · {ago} ago · refreshes every {every:g} s")
 
@@ -117,7 +117,7 @@ def warn_if_outdated(as_of_ms: int | None, *, now_ms: int) -> None:
     if as_of_ms is not None and now_ms - as_of_ms > MAX_AGE_MS:
         ago = formatting.duration((now_ms - as_of_ms) / 1000)
         st.warning(
-            f"No lag has been collected for {ago}: this is the lag as it was then. "
+            f"No lag has been collected for {ago}: this is the last known lag. "
             "Check that the collector runs: `tallystream status`.",
             icon=":material/schedule:",
         )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tallystream.errors import ConfigError
 from tallystream_dashboards.page import settings as page_settings
-from tallystream_dashboards.page.server.gate import Gate
+from tallystream_dashboards.page.server.access import AccessMiddleware
 
 if TYPE_CHECKING:
     from tallystream_dashboards.page.settings import PageSettings
@@ -39,7 +39,7 @@ def run(settings: PageSettings) -> int:
     port = _free_port(settings)
     url = f"http://{_host(settings.address)}:{port}"
     page_settings.served = settings
-    app = App(APP, middleware=[Middleware(Gate, password=settings.password)])
+    app = App(APP, middleware=[Middleware(AccessMiddleware, password=settings.password)])
     stopped = threading.Event()
     announcer = threading.Thread(target=_announce, args=(settings, port, url, stopped), name="page-ready", daemon=True)
     previous = signal.signal(signal.SIGTERM, _interrupt)
