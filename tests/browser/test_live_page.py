@@ -13,7 +13,7 @@ import pytest
 from support.browser import SCREENSHOTS, TIMEOUT_MS, cells, statuses, tile, until
 from support.live import live
 from support.wait import wait_until
-from tallystream_dashboards.formatting import NOTHING
+from tallystream_dashboards.formatting import DASH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,7 +57,7 @@ def save(page: Page, name: str) -> None:
 def every_view(page: Page) -> None:
     """Check that each view has values, and that they change without a reload."""
     view(page, "Pipeline")
-    wait_until(lambda: all(row[2] != NOTHING for row in cells(page, "hops-table")[1:]), 60, "each hop has a delay")
+    wait_until(lambda: all(row[2] != DASH for row in cells(page, "hops-table")[1:]), 60, "each hop has a delay")
     save(page, "pipeline")
 
     view(page, "Metrics")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from tallystream_dashboards.formatting import NOTHING
+from tallystream_dashboards.formatting import DASH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +37,7 @@ class CatchUp(StrEnum):
     NOW = "now"
     STEADY = "keeps up"
     NEVER = "never at this rate"
-    UNKNOWN = NOTHING
+    UNKNOWN = DASH
 
 
 TimeToCatchUp = Between | CatchUp

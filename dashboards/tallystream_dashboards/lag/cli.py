@@ -108,7 +108,7 @@ def table(states: Sequence[GroupState]) -> str:
     rows = [
         (
             state.group,
-            "GONE" if state.gone else state.evaluation.status.name,
+            state.status_name,
             lag_range(state),
             time_lag(state.time_lag),
             _per_second(state, produced=True),
@@ -184,7 +184,7 @@ def _text(states: Sequence[GroupState], settings: ShowSettings) -> str:
 
 def _per_second(state: GroupState, *, produced: bool) -> str:
     if state.rates is None:
-        return formatting.NOTHING
+        return formatting.DASH
     return formatting.number(round(state.rates.produced if produced else state.rates.consumed, 1))
 
 

@@ -14,28 +14,26 @@ if TYPE_CHECKING:
     from tallystream_dashboards.lag.time_lag import TimeLag
 
 
-def time_lag(found: TimeLag | None) -> str:
+def time_lag(value: TimeLag | None) -> str:
     """Return a time lag as text: `12 s`, `≥ 10 min`, or a dash if it is not known."""
-    if found is None:
-        return formatting.NOTHING
-    if found == NO_LAG:
+    if value is None or (not value.exact and value.seconds < 1):
+        return formatting.DASH
+    if value == NO_LAG:
         return "0 s"
-    if found.exact:
-        return _duration(found.seconds)
-    return f"≥ {formatting.duration(found.seconds)}" if found.seconds >= 1 else formatting.NOTHING
+    return _duration(value.seconds) if value.exact else f"≥ {formatting.duration(value.seconds)}"
 
 
-def catches_up_in(found: TimeToCatchUp) -> str:
+def catches_up_in(time: TimeToCatchUp) -> str:
     """Return how long a group takes to catch up, as text.
 
     It is `now`, `4 min to 9 min`, `4 min or never`, `never at this rate`, `keeps up`, or a dash if it is not known.
     """
-    if isinstance(found, CatchUp):
-        return found.value
-    low = _duration(found.low_s)
-    if found.high_s is None:
+    if isinstance(time, CatchUp):
+        return time.value
+    low = _duration(time.low_s)
+    if time.high_s is None:
         return f"{low} or never"
-    high = _duration(found.high_s)
+    high = _duration(time.high_s)
     return low if low == high else f"{low} to {high}"
 
 
@@ -46,7 +44,7 @@ def _duration(seconds: float) -> str:
 def lag_range(state: GroupState) -> str:
     """Return a group's lag as text: `1,234`, or `≥ 1,234` if partitions without a known lag have records."""
     if state.lag is None:
-        return formatting.NOTHING
+        return formatting.DASH
     return f"≥ {state.lag:,}" if state.uncommitted_records else f"{state.lag:,}"
 
 
@@ -124,8 +122,9 @@ def _partition_json(state: PartitionState) -> dict[str, Any]:
     }
 
 
-def _time_lag_json(found: TimeLag | None) -> dict[str, Any]:
-    return {"seconds": None if found is None else found.seconds, "seconds_exact": found is not None and found.exact}
+def _time_lag_json(time_lag: TimeLag | None) -> dict[str, Any]:
+    seconds, exact = (None, False) if time_lag is None else time_lag
+    return {"seconds": seconds, "seconds_exact": exact}
 
 
 def _rates_json(rates: Rates | None) -> dict[str, Any]:

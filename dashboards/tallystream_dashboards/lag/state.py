@@ -96,6 +96,11 @@ class GroupState:
     stale: str = ""
 
     @property
+    def status_name(self) -> str:
+        """The name of the status that is shown: GONE for a group that is no longer on the broker."""
+        return "GONE" if self.gone else self.evaluation.status.name
+
+    @property
     def skew_ms(self) -> int | None:
         """The skew of its partitions with the largest absolute value; the stored one if no partition has a skew."""
         known = [one.skew_ms for one in self.partitions if one.skew_ms]

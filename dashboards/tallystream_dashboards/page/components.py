@@ -63,7 +63,7 @@ def table(content: pd.DataFrame, *, key: str) -> None:
         st.dataframe(
             content,
             hide_index=True,
-            placeholder=formatting.NOTHING,
+            placeholder=formatting.DASH,
             key=f"{key}-data",
             column_config={name: column for name, column in _COLUMNS.items() if name in content},
         )

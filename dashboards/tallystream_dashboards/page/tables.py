@@ -55,7 +55,7 @@ def groups(states: Sequence[GroupState], trends: Mapping[str, Line], clock: Cloc
     return pd.DataFrame(
         {
             "Group": [state.group for state in states],
-            "Status": [["GONE" if state.gone else state.evaluation.status.name] for state in states],
+            "Status": [[state.status_name] for state in states],
             "Lag": _integers(state.lag for state in states),
             "Time lag": [time_lag(state.time_lag) for state in states],
             "Catches up in": [catches_up_in(state.catch_up) for state in states],

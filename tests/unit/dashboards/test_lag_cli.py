@@ -14,7 +14,7 @@ import pytest
 from support.lag import Rounds, group, round_of
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
-from tallystream_dashboards.formatting import NOTHING
+from tallystream_dashboards.formatting import DASH
 from tallystream_dashboards.lag.catch_up import Between, CatchUp, TimeToCatchUp
 from tallystream_dashboards.lag.cli import ShowSettings, exit_code, run
 from tallystream_dashboards.lag.formatting import catches_up_in, time_lag
@@ -164,8 +164,8 @@ def test_exit_codes(statuses: list[Status], code: int) -> None:
         (TimeLag(0.4), "< 1 s"),
         (TimeLag(75), "1 min 15 s"),
         (TimeLag(600, exact=False), "≥ 10 min"),
-        (TimeLag(0, exact=False), NOTHING),
-        (None, NOTHING),
+        (TimeLag(0, exact=False), DASH),
+        (None, DASH),
     ],
 )
 def test_time_lags(seconds: TimeLag | None, text: str) -> None:
@@ -179,7 +179,7 @@ def test_time_lags(seconds: TimeLag | None, text: str) -> None:
         (CatchUp.NOW, "now"),
         (CatchUp.NEVER, "never at this rate"),
         (CatchUp.STEADY, "keeps up"),
-        (CatchUp.UNKNOWN, NOTHING),
+        (CatchUp.UNKNOWN, DASH),
         (Between(60, 60.4), "1 min"),
         (Between(60, 120), "1 min to 2 min"),
         (Between(0.1, 0.2), "< 1 s"),

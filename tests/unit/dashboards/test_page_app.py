@@ -60,3 +60,23 @@ def test_a_group_that_never_catches_up(opened: Callable[..., AppTest]) -> None:
     (tile,) = (one for one in shown.metric if one.label.startswith("Catches up"))
     assert (tile.label, tile.value, tile.delta) == ("Catches up", "never", "at this rate")
     assert "Time lag" in [one.label for one in shown.metric]
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"view": "groups"},
+        {"view": "groups", "group": "billing"},
+        {"view": "groups", "group": "unknown"},
+        {"view": "pipeline"},
+        {"view": "metrics"},
+        {"view": "twice", "app": "orders"},
+        {"view": "twice", "app": "billing"},
+        {"view": "groups", "at": "2026-01-01T00:00"},
+    ],
+)
+def test_every_view_is_drawn(opened: Callable[..., AppTest], params: dict[str, str]) -> None:
+    """Each view is drawn without an exception, also without data."""
+    shown = opened(**params)
+    assert not shown.exception
+    assert shown.markdown or shown.info

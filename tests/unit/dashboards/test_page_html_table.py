@@ -49,7 +49,7 @@ def test_names_are_text_and_numbers_exact() -> None:
     parsed = Parser(html_table(content, {"ERR": "red"}))
     assert parsed.elements == {"table", "thead", "tbody", "tr", "th", "td", "span", "img"}
     assert parsed.texts[:5] == ["Group", "Status", "Lag", "Trend", "Partitions"]
-    assert parsed.texts[5:] == [NAME, NAME, f"{2**53 + 1:,}", "1,234", "b", formatting.NOTHING, "1"]
+    assert parsed.texts[5:] == [NAME, NAME, f"{2**53 + 1:,}", "1,234", "b", formatting.DASH, "1"]
     assert "points='0.0,23.0 50.0,12.0 100.0,1.0'" in unquote(parsed.images[0])
     assert all(image.startswith("data:image/svg+xml,") for image in parsed.images)
 

@@ -26,7 +26,7 @@ from tallystream_dashboards.page.views.lag import worst_of
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (None, formatting.NOTHING),
+        (None, formatting.DASH),
         (0, "0"),
         (1234567, "1,234,567"),
         (9_007_199_254_740_993, "9,007,199,254,740,993"),
@@ -61,7 +61,7 @@ def test_durations(seconds: float, text: str) -> None:
 
 def test_rates() -> None:
     """A rate has its unit. An unknown rate is a dash."""
-    assert (formatting.per_second(2000.04), formatting.per_second(None)) == ("2,000/s", formatting.NOTHING)
+    assert (formatting.per_second(2000.04), formatting.per_second(None)) == ("2,000/s", formatting.DASH)
     assert [formatting.rate(value) for value in (31.62, 0.04, 1234.56, 7)] == ["31.6", "0", "1,234.6", "7"]
 
 
@@ -123,7 +123,7 @@ def test_a_lag_that_is_known_in_part_is_a_lower_bound() -> None:
     assert (lag_range(state(4421)), lag_range(state(4421, uncommitted_records=9)), lag_range(state(None))) == (
         "4,421",
         "≥ 4,421",
-        formatting.NOTHING,
+        formatting.DASH,
     )
 
 

@@ -26,7 +26,7 @@ MAX_RECORDS = 500
 
 
 class RecordReader:
-    """A consumer without a group that reads for at most `seconds` a round. It caches records that are still wanted."""
+    """A consumer without a group that reads for at most `seconds` a round. It caches the records."""
 
     def __init__(self, kafka: Mapping[str, str], *, seconds: float, stopping: Callable[[], bool]) -> None:
         self._kafka = kafka
@@ -34,16 +34,16 @@ class RecordReader:
         self._stopping = stopping
         self._cache: dict[tuple[PartitionId, int], NextRecord] = {}
 
-    def read(self, wanted: set[tuple[PartitionId, int]]) -> dict[tuple[PartitionId, int], NextRecord]:
-        """Return the records at the `wanted` offsets of partitions, without those that could not be read.
+    def read(self, requested: set[tuple[PartitionId, int]]) -> dict[tuple[PartitionId, int], NextRecord]:
+        """Return the records at the `requested` offsets of partitions, without those that could not be read.
 
         Aborted transactions are skipped, as with `isolation.level=read_committed`.
         """
         # An offset without a record up to the end is read again: a record may have arrived.
-        self._cache = {key: record for key, record in self._cache.items() if key in wanted and record.exists}
+        self._cache = {key: record for key, record in self._cache.items() if key in requested and record.exists}
         # A consumer has one position in a partition, so a round reads one offset of each.
         positions: dict[PartitionId, int] = {}
-        for partition, offset in sorted(wanted - self._cache.keys()):
+        for partition, offset in sorted(requested - self._cache.keys()):
             if len(positions) < MAX_RECORDS:
                 positions.setdefault(partition, offset)
         if positions:

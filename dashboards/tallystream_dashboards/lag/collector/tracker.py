@@ -214,12 +214,13 @@ class LagTracker:
 
     def _unread_partitions(self, group: GroupOffsets, before: GroupState | None) -> list[PartitionState]:
         """Return the partitions that the round did not read, with their last states; forget those that are deleted."""
-        known = {(one.topic, one.partition): one for one in (before.partitions if before and not before.gone else ())}
-        missing = known.keys() - {one.id for one in group.partitions}
+        last_states = before.partitions if before is not None and not before.gone else ()
+        last = {(one.topic, one.partition): one for one in last_states}
+        missing = last.keys() - {one.id for one in group.partitions}
         unread = group.unread if group.complete else group.unread | missing
         for partition in missing - unread:
             self._samples.pop((group.group, partition), None)
-        return [mark_partition_stale(known[one]) if one in known else unread_partition(*one) for one in sorted(unread)]
+        return [mark_partition_stale(last[one]) if one in last else unread_partition(*one) for one in sorted(unread)]
 
     def _add_sample(self, group: GroupOffsets, partition: PartitionOffsets, now_ms: int) -> OffsetSamples | None:
         key = (group.group, partition.id)
@@ -244,8 +245,8 @@ class LagTracker:
         if offsets.lag != 0:
             if record is None or record.exists:
                 time_lag = self._ends[offsets.id].time_lag(offsets.committed, now_ms=now_ms)
-            known = [] if samples is None else samples.all()
-            evaluation = evaluate_partition(known, time_lag, now_ms=now_ms, rules=self._rules)
+            history = [] if samples is None else samples.all()
+            evaluation = evaluate_partition(history, time_lag, now_ms=now_ms, rules=self._rules)
         return PartitionState(
             topic=offsets.topic,
             partition=offsets.partition,

@@ -133,7 +133,7 @@ def hops(
 
 def _from_instances(arrived_ms: int | None, now_ms: int) -> Hop:
     if arrived_ms is None:
-        return Hop("instance → metrics", formatting.NOTHING, None, "There was no record in the chosen period.")
+        return Hop("instance → metrics", formatting.DASH, None, "There was no record in the chosen period.")
     age_ms = max(0, now_ms - arrived_ms)
     late = age_ms > MAX_ARRIVAL_AGE_MS
     detail = "The newest record in `metrics`." + (" Check that an instance reports." if late else "")
@@ -143,7 +143,7 @@ def _from_instances(arrived_ms: int | None, now_ms: int) -> Hop:
 
 def _group_hop(name: str, state: GroupState | None, owner: str) -> Hop:
     if state is None:
-        return Hop(name, formatting.NOTHING, None, f"There is no consumer group of {owner}. Check that it runs.")
+        return Hop(name, formatting.DASH, None, f"There is no consumer group of {owner}. Check that it runs.")
     details = (f"{lag_range(state)} records behind.", _catches_up(state.catch_up), why(state))
     return Hop(name, time_lag(state.time_lag), state.evaluation.status, " ".join(one for one in details if one))
 
@@ -161,6 +161,6 @@ def _catches_up(catch_up: TimeToCatchUp) -> str:
 
 def _to_page(stored_ms: int | None, now_ms: int) -> Hop:
     if stored_ms is None:
-        return Hop("store → page", formatting.NOTHING, None, "There is no sum in the store yet.")
+        return Hop("store → page", formatting.DASH, None, "There is no sum in the store yet.")
     age = f"{formatting.duration(max(0, now_ms - stored_ms) / 1000)} ago"
     return Hop("store → page", age, None, "The newest sum in the store; a sum is written when it changes.")

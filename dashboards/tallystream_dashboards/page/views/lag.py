@@ -116,7 +116,7 @@ def _tiles(present: Sequence[GroupState], *, now_ms: int) -> None:
     )
     worst = worst_of(present)
     if worst is None:
-        columns[1].metric("Worst lag", formatting.NOTHING, **components.TILE)
+        columns[1].metric("Worst lag", formatting.DASH, **components.TILE)
         return
     status = worst.evaluation.status
     columns[1].metric(

@@ -123,13 +123,13 @@ def _tiles(view: MetricsView) -> None:
     label = f" ({literal(first.label)})" if first and len(view.chosen) > 1 else ""
     gauge = first is not None and first.type in GAUGES
     instance_count = first.line("instances").last if first else None
-    name = f"{literal(view.metric or formatting.NOTHING)}{label}"
+    name = f"{literal(view.metric or formatting.DASH)}{label}"
     tiles = {
         counted(first.type if first else None, name): formatting.number(value.last if value else None),
         "Rate, last minute": formatting.per_second(None if gauge else growth),
         "Living instances": formatting.number(instance_count),
     }
     if first is not None and first.type in DISTRIBUTIONS:
-        tiles[f"Mean of {name}"] = mean_text(first.type, first.mean) or formatting.NOTHING
+        tiles[f"Mean of {name}"] = mean_text(first.type, first.mean) or formatting.DASH
     for column, (title, text) in zip(st.columns(len(tiles)), tiles.items(), strict=True):
         column.metric(title, text, **components.TILE)
