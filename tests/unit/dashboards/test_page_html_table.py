@@ -1,4 +1,4 @@
-"""The HTML table: names are escaped, and columns are aligned."""
+"""Names as text, in the HTML table and in Markdown."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from html.parser import HTMLParser
 from urllib.parse import unquote
 
 import pandas as pd
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from tallystream_dashboards import formatting
 from tallystream_dashboards.page import tables
-from tallystream_dashboards.page.html_table import html_table
+from tallystream_dashboards.page.html_table import html_table, literal
 
 NAME = '<img src="http://foreign.example/x"> "quoted" & \'single\' [a](b)'
 
@@ -64,3 +68,46 @@ def test_every_column_of_the_tables_has_its_alignment() -> None:
     numbers = ["Partition", "Lag", "Time lag", "Produced/s", "Consumed/s", "Committed", "End"]
     assert re.findall('class="number">([^<]+)', html) == numbers
     assert re.findall('class="words">([^<]+)', html) == ["Topic", "Why"]
+
+
+PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+HOSTILE = st.text(alphabet="ab1 `*_[]()!<>&\\~#+-.:/=|$@w\n\u202e", max_size=40)
+
+
+@given(st.one_of(HOSTILE, st.text(max_size=40)))
+@example("1. a")
+@example("- a")
+@example("`` `a` ``")
+@example("a\\")
+def test_markdown_shows_the_text_unchanged(text: str) -> None:
+    """A parser finds only plain words and code, which together are the text."""
+    tokens = PARSER.parse(f"**{literal(text)}** · text")
+    assert [token.type for token in tokens] == ["paragraph_open", "inline", "paragraph_close"]
+    children = tokens[1].children or []
+    assert {token.type for token in children} <= {"text", "code_inline", "strong_open", "strong_close"}
+    alone = PARSER.parse(literal(text))
+    assert [token.type for token in alone] in ([], ["paragraph_open", "inline", "paragraph_close"])
+    found = "".join(token.content for token in (alone[1].children or [] if alone else []))
+    printable = " ".join(
+        "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in word)
+        for word in text.split()
+    )
+    assert found == printable
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["http://a.b", "HTTPS://a", "www.a.b", "x/www.a", "me@a.b", ":smile:", ":material/home:", ":red[x]", "a--b", "$x$"],
+)
+def test_words_that_streamlit_renders_are_code(word: str) -> None:
+    """Addresses, emoji, icons, colors, dashes and formulas are code spans, which Streamlit does not render."""
+    assert literal(f"see {word} now") == f"see `{word}` now"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["billing", "my_topic.v2-eu/0", "STOP in orders/0 (1 of 2 partitions): 2,360 records wait.", "≥ 10 min · 5%", ""],
+)
+def test_ordinary_words_are_unchanged(text: str) -> None:
+    """Ordinary names and the reasons of statuses are no code spans."""
+    assert literal(text) == text

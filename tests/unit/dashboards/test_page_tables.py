@@ -1,14 +1,11 @@
-"""Numbers, times, addresses and tables as the page shows them."""
+"""The page's tables, and the texts of lag and of the pipeline in them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
-from zoneinfo import ZoneInfo
 
 import pytest
 
-from support.moments import OUTSIDE
 from tallystream_dashboards import formatting
 from tallystream_dashboards.lag.catch_up import Between, CatchUp, TimeToCatchUp
 from tallystream_dashboards.lag.formatting import lag_range, why
@@ -19,89 +16,7 @@ from tallystream_dashboards.page import tables
 from tallystream_dashboards.page.data.lines import Line
 from tallystream_dashboards.page.data.pipeline import hops
 from tallystream_dashboards.page.data.sums import SumRow, counted
-from tallystream_dashboards.page.url_state import Selection, chosen_moment, options, parse, refresh_every
 from tallystream_dashboards.page.views.lag import worst_of
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (None, formatting.DASH),
-        (0, "0"),
-        (1234567, "1,234,567"),
-        (9_007_199_254_740_993, "9,007,199,254,740,993"),
-        (2.0, "2"),
-        (1234.56, "1,234.6"),
-        (3.14159, "3.14"),
-        (0.00123, "0.00123"),
-        (-5, "-5"),
-    ],
-)
-def test_numbers(value: float | None, text: str) -> None:
-    """Integers are exact, with separators. Other numbers are rounded."""
-    assert formatting.number(value) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (-3, "0 s"),
-        (0.9, "0 s"),
-        (59, "59 s"),
-        (60, "1 min"),
-        (200, "3 min 20 s"),
-        (7500, "2 h 5 min"),
-        (273_600, "3 d 4 h"),
-    ],
-)
-def test_durations(seconds: float, text: str) -> None:
-    """A duration has at most two units and is never negative."""
-    assert formatting.duration(seconds) == text
-
-
-def test_rates() -> None:
-    """A rate has its unit. An unknown rate is a dash."""
-    assert (formatting.per_second(2000.04), formatting.per_second(None)) == ("2,000/s", formatting.DASH)
-    assert [formatting.rate(value) for value in (31.62, 0.04, 1234.56, 7)] == ["31.6", "0", "1,234.6", "7"]
-
-
-def test_a_time_of_another_day_has_its_date() -> None:
-    """Times are in the given time zone. A time that is not today's has its date."""
-    noon = 1_700_000_000_000  # 2023-11-14 22:13:20 UTC
-    assert formatting.clock(noon, UTC, now_ms=noon) == "22:13:20"
-    assert formatting.clock(noon, UTC, now_ms=noon + 86_400_000) == "2023-11-14 22:13:20"
-    assert formatting.clock(noon, ZoneInfo("Asia/Tokyo"), now_ms=noon) == "07:13:20"
-
-
-def test_a_selection_is_restored_from_the_address() -> None:
-    """The parameters of a selection give the same selection."""
-    for chosen in (
-        Selection(view="metrics", app="my app", metric="a.b", range="6h"),
-        Selection(view="groups", group="g&h", at="2026-11-20T03:12"),
-        Selection(view="pipeline", range="7d", at="2026-11-20T03:12:30"),
-        Selection(view="twice", app="x"),
-    ):
-        assert parse(chosen.params()) == chosen
-    assert parse(Selection().params()) == Selection()
-
-
-def test_wrong_parameters_are_ignored() -> None:
-    """An unknown range, view or time and an empty name give the defaults. An app alone selects the view Metrics."""
-    assert parse({"range": "eternity", "app": "", "view": "x", "at": "noon"}) == Selection()
-    assert parse({"app": "orders"}).view == "metrics"
-    assert parse({"at": "2026-11-20T12:00+02:00"}).at_ms == 1_795_168_800_000
-    assert [parse({"at": text}) for text in OUTSIDE] == [Selection()] * len(OUTSIDE)
-
-
-def test_a_name_without_data_can_be_selected() -> None:
-    """The requested name is among the choices, also if the store does not have it yet."""
-    assert options(["b", "a"], "c") == ["a", "b", "c"]
-    assert options(["b", "a"], "b") == ["a", "b"]
-
-
-def test_long_periods_refresh_slowly() -> None:
-    """15 minutes refresh at the chosen interval, a day every 48 s."""
-    assert (refresh_every(2, 900), refresh_every(2, 86_400), refresh_every(60, 86_400)) == (2, 48, 60)
 
 
 def state(lag: int | None = 3, status: Status = Status.OK, **known: object) -> GroupState:
@@ -194,25 +109,8 @@ def test_a_distribution_shows_its_count_and_its_mean() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0 s"), (0.000_003_21, "3.21 µs"), (0.0125, "12.5 ms"), (0.9996, "1 s"), (1.5, "1.5 s"), (75.2, "1 min 15 s")],
-)
-def test_a_mean_time_has_a_unit(seconds: float, text: str) -> None:
-    """A mean time has three digits and a unit. From a minute on it is a duration."""
-    assert formatting.mean_time(seconds) == text
-
-
 def test_a_trend_ends_with_the_last_value() -> None:
     """The sparkline has a fixed number of points, from the first to the last value."""
     trend = tables.trend(Line("g", [0, 500, 1000], [4, 9, 2]))
     assert (len(trend), trend[0], trend[-1]) == (tables.TREND_POINTS, 4, 2)
     assert tables.trend(Line("g")) == []
-
-
-def test_the_seconds_of_a_link_are_kept() -> None:
-    """A link may have seconds, the field has minutes. The seconds are kept until another minute is chosen."""
-    minute = datetime(2026, 11, 20, 3, 12)  # noqa: DTZ001 (as the field returns it)
-    assert chosen_moment(minute, "2026-11-20T03:12:44") == "2026-11-20T03:12:44"
-    assert chosen_moment(minute, "2026-11-20T03:13:44") == "2026-11-20T03:12"
-    assert chosen_moment(minute, None) == "2026-11-20T03:12"
