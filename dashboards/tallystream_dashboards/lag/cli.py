@@ -136,26 +136,12 @@ def partitions_table(state: GroupState) -> str:
     return _aligned([("PARTITION", "STATUS", "LAG", "TIME LAG", "REASON"), *rows])
 
 
-def read_states(reader: PointReader, settings: ShowSettings, *, at_ms: int) -> list[GroupState]:
-    """Return the states of the requested groups at a moment, epoch ms.
-
-    Raises:
-        SinkUnavailableError: the store does not answer.
-    """
-    if settings.group is not None:
-        state = read_group(reader, settings.group, at_ms=at_ms, rules=settings.rules)
-        return [] if state is None else [state]
-    if settings.rules is not None:
-        return read_groups_by_rules(reader, at_ms=at_ms, rules=settings.rules)
-    return read_groups(reader, at_ms=at_ms)
-
-
 def _read(settings: ShowSettings, now_s: float) -> tuple[list[GroupState], str]:
     at_ms = settings.at_ms if settings.at_ms is not None else round(now_s * 1000)
     try:
         reader = open_reader(settings.store)
         try:
-            states = read_states(reader, settings, at_ms=at_ms)
+            states = _states(reader, settings, at_ms)
             last_ms = last_round_ms(reader, at_ms=at_ms)
         finally:
             reader.close()
@@ -173,6 +159,15 @@ def _read(settings: ShowSettings, now_s: float) -> tuple[list[GroupState], str]:
         name = f"the group {settings.group!r}" if settings.group is not None else "any group"
         return [], f"The store has no lag of {name}. Check the name and the collector's --include."
     return states, ""
+
+
+def _states(reader: PointReader, settings: ShowSettings, at_ms: int) -> list[GroupState]:
+    if settings.group is not None:
+        state = read_group(reader, settings.group, at_ms=at_ms, rules=settings.rules)
+        return [] if state is None else [state]
+    if settings.rules is not None:
+        return read_groups_by_rules(reader, at_ms=at_ms, rules=settings.rules)
+    return read_groups(reader, at_ms=at_ms)
 
 
 def _text(states: Sequence[GroupState], settings: ShowSettings) -> str:

@@ -63,7 +63,8 @@ def main() -> None:
     )
     every = refresh_every(settings.refresh_s, RANGES[chosen_range])
     # History does not change, so it is read once.
-    st.fragment(_body, run_every=None if at else every)(replace(selection, view=view, range=chosen_range, at=at), every)
+    fragment = st.fragment(_body, run_every=None if at else every)
+    fragment(settings, replace(selection, view=view, range=chosen_range, at=at), every)
 
 
 def _moment(column: Any, selection: Selection) -> str | None:
@@ -82,10 +83,7 @@ def _now() -> None:
     st.query_params.pop("at", None)
 
 
-def _body(selection: Selection, every: float) -> None:
-    settings = page_settings.served
-    if settings is None:
-        return
+def _body(settings: PageSettings, selection: Selection, every: float) -> None:
     selection = _with_widgets(selection)
     now_ms = selection.at_ms or round(time.time() * 1000)
     zone = ZoneInfo(st.context.timezone) if st.context.timezone else UTC

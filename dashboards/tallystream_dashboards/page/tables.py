@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tallystream_dashboards.page.data.duplicates import CoveredOffsets
     from tallystream_dashboards.page.data.metrics import Event
     from tallystream_dashboards.page.data.pipeline import Hop
-    from tallystream_dashboards.page.data.sums import SumRow
+    from tallystream_dashboards.page.data.sums import Metric
 
 Clock: TypeAlias = "Callable[[int], str]"
 """A function that returns epoch milliseconds as text, in the visitor's time zone."""
@@ -30,22 +30,22 @@ MAX_UNFILTERED = 20
 MINUTE_MS = 60_000
 
 
-def sums(rows: Sequence[SumRow], clock: Clock) -> pd.DataFrame:
+def sums(metrics: Sequence[Metric], clock: Clock) -> pd.DataFrame:
     """Return the table of sums. Values are text: a browser would round counts above 2**53."""
     return pd.DataFrame(
         [
             {
-                "Metric": row.metric,
-                "Tags": row.tags,
-                "Type": row.type,
-                "Sum": formatting.number(row.value)
-                + (f" {noun(row.type).lower()}" if row.type in DISTRIBUTIONS else ""),
-                "Mean": mean_text(row.type, row.mean),
-                "Living instances": row.instances,
-                "Living lives": row.lives,
-                "Last change": clock(row.changed_ms),
+                "Metric": metric.name,
+                "Tags": metric.tags_text,
+                "Type": metric.type,
+                "Sum": formatting.number(metric.value.last)
+                + (f" {noun(metric.type).lower()}" if metric.type in DISTRIBUTIONS else ""),
+                "Mean": mean_text(metric.type, metric.mean),
+                "Living instances": metric.newest("instances"),
+                "Living lives": metric.newest("lives"),
+                "Last change": clock(metric.changed_ms),
             }
-            for row in rows
+            for metric in metrics
         ]
     )
 

@@ -64,7 +64,7 @@ def read_groups(reader: PointReader, *, minutes: int = 15) -> tuple[list[tuple[s
 def test_an_empty_store_is_empty(reader: PointReader) -> None:
     """Without points there are no apps, no groups and no time, and there is no error."""
     sums = read_metrics(reader, Selection(), now_ms=NOW, until_ms=None)
-    assert (sums.apps, sums.app, sums.metric, sums.rows, sums.as_of_ms) == ((), None, None, (), None)
+    assert (sums.apps, sums.app, sums.metric, sums.metrics, sums.as_of_ms) == ((), None, None, (), None)
     assert read_groups(reader) == ([], 0, None)
     assert read_group_view(reader, "g", at_ms=NOW, range_s=900).state is None
 
@@ -73,7 +73,7 @@ def test_a_sum_that_has_not_changed_for_long_is_shown(sink: Sink, reader: PointR
     """A sum older than the period is in the table, and is drawn up to the collector's newest round."""
     sink.write([counted(7, NOW - 90 * MINUTE)])
     view = read_metrics(reader, Selection(range="15m"), now_ms=NOW, until_ms=NOW - 1000)
-    assert [(row.value, row.changed_ms) for row in view.rows] == [(7, NOW - 90 * MINUTE)]
+    assert [(row.value.last, row.changed_ms) for row in view.metrics] == [(7, NOW - 90 * MINUTE)]
     (line,) = view.over_time.lines
     assert (line.times_ms, line.values) == ([NOW - 15 * MINUTE, NOW - 1000], [7, 7])
     assert rate(view.chosen[0].value, window_ms=MINUTE, at_ms=view.until_ms) == 0.0
@@ -92,7 +92,7 @@ def test_a_link_may_name_a_metric_without_data(sink: Sink, reader: PointReader) 
     """A metric that is not in the store has no line. The table is shown."""
     sink.write([counted(2, NOW, "b")])
     view = read_metrics(reader, Selection(metric="later"), now_ms=NOW, until_ms=None)
-    assert (view.metric, view.over_time.lines, len(view.rows)) == ("later", (), 1)
+    assert (view.metric, view.over_time.lines, len(view.metrics)) == ("later", (), 1)
 
 
 def test_charts_are_bounded(sink: Sink, reader: PointReader) -> None:
@@ -228,9 +228,9 @@ def test_the_reporters_own_metrics_come_last(sink: Sink, reader: PointReader) ->
     )
     view = read_metrics(reader, Selection(), now_ms=NOW, until_ms=None)
     assert (view.app, view.metric) == ("orders", "zebra")
-    assert ([row.metric for row in view.rows], [row.metric for row in view.own_rows]) == (["zebra", "zoo"], [own])
+    assert ([row.name for row in view.metrics], [row.name for row in view.own_metrics]) == (["zebra", "zoo"], [own])
     only = read_metrics(reader, Selection(app="with none"), now_ms=NOW, until_ms=None)
-    assert (only.metric, only.rows, [row.value for row in only.own_rows]) == (own, (), [4])
+    assert (only.metric, only.metrics, [row.value.last for row in only.own_metrics]) == (own, (), [4])
 
 
 def test_instances_and_restarts_are_shown_with_the_sum(sink: Sink, reader: PointReader) -> None:
@@ -281,9 +281,9 @@ def test_the_systems_own_app_is_not_the_default(sink: Sink, reader: PointReader)
     sink.write([counted(7, NOW, app="zebra"), counted(3, NOW, "instance:records", "a"), event, own])
     view = read_metrics(reader, Selection(), now_ms=NOW, until_ms=None)
     assert (view.apps, view.app) == (("tallystream", "zebra"), "zebra")
-    assert [row.value for row in view.rows] == [7]
+    assert [row.value.last for row in view.metrics] == [7]
     only = read_metrics(reader, Selection(app="tallystream"), now_ms=NOW, until_ms=None)
-    assert [row.value for row in only.rows] == [1]
+    assert [row.value.last for row in only.metrics] == [1]
 
 
 def test_a_past_moment_has_no_later_points(sink: Sink, reader: PointReader) -> None:
@@ -302,7 +302,7 @@ def test_a_past_moment_has_no_later_points(sink: Sink, reader: PointReader) -> N
         assert [groups.states[0].lag, groups.trends["g"].last, one.state.lag, one.by_partition.lines[0].last] == [
             lag
         ] * 4
-        assert [row.value for row in sums.rows] == [lag]
+        assert [row.value.last for row in sums.metrics] == [lag]
     assert moment.at_ms == NOW
 
 

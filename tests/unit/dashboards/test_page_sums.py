@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from tallystream_aggregator.sinks.base import Field, Series
 from tallystream_dashboards.page.data import instances
-from tallystream_dashboards.page.data.sums import fields, metrics, rows
+from tallystream_dashboards.page.data.sums import fields, metrics
 
 
 def series(name: str, field: str, points: dict[int, Field], **tags: str) -> Series:
     return Series(name, {"app": "orders", "metric_type": "counter"} | tags, field, list(points), list(points.values()))
 
 
-def test_the_fields_of_a_sum_make_one_row() -> None:
-    """A row has the count, the living instances and lives, and the time of the last change."""
+def test_the_fields_of_a_sum_are_one_metric() -> None:
+    """A metric has the count, the living instances and lives, and the time of the last change."""
     found = metrics(
         [
             series("records", "count", {1: 5, 9: 12}, topic="a"),
@@ -22,10 +22,10 @@ def test_the_fields_of_a_sum_make_one_row() -> None:
             series("records", "count", {}, topic="c"),
         ]
     )
-    first, second = rows(found)
-    assert (first.metric, first.tags, first.type) == ("records", "topic=a", "counter")
-    assert (first.value, first.instances, first.lives, first.changed_ms) == (12, 2, 3, 9)
-    assert (second.tags, second.value, second.instances) == ("topic=b", 7, 0)
+    first, second = found
+    assert (first.name, first.tags_text, first.type) == ("records", "topic=a", "counter")
+    assert (first.value.last, first.newest("instances"), first.newest("lives"), first.changed_ms) == (12, 2, 3, 9)
+    assert (second.tags_text, second.value.last, second.newest("instances")) == ("topic=b", 7, 0)
 
 
 def test_each_type_shows_its_own_value() -> None:
@@ -39,7 +39,7 @@ def test_each_type_shows_its_own_value() -> None:
             series("g", "number", {1: 2}, metric_type="gauge"),
         ]
     )
-    assert {row.metric: (row.value, row.mean) for row in rows(found)} == {
+    assert {metric.name: (metric.value.last, metric.mean) for metric in found} == {
         "h": (4, 2.5),
         "p": (33, None),
         "g": (2.5, None),
@@ -65,8 +65,8 @@ def test_labels_are_tags() -> None:
 
 def test_counts_beyond_a_float_stay_exact() -> None:
     """A 64-bit count is exact."""
-    (row,) = rows(metrics([series("n", "count", {1: 2**63 - 1})]))
-    assert row.value == 9_223_372_036_854_775_807
+    (metric,) = metrics([series("n", "count", {1: 2**63 - 1})])
+    assert metric.value.last == 9_223_372_036_854_775_807
 
 
 def test_only_fields_that_exist_are_read() -> None:

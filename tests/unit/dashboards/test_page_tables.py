@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
+from tallystream_aggregator.sinks.base import Series
 from tallystream_dashboards import formatting
 from tallystream_dashboards.lag.catch_up import Between, CatchUp, TimeToCatchUp
 from tallystream_dashboards.lag.formatting import lag_range, why
@@ -15,7 +17,7 @@ from tallystream_dashboards.lag.time_lag import TimeLag
 from tallystream_dashboards.page import tables
 from tallystream_dashboards.page.data.lines import Line
 from tallystream_dashboards.page.data.pipeline import hops
-from tallystream_dashboards.page.data.sums import SumRow, counted
+from tallystream_dashboards.page.data.sums import counted, metrics
 from tallystream_dashboards.page.views.lag import worst_of
 
 
@@ -88,17 +90,24 @@ def test_tables_without_rows_keep_their_columns() -> None:
     assert tables.partitions([], str).columns.tolist()[:4] == ["Topic", "Partition", "Status", "Lag"]
 
 
+def sums_table(name: str, type_: str, **fields: float) -> pd.DataFrame:
+    """Return the table of one sum with these fields."""
+    tags = {"app": "a", "metric_type": type_}
+    return tables.sums(metrics(Series(name, tags, field, [5], [value]) for field, value in fields.items()), str)
+
+
 def test_the_table_of_sums_is_exact() -> None:
     """A count above 2**53 is text, so that the browser does not round it."""
-    row = SumRow("n", "a=1", "counter", 2**63 - 1, None, 2, 3, 5)
-    assert tables.sums([row], str)["Sum"].tolist() == ["9,223,372,036,854,775,807"]
+    assert sums_table("n", "counter", count=2**63 - 1)["Sum"].tolist() == ["9,223,372,036,854,775,807"]
 
 
 def test_a_distribution_shows_its_count_and_its_mean() -> None:
     """A timer has a number of calls and a mean time, a histogram a number of values and their mean."""
-    table = tables.sums(
-        [SumRow("batch", "", "timer", 1234, 0.0125, 1, 1, 5), SumRow("size", "", "histogram", 4, 2.5, 1, 1, 5)], str
+    timer, histogram = (
+        sums_table("batch", "timer", count=1234, sum=15.425),
+        sums_table("size", "histogram", count=4, sum=10.0),
     )
+    table = pd.concat([timer, histogram])
     assert table[["Sum", "Mean"]].to_numpy().tolist() == [["1,234 calls", "12.5 ms"], ["4 values", "2.50"]]
     assert [counted(type_, "x") for type_ in ("timer", "histogram", "position", "counter", "gauge")] == [
         "Calls of x",

@@ -37,7 +37,7 @@ class MetricsView:
     """The data of the views of metrics.
 
     `app` and `metric` are the chosen ones or the defaults; None: there is none. `by_instance` has the values of single
-    instances, if the shipper writes them; `own_rows` has the reporters' own metrics. For the view of records processed
+    instances, if the shipper writes them; `own_metrics` are those of the reporters. For the view of records processed
     twice, `apps` and `names` are only those with positions, unless there are none. Sums are valid until `until_ms`.
     """
 
@@ -48,8 +48,8 @@ class MetricsView:
     chosen: tuple[sums.Metric, ...]
     over_time: ChartData
     instances: ChartData
-    rows: tuple[sums.SumRow, ...]
-    own_rows: tuple[sums.SumRow, ...]
+    metrics: tuple[sums.Metric, ...]
+    own_metrics: tuple[sums.Metric, ...]
     by_instance: ChartData
     events: tuple[Event, ...]
     left_out: int
@@ -93,8 +93,8 @@ def read_metrics(reader: PointReader, selection: Selection, *, now_ms: int, unti
         chosen=tuple(chosen),
         over_time=chart_data([metric.value for metric in chosen], start_ms, now_ms, until_ms=until),
         instances=chart_data([metric.line("instances") for metric in chosen], start_ms, now_ms, until_ms=until),
-        rows=tuple(sums.rows(one for one in of_app if not one.of_reporter)),
-        own_rows=tuple(sums.rows(one for one in of_app if one.of_reporter)),
+        metrics=tuple(one for one in of_app if not one.of_reporter),
+        own_metrics=tuple(one for one in of_app if one.of_reporter),
         by_instance=_by_instance(reader, name, app=app, start_ms=start_ms, now_ms=now_ms, selection=selection),
         events=_events(reader, app, start_ms=start_ms, end_ms=now_ms + selection.ahead_ms),
         left_out=max(0, len(names) - sums.MAX_MEASUREMENTS),

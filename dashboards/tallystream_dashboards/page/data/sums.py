@@ -72,9 +72,14 @@ class Metric:
     fields: Mapping[str, Series]
 
     @property
+    def tags_text(self) -> str:
+        """The tags as `key=value, …`."""
+        return ", ".join(f"{key}={value}" for key, value in self.tags)
+
+    @property
     def label(self) -> str:
-        """The tags as `key=value, …`, or the name if there are none."""
-        return ", ".join(f"{key}={value}" for key, value in self.tags) or self.name
+        """The tags, or the name if there are none."""
+        return self.tags_text or self.name
 
     @property
     def of_reporter(self) -> bool:
@@ -92,6 +97,10 @@ class Metric:
         if series is None:
             return Line(self.label)
         return Line(self.label, list(series.times_ms), [_number(value) for value in series.values])
+
+    def newest(self, field: str) -> int:
+        """Return the newest value of a field that is a number of instances or lives, 0 if there is none."""
+        return int(self.line(field).last or 0)
 
     @property
     def value(self) -> Line:
@@ -123,37 +132,6 @@ def metrics(series: Iterable[Series]) -> list[Metric]:
         app, type_ = tags.pop("app", ""), tags.pop("metric_type", "")
         fields.setdefault((app, one.measurement, tuple(sorted(tags.items())), type_), {})[one.field] = one
     return [Metric(app, name, type_, tags, fields[app, name, tags, type_]) for app, name, tags, type_ in sorted(fields)]
-
-
-@dataclass(frozen=True, slots=True)
-class SumRow:
-    """The newest values of one sum: a row of the table."""
-
-    metric: str
-    tags: str
-    type: str
-    value: float | int | None
-    mean: float | None
-    instances: int
-    lives: int
-    changed_ms: int
-
-
-def rows(metrics: Iterable[Metric]) -> list[SumRow]:
-    """Return a row for each metric, in the order given."""
-    return [
-        SumRow(
-            metric=one.name,
-            tags=", ".join(f"{key}={value}" for key, value in one.tags),
-            type=one.type,
-            value=one.value.last,
-            mean=one.mean,
-            instances=int(one.line("instances").last or 0),
-            lives=int(one.line("lives").last or 0),
-            changed_ms=one.changed_ms,
-        )
-        for one in metrics
-    ]
 
 
 def _pair(line: Line) -> tuple[list[int], list[float | int | None]]:

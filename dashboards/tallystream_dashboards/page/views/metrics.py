@@ -61,11 +61,11 @@ def draw_metrics(view: MetricsView, *, now_ms: int, zone: tzinfo) -> None:
     else:
         st.caption("To see each instance, run the shipper with `--rows`.")
     clock = components.clock(zone, now_ms)
-    if view.rows:
-        components.table(tables.sums(view.rows, clock), key="sums-table")
-    if view.own_rows:
-        with st.expander(f"The reporter's own metrics ({len(view.own_rows)})", expanded=not view.rows):
-            components.table(tables.sums(view.own_rows, clock), key="own-sums-table")
+    if view.metrics:
+        components.table(tables.sums(view.metrics, clock), key="sums-table")
+    if view.own_metrics:
+        with st.expander(f"The reporter's own metrics ({len(view.own_metrics)})", expanded=not view.metrics):
+            components.table(tables.sums(view.own_metrics, clock), key="own-sums-table")
     if view.left_out:
         st.caption(f"{view.left_out:,} more metrics are in the store; the table has the first by name.")
     if view.events:
