@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.sinks.base import PointReader
     from tallystream_dashboards.page.settings import PageSettings
+    from tallystream_dashboards.page.url_state import Period
 
 
 def main() -> None:
@@ -85,12 +86,12 @@ def _now() -> None:
 
 def _body(settings: PageSettings, selection: Selection, every: float) -> None:
     selection = _with_widgets(selection)
-    now_ms = selection.at_ms or round(time.time() * 1000)
+    period = selection.period(round(time.time() * 1000))
     zone = ZoneInfo(st.context.timezone) if st.context.timezone else UTC
     try:
         reader = open_reader(settings.store)
         try:
-            drawn = _draw(reader, selection, now_ms=now_ms, zone=zone, every=every)
+            drawn = _draw(reader, selection, period, zone=zone, every=every)
         finally:
             reader.close()
     except (SinkUnavailableError, ConfigError) as error:
@@ -101,12 +102,12 @@ def _body(settings: PageSettings, selection: Selection, every: float) -> None:
         st.query_params.from_dict(params)
 
 
-def _draw(reader: PointReader, selection: Selection, *, now_ms: int, zone: tzinfo, every: float) -> Selection:
+def _draw(reader: PointReader, selection: Selection, period: Period, *, zone: tzinfo, every: float) -> Selection:
     """Draw the chosen view, and return the selection that it shows."""
-    past, ahead_ms = selection.at is not None, selection.ahead_ms
+    past, now_ms = selection.at is not None, period.end_ms
     if selection.view in ("metrics", "twice"):
-        round_ms = last_round_ms(reader, at_ms=now_ms + ahead_ms)
-        view = read_metrics(reader, selection, now_ms=now_ms, until_ms=round_ms)
+        round_ms = last_round_ms(reader, at_ms=period.until_ms)
+        view = read_metrics(reader, selection, period, round_ms=round_ms)
         components.as_of("A sum last changed at", view.as_of_ms, now_ms=now_ms, zone=zone, every=every, past=past)
         if view.as_of_ms is None:
             components.empty_store()
@@ -115,23 +116,23 @@ def _draw(reader: PointReader, selection: Selection, *, now_ms: int, zone: tzinf
         if selection.view == "metrics":
             metrics.draw_metrics(view, now_ms=now_ms, zone=zone)
         else:
-            metrics.draw_duplicates(view, read_duplicates(reader, view.chosen, selection, now_ms=now_ms))
+            metrics.draw_duplicates(view, read_duplicates(reader, view.chosen, period))
         return replace(selection, app=view.app, metric=view.metric, from_other_view=False)
-    groups = read_groups_view(reader, at_ms=now_ms, range_s=selection.range_s, ahead_ms=ahead_ms)
+    groups = read_groups_view(reader, period)
     if groups.as_of_ms is None:
         _no_lag(reader)
         return selection
     components.as_of("Data as of", groups.as_of_ms, now_ms=now_ms, zone=zone, every=every, past=past)
     components.warn_if_outdated(groups.as_of_ms, now_ms=now_ms)
     if selection.view == "pipeline":
-        hops, delays = read_pipeline(reader, groups, at_ms=now_ms, range_s=selection.range_s, ahead_ms=ahead_ms)
+        hops, delays = read_pipeline(reader, groups, period)
         lag.draw_pipeline(hops, delays)
         return selection
     lag.choose(groups.states, selection.group)
     if selection.group is None:
         lag.draw_groups(groups, now_ms=now_ms, zone=zone)
         return selection
-    one = read_group_view(reader, selection.group, at_ms=now_ms, range_s=selection.range_s, ahead_ms=ahead_ms)
+    one = read_group_view(reader, selection.group, period)
     lag.draw_group(selection.group, one, now_ms=now_ms, zone=zone)
     return selection
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream_aggregator import times
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
-AHEAD_MS = 60_000
+MAX_AHEAD_MS = 60_000
 """Points up to this many ms in the future are shown: the collector's and the broker's clocks may be ahead."""
 
 RANGES = {"5m": 300, "15m": 900, "1h": 3600, "6h": 21_600, "24h": 86_400, "7d": 604_800}
@@ -22,6 +22,14 @@ DEFAULT_RANGE = "15m"
 VIEWS = {"groups": "Consumer groups", "pipeline": "Pipeline", "metrics": "Metrics", "twice": "Processed twice"}
 """The titles of the views by their names in the address."""
 DEFAULT_VIEW = "groups"
+
+
+class Period(NamedTuple):
+    """The period that the page shows, and the time before which points are read (epoch ms)."""
+
+    start_ms: int
+    end_ms: int
+    until_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +48,15 @@ class Selection:
     from_other_view: bool = False
 
     @property
-    def range_s(self) -> int:
-        """The period in seconds."""
-        return RANGES[self.range]
-
-    @property
     def at_ms(self) -> int | None:
         """The moment at which the period ends, epoch ms; None: now."""
         at = moment(self.at)
         return None if at is None else round(at.timestamp() * 1000)
 
-    @property
-    def ahead_ms(self) -> int:
-        """Points less than this many ms after the period's end are shown: for a moment of the past, no later ones."""
-        return 1 if self.at else AHEAD_MS
+    def period(self, now_ms: int) -> Period:
+        """Return the period, which ends now or at a moment of the past. Of a past period no later points are read."""
+        end_ms = self.at_ms or now_ms
+        return Period(end_ms - RANGES[self.range] * 1000, end_ms, end_ms + (1 if self.at else MAX_AHEAD_MS))
 
     def params(self) -> dict[str, str]:
         """Return the query parameters of this selection."""

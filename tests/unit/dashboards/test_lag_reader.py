@@ -14,6 +14,7 @@ from tallystream_aggregator.sinks.sqlite.reader import LocalReader
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_dashboards.lag.catch_up import Between, CatchUp, time_to_catch_up
 from tallystream_dashboards.lag.collector.recorder import Downsampler, spans
+from tallystream_dashboards.lag.formatting import catches_up_in
 from tallystream_dashboards.lag.reader import evaluate, read_group, read_groups, read_groups_by_rules
 from tallystream_dashboards.lag.samples import Rates
 from tallystream_dashboards.lag.status import Rules, Status
@@ -186,6 +187,8 @@ def test_the_time_to_catch_up_is_read_back(store: LocalStore, reader: LocalReade
         store.write(rounds.points(round_of(group("g", (second * speed, 900 + second * 3))), T0 + second * 1000))
     (state,) = read_groups(reader, at_ms=T0 + 39_000)
     assert state.catch_up == rounds.states[0].catch_up != CatchUp.UNKNOWN
+    (text,) = reader.read(GROUPS, ["drain"], start_ms=T0, end_ms=T0 + 39_001)
+    assert text.values[-1] == catches_up_in(state.catch_up), "Grafana shows the stored text"
 
 
 def test_partitions_are_evaluated_by_the_collectors_rules(store: LocalStore, reader: LocalReader) -> None:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 NOW = 1_700_000_000_000
 MINUTE = 60_000
+PERIOD = Selection().period(NOW)
+"""The default period: 15 minutes up to now."""
 
 
 @pytest.fixture
@@ -56,23 +58,23 @@ def counted(count: int, ts_ms: int, name: str = "records", app: str = "orders", 
     return Point(name, {"app": app, "metric_type": type_}, {"count": count, "instances": 1, "lives": 1}, ts_ms)
 
 
-def read_groups(reader: PointReader, *, minutes: int = 15) -> tuple[list[tuple[str, int | None]], int, int | None]:
-    view = read_groups_view(reader, at_ms=NOW, range_s=minutes * 60)
+def read_groups(reader: PointReader) -> tuple[list[tuple[str, int | None]], int, int | None]:
+    view = read_groups_view(reader, PERIOD)
     return [(one.group, one.lag) for one in view.states], len(view.chart.lines), view.as_of_ms
 
 
 def test_an_empty_store_is_empty(reader: PointReader) -> None:
     """Without points there are no apps, no groups and no time, and there is no error."""
-    sums = read_metrics(reader, Selection(), now_ms=NOW, until_ms=None)
+    sums = read_metrics(reader, Selection(), PERIOD, round_ms=None)
     assert (sums.apps, sums.app, sums.metric, sums.metrics, sums.as_of_ms) == ((), None, None, (), None)
     assert read_groups(reader) == ([], 0, None)
-    assert read_group_view(reader, "g", at_ms=NOW, range_s=900).state is None
+    assert read_group_view(reader, "g", PERIOD).state is None
 
 
 def test_a_sum_that_has_not_changed_for_long_is_shown(sink: Sink, reader: PointReader) -> None:
     """A sum older than the period is in the table, and is drawn up to the collector's newest round."""
     sink.write([counted(7, NOW - 90 * MINUTE)])
-    view = read_metrics(reader, Selection(range="15m"), now_ms=NOW, until_ms=NOW - 1000)
+    view = read_metrics(reader, Selection(), PERIOD, round_ms=NOW - 1000)
     assert [(row.value.last, row.changed_ms) for row in view.metrics] == [(7, NOW - 90 * MINUTE)]
     (line,) = view.over_time.lines
     assert (line.times_ms, line.values) == ([NOW - 15 * MINUTE, NOW - 1000], [7, 7])
@@ -82,27 +84,27 @@ def test_a_sum_that_has_not_changed_for_long_is_shown(sink: Sink, reader: PointR
 def test_the_first_counter_is_the_default(sink: Sink, reader: PointReader) -> None:
     """Without a selection, the first app and its first counter are shown."""
     sink.write([counted(1, NOW, "a.time", type_="timer"), counted(2, NOW, "b"), counted(3, NOW, "c", app="z")])
-    view = read_metrics(reader, Selection(), now_ms=NOW, until_ms=None)
+    view = read_metrics(reader, Selection(), PERIOD, round_ms=None)
     assert (view.apps, view.app, view.names, view.metric) == (("orders", "z"), "orders", ("a.time", "b"), "b")
-    chosen = read_metrics(reader, Selection(app="z", metric="c"), now_ms=NOW, until_ms=None)
+    chosen = read_metrics(reader, Selection(app="z", metric="c"), PERIOD, round_ms=None)
     assert [metric.value.last for metric in chosen.chosen] == [3]
 
 
 def test_a_link_may_name_a_metric_without_data(sink: Sink, reader: PointReader) -> None:
     """A metric that is not in the store has no line. The table is shown."""
     sink.write([counted(2, NOW, "b")])
-    view = read_metrics(reader, Selection(metric="later"), now_ms=NOW, until_ms=None)
+    view = read_metrics(reader, Selection(metric="later"), PERIOD, round_ms=None)
     assert (view.metric, view.over_time.lines, len(view.metrics)) == ("later", (), 1)
 
 
 def test_charts_are_bounded(sink: Sink, reader: PointReader) -> None:
     """A line has at most 1,000 points, with the newest value. Ten lines are drawn, the others as a band."""
     sink.write([counted(number, NOW - 3000 + number) for number in range(3000)])
-    view = read_metrics(reader, Selection(), now_ms=NOW, until_ms=None)
+    view = read_metrics(reader, Selection(), PERIOD, round_ms=None)
     (line,) = view.over_time.lines
     assert (len(line.times_ms) <= MAX_POINTS, line.last) == (True, 2999)
     sink.write(Rounds().points(round_of(*(group(f"g{n:02}", (0, n), topic=f"t{n}") for n in range(30))), NOW - 1))
-    groups = read_groups_view(reader, at_ms=NOW, range_s=900)
+    groups = read_groups_view(reader, PERIOD)
     assert [line.label for line in groups.chart.lines] == [f"g{number}" for number in range(29, 19, -1)]
     others = groups.chart.others
     assert others is not None
@@ -123,7 +125,7 @@ def test_one_group_by_partition(sink: Sink, reader: PointReader) -> None:
     rounds = Rounds()
     for ago in range(60, 0, -1):
         sink.write(rounds.points(round_of(group("a", (0, 100 - ago), (3, 3))), NOW - ago * 1000))
-    view = read_group_view(reader, "a", at_ms=NOW, range_s=900)
+    view = read_group_view(reader, "a", PERIOD)
     assert view.state is not None
     assert [(one.name, one.lag) for one in view.state.partitions] == [("orders/0", 99), ("orders/1", 0)]
     assert {line.label: line.last for line in view.by_partition.lines} == {"orders/0": 99, "orders/1": 0}
@@ -136,10 +138,10 @@ def test_of_many_groups_and_partitions_only_the_worst_are_drawn(sink: Sink, read
     many = (group(f"g{number:04}", (0, number), topic=f"t{number}") for number in range(MAX_GROUPS + 1))
     wide = group("wide", *((0, number + 1000) for number in range(MAX_PARTITIONS + 30)), topic="wide")
     sink.write(Rounds().points(round_of(*many, wide), NOW - 1000))
-    view = read_groups_view(reader, at_ms=NOW, range_s=900)
+    view = read_groups_view(reader, PERIOD)
     assert (len(view.states), len(view.trends), view.states[0].group) == (MAX_GROUPS + 2, WORST_GROUPS, "wide")
     assert (len(view.chart.lines), view.chart.left_out) == (MAX_LINES, MAX_GROUPS + 2 - WORST_GROUPS)
-    one = read_group_view(reader, "wide", at_ms=NOW, range_s=900)
+    one = read_group_view(reader, "wide", PERIOD)
     assert one.state is not None
     assert len(one.state.partitions) == MAX_PARTITIONS + 30
     assert (len(one.by_partition.lines), one.by_partition.left_out) == (MAX_LINES, MAX_PARTITIONS + 30 - MAX_LINES)
@@ -155,8 +157,8 @@ def test_the_pipeline_has_four_hops(sink: Sink, reader: PointReader) -> None:
         shipper = group("tallystream-shipper", (7, 7), topic="metrics-agg", members=0)
         sink.write(rounds.points(round_of(own, shipper), NOW - ago * 1000))
     sink.write([counted(1, NOW - 4000)])
-    view = read_groups_view(reader, at_ms=NOW, range_s=900)
-    hops, delays = read_pipeline(reader, view, at_ms=NOW, range_s=900)
+    view = read_groups_view(reader, PERIOD)
+    hops, delays = read_pipeline(reader, view, PERIOD)
     assert [(hop.name, hop.delay) for hop in hops] == [
         ("instance → metrics", "30 s ago"),
         ("metrics → sums", "33 s"),
@@ -175,12 +177,12 @@ def covered(position: int, ts_ms: int, name: str, *, start: int = 0, partition: 
 def test_duplicates_are_counted_from_positions(sink: Sink, reader: PointReader) -> None:
     """They are the records processed minus the offsets covered. Without positions they are not known."""
     sink.write([counted(120, NOW - 2000, "done"), counted(125, NOW - 1000, "done")])
-    view = read_metrics(reader, Selection(view="twice", metric="done"), now_ms=NOW, until_ms=None)
-    assert read_duplicates(reader, view.chosen, Selection(), now_ms=NOW) is None
+    view = read_metrics(reader, Selection(view="twice", metric="done"), PERIOD, round_ms=None)
+    assert read_duplicates(reader, view.chosen, PERIOD) is None
     sink.write([covered(60, NOW - 3000, "done.position", start=10)])
     sink.write([covered(65, NOW - 3000, "done.position", partition=1)])
-    view = read_metrics(reader, Selection(view="twice", metric="done"), now_ms=NOW, until_ms=None)
-    duplicates = read_duplicates(reader, view.chosen, Selection(), now_ms=NOW)
+    view = read_metrics(reader, Selection(view="twice", metric="done"), PERIOD, round_ms=None)
+    duplicates = read_duplicates(reader, view.chosen, PERIOD)
     assert duplicates is not None
     assert (duplicates.processed, duplicates.covered, duplicates.count) == (125, 115, 10)
     assert (duplicates.over_time.times_ms[-2:], duplicates.over_time.values[-2:]) == ([NOW - 2000, NOW - 1000], [5, 10])
@@ -193,8 +195,8 @@ def test_a_counter_has_its_own_positions(sink: Sink, reader: PointReader) -> Non
     sink.write([counted(53, NOW, "shipped"), covered(50, NOW, "shipped.position"), covered(7, NOW, "position")])
     for name, number in (("paid", 0), ("shipped", 3)):
         selection = Selection(view="twice", metric=name)
-        view = read_metrics(reader, selection, now_ms=NOW, until_ms=None)
-        duplicates = read_duplicates(reader, view.chosen, selection, now_ms=NOW)
+        view = read_metrics(reader, selection, selection.period(NOW), round_ms=None)
+        duplicates = read_duplicates(reader, view.chosen, PERIOD)
         assert duplicates is not None
         assert (duplicates.count, [one.count for one in duplicates.partitions]) == (
             number,
@@ -207,7 +209,7 @@ def test_processed_twice_offers_counters_with_positions(sink: Sink, reader: Poin
     sink.write([counted(1, NOW, "alone", app="a"), counted(2, NOW, "bare", app="z"), covered(1, NOW, "bare", app="z")])
 
     def opened(**selected: Any) -> tuple[Any, ...]:
-        view = read_metrics(reader, Selection(view="twice", **selected), now_ms=NOW, until_ms=None)
+        view = read_metrics(reader, Selection(view="twice", **selected), PERIOD, round_ms=None)
         return view.apps, view.app, view.names, view.metric
 
     assert opened() == (("a", "z"), "a", ("alone",), "alone")
@@ -226,10 +228,10 @@ def test_the_reporters_own_metrics_come_last(sink: Sink, reader: PointReader) ->
     sink.write(
         [counted(1, NOW, own), counted(2, NOW, "zebra"), counted(3, NOW, "zoo"), counted(4, NOW, own, app="with none")]
     )
-    view = read_metrics(reader, Selection(), now_ms=NOW, until_ms=None)
+    view = read_metrics(reader, Selection(), PERIOD, round_ms=None)
     assert (view.app, view.metric) == ("orders", "zebra")
     assert ([row.name for row in view.metrics], [row.name for row in view.own_metrics]) == (["zebra", "zoo"], [own])
-    only = read_metrics(reader, Selection(app="with none"), now_ms=NOW, until_ms=None)
+    only = read_metrics(reader, Selection(app="with none"), PERIOD, round_ms=None)
     assert (only.metric, only.metrics, [row.value.last for row in only.own_metrics]) == (own, (), [4])
 
 
@@ -242,7 +244,7 @@ def test_instances_and_restarts_are_shown_with_the_sum(sink: Sink, reader: Point
     for app in ("orders", "other"):
         event = {"app": app, "kind": "restart", "instance": f"{app}-1"}
         sink.write([Point("tallystream.events", event, {"text": f"restart: {app}-1"}, NOW - 7000)])
-    view = read_metrics(reader, Selection(), now_ms=NOW, until_ms=None)
+    view = read_metrics(reader, Selection(), PERIOD, round_ms=None)
     assert [(line.label, line.last) for line in view.by_instance.lines] == [("orders-1", 20), ("orders-2", 10)]
     assert [(event.ts_ms, event.kind, event.text) for event in view.events] == [
         (NOW - 7000, "restart", "restart: orders-1")
@@ -265,7 +267,7 @@ def test_the_lives_of_an_instance_are_added_up(sink: Sink, reader: PointReader) 
     sink.write([row(NOW - 200_000, "c", value=2.0)])
     lines = {}
     for metric in ("counter", "gauge", "position"):
-        view = read_metrics(reader, Selection(metric=metric), now_ms=NOW, until_ms=None)
+        view = read_metrics(reader, Selection(metric=metric), PERIOD, round_ms=None)
         ((label, values),) = [(line.label, line.values) for line in view.by_instance.lines]
         assert label == "web"
         lines[metric] = values
@@ -279,10 +281,10 @@ def test_the_systems_own_app_is_not_the_default(sink: Sink, reader: PointReader)
     event = Point("tallystream.events", {"app": "a", "kind": "restart"}, {"text": "restart: i"}, NOW)
     own = counted(1, NOW, "tallystream.batches", "tallystream")
     sink.write([counted(7, NOW, app="zebra"), counted(3, NOW, "instance:records", "a"), event, own])
-    view = read_metrics(reader, Selection(), now_ms=NOW, until_ms=None)
+    view = read_metrics(reader, Selection(), PERIOD, round_ms=None)
     assert (view.apps, view.app) == (("tallystream", "zebra"), "zebra")
     assert [row.value.last for row in view.metrics] == [7]
-    only = read_metrics(reader, Selection(app="tallystream"), now_ms=NOW, until_ms=None)
+    only = read_metrics(reader, Selection(app="tallystream"), PERIOD, round_ms=None)
     assert [row.value.last for row in only.metrics] == [1]
 
 
@@ -294,10 +296,10 @@ def test_a_past_moment_has_no_later_points(sink: Sink, reader: PointReader) -> N
         sink.write([counted(lag, NOW - ago_s * 1000)])
     moment = Selection(at="2023-11-14T22:13:20")
     for selection, lag in ((moment, 5), (Selection(), 9)):
-        ahead_ms = selection.ahead_ms
-        groups = read_groups_view(reader, at_ms=NOW, range_s=900, ahead_ms=ahead_ms)
-        one = read_group_view(reader, "g", at_ms=NOW, range_s=900, ahead_ms=ahead_ms)
-        sums = read_metrics(reader, selection, now_ms=NOW, until_ms=None)
+        period = selection.period(NOW)
+        groups = read_groups_view(reader, period)
+        one = read_group_view(reader, "g", period)
+        sums = read_metrics(reader, selection, selection.period(NOW), round_ms=None)
         assert one.state is not None
         assert [groups.states[0].lag, groups.trends["g"].last, one.state.lag, one.by_partition.lines[0].last] == [
             lag
@@ -311,7 +313,7 @@ def test_an_unchanged_lag_is_drawn_to_the_newest_round(sink: Sink, reader: Point
     rounds = Rounds()
     for ago_s in range(20, -1, -2):
         sink.write(rounds.points(round_of(group("idle", (7, 7)), group("busy", (90 - ago_s, 100))), NOW - ago_s * 1000))
-    view = read_groups_view(reader, at_ms=NOW, range_s=900)
+    view = read_groups_view(reader, PERIOD)
     assert {line.label: line.times_ms[-1] for line in view.chart.lines} == {"idle": NOW, "busy": NOW}
 
 
@@ -323,7 +325,7 @@ def test_charts_of_one_view_have_one_period(sink: Sink, reader: PointReader) -> 
         for age_s in ages_s:
             row = tags | {"instance": instance}
             sink.write([Point("instance:records", row, {"count": 1000 - age_s}, NOW - age_s * 1000)])
-    view = read_metrics(reader, Selection(range="5m"), now_ms=NOW, until_ms=None)
+    view = read_metrics(reader, Selection(), Selection(range="5m").period(NOW), round_ms=None)
     period = (NOW - 5 * MINUTE, NOW)
     assert [chart.period_ms for chart in (view.over_time, view.instances, view.by_instance)] == [period] * 3
     lines = {line.label: (line.times_ms, line.values) for line in view.by_instance.lines}
@@ -332,5 +334,5 @@ def test_charts_of_one_view_have_one_period(sink: Sink, reader: PointReader) -> 
         "orders-2": ([NOW - 150_000], [850]),
     }
     sink.write(Rounds().points(round_of(group("g", (30, 100))), NOW - 1000))
-    one = read_group_view(reader, "g", at_ms=NOW, range_s=300)
+    one = read_group_view(reader, "g", Selection(range="5m").period(NOW))
     assert [chart.period_ms for chart in (one.by_partition, one.rates, one.time_lag)] == [period] * 3

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tallystream_aggregator.sinks.base import PointReader
-    from tallystream_dashboards.page.url_state import Selection
+    from tallystream_dashboards.page.url_state import Period
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,7 @@ def positions_of(counter: str) -> str:
     return f"{counter}.position"
 
 
-def read_duplicates(
-    reader: PointReader, chosen: Sequence[sums.Metric], selection: Selection, *, now_ms: int
-) -> Duplicates | None:
+def read_duplicates(reader: PointReader, chosen: Sequence[sums.Metric], period: Period) -> Duplicates | None:
     """Return the records processed twice, by the `chosen` counters and their positions; None without either.
 
     Raises:
@@ -69,8 +67,8 @@ def read_duplicates(
     series = reader.read(
         positions_of(counters[0].name),
         ("start", "position"),
-        start_ms=now_ms - selection.range_s * 1000,
-        end_ms=now_ms + selection.ahead_ms,
+        start_ms=period.start_ms,
+        end_ms=period.until_ms,
         tags={"app": counters[0].app, "metric_type": "position"},
         last_before=True,
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tallystream_aggregator.sinks.base import PointReader, Series
-    from tallystream_dashboards.page.url_state import Selection
+    from tallystream_dashboards.page.url_state import Period, Selection
 
 MAX_EVENTS = 50
 """How many events a chart is annotated with, the newest ones."""
@@ -57,21 +57,17 @@ class MetricsView:
     until_ms: int
 
 
-def read_metrics(reader: PointReader, selection: Selection, *, now_ms: int, until_ms: int | None) -> MetricsView:
-    """Read the newest value of every sum, and the chosen metric over the chosen period.
+def read_metrics(reader: PointReader, selection: Selection, period: Period, *, round_ms: int | None) -> MetricsView:
+    """Read the newest value of every sum, and the chosen metric over the period.
 
-    A sum is written when it changes, so its last value is drawn until `until_ms`, the time of the collector's newest
+    A sum is written when it changes, so its last value is drawn until `round_ms`, the time of the collector's newest
     round, or the time of the newest sum if that is later.
 
     Raises:
         SinkUnavailableError: the store does not answer.
     """
     names = [name for name in reader.measurements() if name not in LAGS and is_sum(name)]
-    newest = [
-        series
-        for name in names[: sums.MAX_MEASUREMENTS]
-        for series in _newest(reader, name, now_ms + selection.ahead_ms)
-    ]
+    newest = [series for name in names[: sums.MAX_MEASUREMENTS] for series in _newest(reader, name, period.until_ms)]
     metrics = sums.metrics(newest)
     offered = (_with_positions(metrics) if selection.view == "twice" else []) or metrics
     apps = sorted({metric.app for metric in offered})
@@ -81,47 +77,46 @@ def read_metrics(reader: PointReader, selection: Selection, *, now_ms: int, unti
     metric_names = sorted({metric.name for metric in offered if metric.app == app})
     name = _kept(selection.metric, metric_names, selection) or _default([one for one in offered if one.app == app])
     types = {metric.type for metric in of_app if metric.name == name}
-    chosen = _history(reader, name, types, app=app, selection=selection, now_ms=now_ms) if name and types else []
+    chosen = _history(reader, name, types, app, period) if name and types else []
     as_of_ms = max((metric.changed_ms for metric in metrics), default=None)
-    until = max(until_ms or 0, as_of_ms or 0)
-    start_ms = now_ms - selection.range_s * 1000
+    until_ms = max(round_ms or 0, as_of_ms or 0)
+    start_ms, end_ms, _ = period
     return MetricsView(
         apps=tuple(apps),
         app=app,
         names=tuple(metric_names),
         metric=name,
         chosen=tuple(chosen),
-        over_time=chart_data([metric.value for metric in chosen], start_ms, now_ms, until_ms=until),
-        instances=chart_data([metric.line("instances") for metric in chosen], start_ms, now_ms, until_ms=until),
+        over_time=chart_data([metric.value for metric in chosen], start_ms, end_ms, until_ms=until_ms),
+        instances=chart_data([metric.line("instances") for metric in chosen], start_ms, end_ms, until_ms=until_ms),
         metrics=tuple(one for one in of_app if not one.of_reporter),
         own_metrics=tuple(one for one in of_app if one.of_reporter),
-        by_instance=_by_instance(reader, name, app=app, start_ms=start_ms, now_ms=now_ms, selection=selection),
-        events=_events(reader, app, start_ms=start_ms, end_ms=now_ms + selection.ahead_ms),
+        by_instance=_by_instance(reader, name, app, period),
+        events=_events(reader, app, period),
         left_out=max(0, len(names) - sums.MAX_MEASUREMENTS),
         as_of_ms=as_of_ms,
-        until_ms=until,
+        until_ms=until_ms,
     )
 
 
-def _by_instance(
-    reader: PointReader, name: str | None, *, app: str | None, start_ms: int, now_ms: int, selection: Selection
-) -> ChartData:
+def _by_instance(reader: PointReader, name: str | None, app: str | None, period: Period) -> ChartData:
     if name is None:
         return ChartData()
     series = reader.read(
         PREFIX + name,
         FIELDS,
-        start_ms=start_ms,
-        end_ms=now_ms + selection.ahead_ms,
+        start_ms=period.start_ms,
+        end_ms=period.until_ms,
         tags={"app": app or ""},
         last_before=True,
     )
     # An instance's line ends at its last point.
-    return chart_data(by_instance(series), start_ms, now_ms)
+    return chart_data(by_instance(series), period.start_ms, period.end_ms)
 
 
-def _events(reader: PointReader, app: str | None, *, start_ms: int, end_ms: int) -> tuple[Event, ...]:
-    series = reader.read(EVENTS, ("text",), start_ms=start_ms, end_ms=end_ms, tags={"app": app or ""})
+def _events(reader: PointReader, app: str | None, period: Period) -> tuple[Event, ...]:
+    tags = {"app": app or ""}
+    series = reader.read(EVENTS, ("text",), start_ms=period.start_ms, end_ms=period.until_ms, tags=tags)
     events = [
         Event(ts_ms, one.tags.get("kind", ""), str(text))
         for one in series
@@ -155,14 +150,12 @@ def _newest(reader: PointReader, name: str, at_ms: int) -> list[Series]:
     return [*always, *reader.read(name, others, start_ms=at_ms, end_ms=at_ms + 1, last_before=True)]
 
 
-def _history(
-    reader: PointReader, name: str, types: set[str], *, app: str | None, selection: Selection, now_ms: int
-) -> list[sums.Metric]:
+def _history(reader: PointReader, name: str, types: set[str], app: str | None, period: Period) -> list[sums.Metric]:
     series = reader.read(
         name,
         sums.fields(types),
-        start_ms=now_ms - selection.range_s * 1000,
-        end_ms=now_ms + selection.ahead_ms,
+        start_ms=period.start_ms,
+        end_ms=period.until_ms,
         tags={"app": app or ""},
         last_before=True,
     )

@@ -14,7 +14,6 @@ from tallystream_dashboards.lag.status import Status
 from tallystream_dashboards.lag.storage import ALL, ENDS, GROUPS
 from tallystream_dashboards.page.data.lines import ChartData, Line, chart_data
 from tallystream_dashboards.page.data.sums import MAX_MEASUREMENTS
-from tallystream_dashboards.page.url_state import AHEAD_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from tallystream_dashboards.lag.catch_up import TimeToCatchUp
     from tallystream_dashboards.lag.state import GroupState
     from tallystream_dashboards.page.data.groups import GroupsView
+    from tallystream_dashboards.page.url_state import Period
 
 AGGREGATOR, SHIPPER = "aggregator", "shipper"
 ROLES = {"tallystream-aggregator": AGGREGATOR, "tallystream-shipper": SHIPPER}
@@ -48,17 +48,15 @@ class Hop:
     detail: str
 
 
-def read_pipeline(
-    reader: PointReader, groups: GroupsView, *, at_ms: int, range_s: int, ahead_ms: int = AHEAD_MS
-) -> tuple[list[Hop], ChartData]:
-    """Return the hops at a moment, and the time lag of the aggregator and the shipper over the period.
+def read_pipeline(reader: PointReader, groups: GroupsView, period: Period) -> tuple[list[Hop], ChartData]:
+    """Return the hops at the end of the period, and the time lag of the aggregator and the shipper over the period.
 
     Raises:
         SinkUnavailableError: the store does not answer.
     """
     aggregator, shipper = own_groups(groups.states)
-    start_ms, until_ms = at_ms - range_s * 1000, at_ms + ahead_ms
-    detailed = read_group(reader, aggregator.group, at_ms=at_ms) if aggregator is not None else None
+    start_ms, end_ms, until_ms = period
+    detailed = read_group(reader, aggregator.group, at_ms=end_ms) if aggregator is not None else None
     # The aggregator reads the topics that instances report to.
     topics = sorted({one.topic for one in detailed.partitions}) if detailed is not None else []
     ends = [
@@ -77,11 +75,11 @@ def read_pipeline(
         shipper,
         arrived_ms=last_arrival_ms(ends),
         stored_ms=_newest_sum_ms(reader, start_ms=start_ms, end_ms=until_ms),
-        now_ms=at_ms,
+        now_ms=end_ms,
     )
     # Unchanged points are not stored: the last age is valid until the newest round, unless the group is gone.
     gone = any(state.gone for state in (aggregator, shipper) if state is not None)
-    return pipeline, chart_data(lines, start_ms, at_ms, until_ms=None if gone else groups.as_of_ms)
+    return pipeline, chart_data(lines, start_ms, end_ms, until_ms=None if gone else groups.as_of_ms)
 
 
 def _newest_sum_ms(reader: PointReader, *, start_ms: int, end_ms: int) -> int | None:
