@@ -156,9 +156,10 @@ def _state_at(round_ms: int, state: GroupState, ts_ms: int, *, complete: bool) -
         return replace(state, catch_up=CatchUp.UNKNOWN, rates=None)
     if round_ms - ts_ms > MAX_GAP_MS:
         return mark_gone(state) if complete else mark_stale(state)
-    # If only its time lag has changed, a group has no point in the newest rounds.
+    # If only its time lag has changed, a group has no point in the newest rounds, although they have read it.
     later_s = max(0, round_ms - ts_ms) / 1000
-    return replace(state, time_lag=state.time_lag and state.time_lag.after(later_s))
+    seen_ms = state.seen_ms if state.stale else max(round_ms, ts_ms)
+    return replace(state, time_lag=state.time_lag and state.time_lag.after(later_s), seen_ms=seen_ms)
 
 
 def evaluate(series: Iterable[Series], *, now_ms: int, rules: Rules) -> list[GroupState]:

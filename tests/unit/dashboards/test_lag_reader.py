@@ -203,6 +203,15 @@ def test_partitions_are_evaluated_by_the_collectors_rules(store: LocalStore, rea
     assert partition.evaluation.reason in detailed.evaluation.reason
 
 
+def test_an_unchanged_group_was_seen_in_the_newest_round(store: LocalStore, reader: LocalReader) -> None:
+    """Unchanged points are not written in every round, but the newest round has read the group."""
+    rounds = Rounds(RULES)
+    for second in range(20):
+        store.write(rounds.points(round_of(group("idle", (7, 7))), T0 + second * 1000))
+    (idle,) = read_groups(reader, at_ms=T0 + 19_000)
+    assert (idle.seen_ms, idle.time_lag) == (T0 + 19_000, NO_LAG)
+
+
 def test_a_group_deleted_while_no_collector_ran_is_gone(store: LocalStore, reader: LocalReader) -> None:
     """If newer rounds do not have a group, it is marked as gone."""
     store.write(Rounds().points(round_of(group("g", (1, 4)), group("other", (1, 1))), T0))
