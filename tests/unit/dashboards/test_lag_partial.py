@@ -158,7 +158,7 @@ def test_a_group_that_was_not_read_keeps_its_alert(system: System, what: str) ->
 
 
 def test_a_group_that_is_not_listed_is_requested_by_name(system: System) -> None:
-    """If a broker did not answer the listing, the group's coordinator is asked, so the state is current."""
+    """If a broker did not answer the listing, its coordinator is asked, so its state is current."""
     system.cluster.unlisted, system.cluster.listing_fails = {"well"}, True
     well = state(system.run(30), "well")
     assert (well.gone, well.stale, well.seen_ms) == (False, "", system.now_ms)

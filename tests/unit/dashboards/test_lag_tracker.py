@@ -86,7 +86,7 @@ def test_samples_are_kept_for_the_window() -> None:
 
 
 def test_a_deleted_group_is_shown_for_a_week() -> None:
-    """A group that is deleted is GONE with its last lag, and forgotten after a week. If it comes back, it is as new."""
+    """A group that is deleted is GONE with its last lag, and forgotten after a week. Created again, it is not GONE."""
     rounds = Rounds()
     rounds.points(round_of(group("g", (3, 10)), group("other", (1, 1))), T0)
     rounds.points(round_of(group("other", (1, 1))), T0 + 2000)
