@@ -47,9 +47,9 @@ def microseconds(rounds: int) -> dict[str, float]:
             made = time_of("a counter: read", counter.read)
             time_of("a counter: encode", encode, made)
             values = [draw.lognormvariate(-3, 1) for _ in range(WAITING)]
-            now, inside = clock.monotonic(), histogram._distribution
-            time_of(f"a histogram: work {WAITING} values in", inside.take, values, now)
-            time_of("a histogram: the sketch in the record's form", inside._sketch.encode)
+            now, distribution = clock.monotonic(), histogram._distribution
+            time_of(f"a histogram: work {WAITING} values in", distribution.add, values, now)
+            time_of("a histogram: the sketch in the record's form", distribution._sketch.encode)
             time_of("a histogram: encode", encode, histogram.collect(views=False))
             sample = other._distribution._reservoir
             time_of(f"a local reporter's: take {WAITING} values into the sample", sample.update, values, now)

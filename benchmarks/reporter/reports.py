@@ -106,7 +106,7 @@ def hand_over(reporter: KafkaReporter) -> Cost:
 def wait_for_broker(reporter: KafkaReporter) -> None:
     """Wait until nothing is under way."""
     while reporter._lives.in_flight:
-        reporter._link.poll(0.1)
+        reporter._connection.poll(0.1)
 
 
 def report_cost(mix: dict[str, int], rounds: int) -> Cost:

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from tallystream.errors import ConfigError
 from tallystream.kafka.reporter import KafkaReporter
-from tallystream.registry import MetricRegistry
-from tallystream.reporters.base import registry_of
+from tallystream.registry import MetricRegistry, registry_of
 from tallystream.validation import check_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tallystream.reporters.base import Reportable
+    from tallystream.registry import Reportable
 
 PREFIX = "TALLYSTREAM_"
 KAFKA_PREFIX = PREFIX + "KAFKA_"

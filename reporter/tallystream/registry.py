@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from threading import Lock, RLock
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from weakref import WeakSet
 
 from tallystream import record
@@ -20,6 +20,7 @@ from tallystream.validation import check_name, check_tags
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from typing import Any
 
     from tallystream.bridges.base import Source
     from tallystream.metrics.base import Metric
@@ -204,6 +205,28 @@ class MetricRegistry(MetricFactory):
                 self._metrics[name] = of_name
             assert isinstance(metric, kind)
             return metric
+
+
+@runtime_checkable
+class Reportable(Protocol):
+    """The registry of another library, such as `pyformance_compat.MetricsRegistry`."""
+
+    @property
+    def tallystream(self) -> MetricRegistry:
+        """The registry that reports its metrics."""
+
+
+def registry_of(registry: MetricRegistry | Reportable | Any) -> MetricRegistry:
+    """Return the registry to report.
+
+    Raises:
+        ConfigError: `registry` is not a registry.
+    """
+    if isinstance(registry, MetricRegistry):
+        return registry
+    if isinstance(registry, Reportable):
+        return registry.tallystream
+    raise ConfigError("registry", registry, "give a MetricRegistry, or pyformance_compat's MetricsRegistry")
 
 
 _registries: WeakSet[MetricRegistry] = WeakSet()

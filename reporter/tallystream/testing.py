@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tallystream.record import Metric
-    from tallystream.registry import MetricRegistry
-    from tallystream.reporters.base import Reportable
+    from tallystream.registry import MetricRegistry, Reportable
 
 __all__ = ["InMemoryReporter", "ManualClock", "assert_count", "assert_not_reported", "find"]
 
@@ -73,8 +72,8 @@ def assert_count(registry: MetricRegistry, name: str, count: int, tags: Mapping[
         metrics = registry.snapshot()
         names = " and ".join(sorted({repr(metric.name) for metric in metrics})) or "none"
         others = " and ".join(sorted(str(metric.tags) for metric in metrics if metric.name == name))
-        there = f"it has {others}" if others else f"there are {names}"
-        raise AssertionError(f"no metric {name!r} with the tags {dict(tags or {})}; {there}")
+        existing = f"it has {others}" if others else f"there are {names}"
+        raise AssertionError(f"no metric {name!r} with the tags {dict(tags or {})}; {existing}")
     actual = getattr(found, "count", None)
     if actual != count:
         raise AssertionError(f"{name!r} counted {actual}, not {count}: {found}")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from threading import RLock
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
-
 from tallystream import record
-from tallystream.baselines import identity_of, until
+from tallystream.baselines import add
 from tallystream.pyformance_compat._clock import WALL, Clock
-from tallystream.pyformance_compat._log import log
 from tallystream.pyformance_compat.meters.counter import Counter
 from tallystream.pyformance_compat.meters.gauge import CallbackGauge, Gauge, SimpleGauge
 from tallystream.pyformance_compat.meters.histogram import Histogram
@@ -25,6 +23,8 @@ if TYPE_CHECKING:
 
     Key = tuple[Any, tuple[tuple[str, str], ...]]  # (key, sorted tags)
     Tags = Mapping[str, object] | None
+
+_log = logging.getLogger("tallystream.pyformance_compat")
 
 M = TypeVar("M", Counter, Histogram, Meter, Timer, Gauge)
 _CLASSES: tuple[type[Any], ...] = (Counter, Histogram, Meter, Timer, Gauge)
@@ -137,7 +137,7 @@ class MetricsRegistry:
                 for place, metric in metrics.items():
                     value = metric.tallystream_retire(_name(place), dict(place[1]))
                     if value is not None:
-                        self._retired[kind, place] = _with_retired(value, self._retired.get((kind, place)))
+                        self._retired[kind, place] = add(value, self._retired.get((kind, place)))
                 metrics.clear()
 
     def get_metrics(self, key: str, tags: Tags = None) -> dict[str, Any]:
@@ -155,7 +155,7 @@ class MetricsRegistry:
                 name = f"{key}{{{','.join(f'{tag}={value}' for tag, value in tags)}}}" if tags else key
                 dumped[name] = self._values((key, tags))
             except Exception:  # noqa: BLE001 - the application's function; the other metrics must be dumped
-                log.exception("%s is skipped in this dump", label(key, dict(tags)))
+                _log.exception("%s is skipped in this dump", label(key, dict(tags)))
         return dumped
 
     def _values(self, place: Key) -> dict[str, Any]:
@@ -176,7 +176,7 @@ class MetricsRegistry:
             return metric
 
     def _put(self, kind: type[Any], place: Key, metric: Any) -> None:
-        metric.tallystream_join(str(place[0]))
+        metric.tallystream_register(str(place[0]))
         self._metrics[kind][place] = metric
 
     def _members(self) -> list[tuple[type[Any], Key, Any]]:
@@ -196,9 +196,9 @@ class MetricsRegistry:
         name, tags = _name(place), dict(place[1])
         try:
             value = metric.tallystream_read(check_name("the name of a metric", name), check_tags(name, tags))
-            return None if value is None else _with_retired(value, self._retired.get((kind, place)))
+            return None if value is None else add(value, self._retired.get((kind, place)))
         except Exception as error:  # noqa: BLE001 - the other metrics must be reported
-            log.warning("%s is skipped in this snapshot: %s: %s", label(name, tags), type(error).__name__, error)
+            _log.warning("%s is skipped in this snapshot: %s: %s", label(name, tags), type(error).__name__, error)
             return None
 
     def _reset_after_fork(self) -> None:
@@ -242,12 +242,12 @@ class _ReportedRegistry(MetricRegistry):
         A metric that can't be read, or whose name is invalid or used twice, is skipped and logged.
         """
         found = super().snapshot(views=views)
-        known = {identity_of(metric) for metric in found}
+        known = {metric.identity for metric in found}
         for metric in self._compatible._report():  # noqa: SLF001 - of the same module
-            identity = identity_of(metric)
+            identity = metric.identity
             if identity in known:
                 what = label(metric.name, metric.tags)
-                log.warning("%s is skipped: there is another %s with this name and these tags", what, metric.type)
+                _log.warning("%s is skipped: there is another %s with this name and these tags", what, metric.type)
                 continue
             known.add(identity)
             found.append(metric)
@@ -265,18 +265,6 @@ def _place(key: Any, tags: Tags) -> Key:
 
 def _name(place: Key) -> str:
     return str(place[0]) or UNMATCHED
-
-
-def _with_retired(metric: record.Metric, retired: record.Metric | None) -> record.Metric:
-    """Return the metric plus the counts of cleared metrics with the same name."""
-    if retired is None:
-        return metric
-    (merged,) = until([metric], {identity_of(metric): retired})
-    if not isinstance(merged, record.Histogram) or not isinstance(retired, record.Histogram):
-        return merged
-    lowest = [each for each in (merged.min, retired.min) if each is not None]
-    highest = [each for each in (merged.max, retired.max) if each is not None]
-    return msgspec.structs.replace(merged, min=min(lowest, default=None), max=max(highest, default=None))
 
 
 _global = MetricsRegistry()

@@ -40,14 +40,14 @@ class MetricFilter(msgspec.Struct, frozen=True):
             if isinstance(patterns, str) or not all(patterns):
                 raise ConfigError(name, patterns, 'give a list of patterns, such as ["orders.*"]')
 
-    def takes(self, name: str) -> bool:
+    def selects(self, name: str) -> bool:
         """Return whether a metric of this name is selected."""
         return _matches(name, self.include) and not _matches(name, self.exclude)
 
     def apply(self, metrics: list[Metric]) -> list[Metric]:
         """Return the selected metrics."""
         if self.exclude or tuple(self.include) != ("*",):
-            return [metric for metric in metrics if self.takes(metric.name)]
+            return [metric for metric in metrics if self.selects(metric.name)]
         return metrics
 
 

@@ -28,5 +28,5 @@ def registry(clock: ManualClock) -> MetricRegistry:
 def _no_reporter_is_left_open() -> Iterator[None]:
     """Stop what a test left open: at the end of the interpreter its last report would print after pytest's summary."""
     yield
-    for reporter in list(scheduled._followers):
+    for reporter in list(scheduled._reporters):
         reporter.stop(1)

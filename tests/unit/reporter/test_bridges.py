@@ -123,13 +123,13 @@ def test_prometheus_resets_and_removals_never_let_a_sum_fall(
     requests = prometheus.Counter("requests", "", ["method"], registry=library)
     seconds = prometheus.Histogram("seconds", "", registry=library)
     registry.add_source(PrometheusSource(library))
-    lives, topic, clock = LifeHistory("shop", 1000), Topic(), ManualClock()
+    lives, topic, clock = LifeHistory("shop"), Topic(), ManualClock()
 
     def reported(name: str) -> tuple[int | None, float | None]:
         clock.advance(1)
-        (outgoing,) = lives.prepare(registry.snapshot(), clock.now())
-        topic.append(b"app-1", outgoing.value, at=clock.now().wall_ms - ManualClock().now().wall_ms)
-        lives.acknowledged(outgoing, clock.now().wall_ms, clock.now())
+        (pending,) = lives.prepare(registry.snapshot(), clock.now())
+        topic.append(b"app-1", pending.value, at=clock.now().wall_ms - ManualClock().now().wall_ms)
+        lives.acknowledged(pending, clock.now().wall_ms, clock.now())
         assert topic.changes.dead == []
         found = topic.sum(name)
         return found.count, found.sum
@@ -258,13 +258,13 @@ def test_opentelemetry_sums_over_instances_and_lives() -> None:
         source, registry = OpenTelemetrySource(), MetricRegistry("shop", clock=clock)
         counter = MeterProvider(metric_readers=[source.reader]).get_meter("m").create_counter("orders")
         registry.add_source(source)
-        lives = LifeHistory("shop", 1000)
+        lives = LifeHistory("shop")
         for batch in batches:
             counter.add(batch)
             clock.advance(1)
-            (outgoing,) = lives.prepare(registry.snapshot(), clock.now(), final=True)
-            topic.append(key, outgoing.value, at=clock.now().wall_ms - ManualClock().now().wall_ms)
-            lives.acknowledged(outgoing, clock.now().wall_ms, clock.now())
+            (pending,) = lives.prepare(registry.snapshot(), clock.now(), final=True)
+            topic.append(key, pending.value, at=clock.now().wall_ms - ManualClock().now().wall_ms)
+            lives.acknowledged(pending, clock.now().wall_ms, clock.now())
             assert topic.changes.dead == []
 
     instance(b"a", 5, 7)

@@ -42,7 +42,7 @@ def test_the_environment_is_read_and_arguments_go_before_it() -> None:
     reporter = started(environment=environment)
     assert (reporter._servers, reporter.instance) == ("127.0.0.1:1", "i-7")
     assert (reporter.interval, reporter.topic) == (2.5, "test-metrics")
-    assert reporter._link.options["client.id"] == "from-environment"
+    assert reporter._connection.options["client.id"] == "from-environment"
     assert started(environment={**environment, "TALLYSTREAM_TOPIC": "t"}).topic == "t"
     reporter = started(
         environment=environment,
@@ -53,7 +53,7 @@ def test_the_environment_is_read_and_arguments_go_before_it() -> None:
         options={"client.id": "given"},
     )
     assert (reporter._servers, reporter.instance, reporter.interval, reporter.topic) == ("127.0.0.1:2", "j", 3, "u")
-    assert reporter._link.options["client.id"] == "given"
+    assert reporter._connection.options["client.id"] == "given"
 
 
 def test_secrets_come_from_the_environment() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystream import ExponentiallyDecaying, MetricRegistry
-from tallystream.metrics.reservoirs import DecayingReservoir, view
+from tallystream.metrics.sampling import DecayingReservoir, weighted_view
 from tallystream.metrics.sketch import Sketch
 from tallystream.testing import ManualClock
 
@@ -75,7 +75,7 @@ def test_old_values_give_way_to_recent_ones() -> None:
     sample = reservoir.sample()
     assert len(sample) == 100
     assert sum(value == 2.0 for value, _ in sample) >= 95
-    found = view(sample)
+    found = weighted_view(sample)
     assert found is not None
     assert found.p50 == 2.0
 

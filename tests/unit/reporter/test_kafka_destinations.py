@@ -91,11 +91,11 @@ def test_a_running_reporter_of_a_second_spelling_stops_with_one_error(caplog: py
     bench.clock.advance(1)
     other._thread._thread.join(10)
     assert not other._thread.is_alive()
-    assert not other._link.is_open
+    assert not other._connection.is_open
     assert other.failures == 1
     assert caplog.text.count("the reporter has stopped: registry: 'app' can't be used; another reporter") == 1
     assert counts(bench.taken) == [5]
-    other.after_fork_in_child()
+    other.restart_in_child()
     assert other._thread is None
     assert other.stop()
     assert bench.reporter.stop()

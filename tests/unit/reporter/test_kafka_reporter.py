@@ -114,10 +114,10 @@ def test_the_turns_of_the_thread_keep_one_record_under_way() -> None:
         assert reporter._report()
     assert counts(bench.taken) == [1]
     producer.verdicts = [True, None]
-    assert reporter._attend()
+    assert reporter._continue_report()
     assert counts(bench.taken) == [1, 6]
     producer.verdicts = [True]
-    assert not reporter._attend()
+    assert not reporter._continue_report()
     assert counts(bench.taken) == [1, 6]
 
 
@@ -125,14 +125,14 @@ def test_a_report_that_is_owed_over_a_fork_goes_out_by_a_new_producer() -> None:
     """A fork closes the producer that lost its broker; what came due before goes out after it, and is no failure."""
     bench = KafkaBench(interval=1.0)
     reporter = bench.reporter
-    reporter._ready()
+    reporter._ensure_open()
     bench.producers[0].verdicts = []
     assert reporter._report()
     bench.counter.inc()
     assert reporter._report()
-    [skip_lost] = reporter.before_fork(Deadline(0.2, bench.clock.monotonic))
+    [skip_lost] = reporter.pause_for_fork(Deadline(0.2, bench.clock.monotonic))
     skip_lost()
-    reporter._attend()
+    reporter._continue_report()
     assert (reporter.failures, reporter.last_error) == (0, None)
     assert counts(bench.producers[1].taken) == [1]
 
@@ -238,7 +238,8 @@ def test_a_delivery_that_failed_is_decided_by_the_next_acknowledgement() -> None
         assert counts(bench.taken[sent:]) == wanted
     assert len({snapshot.life for snapshot in bench.taken}) == 2
     assert bench.reporter.last_error == (
-        "a life has ended: its record was appended a day late, or our clock is a day ahead; a new one counts on"
+        "a life has ended: its record was appended a day late, or this clock is a day ahead; "
+        "a new life continues the counts"
     )
 
 
@@ -288,10 +289,10 @@ def test_the_thread_sends_the_new_life_of_an_outgrown_registry_at_once() -> None
     bench.producers[0].verdicts = [True, None, None]
     assert bench.reporter._report()
     assert [snapshot.final for snapshot in bench.taken] == [False, True]
-    assert bench.reporter._attend()
+    assert bench.reporter._continue_report()
     assert counted(bench.taken) == 201
     bench.producers[0].verdicts = [True] * 100
-    while bench.reporter._attend():
+    while bench.reporter._continue_report():
         pass
     assert counted(bench.taken) == 201
 

@@ -100,7 +100,7 @@ class RemovedLife:
         return False
 
 
-@pytest.mark.parametrize("lock", ["_reporting", "_life_cycle"])
+@pytest.mark.parametrize("lock", ["_report_lock", "_start_stop_lock"])
 def test_stop_waits_for_other_threads_no_longer_than_it_may(lock: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a report, a start or another stop() does not end, it returns False in time; the next one makes the end."""
     bench = KafkaBench()

@@ -18,7 +18,7 @@ def test_a_broker_that_can_not_be_reached_is_one_warning(caplog: pytest.LogCaptu
     caplog.set_level(logging.INFO, "tallystream")
     bench = KafkaBench(interval=1.0)
     reporter = bench.reporter
-    reporter._ready()
+    reporter._ensure_open()
     bench.producers[0].verdicts = []
 
     def seconds(number: int) -> list[str]:
@@ -55,7 +55,7 @@ def test_the_warning_waits_for_three_intervals(caplog: pytest.LogCaptureFixture)
     bench.reporter._report()
     for seconds, failures in ((179, 0), (2, 1)):
         bench.clock.advance(seconds)
-        bench.reporter._attend()
+        bench.reporter._continue_report()
         assert bench.reporter.failures == failures
     assert bench.reporter.last_error == "no metrics have arrived at b:9092 for 180 s: the broker does not answer"
 
@@ -83,7 +83,7 @@ def test_the_end_waits_less_for_a_broker_that_was_never_reached(
     bench.clusters["b:9092"] = "c-1" if reached else None
     if reached:
         assert bench.reporter.report_now()
-    bench.reporter._ready()
+    bench.reporter._ensure_open()
     bench.producers[0].verdicts = []
     for error in (REFUSED, DOWN):
         bench.errors[0](error)
@@ -99,7 +99,7 @@ def test_the_end_waits_less_for_a_broker_that_was_never_reached(
 def test_the_end_waits_for_a_first_connection() -> None:
     """A process that ends before its first connection is made, or failed, waits for it as long as `stop()` may."""
     bench = KafkaBench()
-    bench.reporter._ready()
+    bench.reporter._ensure_open()
     bench.producers[0].verdicts = [None] * 30 + [True] * 10
     assert bench.reporter.stop()
     assert bench.clock.monotonic() == pytest.approx(3)
@@ -108,7 +108,7 @@ def test_the_end_waits_for_a_first_connection() -> None:
 def test_the_end_waits_for_a_broker_that_was_reached_after_a_failed_connection() -> None:
     """A connection refused before the broker answered (at `localhost`'s other address) shortens no last report."""
     bench = KafkaBench()
-    bench.reporter._ready()
+    bench.reporter._ensure_open()
     for error in (REFUSED, DOWN):
         bench.errors[0](error)
     bench.counter.inc()

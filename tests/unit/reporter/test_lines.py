@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from tallystream import ConfigError, ConsoleReporter, GraphiteReporter, InfluxReporter, MetricRegistry
 from tallystream.record import Counter, Gauge, Meter, Sketch, Timer
 from tallystream.reporters.filters import AttributeFilter, MetricFilter
-from tallystream.reporters.lines import graphite, influx, readable
+from tallystream.reporters.graphite import graphite_lines
+from tallystream.reporters.influx import influx_line
+from tallystream.reporters.text import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +58,7 @@ def test_readable() -> None:
 def test_graphite() -> None:
     """A line an attribute, tags by Graphite's rules, seconds."""
     metric = Meter(name="a b", tags={"t=": "x;y", "empty": ""}, count=3)
-    assert graphite(metric, {"count": 3, "m1_rate": 0.5}, "pre", {"app": "o"}, 1_700_000_000_999) == [
+    assert graphite_lines(metric, {"count": 3, "m1_rate": 0.5}, "pre", {"app": "o"}, 1_700_000_000_999) == [
         "pre.a_b.count;app=o;t_=x_y 3 1700000000",
         "pre.a_b.m1_rate;app=o;t_=x_y 0.5 1700000000",
     ]
@@ -65,9 +67,9 @@ def test_graphite() -> None:
 def test_influx() -> None:
     """Escapes of line protocol, integers with i, floats without, milliseconds; nothing without a field."""
     metric = Counter(name="a b,c\n", tags={"k=": "v w", "end": "\\", "empty": ""}, count=3)
-    line = influx(metric, {"count": 3, "sum": 4, "mean": 0.5}, {"app": "o"}, 1_700_000_000_999)
+    line = influx_line(metric, {"count": 3, "sum": 4, "mean": 0.5}, {"app": "o"}, 1_700_000_000_999)
     assert line == "a\\ b\\,c\\n,app=o,end=\\_,k\\==v\\ w count=3i,sum=4.0,mean=0.5 1700000000999"
-    assert influx(metric, {}, {}, 0) is None
+    assert influx_line(metric, {}, {}, 0) is None
 
 
 @given(ANY_TEXT, ANY_TEXT, ANY_TEXT)
@@ -75,8 +77,8 @@ def test_no_text_makes_a_second_line(name: str, tag: str, value: str) -> None:
     """Whatever is in a name or a tag, each format stays on its line, and Graphite's has three words."""
     metric = Counter(name=name, tags={tag: value}, count=1)
     values = {"count": 1.0}
-    texts = [readable(metric, values), influx(metric, values, {}, 0) or ""]
-    [line] = graphite(metric, values, "p", {}, 0)
+    texts = [readable(metric, values), influx_line(metric, values, {}, 0) or ""]
+    [line] = graphite_lines(metric, values, "p", {}, 0)
     for text in (*texts, line):
         assert "\n" not in text
         assert "\r" not in text
@@ -111,4 +113,4 @@ def test_bad_shapes_are_named(arguments: dict[str, Any], field: str) -> None:
 def test_selection() -> None:
     """Included and not excluded, upper and lower case apart."""
     selection = MetricFilter(["a.*", "b"], ["*.x"])
-    assert [name for name in ("a.1", "a.x", "b", "c", "A.1") if selection.takes(name)] == ["a.1", "b"]
+    assert [name for name in ("a.1", "a.x", "b", "c", "A.1") if selection.selects(name)] == ["a.1", "b"]

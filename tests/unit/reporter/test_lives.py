@@ -51,7 +51,7 @@ class Run:
         self.clock, self.table, self.counts = ManualClock(), Table(), {"c": 0, "x": 0}
         self.shown = True  # whether the source of x tells it
         self.ahead_ms = 0  # the broker's clock
-        self.lives = LifeHistory("app", 1000)
+        self.lives = LifeHistory("app")
         self.in_flight: PendingRecord | None = None
         self.appended_at: int | None = None
 
@@ -73,8 +73,8 @@ class Run:
         metrics = [
             Counter(name=n, count=count) for n, count in self.counts.items() if count and (self.shown or n != "x")
         ]
-        for outgoing in self.lives.prepare(list(metrics), self.clock.now(), final=final):
-            self.in_flight, self.appended_at = outgoing, None
+        for pending in self.lives.prepare(list(metrics), self.clock.now(), final=final):
+            self.in_flight, self.appended_at = pending, None
 
     def arrive(self) -> None:
         """Let the broker append what is under way; the acknowledgement is not out yet."""
@@ -87,14 +87,14 @@ class Run:
         if self.in_flight is not None:
             self.arrive()
             assert self.appended_at is not None
-            outgoing, self.in_flight = self.in_flight, None
-            self.lives.acknowledged(outgoing, self.appended_at, self.clock.now())
+            pending, self.in_flight = self.in_flight, None
+            self.lives.acknowledged(pending, self.appended_at, self.clock.now())
 
     def fail(self) -> None:
         """Report it as failed, whether it arrived or not."""
         if self.in_flight is not None:
-            outgoing, self.in_flight = self.in_flight, None
-            self.lives.failed(outgoing)
+            pending, self.in_flight = self.in_flight, None
+            self.lives.failed(pending)
 
     def settle_down(self) -> None:
         """Have a calm end: everything is told, what is under way is acknowledged, and one more report is."""
@@ -204,7 +204,7 @@ def test_seq_prev_and_life_of_a_quiet_run() -> None:
 
 def test_one_record_is_under_way_at_most() -> None:
     """While a record's fate is open no other is prepared: the next one will have the newest values anyway."""
-    lives, clock = LifeHistory("app", 1000), ManualClock()
+    lives, clock = LifeHistory("app"), ManualClock()
     assert len(lives.prepare([], clock.now())) == 1
     assert lives.prepare([], clock.now()) == []
 
@@ -315,7 +315,7 @@ def test_a_metric_that_only_a_failed_delivery_has_is_taken_as_delivered() -> Non
 def test_a_clock_that_is_days_off_costs_one_life_only(wall_ms: int) -> None:
     """A first record that the table refuses, its ULID being old or far ahead, is counted in the next life."""
     clock, broker_ms = ManualClock(wall_ms=wall_ms), 1_700_000_000_000
-    lives = LifeHistory("app", 1000)
+    lives = LifeHistory("app")
     [first] = lives.prepare([Counter(name="c", count=3)], clock.now())
     lives.acknowledged(first, broker_ms, clock.now())
     assert not lives.has(first)
@@ -330,7 +330,7 @@ def test_a_clock_that_is_days_off_costs_one_life_only(wall_ms: int) -> None:
 def test_later_lives_publish_what_came_after() -> None:
     """Counts and sums of a later life are those since the last one; positions and extremes stay as they are."""
     clock = ManualClock()
-    lives = LifeHistory("app", 1000)
+    lives = LifeHistory("app")
     position = Position(name="p", start=0, position=7)
     [first] = lives.prepare(
         [Histogram(name="h", count=2, sum=5.0, min=1.0, max=4.0), position], clock.now(), final=True
@@ -346,14 +346,14 @@ def test_later_lives_publish_what_came_after() -> None:
 @pytest.mark.parametrize("between", [["a"], ["b"], ["b", "a"], ["a", "b", "c"], []], ids="".join)
 def test_who_is_missing_for_a_while_is_not_counted_twice(between: list[str]) -> None:
     """A metric that a source does not tell for some records keeps what was acknowledged, whoever comes and goes."""
-    clock, lives, counts = ManualClock(), LifeHistory("app", 1000), Counts[str]()
+    clock, lives, counts = ManualClock(), LifeHistory("app"), Counts[str]()
 
     def publish(names: list[str], *, final: bool = False) -> dict[str, int]:
         for name in names:
             counts[name] += 10
-        (outgoing,) = lives.prepare([Counter(name=n, count=counts[n]) for n in names], clock.now(), final=final)
-        lives.acknowledged(outgoing, clock.now().wall_ms, clock.now())
-        return {metric.name: metric.count for metric in outgoing.snapshot.metrics if isinstance(metric, Counter)}
+        (pending,) = lives.prepare([Counter(name=n, count=counts[n]) for n in names], clock.now(), final=final)
+        lives.acknowledged(pending, clock.now().wall_ms, clock.now())
+        return {metric.name: metric.count for metric in pending.snapshot.metrics if isinstance(metric, Counter)}
 
     for names in (["a", "b"], ["a", "b"], between, between):
         publish(names)

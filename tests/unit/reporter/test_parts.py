@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallystream import ConsumerProgress, MetricRegistry
-from tallystream.baselines import identity_of
 from tallystream.kafka.life import LifeHistory
 from tallystream.kafka.parts import Parts, parts_for
 from tallystream.metrics.sketch import Sketch
@@ -32,20 +31,20 @@ class Reports:
 
     def __init__(self) -> None:
         self.clock, self.registry = ManualClock(), MetricRegistry("app")
-        self.lives = LifeHistory("app", 1000, max_bytes=LIMIT)
+        self.lives = LifeHistory("app", max_bytes=LIMIT)
         self.snapshots: list[Snapshot] = []
 
     def report(self, verdict: str = "acknowledged", *, final: bool = False) -> None:
         """Report once; a delivery that `failed` arrived, one that was `unsent` did not."""
         metrics, groups = self.registry.snapshot(), self.registry.groups()
-        for outgoing in self.lives.prepare(metrics, self.clock.now(), final=final, groups=groups):
-            assert len(outgoing.value) <= LIMIT
+        for pending in self.lives.prepare(metrics, self.clock.now(), final=final, groups=groups):
+            assert len(pending.value) <= LIMIT
             if verdict != "unsent":
-                self.snapshots.append(outgoing.snapshot)
+                self.snapshots.append(pending.snapshot)
             if verdict == "acknowledged":
-                self.lives.acknowledged(outgoing, self.clock.now().wall_ms, self.clock.now())
+                self.lives.acknowledged(pending, self.clock.now().wall_ms, self.clock.now())
             else:
-                self.lives.failed(outgoing, never_sent=verdict == "unsent")
+                self.lives.failed(pending, never_sent=verdict == "unsent")
 
     def report_all(self) -> list[Snapshot]:
         """Report until nothing is missing, and return the last report."""
@@ -72,7 +71,7 @@ class Reports:
 
 
 def part_of(metric: RegistryMetric, snapshots: list[Snapshot]) -> int:
-    [part] = [s.part for s in snapshots for each in s.metrics if identity_of(each) == metric.identity]
+    [part] = [s.part for s in snapshots for each in s.metrics if each.identity == metric.identity]
     return part
 
 
@@ -109,10 +108,12 @@ def test_a_metric_stays_in_its_part(rounds: list[list[int]]) -> None:
     for numbers in rounds:
         metrics = counters([f"{number}" * 20 for number in numbers])
         split = parts.split(metrics)
-        assert sorted(identity_of(m) for part in split.values() for m in part) == sorted(map(identity_of, metrics))
+        assert sorted(m.identity for part in split.values() for m in part) == sorted(
+            metric.identity for metric in metrics
+        )
         for number, part in split.items():
             for metric in part:
-                assert seen.setdefault(identity_of(metric), number) == number
+                assert seen.setdefault(metric.identity, number) == number
 
 
 def test_metrics_are_spread_over_all_parts() -> None:
@@ -189,27 +190,27 @@ def test_one_of_a_group_that_comes_before_those_that_have_a_part_is_in_theirs() 
     counter, position = Counter(name="c", count=1), Position(name="p", start=0, position=1)
     parts = Parts(5)
     parts.split([counter])
-    assert parts.place({identity_of(counter): identity_of(counter), identity_of(position): identity_of(counter)})
+    assert parts.place({counter.identity: counter.identity, position.identity: counter.identity})
     assert list(parts.split([position, counter]).values()) == [[position, counter]]
 
 
 def test_a_large_registry_goes_out_in_several_records_and_each_counts_its_own_seq() -> None:
     """Parts have the same life, their own seq and every metric once; a life ends when all finals are acknowledged."""
     clock, names = ManualClock(), [f"{number:060}" for number in range(300)]
-    lives = LifeHistory("app", 1000, max_bytes=LIMIT)
+    lives = LifeHistory("app", max_bytes=LIMIT)
     first = lives.prepare(counters(names), clock.now())
     assert len(first) == 3
     assert [(o.snapshot.part, o.snapshot.seq) for o in first] == [(part, 1) for part in range(len(first))]
-    assert all(len(outgoing.value) <= LIMIT for outgoing in first)
+    assert all(len(pending.value) <= LIMIT for pending in first)
     assert sorted(m.name for o in first for m in o.snapshot.metrics) == sorted(names)
     lives.failed(first[0], never_sent=True)
-    for outgoing in first[1:]:
-        lives.acknowledged(outgoing, clock.now().wall_ms, clock.now())
-    assert [lives.has(outgoing) for outgoing in first] == [False] + [True] * (len(first) - 1)
+    for pending in first[1:]:
+        lives.acknowledged(pending, clock.now().wall_ms, clock.now())
+    assert [lives.has(pending) for pending in first] == [False] + [True] * (len(first) - 1)
     final = lives.prepare(counters(names, 3), clock.now(), final=True)
     assert {o.snapshot.seq for o in final} == {2}
-    for outgoing in final[1:]:
-        lives.acknowledged(outgoing, clock.now().wall_ms, clock.now())
+    for pending in final[1:]:
+        lives.acknowledged(pending, clock.now().wall_ms, clock.now())
     lives.failed(final[0])
     [again, *_] = lives.prepare(counters(names, 3), clock.now(), final=True)
     assert (again.snapshot.life, again.snapshot.seq) == (first[0].snapshot.life, 3)
@@ -218,7 +219,7 @@ def test_a_large_registry_goes_out_in_several_records_and_each_counts_its_own_se
 def test_a_metric_that_outgrows_its_part_gets_a_new_life_that_counts_on() -> None:
     """The old life ends with an acknowledged final, and only then a new one has the grown sketches, in more parts."""
     clock = ManualClock()
-    lives = LifeHistory("app", 1000, max_bytes=30_000)
+    lives = LifeHistory("app", max_bytes=30_000)
     sketch = Sketch()
 
     def histograms() -> list[Metric]:
@@ -240,9 +241,9 @@ def test_a_metric_that_outgrows_its_part_gets_a_new_life_that_counts_on() -> Non
     grown = lives.prepare(histograms(), clock.now())
     assert not lives.incomplete
     assert len(grown) > 1
-    assert all(len(outgoing.value) <= 30_000 for outgoing in grown)
-    assert small.snapshot.life not in {outgoing.snapshot.life for outgoing in grown}
-    found = [metric for outgoing in grown for metric in outgoing.snapshot.metrics]
+    assert all(len(pending.value) <= 30_000 for pending in grown)
+    assert small.snapshot.life not in {pending.snapshot.life for pending in grown}
+    found = [metric for pending in grown for metric in pending.snapshot.metrics]
     assert sorted((metric.name, metric.count) for metric in found if isinstance(metric, Histogram)) == [
         (name, 4000) for name in "abcd"
     ]
@@ -251,17 +252,17 @@ def test_a_metric_that_outgrows_its_part_gets_a_new_life_that_counts_on() -> Non
 def test_a_group_too_large_for_any_record_is_left_out_once_and_ends_no_life() -> None:
     """The other metrics are reported in the life that there is; one sentence says what is missing, and what to do."""
     clock = ManualClock()
-    lives = LifeHistory("app", 1000, max_bytes=LIMIT)
+    lives = LifeHistory("app", max_bytes=LIMIT)
     metrics = counters([f"{number:0500}" for number in range(40)])
-    groups = {identity_of(metric): identity_of(metrics[0]) for metric in metrics}
+    groups = {metric.identity: metrics[0].identity for metric in metrics}
     other = counters(["other"])
     [first] = lives.prepare(other, clock.now())
     lives.acknowledged(first, clock.now().wall_ms, clock.now())
     for _ in range(2):
-        [outgoing] = lives.prepare(metrics + other, clock.now(), groups=groups)
-        assert (outgoing.snapshot.life, outgoing.snapshot.metrics) == (first.snapshot.life, other)
+        [pending] = lives.prepare(metrics + other, clock.now(), groups=groups)
+        assert (pending.snapshot.life, pending.snapshot.metrics) == (first.snapshot.life, other)
         assert lives.incomplete
-        lives.acknowledged(outgoing, clock.now().wall_ms, clock.now())
+        lives.acknowledged(pending, clock.now().wall_ms, clock.now())
     [error] = lives.errors
-    assert error.startswith(f"the counter '{0:0500}' and the metrics that are kept together with it have 21,")
-    assert error.endswith("bytes, a record has 20,000 at most; keep fewer metrics together")
+    assert error.startswith(f"the counter '{0:0500}' and the metrics that are colocated with it have 21,")
+    assert error.endswith("bytes, a record has 20,000 at most; colocate fewer metrics")

@@ -68,19 +68,19 @@ def test_a_forked_child_counts_from_zero_and_leaves_the_producer_alone() -> None
         counter, gauge = registry.counter("c"), registry.gauge("g")
         counter.inc(5); gauge.set(1); registry.position("t", 0).advance(0, 3)
         reporter = KafkaReporter(registry, bootstrap_servers="127.0.0.1:1", instance="i", own_metrics=False).start()
-        reporter._link.cluster = lambda topic, timeout: "known"
+        reporter._connection.cluster = lambda topic, timeout: "known"
         assert not reporter.report_now(timeout=0.1)
         # Every lock is held by another thread at the moment of the fork.
         held, go = threading.Event(), threading.Event()
         def hold():
-            with registry.atomic(), counter._lock, reporter._reporting:
+            with registry.atomic(), counter._lock, reporter._report_lock:
                 held.set(); go.wait()
         thread = threading.Thread(target=hold, daemon=True); thread.start(); held.wait()
         child = os.fork()
         if not child:
             counter.inc()
             print([(m.name, m.count) for m in registry.snapshot()], reporter._lives.in_flight, flush=True)
-            print(reporter._thread.is_alive(), reporter._link.is_open, flush=True)
+            print(reporter._thread.is_alive(), reporter._connection.is_open, flush=True)
             reporter.stop(timeout=0.1)
             raise SystemExit(7)
         _, status = os.waitpid(child, 0)
@@ -148,15 +148,15 @@ def test_a_fork_finds_no_producer_that_looks_for_its_broker() -> None:
         for number in range(10):
             registry = MetricRegistry("orders")
             reporter = KafkaReporter(registry, bootstrap_servers="localhost:1", instance="i", interval=3600).start()
-            open_before.add(reporter._link.is_open)
+            open_before.add(reporter._connection.is_open)
             child = os.fork()
             if not child:
                 signal.alarm(30)
                 reporter.stop(timeout=0.05)
                 os._exit(7)
-            open_after.add(reporter._link.is_open)
+            open_after.add(reporter._connection.is_open)
             codes.add(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-            while not reporter._link.is_open:
+            while not reporter._connection.is_open:
                 reporter.report_now(timeout=0.01)
             reporter.stop(timeout=0)
         print(codes, open_before, open_after)
@@ -196,7 +196,7 @@ def test_a_fork_waits_for_all_that_is_busy_no_longer_than_0_2_s_together() -> No
             )
         first, second, third = map(reporter, range(3))
         third._open(); third._report()
-        first._reporting = second._reporting = Busy()
+        first._report_lock = second._report_lock = Busy()
         registry.add_source(Source())
         joined, = registry._sources
         joined.lock = Busy()
@@ -204,7 +204,7 @@ def test_a_fork_waits_for_all_that_is_busy_no_longer_than_0_2_s_together() -> No
         if not child:
             os._exit(0)
         os.waitpid(child, 0)
-        print(0 < now[0] <= 0.2 + 1e-9, third._link.is_open, third._reporting.acquire(blocking=False))
+        print(0 < now[0] <= 0.2 + 1e-9, third._connection.is_open, third._report_lock.acquire(blocking=False))
     """)
     assert out.strip() == "True False True"
 
@@ -223,7 +223,7 @@ def test_a_fork_leaves_a_connection_alone() -> None:
         if not child:
             assert reporter.report_now(30) and reporter.sent == 1
             raise SystemExit(7)
-        is_open = reporter._link.is_open
+        is_open = reporter._connection.is_open
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         print(code, is_open, reporter.report_now(30), reporter.sent, reporter.stop())
     """)

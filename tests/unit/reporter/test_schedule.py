@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystream import MetricRegistry
-from tallystream.reporters import base
-from tallystream.reporters.base import Schedule
+from tallystream.reporters import thread
+from tallystream.reporters.thread import Schedule
 from tallystream.testing import InMemoryReporter, ManualClock
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def test_reporters_that_start_together_do_not_report_together(monkeypatch: pytes
             made.append((first, interval))
             super().__init__(first, interval)
 
-    monkeypatch.setattr(base, "Schedule", Noted)
+    monkeypatch.setattr(thread, "Schedule", Noted)
     clock.advance(1000)
     for _ in range(20):
         with InMemoryReporter(MetricRegistry("orders", clock=clock), interval=60):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tallystream import ExponentiallyDecaying, MetricRegistry, Sampling, SlidingTimeWindow, record
-from tallystream.metrics.reservoirs import View
+from tallystream.metrics.sampling import View
 from tallystream.metrics.sketch import Sketch
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def test_a_reservoir_needs_no_more_than_to_take_and_to_show(clock: ManualClock) 
             return View(*[self.value] * len(View._fields))
 
     class Latest(Sampling):
-        def new(self, now: float) -> Last:  # noqa: ARG002
+        def new(self) -> Last:
             return Last()
 
     registry = MetricRegistry("app", clock=clock, sampling=Latest())

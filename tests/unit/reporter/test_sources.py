@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from support.topic import Topic
 from tallystream import ConfigError, MetricRegistry, record
 from tallystream.bridges.base import Reading, to_integer
-from tallystream.bridges.resets import ResetAdjuster
-from tallystream.bridges.sources import FAILED
+from tallystream.bridges.sources import FAILED, ResetAdjuster
 from tallystream.kafka.life import LifeHistory
 from tallystream.record import Counter, Gauge, Histogram
 from tallystream.testing import InMemoryReporter, ManualClock, assert_count, assert_not_reported, find
@@ -153,9 +152,9 @@ def counted(count: int, began: float | None = None, low: float | None = None, hi
 
 def test_a_reset_adds_up() -> None:
     """A lower count began at zero: count, sum and extremes are of everything, whatever the number of resets."""
-    growing = ResetAdjuster()
+    adjuster = ResetAdjuster()
     taken = [
-        growing.take(counted(*arguments), now)
+        adjuster.adjust(counted(*arguments), now)
         for now, arguments in enumerate([(5, None, 1, 9), (2, None, 3, 4), (2, None, 3, 4), (0,), (1, None, 2, 20)])
     ]
     assert taken == [
@@ -169,10 +168,10 @@ def test_a_reset_adds_up() -> None:
 
 def test_a_reset_is_seen_by_when_the_count_began() -> None:
     """A count that began after the last reading is a new one, though it is no lower; a `began` that trembles is not."""
-    growing = ResetAdjuster()
+    adjuster = ResetAdjuster()
     counts = []
     for now, count, began in [(10, 5, 1.0), (20, 6, 1.001), (30, 7, 25.0), (40, 8, 25.0), (50, 8, None), (60, 1, None)]:
-        metric = growing.take(Reading(Counter(name="c", count=count), began), now)
+        metric = adjuster.adjust(Reading(Counter(name="c", count=count), began), now)
         assert isinstance(metric, Counter)
         counts.append(metric.count)
     assert counts == [5, 6, 13, 14, 14, 15]
@@ -181,14 +180,14 @@ def test_a_reset_is_seen_by_when_the_count_began() -> None:
 @given(st.lists(st.one_of(st.integers(0, 50), st.none(), st.just("reset"))))
 def test_what_is_reported_is_what_was_read(steps: list[int | str | None]) -> None:
     """Increments, absences and resets in any order: the count never falls, and misses only what no reading saw."""
-    growing, raw, expected, before = ResetAdjuster(), 0, 0, 0
+    adjuster, raw, expected, before = ResetAdjuster(), 0, 0, 0
     for step in steps:
         if step == "reset":
             raw = 0
         elif isinstance(step, int):
             raw += step
             expected += step
-            metric = growing.take(Reading(Counter(name="c", count=raw)), 0.0)
+            metric = adjuster.adjust(Reading(Counter(name="c", count=raw)), 0.0)
             # A reset that regrew past its last value is not seen without `began`.
             assert isinstance(metric, Counter)
             assert before <= metric.count <= expected
@@ -199,10 +198,10 @@ def test_what_is_reported_is_what_was_read(steps: list[int | str | None]) -> Non
 
 def test_a_child_does_not_repeat_its_parents_counts() -> None:
     """What was counted before a fork is taken off; extremes, which may be the parent's, are not told."""
-    growing = ResetAdjuster([counted(5, 1.0, 1, 9)])
-    assert growing.take(counted(5, 1.0, 1, 9), 10) == counted(0).metric
-    assert growing.take(counted(8, 1.0, 1, 9), 20) == counted(3).metric
-    assert growing.take(counted(2, 15.0, 3, 4), 30) == counted(5).metric
+    adjuster = ResetAdjuster([counted(5, 1.0, 1, 9)])
+    assert adjuster.adjust(counted(5, 1.0, 1, 9), 10) == counted(0).metric
+    assert adjuster.adjust(counted(8, 1.0, 1, 9), 20) == counted(3).metric
+    assert adjuster.adjust(counted(2, 15.0, 3, 4), 30) == counted(5).metric
 
 
 class Running:
@@ -288,7 +287,7 @@ def test_a_large_source_is_split_and_a_metric_stays_in_its_part() -> None:
     clock, topic = ManualClock(), Topic()
     registry, source = MetricRegistry("shop", clock=clock), Fixed()
     registry.add_source(source)
-    lives = LifeHistory("shop", 1000, max_bytes=8000)
+    lives = LifeHistory("shop", max_bytes=8000)
     places: dict[tuple[str, str], int] = {}
 
     def report(counts: dict[int, int], *, final: bool = False) -> None:
@@ -300,15 +299,15 @@ def test_a_large_source_is_split_and_a_metric_stays_in_its_part() -> None:
 
     def publish(*, final: bool) -> None:
         clock.advance(1)
-        for outgoing in lives.prepare(registry.snapshot(), clock.now(), final=final):
-            snapshot = outgoing.snapshot
+        for pending in lives.prepare(registry.snapshot(), clock.now(), final=final):
+            snapshot = pending.snapshot
             for metric in snapshot.metrics:
                 assert places.setdefault((snapshot.life, metric.name), snapshot.part) == snapshot.part
-            topic.append(b"app-1", outgoing.value, at=clock.now().wall_ms - ManualClock().now().wall_ms)
+            topic.append(b"app-1", pending.value, at=clock.now().wall_ms - ManualClock().now().wall_ms)
             for total in topic.changes.totals:
                 totals[total.metric[1]] = topic.sum(total.metric[1]).count
             assert topic.changes.dead == []
-            lives.acknowledged(outgoing, clock.now().wall_ms, clock.now())
+            lives.acknowledged(pending, clock.now().wall_ms, clock.now())
 
     totals: dict[str, int | None] = {}
     report(dict.fromkeys(range(150), 1))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tallystream.errors import ConfigError
 from tallystream.pyformance_compat._clock import WALL, Clock
 from tallystream.pyformance_compat._registry import global_registry
-from tallystream.reporters.base import Schedule
+from tallystream.reporters.thread import Schedule
 from tallystream.signals import SignalSafeEvent
 
 if TYPE_CHECKING:
