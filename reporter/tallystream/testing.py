@@ -61,8 +61,8 @@ class InMemoryReporter(LocalReporter):
 
 def find(registry: MetricRegistry, name: str, tags: Mapping[str, str] | None = None) -> Metric | None:
     """Return the current value of the metric as a record struct, or None if there is none of this name and tags."""
-    wanted = dict(tags or {})
-    return next((m for m in registry.snapshot() if m.name == name and m.tags == wanted), None)
+    expected = dict(tags or {})
+    return next((m for m in registry.snapshot() if m.name == name and m.tags == expected), None)
 
 
 def assert_count(registry: MetricRegistry, name: str, count: int, tags: Mapping[str, str] | None = None) -> None:

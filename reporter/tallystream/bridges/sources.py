@@ -103,17 +103,17 @@ class SourceAdapter:
         self.lock = Lock()
         _adapters.add(self)
 
-    def read(self, taken: Container[str], seen: set[record.Identity]) -> list[record.Metric]:
+    def read(self, names: Container[str], seen: set[record.Identity]) -> list[record.Metric]:
         """Return the current metrics, and add them to `seen`.
 
-        Metrics that are invalid in a record, whose name is in `taken` (the registry's own names), or that were seen
+        Metrics that are invalid in a record, whose name is in `names` (the registry's own names), or that were seen
         before are skipped. Each is counted as a failure, and logged at most once a minute.
         """
         with self.lock:
             if self._resets is None:
                 self._fail(self.source.kind, "it could not be read when this process was forked off its parent")
                 return []
-            readings, _ = self._readings(taken, seen)
+            readings, _ = self._readings(names, seen)
             now = self._clock.now().wall_ms / 1000
             return [self._resets.adjust(reading, now) for reading in readings]
 
@@ -121,22 +121,24 @@ class SourceAdapter:
         """Attribute all present counts to the parent: in the child of a fork, before it has threads."""
         self.lock = Lock()
         self._resets = None
-        found: list[tuple[list[Reading], bool]] = []
+        results: list[tuple[list[Reading], bool]] = []
         # A lock of the other library may have been held by a thread that only the parent has.
-        thread = Thread(target=lambda: found.append(self._readings((), set())), name="tallystream-source", daemon=True)
+        thread = Thread(
+            target=lambda: results.append(self._readings((), set())), name="tallystream-source", daemon=True
+        )
         thread.start()
         thread.join(WAIT_IN_CHILD)
         # If a count of the parent were missing, it would be counted twice.
-        if found and found[0][1]:
-            self._resets = ResetAdjuster(found[0][0])
+        if results and results[0][1]:
+            self._resets = ResetAdjuster(results[0][0])
 
-    def _readings(self, taken: Container[str], seen: set[record.Identity]) -> tuple[list[Reading], bool]:
+    def _readings(self, names: Container[str], seen: set[record.Identity]) -> tuple[list[Reading], bool]:
         """Return the metrics that can be reported, and whether the source was read completely."""
         readings: list[Reading] = []
         try:
             for metric, began in self.source.read():
                 try:
-                    checked = self._checked(metric, taken, seen)
+                    checked = self._checked(metric, names, seen)
                 except TallystreamError as error:
                     self._fail(label(metric.name, metric.tags), error)
                     continue
@@ -150,12 +152,12 @@ class SourceAdapter:
             return readings, False
         return readings, True
 
-    def _checked(self, metric: record.Metric, taken: Container[str], seen: set[record.Identity]) -> record.Metric:
+    def _checked(self, metric: record.Metric, names: Container[str], seen: set[record.Identity]) -> record.Metric:
         name = check_name("the name of a metric", self._prefix + metric.name)
         numbers = {field: as_number(n) for field in _NUMBERS if (n := getattr(metric, field, None)) is not None}
         tags = check_tags(name, {**self._tags, **metric.tags})
         metric = msgspec.structs.replace(metric, name=name, tags=tags, **numbers)
-        if name in taken:
+        if name in names:
             raise TallystreamError("the registry has a metric of this name; give add_source a prefix")
         if metric.identity in seen:
             raise TallystreamError("another metric has this name, type and tags; give add_source a prefix or tags")

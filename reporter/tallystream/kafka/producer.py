@@ -47,9 +47,10 @@ def producer_options(bootstrap_servers: str, options: Mapping[str, Any] | None) 
     if not isinstance(bootstrap_servers, str) or not bootstrap_servers.strip():
         raise ConfigError("bootstrap_servers", bootstrap_servers, "give host:port, or several separated by commas")
     for name, value in (options or {}).items():
-        plain = _ALIASES.get(name, name)
-        if plain in FIXED_OPTIONS and str(value).lower() != str(FIXED_OPTIONS[plain]).lower():
-            raise ConfigError(name, value, f"leave it out: exact sums need {plain}={str(FIXED_OPTIONS[plain]).lower()}")
+        option = _ALIASES.get(name, name)
+        if option in FIXED_OPTIONS and str(value).lower() != str(FIXED_OPTIONS[option]).lower():
+            needed = str(FIXED_OPTIONS[option]).lower()
+            raise ConfigError(name, value, f"leave it out; exact sums need {option}={needed}")
         if name in ("bootstrap.servers", "metadata.broker.list"):
             raise ConfigError(name, value, "use the argument bootstrap_servers")
     extra = {name: value for name, value in (options or {}).items() if name not in _ALIASES}

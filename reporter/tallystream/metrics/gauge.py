@@ -100,8 +100,8 @@ class Gauge(Metric):
 
     def read(self) -> record.Gauge | None:
         """Return the value as a record struct, or None if there is no valid value. An invalid value is logged."""
-        found = self.compute()
-        return None if found is None else checked(found)
+        gauge = self.compute()
+        return None if gauge is None else checked(gauge)
 
     def compute(self) -> record.Gauge | None:
         """Return the current value, not yet `checked`, or None if there is none. If the function fails, log it.
@@ -163,13 +163,13 @@ def ratio(numerator: Source, denominator: Source) -> Callable[[], float | None]:
         numerator: as `source` of `derived`.
         denominator: as `source` of `derived`.
     """
-    above, below = _reader(numerator), _reader(denominator)
+    read_numerator, read_denominator = _reader(numerator), _reader(denominator)
 
     def compute() -> float | None:
         # The divisor is read last, so that of two counts that grow together, it is not the older one.
-        top = above()
-        bottom = below()
-        return None if top is None or not bottom else top / bottom
+        dividend = read_numerator()
+        divisor = read_denominator()
+        return None if dividend is None or not divisor else dividend / divisor
 
     return compute
 

@@ -64,11 +64,11 @@ class Distribution:
         """Return the view of the sample at `now`, or of the sketch, or None if there are no values."""
         if self.is_sampled:
             return self._reservoir.view(now)
-        found = weighted_view(list(self._sketch.copy().pairs()))
-        if found is None:
+        estimate = weighted_view(list(self._sketch.copy().pairs()))
+        if estimate is None:
             return None
-        quantiles = [min(max(quantile, self._min), self._max) for quantile in found[2:]]
-        return View(self._sum / self.count, found.stddev, *quantiles)
+        quantiles = [min(max(quantile, self._min), self._max) for quantile in estimate[2:]]
+        return View(self._sum / self.count, estimate.stddev, *quantiles)
 
     def sketch(self) -> Sketch:
         """Return a copy of the sketch."""

@@ -254,14 +254,14 @@ def quantiles(
     """
     buckets = iter(ascending)
     sign, index, passed = next(buckets)
-    found = []
+    estimates = []
     for share in shares:
         rank = int(share * (count - 1))
         while passed <= rank:
             sign, index, more = next(buckets)
             passed += more
-        found.append(sign * _middle(scale, index))
-    return found
+        estimates.append(sign * _middle(scale, index))
+    return estimates
 
 
 def _middle(scale: int, index: int) -> float:

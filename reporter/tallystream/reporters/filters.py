@@ -74,7 +74,7 @@ class AttributeFilter(msgspec.Struct, frozen=True):
 
     def values(self, metric: Metric) -> Values:
         """Return the selected attributes that have a value, by name, in the selected units."""
-        found = {}
+        selected = {}
         for attribute in ATTRIBUTES[metric.type]:
             value = getattr(metric, attribute)
             if value is None or (self.attributes is not None and attribute not in self.attributes):
@@ -83,8 +83,8 @@ class AttributeFilter(msgspec.Struct, frozen=True):
                 value *= RATE_UNITS[self.rate_unit]
             elif attribute in _DURATIONS and isinstance(metric, Timer):
                 value *= DURATION_UNITS[self.duration_unit]
-            found[attribute] = value
-        return found
+            selected[attribute] = value
+        return selected
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

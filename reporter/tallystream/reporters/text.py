@@ -27,7 +27,7 @@ def readable(metric: Metric, values: Values) -> str:
     tags = ",".join(f"{name}={value}" for name, value in sorted(metric.tags.items()))
     shown = " ".join(f"{name}={_short(value)}" for name, value in values.items())
     text = f"{metric.name}{{{tags}}}" if tags else metric.name
-    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], f"{text} {metric.type} {shown}".rstrip())
+    return _CONTROL.sub(lambda match: repr(match[0])[1:-1], f"{text} {metric.type} {shown}".rstrip())
 
 
 def _short(value: float) -> str:
@@ -110,8 +110,8 @@ class JsonLinesReporter(LocalReporter):
         super().__init__(registry, **options)
 
     def _write(self, metrics: list[Metric], ts_ms: int) -> int:
-        shown = [{"name": m.name, "tags": m.tags, "type": m.type, **self.attributes.values(m)} for m in metrics]
-        line = _encoder.encode({"app": self.registry.app, "ts": ts_ms, "metrics": shown}) + b"\n"
+        rows = [{"name": m.name, "tags": m.tags, "type": m.type, **self.attributes.values(m)} for m in metrics]
+        line = _encoder.encode({"app": self.registry.app, "ts": ts_ms, "metrics": rows}) + b"\n"
         # One unbuffered write, so that lines of several processes do not mix.
         with open(self._path, "ab", buffering=0) as file:  # noqa: PTH123 - pathlib is slow to import
             file.write(line)

@@ -247,7 +247,7 @@ def test_representations_say_what_it_is(registry: MetricRegistry) -> None:
     assert repr(registry) == "<MetricRegistry 'app' with 2 metrics>"
     registry.counter("d", {"a": "b"}).inc()
     child = registry.child("http", {"a": "b"})
-    assert repr(child) == "<Child 'http' tags={'a': 'b'} of <MetricRegistry 'app' with 3 metrics>>"
+    assert repr(child) == "<ScopedRegistry 'http' tags={'a': 'b'} of <MetricRegistry 'app' with 3 metrics>>"
     assert repr(ConsumerProgress(child, "seen")) == "<ConsumerProgress 'http.seen', tags={'a': 'b'}>"
     assert repr(InMemoryReporter(registry)) == "<InMemoryReporter of 'app'>"
 

@@ -317,7 +317,7 @@ def test_a_second_choice_is_refused() -> None:
     registry = MetricRegistry("a")
     made = registry.timer("t", sampling=SlidingWindow(10))
     assert registry.timer("t") is registry.timer("t", sampling=SlidingWindow(10)) is made
-    with pytest.raises(ConfigError, match=r"'t' has SlidingWindow\(size=10\) already"):
+    with pytest.raises(ConfigError, match=r"'t' already has SlidingWindow\(size=10\)"):
         registry.timer("t", sampling=Uniform())
 
 
