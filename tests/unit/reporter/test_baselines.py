@@ -1,4 +1,4 @@
-"""What a later life publishes of a histogram: the difference, its sketch too."""
+"""Subtraction and addition of histograms, including their sketches."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ VALUES = st.lists(st.integers(-1000, 1000), max_size=50)
 
 
 @given(VALUES, VALUES)
-def test_a_life_and_its_base_make_the_whole(before: list[int], after: list[int]) -> None:
-    """since() leaves count, sum and sketch of the later values alone; until() gives the whole again."""
+def test_subtraction_and_addition_are_inverse(before: list[int], after: list[int]) -> None:
+    """subtract() leaves count, sum and sketch of the later values, and add() restores the total."""
     timer_clock = ManualClock()
     registry = MetricRegistry("app", clock=timer_clock)
     histogram = registry.histogram("h")

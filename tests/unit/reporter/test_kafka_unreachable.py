@@ -13,8 +13,8 @@ REFUSED = KafkaError(KafkaError._TRANSPORT, "Connection refused")
 DOWN = KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down")
 
 
-def test_a_broker_that_can_not_be_reached_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:
-    """After ten seconds without an acknowledgement: a line with the address and the reason, a failure, `connected`."""
+def test_an_unreachable_broker_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """After ten seconds: one line with the address and the reason, one failure, and `connected` is False."""
     caplog.set_level(logging.INFO, "tallystream")
     bench = KafkaBench(interval=1.0)
     reporter = bench.reporter
@@ -48,7 +48,7 @@ def test_a_broker_that_can_not_be_reached_is_one_warning(caplog: pytest.LogCaptu
 
 
 def test_the_warning_waits_for_three_intervals(caplog: pytest.LogCaptureFixture) -> None:
-    """A reporter of every minute says so after three of them."""
+    """With an interval of a minute, the warning is logged after three of them."""
     bench = KafkaBench(interval=60.0)
     bench.reporter._open()
     bench.producers[0].verdicts = []
@@ -60,8 +60,8 @@ def test_the_warning_waits_for_three_intervals(caplog: pytest.LogCaptureFixture)
     assert bench.reporter.last_error == "no metrics have arrived at b:9092 for 180 s: the broker does not answer"
 
 
-def test_whether_it_is_connected() -> None:
-    """Not before the first acknowledgement, not after an error of librdkafka until the next one, not after the end."""
+def test_connected() -> None:
+    """It is True from an acknowledgement until an error of librdkafka or the end."""
     bench = KafkaBench()
     assert not bench.reporter.connected
     assert bench.reporter.report_now()
@@ -75,10 +75,10 @@ def test_whether_it_is_connected() -> None:
 
 
 @pytest.mark.parametrize(("reached", "waited"), [(False, 1), (True, 4)])  # of five seconds one is for the end
-def test_the_end_waits_less_for_a_broker_that_was_never_reached(
+def test_stop_waits_one_second_for_a_broker_that_was_never_reached(
     caplog: pytest.LogCaptureFixture, *, reached: bool, waited: float
 ) -> None:
-    """`stop()` gives up after a second, and says so, where every connection failed; another broker may come back."""
+    """stop() logs that nothing was reported; a broker that was reached before is waited for."""
     bench = KafkaBench()
     bench.clusters["b:9092"] = "c-1" if reached else None
     if reached:
@@ -96,8 +96,8 @@ def test_the_end_waits_less_for_a_broker_that_was_never_reached(
     assert (said in caplog.messages) is not reached
 
 
-def test_the_end_waits_for_a_first_connection() -> None:
-    """A process that ends before its first connection is made, or failed, waits for it as long as `stop()` may."""
+def test_stop_waits_for_the_first_connection() -> None:
+    """If no connection has succeeded or failed yet, stop() waits until its deadline."""
     bench = KafkaBench()
     bench.reporter._ensure_open()
     bench.producers[0].verdicts = [None] * 30 + [True] * 10
@@ -105,8 +105,8 @@ def test_the_end_waits_for_a_first_connection() -> None:
     assert bench.clock.monotonic() == pytest.approx(3)
 
 
-def test_the_end_waits_for_a_broker_that_was_reached_after_a_failed_connection() -> None:
-    """A connection refused before the broker answered (at `localhost`'s other address) shortens no last report."""
+def test_stop_waits_for_a_broker_that_was_reached_after_a_failed_connection() -> None:
+    """A connection that failed before, as to `localhost`'s other address, does not shorten the last report."""
     bench = KafkaBench()
     bench.reporter._ensure_open()
     for error in (REFUSED, DOWN):

@@ -1,4 +1,4 @@
-"""A registry too large for one record: split, and a metric never changes its part within a life."""
+"""A registry that is too large for one record: its parts, and when a new life begins."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ def counters(names: list[str], count: int = 1) -> list[Metric]:
 
 
 class Reports:
-    """A registry that is reported in records of `LIMIT` bytes, and what arrives: the rows of the table."""
+    """A registry that is reported in records of at most `LIMIT` bytes, and the records that arrived."""
 
     def __init__(self) -> None:
         self.clock, self.registry = ManualClock(), MetricRegistry("app")
         self.lives = LifeHistory("app", max_bytes=LIMIT)
         self.snapshots: list[Snapshot] = []
 
-    def report(self, verdict: str = "acknowledged", *, final: bool = False) -> None:
-        """Report once; a delivery that `failed` arrived, one that was `unsent` did not."""
+    def report(self, result: str = "acknowledged", *, final: bool = False) -> None:
+        """Report once; the record arrives if the delivery is `acknowledged` or `failed`, not if it is `unsent`."""
         metrics, groups = self.registry.snapshot(), self.registry.groups()
         for pending in self.lives.prepare(metrics, self.clock.now(), final=final, groups=groups):
             assert len(pending.value) <= LIMIT
-            if verdict != "unsent":
+            if result != "unsent":
                 self.snapshots.append(pending.snapshot)
-            if verdict == "acknowledged":
+            if result == "acknowledged":
                 self.lives.acknowledged(pending, self.clock.now().wall_ms, self.clock.now())
             else:
-                self.lives.failed(pending, never_sent=verdict == "unsent")
+                self.lives.failed(pending, never_sent=result == "unsent")
 
     def report_all(self) -> list[Snapshot]:
-        """Report until nothing is missing, and return the last report."""
+        """Report until no metric is missing, and return the last report's snapshots."""
         begin = len(self.snapshots)
         self.report()
         if self.lives.incomplete:
@@ -57,7 +57,7 @@ class Reports:
         return self.snapshots[begin:]
 
     def rows(self) -> dict[tuple[str, str], int]:
-        """Return the table's counts by life and metric, having checked that no metric left its part."""
+        """Return the counts by life and metric; assert that no metric changes its part within a life."""
         rows: dict[tuple[str, str], int] = {}
         parts: dict[tuple[str, str], int] = {}
         for snapshot in self.snapshots:
@@ -82,19 +82,19 @@ ROUND = st.tuples(
 
 @settings(max_examples=50)
 @given(st.lists(ROUND, max_size=8), st.randoms(use_true_random=False))
-def test_sums_are_exact_whatever_outgrows_its_part(
+def test_sums_are_exact_when_metrics_outgrow_their_parts(
     rounds: list[tuple[int, str, bool, bool]], chance: random.Random
 ) -> None:
-    """Metrics are made, counted and kept together between reports that arrive or fail: each is counted once."""
+    """Metrics are created, counted and colocated between reports that succeed or fail: each is counted once."""
     reports = Reports()
     made = [reports.registry.counter("first")]
-    for number, verdict, together, final in rounds:
+    for number, result, together, final in rounds:
         made += [reports.registry.counter(f"{len(made) + new:060}") for new in range(number)]
         for counter in chance.sample(made, k=min(20, len(made))):
             counter.inc(chance.randint(1, 9))
         if together:
             reports.registry.colocate(*chance.sample(made, k=min(2, len(made))))
-        reports.report(verdict, final=final)
+        reports.report(result, final=final)
     reports.report_all()
     rows = reports.rows()
     for counter in made:
@@ -103,7 +103,7 @@ def test_sums_are_exact_whatever_outgrows_its_part(
 
 @given(st.lists(st.lists(st.integers(0, 200), unique=True), min_size=1, max_size=5))
 def test_a_metric_stays_in_its_part(rounds: list[list[int]]) -> None:
-    """Metrics come and go, in any order: each is always in one part, and no metric is lost or doubled."""
+    """If metrics are added and removed in any order, each stays in one part, and none is lost or repeated."""
     parts, seen = Parts(5), dict[Identity, int]()
     for numbers in rounds:
         metrics = counters([f"{number}" * 20 for number in numbers])
@@ -117,14 +117,14 @@ def test_a_metric_stays_in_its_part(rounds: list[list[int]]) -> None:
 
 
 def test_metrics_are_spread_over_all_parts() -> None:
-    """A hundred metrics in five parts: none of these has less than half or more than twice its share."""
+    """Each of five parts has between half and twice its share of a hundred metrics."""
     split = Parts(5).split(counters([f"metric.{number}" for number in range(100)]))
     assert sorted(split) == [0, 1, 2, 3, 4]
     assert all(10 <= len(part) <= 40 for part in split.values())
 
 
-def test_a_registry_has_as_many_parts_as_leave_room_to_grow() -> None:
-    """Records are half full at most, counting in what the sketches of histograms may grow to."""
+def test_records_are_at_most_half_full_at_first() -> None:
+    """The size includes what the sketches of histograms may grow to."""
     names = [f"{number:080}" for number in range(100)]
     assert parts_for(counters(names), 1_000_000) == 1
     assert parts_for(counters(names), 10_000) == 3
@@ -132,7 +132,7 @@ def test_a_registry_has_as_many_parts_as_leave_room_to_grow() -> None:
 
 
 def test_a_group_is_never_split() -> None:
-    """A counter and the positions that came much later are in one part."""
+    """A counter and positions that were created much later are in one part."""
     registry = MetricRegistry("app")
     progress = ConsumerProgress(registry, "processed")
     parts = Parts(5)
@@ -148,8 +148,8 @@ def test_a_group_is_never_split() -> None:
     assert len([metric for metric in mine if isinstance(metric, Position)]) == 20
 
 
-def test_groups_that_meet_become_one() -> None:
-    """keep_together of a metric of each of two groups joins the two."""
+def test_colocating_metrics_of_two_groups_joins_them() -> None:
+    """colocate() with one metric of each group creates one group of all."""
     registry = MetricRegistry("app")
     a, b, c, d = (registry.counter(name) for name in "abcd")
     registry.colocate(a, b)
@@ -159,8 +159,8 @@ def test_groups_that_meet_become_one() -> None:
     assert len(registry.groups()) == 4
 
 
-def test_metrics_of_two_parts_that_are_to_be_kept_together_get_a_new_life_in_which_they_are() -> None:
-    """Whenever keep_together is called; within a life no metric changes its part, and nothing is counted twice."""
+def test_colocating_metrics_of_two_parts_begins_a_new_life() -> None:
+    """Within a life no metric changes its part, and nothing is counted twice."""
     reports = Reports()
     registry = reports.registry
     made = [registry.counter(f"metric.{number}" * 20) for number in range(100)]
@@ -185,8 +185,8 @@ def test_metrics_of_two_parts_that_are_to_be_kept_together_get_a_new_life_in_whi
     assert sum(reports.rows().values()) == 101
 
 
-def test_one_of_a_group_that_comes_before_those_that_have_a_part_is_in_theirs() -> None:
-    """A position made before its counter is listed before it: the group's part is the counter's."""
+def test_a_metric_joins_the_part_of_its_group() -> None:
+    """A position that is listed before its counter is in the counter's part."""
     counter, position = Counter(name="c", count=1), Position(name="p", start=0, position=1)
     parts = Parts(5)
     parts.split([counter])
@@ -194,8 +194,8 @@ def test_one_of_a_group_that_comes_before_those_that_have_a_part_is_in_theirs() 
     assert list(parts.split([position, counter]).values()) == [[position, counter]]
 
 
-def test_a_large_registry_goes_out_in_several_records_and_each_counts_its_own_seq() -> None:
-    """Parts have the same life, their own seq and every metric once; a life ends when all finals are acknowledged."""
+def test_each_part_of_a_large_registry_has_its_own_seq() -> None:
+    """All parts have the same life, which ends when all final records are acknowledged."""
     clock, names = ManualClock(), [f"{number:060}" for number in range(300)]
     lives = LifeHistory("app", max_bytes=LIMIT)
     first = lives.prepare(counters(names), clock.now())
@@ -216,8 +216,8 @@ def test_a_large_registry_goes_out_in_several_records_and_each_counts_its_own_se
     assert (again.snapshot.life, again.snapshot.seq) == (first[0].snapshot.life, 3)
 
 
-def test_a_metric_that_outgrows_its_part_gets_a_new_life_that_counts_on() -> None:
-    """The old life ends with an acknowledged final, and only then a new one has the grown sketches, in more parts."""
+def test_a_metric_that_outgrows_its_part_continues_in_a_new_life() -> None:
+    """The new life begins after the acknowledged final record, and has more parts."""
     clock = ManualClock()
     lives = LifeHistory("app", max_bytes=30_000)
     sketch = Sketch()
@@ -249,8 +249,8 @@ def test_a_metric_that_outgrows_its_part_gets_a_new_life_that_counts_on() -> Non
     ]
 
 
-def test_a_group_too_large_for_any_record_is_left_out_once_and_ends_no_life() -> None:
-    """The other metrics are reported in the life that there is; one sentence says what is missing, and what to do."""
+def test_a_group_that_is_too_large_for_any_record_is_skipped() -> None:
+    """The life continues with the other metrics; one error names the group and what to do."""
     clock = ManualClock()
     lives = LifeHistory("app", max_bytes=LIMIT)
     metrics = counters([f"{number:0500}" for number in range(40)])

@@ -1,4 +1,4 @@
-"""The schedule of reports: fixed times, and no storm after a pause."""
+"""The schedule of reports: fixed times, and one report after a pause."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import pytest
 
 
-def test_due_at_fixed_times() -> None:
-    """Each time is taken once, and the next one is an interval later, whenever it was taken."""
+def test_reports_are_due_at_fixed_times() -> None:
+    """Each time is due once, and the next one is an interval later."""
     schedule = Schedule(10.0, 2.0)
     assert [schedule.take(now) for now in (9.9, 10.0, 10.1, 11.9, 12.5, 13.9, 14.0)] == [
         False,
@@ -30,8 +30,8 @@ def test_due_at_fixed_times() -> None:
     ]
 
 
-def test_missed_times_are_not_made_up_for() -> None:
-    """After a pause of many intervals one report is due, not one for each."""
+def test_missed_reports_are_skipped() -> None:
+    """After a pause of many intervals, one report is due."""
     schedule = Schedule(0.0, 1.0)
     assert schedule.take(100.5)
     assert not schedule.take(100.6)
@@ -39,8 +39,8 @@ def test_missed_times_are_not_made_up_for() -> None:
 
 
 @given(st.floats(0, 1e6), st.floats(0.01, 3600), st.floats(0, 1e6))
-def test_the_next_time_is_always_ahead(first: float, interval: float, late: float) -> None:
-    """Whenever a report is taken, the next one is later than that moment, and by an interval at most."""
+def test_the_next_time_is_always_in_the_future(first: float, interval: float, late: float) -> None:
+    """After a report, the next one is due later, within one interval."""
     schedule = Schedule(first, interval)
     now = first + late
     assert schedule.take(now)
@@ -49,7 +49,7 @@ def test_the_next_time_is_always_ahead(first: float, interval: float, late: floa
 
 
 def test_reporters_that_start_together_do_not_report_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first report of each is due at a moment of its own within the first interval."""
+    """The first report of each is due at a random time in the first interval."""
     clock, made = ManualClock(), list[tuple[float, float]]()
 
     class Noted(Schedule):

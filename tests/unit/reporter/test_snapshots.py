@@ -1,4 +1,4 @@
-"""What a snapshot has of each metric, with and without the views of samples."""
+"""The content of a snapshot, with and without views."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from tallystream.testing import ManualClock
 
 
-def test_a_snapshot_has_what_each_metric_says(registry: MetricRegistry, clock: ManualClock) -> None:
-    """Of all types, and however they were updated; name by name."""
+def test_a_snapshot_has_what_each_metric_reads(registry: MetricRegistry, clock: ManualClock) -> None:
+    """For all types, however they were updated, in the order of names."""
     clock.advance(1)
     for number in range(3):
         registry.counter("c", tags={"n": str(number)}).inc(number)
@@ -34,8 +34,8 @@ def test_a_snapshot_has_what_each_metric_says(registry: MetricRegistry, clock: M
     assert len(found) == 22
 
 
-def test_a_reservoir_needs_no_more_than_to_take_and_to_show(clock: ManualClock) -> None:
-    """A sampling of the application's own, of which nothing is known but the protocol, is reported as others are."""
+def test_a_custom_sampling_needs_only_the_protocol(clock: ManualClock) -> None:
+    """A reservoir with update() and view() is reported like the built-in ones."""
 
     class Last:
         def __init__(self) -> None:
@@ -61,8 +61,10 @@ def test_a_reservoir_needs_no_more_than_to_take_and_to_show(clock: ManualClock) 
 
 @pytest.mark.parametrize("sampling", [None, ExponentiallyDecaying(), SlidingTimeWindow(60)], ids=repr)
 @pytest.mark.parametrize("kind", ["histogram", "timer"])
-def test_a_snapshot_without_views_has_what_merges(clock: ManualClock, sampling: Sampling | None, kind: str) -> None:
-    """Count, sum, min, max and sketch are there, nothing of the view; a snapshot with views has that all the same."""
+def test_a_snapshot_without_views_has_the_mergeable_values(
+    clock: ManualClock, sampling: Sampling | None, kind: str
+) -> None:
+    """Count, sum, min, max and sketch, but no view; a later snapshot with views has it."""
     registry = MetricRegistry("app", clock=clock, sampling=sampling)
     metric = getattr(registry, kind)("m")
     views = {"mean", "stddev", "p50", "p75", "p95", "p98", "p99", "p999"}

@@ -1,4 +1,4 @@
-"""Registries, the global one, functions, decorators, signal and module names against the real pyformance."""
+"""Registries, functions, decorators, the signal and module names compared with pyformance."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STEPS = st.one_of(
 
 
 def play(registry: Any, clock: Clock, steps: list[tuple[Any, ...]]) -> list[Any]:
-    """Make the calls, and return every dump, keys and attributes in their order."""
+    """Make the calls, and return every dump with keys and attributes in their order."""
     seen: list[Any] = []
     for kind, *rest in [*steps, ("dump",)]:
         # Time passes first, so that no mean rate is of no time at all.
@@ -58,7 +58,7 @@ def play(registry: Any, clock: Clock, steps: list[tuple[Any, ...]]) -> list[Any]
 @settings(deadline=None)
 @given(st.lists(STEPS), st.integers(0, 99))
 def test_dumps(steps: list[tuple[Any, ...]], seed: int) -> None:
-    """Whatever is called on a registry, its dumps are equal: keys, attributes, their order, and values."""
+    """After any calls, dumps have equal keys, attributes and values in equal order."""
     theirs, mine = both(lambda library, clock: play(library.MetricsRegistry(clock), clock, steps), seed)
     assert mine == theirs
 
@@ -66,7 +66,7 @@ def test_dumps(steps: list[tuple[Any, ...]], seed: int) -> None:
 @settings(deadline=None)
 @given(st.lists(STEPS), st.integers(0, 99))
 def test_the_global_registry_and_its_functions(steps: list[tuple[Any, ...]], seed: int) -> None:
-    """The functions of the package ask the global registry, which can be set."""
+    """The functions of the package use the global registry, which can be replaced."""
 
     def program(library: Any, clock: Clock) -> list[Any]:
         before = library.global_registry()
@@ -93,8 +93,8 @@ def test_the_global_registry_and_its_functions(steps: list[tuple[Any, ...]], see
     assert mine == theirs
 
 
-def test_metrics_that_were_made_elsewhere() -> None:
-    """`add` takes metrics of all classes and subclasses, refuses a key that is there, and what is no metric."""
+def test_add() -> None:
+    """`add` accepts metrics of all classes and subclasses, and rejects existing keys and other objects."""
 
     def program(library: Any, clock: Clock) -> list[Any]:
         registry = library.MetricsRegistry(clock=clock)
@@ -129,7 +129,7 @@ def test_metrics_that_were_made_elsewhere() -> None:
 
 @pytest.mark.parametrize("pattern", [None, r"^/api/(?P<model>\w+)/\d+/?(?P<verb>\w+)?$", r"(\w)\d", "^$"])
 def test_regex_registries(pattern: str | None) -> None:
-    """The groups of the pattern make the key, for all types of metrics; what does not match has the key ""."""
+    """The groups of the pattern are the key, for all types; an unmatched key becomes ""."""
 
     def program(library: Any, clock: Clock) -> list[Any]:
         registry = library.registry.RegexRegistry(pattern, clock)
@@ -148,7 +148,7 @@ def test_regex_registries(pattern: str | None) -> None:
 
 
 def test_decorators() -> None:
-    """Counting, metering and timing functions and methods, results and exceptions passed on, at the registry of now."""
+    """They count, meter and time functions and methods, and pass results and exceptions on."""
 
     def program(library: Any, clock: Clock) -> list[Any]:
         before = library.global_registry()
@@ -189,7 +189,7 @@ def test_decorators() -> None:
 
 
 def test_the_signal_of_a_call_that_took_too_long() -> None:
-    """Beyond the threshold call_too_long is sent by the timer, with the elapsed time and what time() was given."""
+    """Above the threshold, the timer sends call_too_long with the elapsed time and the arguments of time()."""
 
     def program(library: Any, clock: Clock) -> list[Any]:
         told: list[Any] = []
@@ -210,8 +210,8 @@ def test_the_signal_of_a_call_that_took_too_long() -> None:
     assert mine == [("Timer", {"elapsed": 3, "fn": "f"})]
 
 
-def test_registries_may_give_timers_a_sink() -> None:
-    """A subclass's create_sink makes one for each timer."""
+def test_create_sink() -> None:
+    """A subclass's create_sink is called for each timer."""
 
     def program(library: Any, clock: Clock) -> list[Any]:
         told: list[float] = []
@@ -247,7 +247,7 @@ ABSENT = {"HostedGraphiteReporter", "NewRelicReporter", "OpenTSDBReporter"}
 
 @pytest.mark.parametrize("name", PACKAGES + MODULES)
 def test_module_names(name: str) -> None:
-    """Every module of the same name has every public class and function, under the same public names of methods."""
+    """Every module of pyformance exists, with the same public classes, functions and methods."""
     suffix = f".{name}" if name else ""
     theirs = importlib.import_module(f"pyformance{suffix}")
     mine = importlib.import_module(f"{ours.__name__}{suffix}")
@@ -263,8 +263,8 @@ def test_module_names(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(ABSENT))
-def test_absent_reporters_say_what_to_do(name: str) -> None:
-    """One sentence with the remedy."""
+def test_importing_a_missing_reporter_names_the_alternatives(name: str) -> None:
+    """ImportError with what to use instead."""
     message = f"^{name} is not offered by tallystream.pyformance_compat: .*subclass Reporter\\.$"
     with pytest.raises(ImportError, match=message):
         getattr(ours.reporters, name)
