@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tallystream.clock import Instant
 from tallystream.reporters.local import LocalReporter
 
 if TYPE_CHECKING:
@@ -40,9 +39,9 @@ class ManualClock:
         """Return the seconds by which `advance` has moved the clock."""
         return self._monotonic
 
-    def now(self) -> Instant:
-        """Return the time of both clocks."""
-        return Instant(self._monotonic, int(self._wall_ms))
+    def wall_ms(self) -> int:
+        """Return the time of the wall clock, epoch milliseconds."""
+        return int(self._wall_ms)
 
 
 class InMemoryReporter(LocalReporter):

@@ -114,7 +114,7 @@ class SourceAdapter:
                 self._fail(self.source.kind, "it could not be read when this process was forked off its parent")
                 return []
             readings, _ = self._readings(names, seen)
-            now = self._clock.now().wall_ms / 1000
+            now = self._clock.wall_ms() / 1000
             return [self._resets.adjust(reading, now) for reading in readings]
 
     def reset_after_fork(self) -> None:

@@ -28,7 +28,6 @@ from tallystream.validation import label
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tallystream.clock import Instant
     from tallystream.record import Identity
 
 
@@ -110,7 +109,7 @@ class Life(msgspec.Struct):
         return all(part.closed for part in self.parts.values())
 
 
-def records(life: Life, metrics: list[Metric], every_ms: int, now: Instant, *, final: bool) -> list[PendingRecord]:
+def records(life: Life, metrics: list[Metric], every_ms: int, now_ms: int, *, final: bool) -> list[PendingRecord]:
     """Return the records of a report, without changing `life`. A part that has lost all its metrics still has one."""
     split = life.split.split(metrics)
     ready = []
@@ -122,7 +121,7 @@ def records(life: Life, metrics: list[Metric], every_ms: int, now: Instant, *, f
             part=number,
             seq=life.parts.get(number, Part()).seq + 1,
             prev=life.prev_ms,
-            ts=max(now.wall_ms, 0),
+            ts=max(now_ms, 0),
             every_ms=every_ms,
             final=final,
             metrics=subtract(values, life.base),
@@ -183,7 +182,7 @@ class LifeHistory:
     def prepare(
         self,
         metrics: list[Metric],
-        now: Instant,
+        now_ms: int,
         *,
         final: bool = False,
         groups: Mapping[Identity, Identity] | None = None,
@@ -196,17 +195,17 @@ class LifeHistory:
             return []
         groups = groups or {}
         while True:
-            life = self._life_for(now, metrics)
+            life = self._life_for(now_ms, metrics)
             if life.outgrown:
                 self.incomplete = True
-                ready = records(life, [], self.every_ms, now, final=True)
+                ready = records(life, [], self.every_ms, now_ms, final=True)
                 break
             if not life.split.place(groups):
                 life.outgrown = True
                 continue
             kept = [m for m in metrics if group_of(m, groups) not in self._rejected] if self._rejected else metrics
             self.incomplete = len(kept) < len(metrics)
-            ready = records(life, kept, self.every_ms, now, final=final)
+            ready = records(life, kept, self.every_ms, now_ms, final=final)
             too_large = next((pending for pending in ready if len(pending.value) > self.max_bytes), None)
             if too_large is None:
                 break
@@ -216,10 +215,10 @@ class LifeHistory:
             part.seq, part.closed, part.in_flight = pending.snapshot.seq, False, pending
         return ready
 
-    def acknowledged(self, pending: PendingRecord, append_ms: int, now: Instant) -> None:
+    def acknowledged(self, pending: PendingRecord, append_ms: int, now_ms: int) -> None:
         """Process an acknowledgement: the broker appended the record at `append_ms` by its clock."""
         life, part = self._remove_in_flight(pending)
-        self._skew_ms = append_ms - now.wall_ms
+        self._skew_ms = append_ms - now_ms
         if not is_timely(pending.snapshot, append_ms):
             life.refused = True
             return
@@ -244,7 +243,7 @@ class LifeHistory:
         part.in_flight = None
         return self._life, part
 
-    def _life_for(self, now: Instant, metrics: list[Metric]) -> Life:
+    def _life_for(self, now_ms: int, metrics: list[Metric]) -> Life:
         life = self._life
         if life is not None and not (life.closed or life.refused or life.app != self.app):
             return life
@@ -253,7 +252,7 @@ class LifeHistory:
                 "life %s ends; a failed delivery of %d metrics is treated as delivered", life.id, len(life.unknown)
             )
             self._acknowledged.update(life.unknown)
-        created_ms = max(now.wall_ms + self._skew_ms, 0)
+        created_ms = max(now_ms + self._skew_ms, 0)
         counted = self._acknowledged.values()
         if life is not None and life.app != self.app:
             self._base_positions = {key: metric for key, metric in counted.items() if isinstance(metric, Position)}

@@ -224,7 +224,7 @@ class KafkaReporter(ScheduledReporter):
         registry, begin = self.registry, self._monotonic()
         metrics = self._filter.apply(registry.snapshot(views=self._local_stats))
         self._lives.app = registry.app
-        ready = self._lives.prepare(metrics, registry.clock.now(), final=final, groups=registry.groups())
+        ready = self._lives.prepare(metrics, registry.clock.wall_ms(), final=final, groups=registry.groups())
         for error in self._lives.errors:
             self._fail("metrics are not reported", error)
         self._lives.errors.clear()
@@ -251,7 +251,7 @@ class KafkaReporter(ScheduledReporter):
             if self._own:
                 self._own.sent.inc()
                 self._own.bytes.inc(len(pending.value))
-            self._lives.acknowledged(pending, append_ms(message), self.registry.clock.now())
+            self._lives.acknowledged(pending, append_ms(message), self.registry.clock.wall_ms())
             self._report_due = self._report_due or self._lives.new_life_due
             if self._lives.refused:
                 self._fail(

@@ -56,7 +56,7 @@ class LocalReporter(ScheduledReporter):
     def _report(self) -> bool:
         begin = self._monotonic()
         metrics = self._filter.apply(self.registry.snapshot())
-        size = self._write(metrics, self.registry.clock.now().wall_ms)
+        size = self._write(metrics, self.registry.clock.wall_ms())
         if self._own:
             self._own.sent.inc()
             self._own.bytes.inc(size)

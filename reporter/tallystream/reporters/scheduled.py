@@ -51,7 +51,7 @@ class OwnMetrics:
     def fail(self) -> None:
         """Count a failure, and set `last_error` to its time in epoch seconds."""
         self.failed.inc()
-        self.last_error.set(self._clock.now().wall_ms / 1000)
+        self.last_error.set(self._clock.wall_ms() / 1000)
 
 
 class ScheduledReporter(ABC):

@@ -127,9 +127,9 @@ def test_sums_are_exact_over_prometheus_resets_and_removals(
 
     def reported(name: str) -> tuple[int | None, float | None]:
         clock.advance(1)
-        (pending,) = lives.prepare(registry.snapshot(), clock.now())
-        topic.append(b"app-1", pending.value, at=clock.now().wall_ms - ManualClock().now().wall_ms)
-        lives.acknowledged(pending, clock.now().wall_ms, clock.now())
+        (pending,) = lives.prepare(registry.snapshot(), clock.wall_ms())
+        topic.append(b"app-1", pending.value, at=clock.wall_ms() - ManualClock().wall_ms())
+        lives.acknowledged(pending, clock.wall_ms(), clock.wall_ms())
         assert topic.changes.dead == []
         found = topic.sum(name)
         return found.count, found.sum
@@ -262,9 +262,9 @@ def test_opentelemetry_sums_over_instances_and_lives() -> None:
         for batch in batches:
             counter.add(batch)
             clock.advance(1)
-            (pending,) = lives.prepare(registry.snapshot(), clock.now(), final=True)
-            topic.append(key, pending.value, at=clock.now().wall_ms - ManualClock().now().wall_ms)
-            lives.acknowledged(pending, clock.now().wall_ms, clock.now())
+            (pending,) = lives.prepare(registry.snapshot(), clock.wall_ms(), final=True)
+            topic.append(key, pending.value, at=clock.wall_ms() - ManualClock().wall_ms())
+            lives.acknowledged(pending, clock.wall_ms(), clock.wall_ms())
             assert topic.changes.dead == []
 
     instance(b"a", 5, 7)

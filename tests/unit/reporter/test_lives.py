@@ -73,13 +73,13 @@ class Run:
         metrics = [
             Counter(name=n, count=count) for n, count in self.counts.items() if count and (self.shown or n != "x")
         ]
-        for pending in self.lives.prepare(list(metrics), self.clock.now(), final=final):
+        for pending in self.lives.prepare(list(metrics), self.clock.wall_ms(), final=final):
             self.in_flight, self.appended_at = pending, None
 
     def arrive(self) -> None:
         """Append the record in flight to the topic, without an acknowledgement yet."""
         if self.in_flight is not None and self.appended_at is None:
-            self.appended_at = self.clock.now().wall_ms + self.ahead_ms
+            self.appended_at = self.clock.wall_ms() + self.ahead_ms
             self.table.append(self.in_flight.snapshot, self.appended_at)
 
     def acknowledge(self) -> None:
@@ -88,7 +88,7 @@ class Run:
             self.arrive()
             assert self.appended_at is not None
             pending, self.in_flight = self.in_flight, None
-            self.lives.acknowledged(pending, self.appended_at, self.clock.now())
+            self.lives.acknowledged(pending, self.appended_at, self.clock.wall_ms())
 
     def fail(self) -> None:
         """Fail the delivery, whether the record was appended or not."""
@@ -205,8 +205,8 @@ def test_seq_prev_and_life_without_failures() -> None:
 def test_at_most_one_record_is_in_flight() -> None:
     """While a record is in flight, no other is prepared: the next one has the newest values."""
     lives, clock = LifeHistory("app"), ManualClock()
-    assert len(lives.prepare([], clock.now())) == 1
-    assert lives.prepare([], clock.now()) == []
+    assert len(lives.prepare([], clock.wall_ms())) == 1
+    assert lives.prepare([], clock.wall_ms()) == []
 
 
 def test_only_an_acknowledged_final_record_ends_the_life() -> None:
@@ -316,14 +316,14 @@ def test_a_clock_that_is_days_off_costs_one_life(wall_ms: int) -> None:
     """A first record that is refused, since its ULID is old or far ahead, is counted in the next life."""
     clock, broker_ms = ManualClock(wall_ms=wall_ms), 1_700_000_000_000
     lives = LifeHistory("app")
-    [first] = lives.prepare([Counter(name="c", count=3)], clock.now())
-    lives.acknowledged(first, broker_ms, clock.now())
+    [first] = lives.prepare([Counter(name="c", count=3)], clock.wall_ms())
+    lives.acknowledged(first, broker_ms, clock.wall_ms())
     assert not lives.has(first)
     assert lives.refused
-    [second] = lives.prepare([Counter(name="c", count=3)], clock.now())
+    [second] = lives.prepare([Counter(name="c", count=3)], clock.wall_ms())
     assert second.snapshot.metrics == [Counter(name="c", count=3)]
     assert ulid_ms(second.snapshot.life) == broker_ms
-    lives.acknowledged(second, broker_ms + 5, clock.now())
+    lives.acknowledged(second, broker_ms + 5, clock.wall_ms())
     assert lives.has(second)
 
 
@@ -333,13 +333,13 @@ def test_later_lives_publish_what_came_after() -> None:
     lives = LifeHistory("app")
     position = Position(name="p", start=0, position=7)
     [first] = lives.prepare(
-        [Histogram(name="h", count=2, sum=5.0, min=1.0, max=4.0), position], clock.now(), final=True
+        [Histogram(name="h", count=2, sum=5.0, min=1.0, max=4.0), position], clock.wall_ms(), final=True
     )
-    lives.acknowledged(first, 1_700_000_000_000, clock.now())
-    [second] = lives.prepare([Histogram(name="h", count=2, sum=5.0, min=1.0, max=4.0), position], clock.now())
+    lives.acknowledged(first, 1_700_000_000_000, clock.wall_ms())
+    [second] = lives.prepare([Histogram(name="h", count=2, sum=5.0, min=1.0, max=4.0), position], clock.wall_ms())
     assert second.snapshot.metrics == [Histogram(name="h", count=0), position]
     lives.failed(second, never_sent=True)
-    [third] = lives.prepare([Histogram(name="h", count=3, sum=7.0, min=1.0, max=4.0), position], clock.now())
+    [third] = lives.prepare([Histogram(name="h", count=3, sum=7.0, min=1.0, max=4.0), position], clock.wall_ms())
     assert third.snapshot.metrics == [Histogram(name="h", count=1, sum=2.0, min=1.0, max=4.0), position]
 
 
@@ -351,8 +351,8 @@ def test_a_metric_that_is_missing_for_some_records_is_not_counted_twice(between:
     def publish(names: list[str], *, final: bool = False) -> dict[str, int]:
         for name in names:
             counts[name] += 10
-        (pending,) = lives.prepare([Counter(name=n, count=counts[n]) for n in names], clock.now(), final=final)
-        lives.acknowledged(pending, clock.now().wall_ms, clock.now())
+        (pending,) = lives.prepare([Counter(name=n, count=counts[n]) for n in names], clock.wall_ms(), final=final)
+        lives.acknowledged(pending, clock.wall_ms(), clock.wall_ms())
         return {metric.name: metric.count for metric in pending.snapshot.metrics if isinstance(metric, Counter)}
 
     for names in (["a", "b"], ["a", "b"], between, between):

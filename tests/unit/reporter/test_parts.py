@@ -37,12 +37,12 @@ class Reports:
     def report(self, result: str = "acknowledged", *, final: bool = False) -> None:
         """Report once; the record arrives if the delivery is `acknowledged` or `failed`, not if it is `unsent`."""
         metrics, groups = self.registry.snapshot(), self.registry.groups()
-        for pending in self.lives.prepare(metrics, self.clock.now(), final=final, groups=groups):
+        for pending in self.lives.prepare(metrics, self.clock.wall_ms(), final=final, groups=groups):
             assert len(pending.value) <= LIMIT
             if result != "unsent":
                 self.snapshots.append(pending.snapshot)
             if result == "acknowledged":
-                self.lives.acknowledged(pending, self.clock.now().wall_ms, self.clock.now())
+                self.lives.acknowledged(pending, self.clock.wall_ms(), self.clock.wall_ms())
             else:
                 self.lives.failed(pending, never_sent=result == "unsent")
 
@@ -198,21 +198,21 @@ def test_each_part_of_a_large_registry_has_its_own_seq() -> None:
     """All parts have the same life, which ends when all final records are acknowledged."""
     clock, names = ManualClock(), [f"{number:060}" for number in range(300)]
     lives = LifeHistory("app", max_bytes=LIMIT)
-    first = lives.prepare(counters(names), clock.now())
+    first = lives.prepare(counters(names), clock.wall_ms())
     assert len(first) == 3
     assert [(o.snapshot.part, o.snapshot.seq) for o in first] == [(part, 1) for part in range(len(first))]
     assert all(len(pending.value) <= LIMIT for pending in first)
     assert sorted(m.name for o in first for m in o.snapshot.metrics) == sorted(names)
     lives.failed(first[0], never_sent=True)
     for pending in first[1:]:
-        lives.acknowledged(pending, clock.now().wall_ms, clock.now())
+        lives.acknowledged(pending, clock.wall_ms(), clock.wall_ms())
     assert [lives.has(pending) for pending in first] == [False] + [True] * (len(first) - 1)
-    final = lives.prepare(counters(names, 3), clock.now(), final=True)
+    final = lives.prepare(counters(names, 3), clock.wall_ms(), final=True)
     assert {o.snapshot.seq for o in final} == {2}
     for pending in final[1:]:
-        lives.acknowledged(pending, clock.now().wall_ms, clock.now())
+        lives.acknowledged(pending, clock.wall_ms(), clock.wall_ms())
     lives.failed(final[0])
-    [again, *_] = lives.prepare(counters(names, 3), clock.now(), final=True)
+    [again, *_] = lives.prepare(counters(names, 3), clock.wall_ms(), final=True)
     assert (again.snapshot.life, again.snapshot.seq) == (first[0].snapshot.life, 3)
 
 
@@ -226,19 +226,19 @@ def test_a_metric_that_outgrows_its_part_continues_in_a_new_life() -> None:
         return [Histogram(name=name, count=sketch.count, sum=1.0, sketch=sketch.encode()) for name in "abcd"]
 
     sketch.add([1.0])
-    [small] = lives.prepare(histograms(), clock.now())
-    lives.acknowledged(small, clock.now().wall_ms, clock.now())
+    [small] = lives.prepare(histograms(), clock.wall_ms())
+    lives.acknowledged(small, clock.wall_ms(), clock.wall_ms())
     sketch.add([sign * 1.0109**power for power in range(2000) for sign in (1, -1)])
     for _ in range(2):
-        [final] = lives.prepare(histograms(), clock.now())
+        [final] = lives.prepare(histograms(), clock.wall_ms())
         assert (final.snapshot.life, final.snapshot.final, final.snapshot.metrics) == (small.snapshot.life, True, [])
         assert lives.incomplete
         lives.failed(final, never_sent=True)
         assert not lives.new_life_due
-    [final] = lives.prepare(histograms(), clock.now())
-    lives.acknowledged(final, clock.now().wall_ms, clock.now())
+    [final] = lives.prepare(histograms(), clock.wall_ms())
+    lives.acknowledged(final, clock.wall_ms(), clock.wall_ms())
     assert lives.new_life_due
-    grown = lives.prepare(histograms(), clock.now())
+    grown = lives.prepare(histograms(), clock.wall_ms())
     assert not lives.incomplete
     assert len(grown) > 1
     assert all(len(pending.value) <= 30_000 for pending in grown)
@@ -256,13 +256,13 @@ def test_a_group_that_is_too_large_for_any_record_is_skipped() -> None:
     metrics = counters([f"{number:0500}" for number in range(40)])
     groups = {metric.identity: metrics[0].identity for metric in metrics}
     other = counters(["other"])
-    [first] = lives.prepare(other, clock.now())
-    lives.acknowledged(first, clock.now().wall_ms, clock.now())
+    [first] = lives.prepare(other, clock.wall_ms())
+    lives.acknowledged(first, clock.wall_ms(), clock.wall_ms())
     for _ in range(2):
-        [pending] = lives.prepare(metrics + other, clock.now(), groups=groups)
+        [pending] = lives.prepare(metrics + other, clock.wall_ms(), groups=groups)
         assert (pending.snapshot.life, pending.snapshot.metrics) == (first.snapshot.life, other)
         assert lives.incomplete
-        lives.acknowledged(pending, clock.now().wall_ms, clock.now())
+        lives.acknowledged(pending, clock.wall_ms(), clock.wall_ms())
     [error] = lives.errors
     assert error.startswith(f"the counter '{0:0500}' and the metrics that are colocated with it have 21,")
     assert error.endswith("bytes, a record has 20,000 at most; colocate fewer metrics")

@@ -299,15 +299,15 @@ def test_a_large_source_is_split_and_a_metric_stays_in_its_part() -> None:
 
     def publish(*, final: bool) -> None:
         clock.advance(1)
-        for pending in lives.prepare(registry.snapshot(), clock.now(), final=final):
+        for pending in lives.prepare(registry.snapshot(), clock.wall_ms(), final=final):
             snapshot = pending.snapshot
             for metric in snapshot.metrics:
                 assert places.setdefault((snapshot.life, metric.name), snapshot.part) == snapshot.part
-            topic.append(b"app-1", pending.value, at=clock.now().wall_ms - ManualClock().now().wall_ms)
+            topic.append(b"app-1", pending.value, at=clock.wall_ms() - ManualClock().wall_ms())
             for total in topic.changes.totals:
                 totals[total.metric[1]] = topic.sum(total.metric[1]).count
             assert topic.changes.dead == []
-            lives.acknowledged(pending, clock.now().wall_ms, clock.now())
+            lives.acknowledged(pending, clock.wall_ms(), clock.wall_ms())
 
     totals: dict[str, int | None] = {}
     report(dict.fromkeys(range(150), 1))
