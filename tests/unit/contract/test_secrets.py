@@ -64,7 +64,7 @@ def with_secrets(kind: Any, names: list[str]) -> object:
     values = {name: SECRET if name in SECRET_FIELDS else None for name in names}
     if not dataclasses.is_dataclass(kind):
         return kind(**values)
-    made = object.__new__(kind)  # its checks have no say here
+    made = object.__new__(kind)  # without the checks of its constructor
     for name, value in values.items():
         object.__setattr__(made, name, value)
     return made

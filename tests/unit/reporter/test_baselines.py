@@ -24,15 +24,15 @@ def test_subtraction_and_addition_are_inverse(before: list[int], after: list[int
     base = by_identity(registry.snapshot())
     for value in after:
         histogram.update(value)
-    [whole] = registry.snapshot()
-    [later] = subtract([whole], base)
+    [total] = registry.snapshot()
+    [later] = subtract([total], base)
     assert isinstance(later, record.Histogram)
-    assert isinstance(whole, record.Histogram)
+    assert isinstance(total, record.Histogram)
     assert (later.count, later.sum) == (len(after), sum(after))
     if after:
         exact = Sketch()
         exact.add(after)
         assert later.sketch == exact.encode()
-        assert add(later, base[later.identity]) == whole
+        assert add(later, base[later.identity]) == total
     else:
         assert (later.sketch, later.min, later.max) == (None, None, None)

@@ -142,7 +142,7 @@ def test_sums_are_exact_over_prometheus_resets_and_removals(
     requests.remove("GET")
     seconds.observe(3)
     assert reported("seconds") == (1, 3.0)
-    requests.labels("GET").inc(50)  # higher than ever before it was seen again
+    requests.labels("GET").inc(50)  # above its value of before the reset
     assert reported("requests_total")[0] == 57
     requests.clear()
     requests.labels("GET").inc(100)

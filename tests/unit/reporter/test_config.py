@@ -111,15 +111,15 @@ def test_a_secret_is_in_no_log_no_repr_and_no_error(
         try:
             registry = report("orders", bootstrap_servers="127.0.0.1:1", instance="i", interval=0.01, **given)
         except ConfigError as error:
-            said = [str(error), repr(error), repr(error.__context__)]
+            texts = [str(error), repr(error), repr(error.__context__)]
         else:
             reporter = registry.reporter
             assert isinstance(reporter, KafkaReporter)
             assert not reporter.report_now(timeout=0.3)
-            said = [repr(reporter), repr(registry), str(reporter.last_error)]
+            texts = [repr(reporter), repr(registry), str(reporter.last_error)]
             reporter.stop(timeout=0)
             assert "librdkafka" in caplog.text
-    assert SECRET not in "\n".join([*said, caplog.text, *(str(record.args) for record in caplog.records)])
+    assert SECRET not in "\n".join([*texts, caplog.text, *(str(record.args) for record in caplog.records)])
 
 
 def test_tls_reaches_librdkafka() -> None:

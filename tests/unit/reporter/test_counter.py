@@ -109,8 +109,8 @@ from tallystream import Counter
 from tallystream.metrics.counter import BUFFER
 
 def interrupted(step):
-    # A counter whose increments are about to be added up is counted and read; the handler of a signal, which comes
-    # before the given step, does the same. Tells whether there is such a step.
+    # A counter is incremented and read when its increments are about to be added up; a signal handler, which runs
+    # before the given step, does the same. Returns whether there is such a step.
     counter, steps, known = Counter("c", {}), 0, []
     for _ in range(BUFFER - 2):
         counter.inc()

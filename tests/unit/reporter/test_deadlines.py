@@ -64,17 +64,17 @@ def reporter(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Schedul
 def test_a_gauge_that_does_not_return_delays_no_call(reporter: ScheduledReporter, call: str) -> None:
     """The call returns False at its deadline while a gauge's function runs; the next call makes a report."""
     assert reporter.report_now()
-    goes_on, has_ended = Event(), Event()
+    resume, has_ended = Event(), Event()
 
     def slow() -> float:
-        goes_on.wait(2)
+        resume.wait(2)
         has_ended.set()
         return 1.0
 
     reporter.registry.gauge("slow", slow)
     assert not CALLS[call](reporter, 0.1)
     assert not has_ended.is_set()
-    goes_on.set()
+    resume.set()
     assert CALLS[call](reporter, 10)
 
 

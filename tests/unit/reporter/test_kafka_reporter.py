@@ -226,16 +226,16 @@ def test_a_failed_delivery_is_resolved_by_the_next_acknowledgement() -> None:
     bench = KafkaBench()
     bench.counter.inc(110)
     assert bench.reporter.report_now()
-    for hours, wanted in ((23, [120]), (50, [140, 10])):
+    for hours, expected in ((23, [120]), (50, [140, 10])):
         bench.counter.inc(10)
         bench.producers[0].verdicts = [KafkaError(KafkaError._TIMED_OUT)]
         assert not bench.reporter.report_now()
         sent = len(bench.taken)
         bench.clock.advance(hours * 3600)
-        bench.counter.inc(10 * (len(wanted) - 1))
+        bench.counter.inc(10 * (len(expected) - 1))
         bench.producers[0].verdicts = [True] * 9
         assert bench.reporter.report_now()
-        assert counts(bench.taken[sent:]) == wanted
+        assert counts(bench.taken[sent:]) == expected
     assert len({snapshot.life for snapshot in bench.taken}) == 2
     assert bench.reporter.last_error == (
         "a life has ended: its record was appended a day late, or this clock is a day ahead; "

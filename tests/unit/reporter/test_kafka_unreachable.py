@@ -33,9 +33,9 @@ def test_an_unreachable_broker_is_one_warning(caplog: pytest.LogCaptureFixture) 
         bench.errors[0](error)
     assert seconds(9) == []
     assert (reporter.connected, reporter.failures) == (False, 0)
-    said = "no metrics have arrived at b:9092 for 10 s: Connection refused"
-    assert seconds(30) == [said]
-    assert (reporter.connected, reporter.failures, reporter.last_error) == (False, 1, said)
+    message = "no metrics have arrived at b:9092 for 10 s: Connection refused"
+    assert seconds(30) == [message]
+    assert (reporter.connected, reporter.failures, reporter.last_error) == (False, 1, message)
     bench.producers[0].verdicts = [True]
     assert seconds(1) == ["metrics arrive at b:9092 again"]
     assert reporter.connected
@@ -74,7 +74,7 @@ def test_connected() -> None:
     assert not bench.reporter.connected
 
 
-@pytest.mark.parametrize(("reached", "waited"), [(False, 1), (True, 4)])  # of five seconds one is for the end
+@pytest.mark.parametrize(("reached", "waited"), [(False, 1), (True, 4)])  # one of five seconds is reserved for closing
 def test_stop_waits_one_second_for_a_broker_that_was_never_reached(
     caplog: pytest.LogCaptureFixture, *, reached: bool, waited: float
 ) -> None:
@@ -92,8 +92,8 @@ def test_stop_waits_one_second_for_a_broker_that_was_never_reached(
     begin = bench.clock.monotonic()
     assert not bench.reporter.stop()
     assert bench.clock.monotonic() - begin == pytest.approx(waited)
-    said = "this process reported no metrics: none have arrived at b:9092: Connection refused"
-    assert (said in caplog.messages) is not reached
+    message = "this process reported no metrics: none have arrived at b:9092: Connection refused"
+    assert (message in caplog.messages) is not reached
 
 
 def test_stop_waits_for_the_first_connection() -> None:

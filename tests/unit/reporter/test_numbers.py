@@ -54,9 +54,9 @@ NUMBERS: dict[str, tuple[Any, float]] = {
 }
 
 
-@pytest.mark.parametrize(("given", "wanted"), NUMBERS.values(), ids=NUMBERS)
+@pytest.mark.parametrize(("given", "expected"), NUMBERS.values(), ids=NUMBERS)
 def test_numbers_of_other_libraries_are_reported_as_numbers(
-    registry: MetricRegistry, given: Any, wanted: float
+    registry: MetricRegistry, given: Any, expected: float
 ) -> None:
     """The record has an int or a float for every numeric type, so that all metrics can be encoded."""
     registry.gauge("set").set(given)
@@ -67,7 +67,7 @@ def test_numbers_of_other_libraries_are_reported_as_numbers(
     registry.add_source(
         FixedSource([record.Gauge(name="read", value=given), record.UpDown(name="read.too", value=given)])
     )
-    if wanted == int(wanted):
+    if expected == int(expected):
         registry.counter("counted").inc(given)
         registry.position("orders", 0).advance(0, given)
     snapshot = registry.snapshot()
@@ -75,7 +75,7 @@ def test_numbers_of_other_libraries_are_reported_as_numbers(
     assert len(read) >= 8
     for metric in read:
         for field in {"value", "min", "max", "sum", "position"} & metric.keys():
-            assert metric[field] == wanted
+            assert metric[field] == expected
             assert type(metric[field]) in (int, float)
     gauge = registry.gauge("set").read()
     assert gauge is not None

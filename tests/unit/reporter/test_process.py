@@ -43,8 +43,8 @@ def test_a_rejected_reporter_does_not_take_part_in_forks() -> None:
     assert run("""
         import os, sys
         from tallystream import ConfigError, KafkaReporter, MetricRegistry
-        said = []
-        sys.unraisablehook = lambda what: said.append(str(what.exc_value))
+        errors = []
+        sys.unraisablehook = lambda what: errors.append(str(what.exc_value))
         try:
             options = {"group.id": "x", "bootstrap.servers": "y"}
             KafkaReporter(MetricRegistry("a"), bootstrap_servers="127.0.0.1:1", instance="i", options=options)
@@ -54,8 +54,8 @@ def test_a_rejected_reporter_does_not_take_part_in_forks() -> None:
             print("no error")
         pid = os.fork()
         if not pid:
-            os._exit(len(said))
-        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), len(said))
+            os._exit(len(errors))
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), len(errors))
     """).split() == ["0", "0"]
 
 
@@ -248,10 +248,10 @@ def test_a_signal_handler_can_stop_a_reporter_at_any_time() -> None:
         with histogram._lock:
             os.kill(os.getpid(), signal.SIGTERM)
             for _ in range(10): pass
-            print("goes on", flush=True)  # before the lock is free: the last report prints after it
+            print("resumed", flush=True)  # before the lock is free: the last report prints after it
     """)
     lines = out.splitlines()
-    assert lines[:2] == ["False", "goes on"]
+    assert lines[:2] == ["False", "resumed"]
     assert set(lines[2:]) == {"[1]"}
 
 

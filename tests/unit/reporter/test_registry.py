@@ -255,7 +255,7 @@ def test_representations(registry: MetricRegistry) -> None:
 def test_dir_has_only_what_applications_use(registry: MetricRegistry) -> None:
     """Completion does not offer what only snapshots and forks call."""
     common = {"identity", "kind", "name", "read", "tags"}
-    wanted = {
+    expected = {
         registry.counter("c"): {"count", "inc"},
         registry.updown("u"): {"dec", "inc", "value"},
         registry.gauge("g"): {"function", "set", "value"},
@@ -264,7 +264,7 @@ def test_dir_has_only_what_applications_use(registry: MetricRegistry) -> None:
         registry.timer("t"): {"count", "rates", "sampling", "sketch", "time", "update", "view"},
         registry.position("t", 0): {"advance", "position", "start"},
     }
-    for metric, names in wanted.items():
+    for metric, names in expected.items():
         assert {name for name in dir(metric) if not name.startswith("_")} == common | names
 
 

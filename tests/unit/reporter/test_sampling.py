@@ -168,7 +168,7 @@ def test_a_decaying_sample_never_exceeds_its_size() -> None:
 
 
 @given(PACED, st.integers(1, 20), st.integers())
-@example([(14.0, [1.0]), (1.0, [1.0])], 4, 0)  # half of the weight, exactly, lies on zero
+@example([(14.0, [1.0]), (1.0, [1.0])], 4, 0)  # exactly half of the weight is on zero
 def test_a_decaying_view_is_computed_from_its_sample(
     paced: list[tuple[float, list[float]]], size: int, seed: int
 ) -> None:
@@ -185,7 +185,7 @@ def test_a_decaying_view_is_computed_from_its_sample(
         assert held[:2] == pytest.approx(found[:2], rel=1e-9, abs=1e-6)
         total = sum(weight for _, weight in pairs)
         for name, share in QUANTILES.items():
-            # Where a value ends exactly at the share, rounding decides between it and the next one.
+            # If the weights up to a value are exactly the share, rounding decides between it and the next one.
             for at in (getattr(held, name), getattr(found, name)):
                 assert sum(weight for value, weight in pairs if value < at) <= (share + 1e-9) * total
                 assert sum(weight for value, weight in pairs if value <= at) >= (share - 1e-9) * total
@@ -201,8 +201,8 @@ def test_a_plain_view_equals_the_statistics_module(values: list[float]) -> None:
     assert found is not None
     cuts = statistics.quantiles(values, n=1000, method="exclusive")
     for name, at in (("p50", 500), ("p75", 750), ("p95", 950), ("p98", 980), ("p99", 990), ("p999", 999)):
-        wanted = min(max(cuts[at - 1], min(values)), max(values))
-        assert getattr(found, name) == pytest.approx(wanted, rel=1e-9, abs=1e-6)
+        expected = min(max(cuts[at - 1], min(values)), max(values))
+        assert getattr(found, name) == pytest.approx(expected, rel=1e-9, abs=1e-6)
     assert found.mean == pytest.approx(statistics.fmean(values), rel=1e-9, abs=1e-9)
     assert found.stddev == pytest.approx(statistics.stdev(values), rel=1e-6, abs=1e-6)
 

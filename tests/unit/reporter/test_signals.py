@@ -13,7 +13,7 @@ import signal, sys
 from tallystream.signals import SignalSafeEvent
 
 def interrupted(step):
-    # Waits, is interrupted before the given step of it, and tells whether there is such a step.
+    # Waits, with a signal before the given step of the wait, and returns whether there is such a step.
     event, steps, waited = SignalSafeEvent(), 0, False
     signal.signal(signal.SIGTERM, lambda *_: event.set())
 

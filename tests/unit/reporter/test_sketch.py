@@ -59,12 +59,12 @@ def test_a_bucket_includes_its_upper_bound(value: float) -> None:
 @given(FLOATS, st.integers(0, 200))
 def test_order_and_grouping_do_not_matter(values: list[float], cut: int) -> None:
     """Values in any order, or merged from two sketches, give the same sketch."""
-    whole = sketch_of(values).encode()
-    assert sketch_of(values[::-1]).encode() == whole
+    all_values = sketch_of(values).encode()
+    assert sketch_of(values[::-1]).encode() == all_values
     for first, second in ((values[:cut], values[cut:]), (values[cut:], values[:cut])):
         merged = sketch_of(first)
         merged.merge(sketch_of(second))
-        assert merged.encode() == whole
+        assert merged.encode() == all_values
 
 
 @given(FLOATS, FLOATS, FLOATS)
@@ -74,20 +74,20 @@ def test_merging_is_associative(one: list[float], two: list[float], three: list[
     left.merge(sketch_of(two))
     left.merge(sketch_of(three))
     right.merge(sketch_of(three))
-    whole = sketch_of(one)
-    whole.merge(right)
-    assert left.encode() == whole.encode()
+    all_values = sketch_of(one)
+    all_values.merge(right)
+    assert left.encode() == all_values.encode()
 
 
 @given(FLOATS, st.integers(0, 200))
 def test_subtracting_an_earlier_state_is_exact(values: list[float], cut: int) -> None:
     """The difference plus the earlier state is the sketch, also if the scale decreased between them."""
-    whole, earlier = sketch_of(values), sketch_of(values[:cut])
-    later = whole.copy()
+    all_values, earlier = sketch_of(values), sketch_of(values[:cut])
+    later = all_values.copy()
     later.subtract(earlier)
     assert later.count == len(values[cut:])
     later.merge(earlier)
-    assert later.encode() == whole.encode()
+    assert later.encode() == all_values.encode()
 
 
 @given(FLOATS)

@@ -70,15 +70,15 @@ def test_a_snapshot_without_views_has_the_mergeable_values(
     views = {"mean", "stddev", "p50", "p75", "p95", "p98", "p99", "p999"}
     for value in (1, 3, 2):
         metric.update(value)
-        for wanted in (False, True, False, False, True):
-            [found] = registry.snapshot(views=wanted)
+        for views_requested in (False, True, False, False, True):
+            [found] = registry.snapshot(views=views_requested)
             assert isinstance(found, record.Histogram)
             assert (found.count, found.sum, found.min, found.max) == (metric.count, *_of(value))
             assert Sketch.decode(found.sketch or "").count == found.count
-            assert {name for name in views if getattr(found, name) is not None} == (views if wanted else set())
+            assert {name for name in views if getattr(found, name) is not None} == (views if views_requested else set())
     assert registry.snapshot() == [metric.read()]
 
 
 def _of(last: int) -> tuple[int, int, int]:
-    taken = [1, 3, 2][: [1, 3, 2].index(last) + 1]
-    return sum(taken), min(taken), max(taken)
+    values = [1, 3, 2][: [1, 3, 2].index(last) + 1]
+    return sum(values), min(values), max(values)

@@ -153,11 +153,11 @@ def counted(count: int, began: float | None = None, low: float | None = None, hi
 def test_values_before_and_after_a_reset_are_added() -> None:
     """After a lower count, count, sum and extremes are of all values, over any number of resets."""
     adjuster = ResetAdjuster()
-    taken = [
+    adjusted = [
         adjuster.adjust(counted(*arguments), now)
         for now, arguments in enumerate([(5, None, 1, 9), (2, None, 3, 4), (2, None, 3, 4), (0,), (1, None, 2, 20)])
     ]
-    assert taken == [
+    assert adjusted == [
         counted(5, None, 1, 9).metric,
         counted(7, None, 1, 9).metric,
         counted(7, None, 1, 9).metric,
@@ -188,7 +188,7 @@ def test_reported_counts_never_fall(steps: list[int | str | None]) -> None:
             raw += step
             expected += step
             metric = adjuster.adjust(Reading(Counter(name="c", count=raw)), 0.0)
-            # A reset that regrew past its last value is not seen without `began`.
+            # Without `began`, a reset is not detected if the count exceeds its last value again.
             assert isinstance(metric, Counter)
             assert before <= metric.count <= expected
             if "reset" not in steps:
@@ -216,7 +216,7 @@ class Running:
         """Return the count, which other threads increment meanwhile."""
         self.count += 1
         count = self.count
-        time.sleep(0)  # let another thread run, if it may
+        time.sleep(0)  # give another thread the chance to run
         yield Reading(Counter(name="c", count=count))
 
 

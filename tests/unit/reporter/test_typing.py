@@ -112,9 +112,9 @@ def test_the_public_api_is_typed_and_its_misuse_found(tmp_path: Path) -> None:
             revealed[int(number)] = re.sub(r"\b(?:[a-z_0-9]+\.)+|\?", "", found[1])
         elif found := re.search(r"error:.*\[([a-z-]+)\]$", rest):
             errors.setdefault(int(number), set()).add(found[1])
-    wanted = {n: text for n, text in enumerate(program.splitlines(), start=1) if "  # " in text}
-    assert revealed == {n: text.split("  # ")[1] for n, text in wanted.items() if "reveal_type(" in text}
-    named = {n: text.split("  # ")[1].split(", ") for n, text in wanted.items() if "reveal_type(" not in text}
+    commented = {n: text for n, text in enumerate(program.splitlines(), start=1) if "  # " in text}
+    assert revealed == {n: text.split("  # ")[1] for n, text in commented.items() if "reveal_type(" in text}
+    named = {n: text.split("  # ")[1].split(", ") for n, text in commented.items() if "reveal_type(" not in text}
     assert errors.keys() == named.keys(), errors
     for number, kinds in named.items():
         assert errors[number] <= set(kinds)

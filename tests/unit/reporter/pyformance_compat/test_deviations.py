@@ -185,10 +185,10 @@ def test_with_returns_the_timing() -> None:
 
 def test_positional_arguments_of_a_timing_reach_the_signal() -> None:
     """In pyformance the timed block fails, since blinker rejects a second sender."""
-    told = []
+    signals = []
 
     def receive(sender: Any, **more: Any) -> None:
-        told.append(more)
+        signals.append(more)
 
     for library in (real, ours):
         clock = Clock()
@@ -200,7 +200,7 @@ def test_positional_arguments_of_a_timing_reach_the_signal() -> None:
                     context.stop()
             else:
                 context.stop()
-    assert told == [{"args": ("url",), "elapsed": 2}]
+    assert signals == [{"args": ("url",), "elapsed": 2}]
 
 
 def test_hist_calls_adds_numbers() -> None:

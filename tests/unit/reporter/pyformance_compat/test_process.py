@@ -59,8 +59,8 @@ def test_pyformances_own_tests_pass() -> None:
         import importlib, importlib.metadata, random, sys, unittest, unittest.mock, warnings
         from pathlib import Path
         from tallystream import pyformance_compat as ours
-        random.seed(1)  # a test asserts what a sample keeps, which is almost certain
-        warnings.simplefilter("ignore")  # theirs, of six and of files left open
+        random.seed(1)  # one test asserts the content of a random sample
+        warnings.simplefilter("ignore")  # those of pyformance, about six and open files
         folder = Path(ours.__file__).parent
         for path in folder.rglob("*.py"):
             name = ".".join(path.relative_to(folder).with_suffix("").parts).removesuffix("__init__").rstrip(".")
@@ -83,7 +83,7 @@ def test_without_blinker_there_is_no_signal() -> None:
     """A call above the threshold is timed, and call_too_long is None."""
     assert run("""
         import sys
-        sys.modules["blinker"] = None  # its import fails, as where it is not installed
+        sys.modules["blinker"] = None  # its import fails, as if it were not installed
         from tallystream import pyformance_compat as pyformance
         timer = pyformance.meters.Timer(threshold=1e-9)
         with timer.time(fn="f"):

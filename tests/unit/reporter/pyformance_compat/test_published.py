@@ -211,7 +211,7 @@ def test_no_count_ever_falls(calls: list[tuple[str, int]]) -> None:
     """After any clears, the table rejects nothing, and everything that was published is counted."""
     clock, topic, at = Clock(), Topic(), 0
     registry = MetricsRegistry(clock)
-    taken = dict.fromkeys(("meter", "histogram", "timer"), 0)
+    counts = dict.fromkeys(("meter", "histogram", "timer"), 0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CounterFellWarning)
         for call, number in [*calls, ("report", 0)]:
@@ -220,12 +220,12 @@ def test_no_count_ever_falls(calls: list[tuple[str, int]]) -> None:
                 at += 1
             else:
                 make(registry, clock, call, number)
-            if call in taken:
-                taken[call] += number if call == "meter" else 1
-    for kind in taken:
+            if call in counts:
+                counts[call] += number if call == "meter" else 1
+    for kind in counts:
         getattr(registry, kind)("n")
-    found = {kind: metric.count for (_, kind), metric in published(registry).items() if kind in taken}
-    assert found == taken
+    found = {kind: metric.count for (_, kind), metric in published(registry).items() if kind in counts}
+    assert found == counts
 
 
 def make(registry: MetricsRegistry, clock: Clock, call: str, number: int) -> None:

@@ -50,7 +50,7 @@ def see_histogram(it: Any) -> list[Any]:
         kept.get_median(),
         *(getattr(kept, f"get_{share}th_percentile")() for share in (75, 95, 99, 999)),
     ]
-    # The two compute variances in a different order: of large values the last digits differ.
+    # Variances are computed in different orders, so the last digits of large values differ.
     largest = max(map(abs, kept.values), default=0)
     return [comparable(0.0 if isinstance(value, float) and abs(value) < largest * 1e-6 else value) for value in found]
 
@@ -167,11 +167,11 @@ def test_timers(steps: list[Any]) -> None:
     """`with`, `stop`, code that raises, a clock that is set back, a sink: equal statistics and mean rates."""
 
     def program(library: Any, clock: Clock) -> list[Any]:
-        told: list[float] = []
+        durations: list[float] = []
 
         class Sink:
             def add(self, seconds: float) -> None:
-                told.append(seconds)
+                durations.append(seconds)
 
         timer = library.meters.Timer(clock=clock, sink=Sink())
         clock.add(1)
@@ -196,7 +196,7 @@ def test_timers(steps: list[Any]) -> None:
             else:
                 with timer.time():
                     clock.add(step[0])
-            seen += [see_histogram(timer), timer.get_mean_rate(), list(told)]
+            seen += [see_histogram(timer), timer.get_mean_rate(), list(durations)]
         return seen
 
     theirs, mine = both(program)
@@ -236,12 +236,12 @@ def test_snapshots(values: list[float], share: float) -> None:
 @pytest.mark.parametrize("share", [-0.1, 1.1, float("inf")])
 def test_an_invalid_share_raises_the_same_error(share: float) -> None:
     """ValueError with the same message."""
-    said = []
+    messages = []
     for library in (real, ours):
         with pytest.raises(ValueError, match="is not in") as caught:
             library.stats.Snapshot([1]).get_percentile(share)
-        said.append(str(caught.value))
-    assert said[0] == said[1]
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
 
 
 @settings(deadline=None)

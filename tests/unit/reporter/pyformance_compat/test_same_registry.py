@@ -28,7 +28,7 @@ def play(registry: Any, clock: Clock, steps: list[tuple[Any, ...]]) -> list[Any]
     """Make the calls, and return every dump with keys and attributes in their order."""
     seen: list[Any] = []
     for kind, *rest in [*steps, ("dump",)]:
-        # Time passes first, so that no mean rate is of no time at all.
+        # Time passes first, since the mean rate of no time is an error in pyformance.
         clock.add(1.0)
         if kind == "counter":
             getattr(registry.counter(rest[0]), rest[1])()
@@ -110,7 +110,7 @@ def test_add() -> None:
         assert isinstance(registry.counter("c"), Sub)
         for value in range(5):
             registry.histogram("h").add(value)
-        said = []
+        messages = []
         for key, metric, error in (
             ("c", library.meters.Counter(), LookupError),
             ("g", library.meters.CallbackGauge(int), LookupError),
@@ -118,10 +118,10 @@ def test_add() -> None:
         ):
             with pytest.raises(error) as caught:
                 registry.add(key, metric)
-            said.append(str(caught.value))
+            messages.append(str(caught.value))
         with pytest.raises(TypeError) as refused:
             registry.gauge("y", gauge=17)
-        return [comparable(registry.dump_metrics()), said, str(refused.value)]
+        return [comparable(registry.dump_metrics()), messages, str(refused.value)]
 
     theirs, mine = both(program)
     assert mine == theirs
@@ -192,10 +192,10 @@ def test_the_signal_of_a_call_that_took_too_long() -> None:
     """Above the threshold, the timer sends call_too_long with the elapsed time and the arguments of time()."""
 
     def program(library: Any, clock: Clock) -> list[Any]:
-        told: list[Any] = []
+        signals: list[Any] = []
 
         def receive(sender: Any, **more: Any) -> None:
-            told.append((type(sender).__name__, more))
+            signals.append((type(sender).__name__, more))
 
         assert library.meters.timer.call_too_long is library.call_too_long
         with library.call_too_long.connected_to(receive):
@@ -203,7 +203,7 @@ def test_the_signal_of_a_call_that_took_too_long() -> None:
             for seconds in (1, 2, 3):
                 with timer.time(fn="f"):
                     clock.add(seconds)
-        return told
+        return signals
 
     theirs, mine = both(program)
     assert mine == theirs
@@ -214,11 +214,11 @@ def test_create_sink() -> None:
     """A subclass's create_sink is called for each timer."""
 
     def program(library: Any, clock: Clock) -> list[Any]:
-        told: list[float] = []
+        durations: list[float] = []
 
         class Sink:
             def add(self, seconds: float) -> None:
-                told.append(seconds)
+                durations.append(seconds)
 
         class Registry(library.MetricsRegistry):  # type: ignore[misc]
             def create_sink(self) -> Sink:
@@ -227,7 +227,7 @@ def test_create_sink() -> None:
         registry = Registry(clock)
         with registry.timer("t").time():
             clock.add(2)
-        return [told, registry.timer("t").sink.__class__.__name__]
+        return [durations, registry.timer("t").sink.__class__.__name__]
 
     theirs, mine = both(program)
     assert mine == theirs
