@@ -23,7 +23,7 @@ class Schedule:
         self._interval = interval
         self.due = first
 
-    def take(self, now: float) -> bool:
+    def pop_due(self, now: float) -> bool:
         """Return whether a report is due at `now`. If so, set `due` to the first of these times after `now`."""
         if now < self.due:
             return False
@@ -88,7 +88,7 @@ class ReportingThread:
             if self._stopping.wait(min(pause, CHECK_INTERVAL_S) if in_progress else pause):
                 break
             try:
-                result = self._step(lambda: schedule.take(monotonic()))
+                result = self._step(lambda: schedule.pop_due(monotonic()))
             except DuplicateReporterError:
                 self.has_ended = True
                 return

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def test_reports_are_due_at_fixed_times() -> None:
     """Each time is due once, and the next one is an interval later."""
     schedule = Schedule(10.0, 2.0)
-    assert [schedule.take(now) for now in (9.9, 10.0, 10.1, 11.9, 12.5, 13.9, 14.0)] == [
+    assert [schedule.pop_due(now) for now in (9.9, 10.0, 10.1, 11.9, 12.5, 13.9, 14.0)] == [
         False,
         True,
         False,
@@ -33,8 +33,8 @@ def test_reports_are_due_at_fixed_times() -> None:
 def test_missed_reports_are_skipped() -> None:
     """After a pause of many intervals, one report is due."""
     schedule = Schedule(0.0, 1.0)
-    assert schedule.take(100.5)
-    assert not schedule.take(100.6)
+    assert schedule.pop_due(100.5)
+    assert not schedule.pop_due(100.6)
     assert schedule.due == 101.0
 
 
@@ -43,7 +43,7 @@ def test_the_next_time_is_always_in_the_future(first: float, interval: float, la
     """After a report, the next one is due later, within one interval."""
     schedule = Schedule(first, interval)
     now = first + late
-    assert schedule.take(now)
+    assert schedule.pop_due(now)
     assert now < schedule.due + 1e-6 * interval + 1e-6
     assert schedule.due <= now + interval * (1 + 1e-9) + 1e-6
 

@@ -87,7 +87,7 @@ class Reporter:
         schedule = Schedule(time.monotonic(), self.reporting_interval)
         while True:
             stopped = self._stopped.is_set()
-            schedule.take(time.monotonic())
+            schedule.pop_due(time.monotonic())
             try:
                 self.report_now(self.registry)
             except Exception:  # noqa: BLE001 - one failed report must not stop the reporter
