@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from support.kept import Kept
 from tallystream_aggregator.table import Record, State, TableSettings, combiners, storage
 from tallystream_aggregator.table.arithmetic.sketches import SHARES
-from tallystream_aggregator.table.combiners import Combined, combine
+from tallystream_aggregator.table.combiners import CombinerGroup, combine_shards
 from tallystream_aggregator.table.outputs import Total
 from tallystream_aggregator.table.restore.latest_rows import LatestRows, RebuildError
 from tallystream_aggregator.table.restore.restore import included_by_all, restore
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from support.clocks import Batch
     from support.schedules import Written
     from tallystream_aggregator.table import Changes
-    from tallystream_aggregator.table.storage import Stored
+    from tallystream_aggregator.table.storage import StoredTable
     from tallystream_aggregator.versions import Version
 
 Sums = dict[Any, dict[str, Any]]
@@ -76,9 +76,11 @@ class Tables:
         self.extend(records)
         self._at: dict[int, int] = {}
         self._start: dict[int, int] = {}
-        self._begin([State(shard=shard, shards=shards) for shard in range(shards)], [Combined() for _ in range(shards)])
+        self._begin(
+            [State(shard=shard, shards=shards) for shard in range(shards)], [CombinerGroup() for _ in range(shards)]
+        )
 
-    def _begin(self, states: list[State], groups: list[Combined]) -> None:
+    def _begin(self, states: list[State], groups: list[CombinerGroup]) -> None:
         self._begun, self._groups = states, groups
         self.stores = [Kept() for _ in states]
         self._combiners = [Kept() for _ in groups]
@@ -123,7 +125,7 @@ class Tables:
             by_shard.setdefault(shard_of(record.key, self.shards), []).append(record)
         now_ms = max(batch.wall_ms, self.now_ms + 1)  # no two batches of Spark's have the same time
         waiting = [] if batch.all_read else [f"metrics:{partition}" for partition in batch.ends]
-        ran: dict[int, tuple[Stored, Kept, Changes]] = {}
+        ran: dict[int, tuple[StoredTable, Kept, Changes]] = {}
         for shard in range(self.shards):
             if (
                 shard in by_shard
@@ -160,7 +162,7 @@ class Tables:
             self._at[partition] = max(last, self._at.get(partition, 0))
         return records
 
-    def _finish(self, ran: dict[int, tuple[Stored, Kept, Changes]]) -> None:
+    def _finish(self, ran: dict[int, tuple[StoredTable, Kept, Changes]]) -> None:
         shard_sums: list[ShardSum] = []
         for shard, (found, store, changes) in ran.items():
             found.save(store)
@@ -177,9 +179,9 @@ class Tables:
         for group, store in enumerate(self._combiners):
             mine = [one for one in shard_sums if group_of(one.metric, self.shards) == group]
             found = combiners.load(store, lambda group=group: self._groups[group])  # type: ignore[misc]
-            if mine or not found.combined.published:
-                found.combined.take(mine)
-                totals, _ = found.combined.changes()
+            if mine or not found.group.published:
+                found.group.update(mine)
+                totals, _ = found.group.changes()
                 found.save(store)
                 self._see(totals)
 
@@ -192,7 +194,7 @@ class Tables:
             self.sums[total.metric] = exact | gauge | number | overflow
             self.rows.append((total.key(), total.value(epoch=self.epoch, batch=self.batches)))
 
-    def _load(self, shard: int, store: Kept) -> Stored:
+    def _load(self, shard: int, store: Kept) -> StoredTable:
         return storage.load(store, self.settings, lambda: copy.deepcopy(self._begun[shard]))
 
     def extend(self, records: Iterable[Written]) -> None:
@@ -238,7 +240,7 @@ class Tables:
             return
         standing = LatestRows()
         for record in self._chance.sample(self.log, len(self.log)):  # partitions are read in any order
-            standing.take(*record)
+            standing.add(*record)
         known = self._start if behind else self._at
         if behind:
             del self.ledger[self._first_row :]
@@ -249,7 +251,7 @@ class Tables:
         except RebuildError:
             found = restore(standing, set(self.sums), finished=ends)
         self.epoch = max(self.epoch, found.epoch) + 1
-        self._begin(found.states, combine(found.states))
+        self._begin(found.states, combine_shards(found.states))
         included = included_by_all(found.states)
         self._at = {partition: included.get(f"metrics:{partition}", -1) + 1 for partition in self._partitions}
         self._start = dict(self._at)

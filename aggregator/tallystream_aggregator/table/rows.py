@@ -21,14 +21,14 @@ import msgspec
 
 from tallystream.record import Sketch
 from tallystream_aggregator.table.arithmetic.metric_types import STORED, Value, Values
-from tallystream_aggregator.table.arithmetic.partial_sums import Held
+from tallystream_aggregator.table.arithmetic.partial_sums import StoredPartialSum
 from tallystream_aggregator.table.state import LifeId
 
 if TYPE_CHECKING:
     from tallystream_aggregator.table.arithmetic.partial_sums import ForgottenSums
     from tallystream_aggregator.table.state import Life, MetricId, Row, State
 
-MAX_RETIRED_LIVES_OF_A_ROW = 500
+MAX_LIVES_OF_A_LIST_ROW = 500
 """Lives in one record of a list: some 40 KB."""
 
 MAX_ROW_BYTES = 30 * 1024 * 1024
@@ -106,7 +106,7 @@ class ForgottenRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     tags: dict[str, str] = {}
     list_id: int
     lives: int
-    held: Held
+    held: StoredPartialSum
     epoch: int = 0
     batch: int = 0
 
@@ -228,7 +228,7 @@ def life_row(life: Life, part: int, rows: str, number: int, judged_ms: int) -> T
         seq=seq,
         topic=topic,
         partition=int(partition),
-        offset=life.places.get(part, -1),
+        offset=life.offsets.get(part, -1),
         last_seen_ms=life.last_seen_ms,
         every_ms=life.every_ms,
         keep_ms=life.keep_ms,
@@ -255,18 +255,18 @@ def forgotten_row(shard: int, metric: MetricId, forgotten_sums: ForgottenSums) -
         tags=dict(tags),
         list_id=forgotten_sums.list_id,
         lives=forgotten_sums.lives,
-        held=forgotten_sums.held,
+        held=forgotten_sums.stored,
     )
     return TableRecord(forgotten_key(shard, metric), row)
 
 
 def forgetting_rows(shard: int, list_id: int, ids: list[LifeId]) -> list[TableRecord]:
     """Return the records of a list of lives to be forgotten."""
-    chunks = range(0, len(ids), MAX_RETIRED_LIVES_OF_A_ROW)
+    chunks = range(0, len(ids), MAX_LIVES_OF_A_LIST_ROW)
     return [
         TableRecord(
             forgetting_key(shard, list_id, chunk),
-            ForgettingRow(list_id=list_id, lives=ids[first : first + MAX_RETIRED_LIVES_OF_A_ROW]),
+            ForgettingRow(list_id=list_id, lives=ids[first : first + MAX_LIVES_OF_A_LIST_ROW]),
         )
         for chunk, first in enumerate(chunks)
     ]

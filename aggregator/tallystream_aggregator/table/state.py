@@ -7,7 +7,7 @@ import msgspec
 from tallystream.decoding import msgpack_decoder
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.table.arithmetic.metric_types import Values
-from tallystream_aggregator.table.arithmetic.partial_sums import ForgottenSums, Held
+from tallystream_aggregator.table.arithmetic.partial_sums import ForgottenSums, StoredPartialSum
 
 STATE_VERSION = 1
 
@@ -50,7 +50,7 @@ class Life(msgspec.Struct, array_like=True):
 
     `last_seen_ms` is the clock at the last record that was applied; `keep_ms` the clock at the last record of any seq
     (or the ULID's time, if that is later), by which the life retires and is forgotten. `partition` is the one whose
-    clock applies. `limits` are those that the life has reached. `places` maps part → the last offset of `partition`
+    clock applies. `limits` are those that the life has reached. `offsets` maps part → the last offset of `partition`
     that the part's rows include: after a rebuild, records up to there are not applied again. A part whose newest
     snapshot is from another partition has no place.
     """
@@ -67,7 +67,7 @@ class Life(msgspec.Struct, array_like=True):
     parts: dict[int, int] = {}
     rows: dict[int, Row] = {}
     limits: list[str] = []
-    places: dict[int, int] = {}
+    offsets: dict[int, int] = {}
     blocks: dict[int, Block] = {}
 
     @property
@@ -80,7 +80,7 @@ class Life(msgspec.Struct, array_like=True):
         return self.living and row.seq == self.parts.get(row.part, 0)
 
 
-class Retiring(msgspec.Struct, array_like=True):
+class ListedLife(msgspec.Struct, array_like=True):
     """A life that is being forgotten, in the list with the number `list_id`."""
 
     list_id: int
@@ -90,11 +90,11 @@ class Retiring(msgspec.Struct, array_like=True):
 class Chunk(msgspec.Struct, array_like=True):
     """A chunk: lives on disk that are stored as one value. `lives` is how many of them are still on disk.
 
-    `kept` maps partition → the lowest `keep_ms` of its lives that can be forgotten.
+    `oldest_ms` maps partition → the lowest `keep_ms` of its lives that can be forgotten.
     """
 
     lives: int
-    kept: dict[str, int]
+    oldest_ms: dict[str, int]
 
 
 class State(msgspec.Struct, array_like=True):
@@ -106,14 +106,14 @@ class State(msgspec.Struct, array_like=True):
     the number of its chunk, `chunks` this number → a summary of the chunk. `held` maps the metric's number → the
     partial sums of the lives on disk, `forgotten_sums` → those of the forgotten lives.
 
-    `out_ms` is the time of the newest output. `seen` maps partition → the wall-clock time of the last batch that had
+    `out_ms` is the time of the newest output. `read_ms` maps partition → the wall-clock time of the last batch that had
     records of it. `judged` maps partition → the time by which its lives were last found silent. `due_ms` is a
     wall-clock time before which no further life falls silent, 0 if none is living.
 
-    `list_id` is the number of the last list of lives to be forgotten. `retiring` are lives that `forgotten_sums` does
+    `list_id` is the number of the last list of lives to be forgotten. `listed` are lives that `forgotten_sums` does
     not include yet, `deleting` those that it includes and whose rows are still on `metrics-table`. `lists` maps the
     number of a list → all of its lives, `finished` are lists whose last row is deleted. `published` tells whether every
-    row is on `metrics-table`. `forget` are keys of that topic that are to be deleted.
+    row is on `metrics-table`. `delete_keys` are keys of that topic that are to be deleted.
 
     Since the table began, `stale`, `records`, `dead` and `forgotten` count stale records, all records, dead letters,
     and forgotten lives.
@@ -128,7 +128,7 @@ class State(msgspec.Struct, array_like=True):
     metrics: list[MetricId] = []
     lives: dict[str, list[Life]] = {}
     disk: dict[bytes, int] = {}
-    held: dict[int, Held] = {}
+    disk_sums: dict[int, StoredPartialSum] = {}
     forgotten_sums: dict[int, ForgottenSums] = {}
     chunks: dict[int, Chunk] = {}
     last_chunk: int = 0
@@ -136,16 +136,16 @@ class State(msgspec.Struct, array_like=True):
     offsets: dict[str, int] = {}
     overflowed: list[int] = []
     out_ms: int = 0
-    seen: dict[str, int] = {}
+    read_ms: dict[str, int] = {}
     judged: dict[str, int] = {}
     due_ms: int = 0
     list_id: int = 0
-    retiring: list[Retiring] = []
-    deleting: list[Retiring] = []
+    listed: list[ListedLife] = []
+    deleting: list[ListedLife] = []
     lists: dict[int, list[LifeId]] = {}
     finished: list[int] = []
     published: bool = False
-    forget: list[bytes] = []
+    delete_keys: list[bytes] = []
     stale: int = 0
     records: int = 0
     dead: int = 0

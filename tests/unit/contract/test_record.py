@@ -87,7 +87,7 @@ def test_the_fast_way_of_reading_says_what_the_careful_way_says(
     document = json.loads(record.encode(snapshot)) | unknown
     encoded = json.dumps(document, ensure_ascii=ascii_only).encode()
     fast = reading.read_value(encoded, 100)
-    assert fast == reading._read_with_care(encoded.decode(), 100) == reading.Good(snapshot)
+    assert fast == reading._read_leniently(encoded.decode(), 100) == reading.DecodedSnapshot(snapshot)
 
 
 @pytest.mark.parametrize("odd", ODD)
@@ -107,7 +107,7 @@ def test_a_bad_metric_leaves_its_neighbours(metric: str) -> None:
     """The metric beside it is read; the bad one is quoted, or refused when it is stored."""
     text = value({"type": "counter", "name": "good", "count": 1})[:-2].decode() + f",{metric}]}}"
     message = reading.read_value(text.encode(), 100)
-    assert isinstance(message, reading.Good)
+    assert isinstance(message, reading.DecodedSnapshot)
     assert message.snapshot.metrics[0] == record.Counter(name="good", count=1)
     assert len(message.rejected) == 1 or len(message.snapshot.metrics) == 2
 
@@ -151,7 +151,7 @@ def test_the_bounds_of_each_field_of_the_header(field: str, good: list[Any], bad
 def test_the_limits_on_tags(good: bool, tags: dict[str, str]) -> None:
     """Tags at their limits are taken; beyond them the metric is rejected, and only the metric."""
     message = reading.read_value(value({"type": "counter", "name": "n", "count": 1, "tags": tags}), 100)
-    assert isinstance(message, reading.Good)
+    assert isinstance(message, reading.DecodedSnapshot)
     assert (len(message.snapshot.metrics), len(message.rejected)) == ((1, 0) if good else (0, 1))
 
 
@@ -173,7 +173,7 @@ def test_nan_is_published_as_null_and_refused_for_that_metric_alone() -> None:
     snapshot = record.decode(value())
     snapshot.metrics = [record.Gauge(name="g", value=float("nan")), record.Counter(name="n", count=1)]
     message = reading.read_value(record.encode(snapshot), 100)
-    assert isinstance(message, reading.Good)
+    assert isinstance(message, reading.DecodedSnapshot)
     assert [metric.name for metric in message.snapshot.metrics] == ["n"]
 
 

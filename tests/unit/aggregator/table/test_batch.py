@@ -105,7 +105,7 @@ def test_a_table_that_was_rebuilt_gives_its_partitions_time() -> None:
     table = Table(State())
     run_batch(table, [_record(0, 0, 0), _record(1, 0, 0)], now_ms=100)
     rebuilt = unpack(pack(table.state))
-    rebuilt.seen = {}
+    rebuilt.read_ms = {}
     table = Table(rebuilt)
     run_batch(table, [_record(0, 1, 1000)], now_ms=50_000)
     assert _living(run_batch(table, [], now_ms=52_999)) == []

@@ -14,7 +14,7 @@ from support.topic import counter
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table, TableSettings, lives, pack, unpack
 from tallystream_aggregator.table.disk import MemoryChunks
-from tallystream_aggregator.table.layouts import size
+from tallystream_aggregator.table.layouts import metric_count
 from tallystream_aggregator.table.lives import LifeCounts
 from tallystream_aggregator.table.table import run_batch
 
@@ -29,17 +29,17 @@ class Plain(LifeCounts):
         lives = [life for known in self._state.lives.values() for life in known]
         self.lives, self.living = len(lives), sum(life.living for life in lives)
         self.instances = len({life.instance for life in lives if life.living})
-        self.rows = sum(size(life) for life in lives)
+        self.rows = sum(metric_count(life) for life in lives)
         dues: dict[str, list[int]] = {}
         for life in lives:
             if life.living:
                 dues.setdefault(life.partition, []).append(life.last_seen_ms + 3 * life.every_ms)
-        self._silent = {partition: min(each) for partition, each in dues.items()}
+        self._next_silence_ms = {partition: min(each) for partition, each in dues.items()}
 
     def rescan(self) -> None:
         """Have nothing to do: every question is a look."""
 
-    def some_may_retire(self) -> bool:
+    def may_any_retire(self) -> bool:
         """Have all lives looked at."""
         return True
 

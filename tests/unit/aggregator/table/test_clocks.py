@@ -374,7 +374,7 @@ def _gauge(
         read = [Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in records]
         changes = run_batch(table, read, now_ms=now_ms)
         for row in changes.rows:
-            standing.take(row.key, row.value(epoch=1, batch=now_ms), (1, now_ms), table.state.shard)
+            standing.add(row.key, row.value(epoch=1, batch=now_ms), (1, now_ms), table.state.shard)
         for life_of in [one for every in table.state.lives.values() for one in every]:
             if life_of.living:
                 lives += 1

@@ -321,7 +321,7 @@ def test_runs_beyond_the_most_that_are_followed_end(monkeypatch: pytest.MonkeyPa
 
 def taken(records: list[Record], table: Table | None = None) -> Table:
     table = table or Table(State(), SETTINGS)
-    table.begin()
+    table.begin_batch()
     table.apply(records)
     table.changes()
     return table
@@ -397,7 +397,7 @@ def test_a_rebuilt_table_takes_one_by_one_what_it_may_have() -> None:
     """Which of the dropped records are in its rows already, only their offsets could tell."""
     table = Table(State(), SETTINGS)
     table.state.included = {"metrics:0": 1}
-    table.begin()
+    table.begin_batch()
     with pytest.raises(ExpansionNeededError):
         table.apply(Topic().counts(1, 1, 1, 1).records())
     later = Topic().counts(5, 5).counts(1, 1, 1, key=b"app-2")
@@ -410,7 +410,7 @@ def test_a_metric_beyond_the_limit_of_its_life_is_taken_one_by_one() -> None:
     few = TableSettings(max_metrics=1)
     topic = Topic().counts(1, name="a").counts(1, 2, 3, name="b")
     table = Table(State(), few)
-    table.begin()
+    table.begin_batch()
     with pytest.raises(ExpansionNeededError):
         table.apply(topic.records(few))
 
@@ -440,7 +440,7 @@ def test_a_record_that_the_table_took_in_part_or_not_at_all_begins_no_run() -> N
 def judged(records: list[Record], topic: Topic) -> tuple[Changes, Table]:
     """Return what a new table makes of records, those that were left out read again where it asks for them."""
     table = Table(State(), SETTINGS)
-    table.begin()
+    table.begin_batch()
     try:
         table.apply(records)
     except ExpansionNeededError as needed:

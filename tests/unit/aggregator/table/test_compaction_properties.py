@@ -29,7 +29,7 @@ large = st.lists(st.integers(10, 40), min_size=1, max_size=4)
 def run(packed: bytes, chunks: MemoryChunks, records: list[Record]) -> tuple[Changes, bytes]:
     """Apply one batch to a state and its lives on disk; return what changed, and the state after it."""
     table = Table(unpack(packed), SETTINGS, chunks)
-    table.begin()
+    table.begin_batch()
     table.apply(sorted(records, key=lambda record: (record.partition, record.offset)))
     table.notice_silence()
     changes = table.changes()
@@ -81,7 +81,7 @@ def published(changes: Changes) -> dict[bytes, Any]:
 def comparable(packed: bytes) -> Any:
     """Return a state as plain values; lives leave in no order that matters."""
     state = unpack(packed)
-    for gone in (state.retiring, state.deleting):
+    for gone in (state.listed, state.deleting):
         gone.sort(key=lambda retiring: (retiring.fold, retiring.life.instance, retiring.life.app, retiring.life.life))
     return msgspec.to_builtins(state, str_keys=True)
 

@@ -30,7 +30,7 @@ METRICS: st.SearchStrategy[list[MetricId]] = st.lists(
 
 def state_with_block(metrics: list[MetricId], order: list[int], counts: list[int]) -> State:
     """Return a state with one life, whose newest snapshot had the metrics in this order."""
-    life = Life("app-1", "shop", "L", "metrics:0", BEGIN_MS, 1_000, BEGIN_MS, parts={0: 7}, places={0: 3})
+    life = Life("app-1", "shop", "L", "metrics:0", BEGIN_MS, 1_000, BEGIN_MS, parts={0: 7}, offsets={0: 3})
     own = [counts[number] for number in order if metrics[number][2] == "counter"]
     life.blocks[0] = Block(array("i", order).tobytes(), array("q", own).tobytes())
     life.rows = {number: Row(0, 7, (float(number),)) for number in order if metrics[number][2] == "gauge"}
@@ -44,7 +44,7 @@ def test_a_block_says_what_its_rows_would_say(metrics: list[MetricId], data: st.
     counts = data.draw(st.lists(st.integers(0, 2**63 - 1), min_size=len(metrics), max_size=len(metrics)))
     closed = state_with_block(metrics, order, counts)
     opened = copy.deepcopy(closed)
-    Layouts(opened.metrics).open_all(opened.lives["app-1"][0])
+    Layouts(opened.metrics).blocks_to_rows(opened.lives["app-1"][0])
     assert not opened.lives["app-1"][0].blocks
     one, other = Table(closed).changes(), Table(opened).changes()
     assert one.totals == other.totals
@@ -53,12 +53,12 @@ def test_a_block_says_what_its_rows_would_say(metrics: list[MetricId], data: st.
 
 def taken(table: Table, records: list[Record], *, opened: bool) -> tuple[Changes, list[bytes | None]]:
     """Let a table take a batch, its blocks opened after each record or not; return its changes, and rows as bytes."""
-    table.begin()
+    table.begin_batch()
     for record in records:
         table.apply([record])
         for lives in table.state.lives.values() if opened else ():
             for life in lives:
-                Layouts(table.state.metrics).open_all(life)
+                Layouts(table.state.metrics).blocks_to_rows(life)
     table.notice_silence()
     changes = table.changes()
     rows = [row.value(epoch=1, batch=1) for row in sorted(changes.rows, key=lambda row: row.key)]

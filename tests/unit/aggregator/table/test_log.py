@@ -30,7 +30,7 @@ MET = TableSettings()
 
 def run(table: Table, batch: list[Written]) -> Changes:
     """Run one batch."""
-    table.begin()
+    table.begin_batch()
     in_order = sorted(batch, key=lambda record: (record.partition, record.offset))
     table.apply(Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in in_order)
     table.notice_silence()

@@ -29,7 +29,7 @@ from tallystream_aggregator.table import Record, State, TableSettings, storage
 from tallystream_aggregator.table.arithmetic.sketches import SHARES
 from tallystream_aggregator.table.layouts import Layouts
 from tallystream_aggregator.table.restore.latest_rows import LatestRows, RebuildError
-from tallystream_aggregator.table.restore.restore import behind, restore
+from tallystream_aggregator.table.restore.restore import missing_records, restore
 from tallystream_aggregator.table.rows import ShardRow
 from tallystream_aggregator.table.state import Life, Row
 from tallystream_aggregator.table.table import run_batch
@@ -61,14 +61,14 @@ class System:
         """The state, as the next batch finds it."""
         return self._load().table.state
 
-    def _load(self) -> storage.Stored:
+    def _load(self) -> storage.StoredTable:
         return storage.load(self.store, SETTINGS, lambda: self.begun)
 
     def batch(self, records: list[Written], written: random.Random | None = None) -> None:
         """Run a batch. With `written`, it is cut off: some rows of `metrics-table` are there, and nothing else."""
         found = self._load()
         table = found.table
-        table.begin()
+        table.begin_batch()
         in_order = sorted(records, key=lambda record: (record.partition, record.offset))
         table.apply(Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in in_order)
         table.notice_silence()
@@ -96,7 +96,7 @@ class System:
         """Lose the checkpoint, take the state from the topic, and return the records to read on from."""
         standing = LatestRows()
         for record in random.Random(len(self.log)).sample(self.log, len(self.log)):  # partitions have no order
-            standing.take(*record)
+            standing.add(*record)
         found = restore(standing, self.summed)
         self.epoch = found.epoch + 1
         self.store, self.begun = Kept(), found.states[0]
@@ -156,7 +156,7 @@ def standing(topic: Topic) -> LatestRows:
     """Return the newest records of everything that the topic's table publishes from here on, and said before."""
     found = LatestRows()
     for row in topic.changes.rows:
-        found.take(row.key, row.value(epoch=1, batch=topic.offset))
+        found.add(row.key, row.value(epoch=1, batch=topic.offset))
     return found
 
 
@@ -172,7 +172,7 @@ def test_a_rebuilt_state_publishes_all_its_rows_once() -> None:
     topic.table.state.published = False
     for lives in topic.table.state.lives.values():
         for life in lives:
-            life.places.clear()
+            life.offsets.clear()
     topic.append(b"script", b'{"name":"n","value":4}')
     state = restore(standing(topic)).states[0]
     assert {
@@ -193,9 +193,9 @@ def test_without_a_finished_batch_there_is_nothing_to_rebuild_from() -> None:
 def test_a_foreign_record_is_refused(bad: bytes) -> None:
     """What is not the table's is named by its key, whichever of key and value can't be decoded."""
     with pytest.raises(RebuildError, match="is not a record of the table"):
-        LatestRows().take(bad, b"{}")
+        LatestRows().add(bad, b"{}")
     with pytest.raises(RebuildError, match="shard"):
-        LatestRows().take(b'["shard",0]', bad)
+        LatestRows().add(b'["shard",0]', bad)
 
 
 @pytest.mark.parametrize("shard", [b'"x"', b"-1", b"[]", b"1.5", b"9", b"null"])
@@ -205,7 +205,7 @@ def test_forgotten_lives_of_no_shard_of_the_table_is_refused(shard: bytes) -> No
 
     def rebuild() -> None:
         forgotten_sums = b'{"app":"a","name":"n","type":"counter","list_id":1,"lives":1,"held":[[[1,"1",0,"0"]],[]]}'
-        found.take(b'["forgotten",' + shard + b',"a","counter","n",[]]', forgotten_sums, partition=9)
+        found.add(b'["forgotten",' + shard + b',"a","counter","n",[]]', forgotten_sums, partition=9)
         restore(found)
 
     with pytest.raises(RebuildError, match=r"metrics-table: .*forgotten"):
@@ -251,20 +251,20 @@ def test_a_row_of_a_writer_that_was_replaced_changes_nothing() -> None:
     found = LatestRows()
     rows = list(topic.changes.rows)
     for row in rows:
-        found.take(row.key, row.value(epoch=3, batch=9))
+        found.add(row.key, row.value(epoch=3, batch=9))
     topic.snapshot(counter(4), seq=2, life=new_ulid(0), at=0)
     before = dict(found.rows)
     for row in rows:
-        found.take(row.key, row.value(epoch=2, batch=10))
+        found.add(row.key, row.value(epoch=2, batch=10))
     assert found.rows == before
     assert found.epoch == 3
     key = rows[0].key
     for writer in (UNKNOWN, (2, 10)):
-        found.take(key, None, writer)
+        found.add(key, None, writer)
         assert found.rows == before
-    found.take(key, None, (3, 10))
+    found.add(key, None, (3, 10))
     for batch in (2, 9):
-        found.take(key, rows[0].value(epoch=batch, batch=9), UNKNOWN)
+        found.add(key, rows[0].value(epoch=batch, batch=9), UNKNOWN)
         assert ((0, key) in found.rows) == (batch == 9)
 
 
@@ -273,8 +273,8 @@ def test_the_only_row_of_a_key_counts_wherever_it_stands() -> None:
     topic = Topic().snapshot(counter(5))
     (row, shard) = topic.changes.rows
     found = LatestRows()
-    found.take(shard.key, shard.value(epoch=3, batch=9))
-    found.take(row.key, row.value(epoch=1, batch=2))
+    found.add(shard.key, shard.value(epoch=3, batch=9))
+    found.add(row.key, row.value(epoch=1, batch=2))
     assert restore(found).states[0].lives.keys() == {"app-1"}
 
 
@@ -285,7 +285,7 @@ def test_a_metric_that_changed_its_part_counts_in_the_newer_one() -> None:
     def written(key_ends: bytes = b"") -> None:
         for row in topic.changes.rows:
             if row.key.endswith(key_ends):
-                found.take(row.key, row.value(epoch=1, batch=topic.offset))
+                found.add(row.key, row.value(epoch=1, batch=topic.offset))
 
     topic.snapshot(gauge(1), part=0)
     written()
@@ -302,8 +302,8 @@ def test_a_metric_that_changed_its_part_counts_in_the_newer_one() -> None:
 def test_records_that_were_deleted_before_the_rebuild_are_counted() -> None:
     """The topic must still have the record after the last one that the shard includes."""
     state = State(offsets={"metrics:0": 41})
-    assert behind(state.offsets, {"metrics:0": 42, "metrics:1": 0}) == {}
-    assert behind(state.offsets, {"metrics:0": 50, "metrics:1": 7}) == {"metrics:0": 8, "metrics:1": 7}
+    assert missing_records(state.offsets, {"metrics:0": 42, "metrics:1": 0}) == {}
+    assert missing_records(state.offsets, {"metrics:0": 50, "metrics:1": 7}) == {"metrics:0": 8, "metrics:1": 7}
 
 
 def test_a_life_is_forgotten_in_three_steps_a_batch_each() -> None:

@@ -243,7 +243,7 @@ def test_a_stale_snapshot_of_a_part_that_moved_adds_what_newer_ones_lack_though_
             changes = run_batch(table, [record], now_ms=number)
             sums |= {total.metric[1]: total.totals["count"] for total in changes.totals}
             for row in changes.rows:
-                latest.take(row.key, row.value(epoch=1, batch=number))
+                latest.add(row.key, row.value(epoch=1, batch=number))
             if rebuilt:
                 table = Table(restore(latest).states[0])
         assert sums == {"n": 7, "m": 4, "other": 1}

@@ -157,7 +157,7 @@ def test_rule_5_gauges_are_summed_over_living_lives_and_silence_touches_no_count
 def test_rule_5_silence_is_noticed_though_nothing_arrives() -> None:
     """A shard is due at the next deadline; the point's time is the deadline, so a repeated batch writes it again."""
     topic = Topic().snapshot(gauge(3))
-    topic.table.seen([], 100)
+    topic.table.record_read_times([], 100)
     topic.table.set_due(100)
     assert topic.table.state.due_ms == 3100
     topic.table.notice_silence(3100)

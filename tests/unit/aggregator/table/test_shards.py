@@ -15,7 +15,7 @@ from support.kept import Kept
 from support.schedules import RETIRE_AFTER_MS, Written, cut, cuts, play, schedules, short_schedules
 from tallystream_aggregator.table import Record, State, TableSettings, combiners, storage
 from tallystream_aggregator.table.arithmetic.sketches import SHARES
-from tallystream_aggregator.table.combiners import Combined, combine
+from tallystream_aggregator.table.combiners import CombinerGroup, combine_shards
 from tallystream_aggregator.table.restore.latest_rows import LatestRows, RebuildError
 from tallystream_aggregator.table.restore.restore import included_by_all, restore
 from tallystream_aggregator.table.shards import decode, encode, group_of, shard_of
@@ -54,12 +54,14 @@ class Cut:
         self.sums: dict[Any, dict[str, Any]] = {}
         self.dead: set[tuple[int, int]] = set()
         self.cut_off: list[Written] = []
-        self._begin([State(shard=shard, shards=number) for shard in range(number)], [Combined() for _ in range(number)])
+        self._begin(
+            [State(shard=shard, shards=number) for shard in range(number)], [CombinerGroup() for _ in range(number)]
+        )
 
-    def _begin(self, states: list[State], groups: list[Combined]) -> None:
+    def _begin(self, states: list[State], groups: list[CombinerGroup]) -> None:
         self.number, self.woken = len(states), self.batches == 0
         self.begun: list[State] = states
-        self.groups: list[Combined] = groups
+        self.groups: list[CombinerGroup] = groups
         self.shards = [Kept() for _ in states]
         self.combiners = [Kept() for _ in groups]
 
@@ -99,8 +101,8 @@ class Cut:
             by_group.setdefault(group, []).extend([one] if one is not None else [])
         for group, ones in by_group.items():
             found = combiners.load(self.combiners[group], lambda group=group: self.groups[group])  # type: ignore[misc]
-            found.combined.take(map(decode, ones))
-            totals, _ = found.combined.changes()
+            found.group.update(map(decode, ones))
+            totals, _ = found.group.changes()
             found.save(self.combiners[group])
             self._see(totals)
 
@@ -113,12 +115,12 @@ class Cut:
     ) -> list[tuple[int, bytes | None]]:
         found = storage.load(self.shards[shard], self.settings, lambda: self.begun[shard])
         is_new = not found.table.state.published
-        found.table.begin()
+        found.table.begin_batch()
         found.table.apply(Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in mine)
         found.table.state.clocks.update(clocks or {})
         found.table.notice_silence()
         if is_new:  # by the record that wakes it, if by no other
-            found.table._moved = True
+            found.table._shard_row_changed = True
         changes = found.table.changes()
         assert changes.totals == []
         writer = self.epoch, self.batches
@@ -145,15 +147,15 @@ class Cut:
         """Lose the checkpoint, take the states from the topic, and return the records to read on from."""
         standing = LatestRows()
         for record in random.Random(len(self.log)).sample(self.log, len(self.log)):  # partitions have no order
-            standing.take(*record)
+            standing.add(*record)
         found = restore(standing, set(self.sums), shards=number, finished={} if behind else self.finished)
         self.epoch = found.epoch + 1
-        self._begin(found.states, [*map(_stored_and_read, combine(found.states))])
+        self._begin(found.states, [*map(_stored_and_read, combine_shards(found.states))])
         included = included_by_all(found.states)
         return [r for r in self.records if r.offset > included.get(f"metrics:{r.partition}", -1)]
 
 
-def _stored_and_read(group: Combined) -> Combined:
+def _stored_and_read(group: CombinerGroup) -> CombinerGroup:
     return combiners.unpack(list(combiners.pack(group)))
 
 
@@ -249,7 +251,7 @@ def test_fewer_shards_are_refused() -> None:
             0,
         )
     ]
-    with pytest.raises(RebuildError, match="--shards 2: the table has 3; it can be cut into more, never into fewer"):
+    with pytest.raises(RebuildError, match="--shards 2: the table has 3; it can be split into more, never into fewer"):
         system.rebuild(2)
 
 
@@ -284,9 +286,9 @@ def test_a_table_that_was_to_be_cut_into_more_shards_is_rebuilt_as_it_was() -> N
     system.finished = {"metrics:0": 10}
     system.rebuild()
     assert system.number == 2
-    assert all(state.forget == state.retiring == state.deleting == [] for state in system.begun)
+    assert all(state.delete_keys == state.listed == state.deleting == [] for state in system.begun)
     system.rebuild(4)
-    assert all(state.forget == state.retiring == state.deleting == [] for state in system.begun)
+    assert all(state.delete_keys == state.listed == state.deleting == [] for state in system.begun)
 
 
 def moved(shard: int, *, shards: int, epoch: int, since: int) -> tuple[bytes, bytes, Version, int]:
@@ -323,7 +325,7 @@ def test_a_row_in_a_partition_that_is_not_its_shard_s_does_not_count() -> None:
     def rebuilt(*log: tuple[bytes, bytes, Version, int]) -> dict[str, list[int | float | None]]:
         standing = LatestRows()
         for record in log:
-            standing.take(*record)
+            standing.add(*record)
         states = restore(standing).states
         lives = [life for state in states for (life,) in state.lives.values()]
         return {life.instance: [row.values[0] for row in life.rows.values()] for life in lives}

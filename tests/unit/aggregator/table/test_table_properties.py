@@ -34,7 +34,7 @@ class Run:
         """Apply one batch and return what it changed."""
         found = storage.load(self.store, SETTINGS)
         table = found.table
-        table.begin()
+        table.begin_batch()
         in_order = sorted(records, key=lambda record: (record.partition, record.offset))
         table.apply(Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in in_order)
         table.notice_silence()
