@@ -91,8 +91,9 @@ class TopicPartition(NamedTuple):
 class Run:
     """The run of a counter of the short form. `value` is its newest value.
 
-    `waiting` is the record with that value, None if it was kept. `clock` is the clock at the waiting record. `superseded` is the number of records that it supersedes, -1 if no
-    record waits. `first` and `after` are the offset and the value of the last record that was kept.
+    `waiting` is the record with that value, None if it was kept, and `clock` the clock at that record. `superseded` is
+    the number of records that it supersedes, -1 if no record waits. `first` and `after` are the offset and the value of
+    the last record that was kept.
     """
 
     __slots__ = ("after", "clock", "first", "superseded", "value", "waiting")

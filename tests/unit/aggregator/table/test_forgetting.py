@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from support.clocks import DAY_MS, HOUR_MS, Batch
-from support.schedules import BEGIN_MS, Written
-from support.tables import Tables, settings
+from support.batches import DAY_MS, HOUR_MS, Batch
+from support.schedules import BEGIN_MS, TopicRecord
+from support.tables import Tables, table_settings
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.decode import Forget, Unreadable, read_value
@@ -24,9 +24,9 @@ class Topic:
     """A topic written by hand, and a table that has read it: a batch for each `read`."""
 
     def __init__(self, **chosen: int) -> None:
-        self.records: list[Written] = []
+        self.records: list[TopicRecord] = []
         self.now_ms = BEGIN_MS
-        self.tables = Tables([], settings(**chosen))
+        self.tables = Tables([], table_settings(**chosen))
         self._seqs: dict[str, int] = {}
         self._read = 0
 
@@ -53,7 +53,7 @@ class Topic:
         """Append a record a second after the one before."""
         self.now_ms += 1000
         offset = sum(record.partition == partition for record in self.records)
-        self.records.append(Written(instance.encode(), value, self.now_ms, partition, offset))
+        self.records.append(TopicRecord(instance.encode(), value, self.now_ms, partition, offset))
 
     def pass_time(self, hours: float) -> None:
         """Let time pass: in every partition, as somebody else's records show."""

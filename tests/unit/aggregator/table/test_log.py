@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.kept import Kept
-from support.schedules import RETIRE_AFTER_MS, Written, cut, cuts, play, schedules
+from support.memory_store import MemoryStore
+from support.schedules import RETIRE_AFTER_MS, TopicRecord, cut, cuts, play, schedules
 from tallystream_aggregator.table import (
     Changes,
     Record,
@@ -28,7 +28,7 @@ SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_
 MET = TableSettings()
 
 
-def run(table: Table, batch: list[Written]) -> Changes:
+def run(table: Table, batch: list[TopicRecord]) -> Changes:
     """Run one batch."""
     table.begin_batch()
     in_order = sorted(batch, key=lambda record: (record.partition, record.offset))
@@ -55,7 +55,7 @@ def test_a_table_goes_on_the_same_from_memory_and_from_its_log(
 ) -> None:
     """After every batch the log holds the state, and both say the same of the next one, however often it is copied."""
     chance = random.Random(seed)
-    store, stored = Kept(), load(Kept(), SETTINGS)
+    store, stored = MemoryStore(), load(MemoryStore(), SETTINGS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(storage, "COPY_FLOOR", chance.choice([0, 1_000, 100_000]))
         patch.setattr(storage, "MAX_ENTRIES", chance.choice([1, 3, 1_000]))
@@ -72,7 +72,7 @@ def test_a_table_goes_on_the_same_from_memory_and_from_its_log(
 
 def test_a_batch_stores_what_it_changes_not_the_table() -> None:
     """One instance of a thousand changes: its entry is a small part of the copy; the size is that of all of them."""
-    store = Kept()
+    store = MemoryStore()
     stored = load(store, MET)
     stored.table.apply(snapshot(number, 1) for number in range(1000))
     stored.table.changes()
@@ -88,7 +88,7 @@ def test_a_batch_stores_what_it_changes_not_the_table() -> None:
 
 def test_no_entry_is_much_larger_than_its_limit() -> None:
     """Of a copy, and of what one batch changed: Spark's JVM has several copies of an entry in its heap."""
-    store = Kept()
+    store = MemoryStore()
     stored = load(store, MET)
     for count in (1, 2):
         stored.table.apply(snapshot(number, count, seq=count, key="k" * 300) for number in range(20_000))
@@ -103,12 +103,12 @@ def test_no_entry_is_much_larger_than_its_limit() -> None:
 
 def test_a_table_in_memory_is_no_table_any_more_once_another_batch_was_stored() -> None:
     """The head has a token of its own for every batch: two workers never both take theirs for what is stored."""
-    store = Kept()
+    store = MemoryStore()
     first = load(store, MET)
     first.save(store)
     second = load(store, MET)
     assert first.log.is_current(store)
-    assert not load(Kept(), MET).log.is_current(store)
+    assert not load(MemoryStore(), MET).log.is_current(store)
     second.save(store)
     assert not first.log.is_current(store)
     assert second.log.is_current(store)
@@ -118,7 +118,7 @@ def test_a_seed_is_asked_for_only_where_nothing_is_stored() -> None:
     """A shard begins with its initial state once."""
     seeded = Table(State())
     seeded.apply([snapshot(1, 5)])
-    store = Kept()
+    store = MemoryStore()
     stored = load(store, MET, lambda: unpack(pack(seeded.state)))
     assert stored.table.state == seeded.state
     stored.save(store)
@@ -127,14 +127,14 @@ def test_a_seed_is_asked_for_only_where_nothing_is_stored() -> None:
 
 def test_a_missing_or_damaged_entry_is_refused() -> None:
     """A log with a hole is never a smaller table; nor is one of a later version, or a head that is none."""
-    store, stored = Kept(), load(Kept(), MET)
+    store, stored = MemoryStore(), load(MemoryStore(), MET)
     for number in range(4):
         stored.table.apply([snapshot(number, 1)])
         stored.table.changes()
         stored.save(store)
     for number in store.entries:
         for damage in (None, store.entries[number][:-1], b""):
-            broken = Kept()
+            broken = MemoryStore()
             broken.heads = store.heads
             broken.entries = {**store.entries, number: damage}  # type: ignore[dict-item]  # as an entry that is gone
             with pytest.raises(StateVersionError, match="damaged"):

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from support.kept import Kept
+from support.memory_store import MemoryStore
 from support.topic import BEGIN_MS, DAY_MS, FIRST, Topic, counter, gauge
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table, TableSettings, lives
@@ -114,7 +114,7 @@ def test_silent_lives_of_one_instance_beyond_a_crowd_go_to_disk_at_once() -> Non
 
 def test_lives_on_disk_outlast_a_restart() -> None:
     """What was stored has them, their sums and their extremes; a chunk that is missing is never an empty one."""
-    store, settings = Kept(), TableSettings()
+    store, settings = MemoryStore(), TableSettings()
     stored = load(store, settings)
     run_batch(stored.table, [snapshot(0, counter(10), histogram(1, 9))], now_ms=1)
     run_batch(stored.table, [tick(1, 2 * DAY_MS)], now_ms=2)

@@ -10,15 +10,14 @@ import pytest
 
 from support.undecodable import UNDECODABLE
 from tallystream_aggregator.verify.check import Check, Difference, Outcome
-from tallystream_aggregator.verify.compare import unequal, unequal_between
-from tallystream_aggregator.verify.decode import Raw
-from tallystream_aggregator.verify.published import Sums, letter_of, parse
+from tallystream_aggregator.verify.decode import RawRecord
+from tallystream_aggregator.verify.published import PublishedSums, parse, refused_record, unequal, unequal_between
 from tallystream_aggregator.verify.replay import Replay
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tallystream_aggregator.verify.published import Ends, TableRecord
+    from tallystream_aggregator.verify.published import Ends, PublishedSum
 
 BEGIN_MS = 1_700_000_000_000
 LIFE = "01HF7YAT00" + "A" * 16
@@ -37,23 +36,23 @@ class Topic:
     """Records of two partitions, a second apart."""
 
     def __init__(self) -> None:
-        self.records: dict[str, list[Raw]] = {ZERO: [], ONE: []}
+        self.records: dict[str, list[RawRecord]] = {ZERO: [], ONE: []}
         self._read = {ZERO: 0, ONE: 0}
 
     def append(self, value: bytes | None, partition: str = ZERO, *, at: int | None = None) -> Topic:
         """Append a record of the partition's own instance, `at` ms after the beginning."""
         rows = self.records[partition]
         at = 1000 * len(rows) if at is None else at
-        rows.append(Raw(len(rows), BEGIN_MS + at, f"app-{partition}".encode(), value))
+        rows.append(RawRecord(len(rows), BEGIN_MS + at, f"app-{partition}".encode(), value))
         return self
 
-    def until(self, partition: str, end: int) -> Iterator[Raw]:
+    def until(self, partition: str, end: int) -> Iterator[RawRecord]:
         """Yield what was not read yet, up to an offset."""
         begin, self._read[partition] = self._read[partition], max(end, self._read[partition])
         yield from self.records[partition][begin:end]
 
     def check(
-        self, *rows: TableRecord, end: Ends | None = None, letters: set[tuple[str, int]] | None = None
+        self, *rows: PublishedSum, end: Ends | None = None, letters: set[tuple[str, int]] | None = None
     ) -> Outcome:
         """Compare rows, each the newest of its metric."""
         check = Check(Replay(), {ZERO: 0, ONE: 0}, end, self.until, letters=letters)
@@ -63,7 +62,7 @@ class Topic:
 
 def published(
     key: bytes = KEY, offsets: dict[str, int] | None = None, ts: int = BEGIN_MS, **fields: Any
-) -> TableRecord:
+) -> PublishedSum:
     """Return a row of metrics-agg that includes the first record of partition 0."""
     said = {"v": 1, "lives": 1, "instances": 1, "ts": ts, "epoch": 1, "batch": 0} | fields
     return parse(key, json.dumps(said | {"offsets": {"metrics": offsets or {"0": 0}}}).encode())
@@ -132,7 +131,7 @@ def test_a_sum_that_nobody_reported_is_found() -> None:
 
 
 @pytest.mark.parametrize("row", [published(count=1, offsets={"0": 9}), replace(published(count=1), ends=None)])
-def test_offsets_that_the_topic_does_not_have_are_a_difference(row: TableRecord) -> None:
+def test_offsets_that_the_topic_does_not_have_are_a_difference(row: PublishedSum) -> None:
     """What includes records that nobody published, or does not say what it includes, can't be right."""
     (found,) = Topic().append(snapshot(1, 1)).check(row).differences
     assert found.field == "offsets"
@@ -204,21 +203,21 @@ def test_what_is_no_number_that_the_table_publishes_is_a_difference(field: str, 
 
 def test_of_several_rows_the_highest_epoch_and_batch_holds() -> None:
     """Whatever their order in the topic: a writer that was replaced may come late."""
-    sums = Sums()
+    sums = PublishedSums()
     for epoch, batch in ((1, 9), (2, 3), (1, 10), (2, 2)):
         value = {"ts": 0, "count": epoch * 100 + batch, "epoch": epoch, "batch": batch}
-        sums.take(KEY, json.dumps(value | {"offsets": {"metrics": {"0": 5}}}).encode())
+        sums.add(KEY, json.dumps(value | {"offsets": {"metrics": {"0": 5}}}).encode())
     assert [row.fields["count"] for row in sums.to_compare()] == [203]
 
 
 def test_an_epoch_that_the_ledger_does_not_have_hides_no_sum() -> None:
     """The true writer's newest row is compared, and the other is told of, whichever comes first."""
-    sums = Sums(bound=2)
+    sums = PublishedSums(bound=2)
     for epoch, count in ((2**62, 9), (1, 1), (2, 2), (2**62, 8)):
         value = {"ts": 0, "count": count, "epoch": epoch, "offsets": {"metrics": {"0": 5}}}
-        sums.take(KEY, json.dumps(value).encode())
+        sums.add(KEY, json.dumps(value).encode())
     assert [row.fields["count"] for row in sums.to_compare()] == [2]
-    assert [row.fields["count"] for row in sums.beyond.values()] == [8]
+    assert [row.fields["count"] for row in sums.foreign.values()] == [8]
 
 
 HOSTILE = [
@@ -233,9 +232,9 @@ HOSTILE = [
 @pytest.mark.parametrize("value", HOSTILE)
 def test_what_is_no_sum_is_counted_and_passed_over(value: bytes) -> None:
     """As a value, and as a key."""
-    sums = Sums()
-    sums.take(KEY, value)
-    sums.take(value, b'{"ts":0}')
+    sums = PublishedSums()
+    sums.add(KEY, value)
+    sums.add(value, b'{"ts":0}')
     assert (sums.unreadable, sums.newest) == (2, {})
 
 
@@ -248,11 +247,11 @@ def test_a_sum_over_several_topics_is_compared_where_all_of_them_were() -> None:
 
 def test_a_period_keeps_all_that_was_published_in_it() -> None:
     """From the batch after its beginning to its end; what is later is known to be there."""
-    sums = Sums(end={ZERO: 30}, begin={ZERO: 10})
+    sums = PublishedSums(end={ZERO: 30}, begin={ZERO: 10})
     for last in (9, 19, 29, 39):
-        sums.take(KEY, json.dumps({"ts": 0, "offsets": {"metrics": {"0": last}}}).encode())
-    sums.take(b"x", b"{}")
-    sums.take(KEY, None)
+        sums.add(KEY, json.dumps({"ts": 0, "offsets": {"metrics": {"0": last}}}).encode())
+    sums.add(b"x", b"{}")
+    sums.add(KEY, None)
     assert [row.ends for row in sums.to_compare()] == [{ZERO: 20}, {ZERO: 30}]
     assert (len(sums.later), sums.unreadable) == (1, 1)
 
@@ -260,7 +259,7 @@ def test_a_period_keeps_all_that_was_published_in_it() -> None:
 @pytest.mark.parametrize("value", [None, b"[]", b'{"topic":"m","partition":0,"offset":1e999}', *UNDECODABLE.values()])
 def test_what_is_no_letter_is_none(value: bytes | None) -> None:
     """Rows of metrics-dead that say nothing about a record."""
-    assert letter_of(value) is None
+    assert refused_record(value) is None
 
 
 @pytest.mark.parametrize(

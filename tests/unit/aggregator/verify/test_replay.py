@@ -330,11 +330,11 @@ def test_a_value_nests_as_deep_as_the_table_takes_it_and_no_deeper() -> None:
         return b'{"name":"[{\\"[","value":1,"x":' + inner + b"}"
 
     for read_one in (read, read_value):
-        assert not isinstance(_taken(read_one, deep(64)), str)
-        assert isinstance(_taken(read_one, deep(65)), str)
+        assert not isinstance(_metric_counts(read_one, deep(64)), str)
+        assert isinstance(_metric_counts(read_one, deep(65)), str)
 
 
-def _taken(read_one: Any, value: bytes) -> Any:
+def _metric_counts(read_one: Any, value: bytes) -> Any:
     try:
         found = read_one(value, 100)
     except RejectedError as refused:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.schedules import BEGIN_MS, RETIRE_AFTER_MS, Written, cut, cuts, play, schedules
+from support.schedules import BEGIN_MS, RETIRE_AFTER_MS, TopicRecord, cut, cuts, play, schedules
 from support.topic import counter
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table, TableSettings, lives, pack, unpack
@@ -50,7 +50,7 @@ def new_plain_table() -> Table:
         return Table(State(), SETTINGS)
 
 
-def record(written: Written) -> Record:
+def record(written: TopicRecord) -> Record:
     return Record("metrics", written.partition, written.offset, written.timestamp_ms, written.key, written.value)
 
 
