@@ -15,7 +15,7 @@ from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow, highest_epoch, read_rows, rows
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.times import moment_ms
+from tallystream_aggregator.times import parse_time_ms
 from tallystream_aggregator.verify import reader
 from tallystream_aggregator.verify.check import Check, Difference, Outcome
 from tallystream_aggregator.verify.ledger import LedgerBatches, Limit
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-MOMENT = "give a time in UTC as in 2026-11-20T10:00, or ledger:2026-11-20T10:00"
-OFFSETS = 'give the offsets at which the table began, as in {"metrics":{"0":123}}'
+TIME_HINT = "give a time in UTC as in 2026-11-20T10:00, or ledger:2026-11-20T10:00"
+OFFSETS_HINT = 'give the offsets at which the table began, as in {"metrics":{"0":123}}'
 
 _decode_offsets = json_decoder(dict[str, dict[int, int]])
 
@@ -55,8 +55,8 @@ class VerifySettings:
     def __post_init__(self) -> None:
         if self.rules.max_app_metrics < 1:
             raise ConfigError("--max-app-metrics", self.rules.max_app_metrics, "give a whole number above zero")
-        _moment("--from", self.since)
-        _moment("--to", self.to)
+        _parse_time("--from", self.since)
+        _parse_time("--to", self.to)
         _offsets(self.began)
 
 
@@ -162,7 +162,7 @@ def _begin(
     """
     start = None if settings.began is None else by_partition(_offsets(settings.began))
     if start is not None and not (start and start.keys() <= ranges.keys()):
-        raise ConfigError("--began", settings.began, f"the table has the partitions {sorted(ranges)}: {OFFSETS}")
+        raise ConfigError("--began", settings.began, f"the table has the partitions {sorted(ranges)}: {OFFSETS_HINT}")
     if start is None and ledger.partial is not None:
         start = by_partition(ledger.partial.start)
         if not start:
@@ -170,7 +170,7 @@ def _begin(
                 "--began",
                 "earliest",
                 f"the table began in the middle (--accept-partial, {_utc(ledger.partial.ts)}), and the ledger does not "
-                f"say where: {OFFSETS}",
+                f"say where: {OFFSETS_HINT}",
             )
     began = dict.fromkeys(ranges, 0) | (start or {})
     deleted = {
@@ -182,16 +182,16 @@ def _begin(
             settings.began or "earliest",
             f"records that the table has taken were deleted (partition -> first offset left: {deleted}), so its sums "
             "can't be replayed from nothing; the earliest exact start is a table that began at or after "
-            f"{_first_moment(kafka, ranges)}",
+            f"{_earliest_start(kafka, ranges)}",
         )
     return began
 
 
-def _first_moment(kafka: Mapping[str, str], ranges: Mapping[PartitionName, tuple[int, int]]) -> str:
+def _earliest_start(kafka: Mapping[str, str], ranges: Mapping[PartitionName, tuple[int, int]]) -> str:
     """Return the append time of the oldest record of each partition, the latest of these."""
     firsts = [next(iter(reader.read_all(kafka, {partition: range_})), None) for partition, range_ in ranges.items()]
-    moments = [record.timestamp_ms for record in firsts if record is not None]
-    return _utc(max(moments)) if moments else "now"
+    times_ms = [record.timestamp_ms for record in firsts if record is not None]
+    return _utc(max(times_ms)) if times_ms else "now"
 
 
 def _utc(ts_ms: int) -> str:
@@ -199,21 +199,21 @@ def _utc(ts_ms: int) -> str:
 
 
 def _limit(option: str, text: str | None, kafka: Mapping[str, str], names: list[str]) -> Limit | None:
-    moment = _moment(option, text)
-    if moment is None:
+    time = _parse_time(option, text)
+    if time is None:
         return None
-    by_ledger, ts_ms = moment
+    by_ledger, ts_ms = time
     return Limit(ts_ms, None if by_ledger else reader.at_time(kafka, names, ts_ms))
 
 
-def _moment(option: str, text: str | None) -> tuple[bool, int] | None:
+def _parse_time(option: str, text: str | None) -> tuple[bool, int] | None:
     """Return whether a time is one of the ledger, and the time in epoch ms; None if `text` is None."""
     if text is None:
         return None
     try:
-        at_ms = moment_ms(text.removeprefix("ledger:"))
+        at_ms = parse_time_ms(text.removeprefix("ledger:"))
     except ValueError as error:
-        raise ConfigError(option, text, MOMENT) from error
+        raise ConfigError(option, text, TIME_HINT) from error
     return text.startswith("ledger:"), at_ms
 
 
@@ -223,4 +223,4 @@ def _offsets(text: str | None) -> dict[str, dict[int, int]]:
     try:
         return _decode_offsets(text)
     except msgspec.DecodeError as error:
-        raise ConfigError("--began", text, OFFSETS) from error
+        raise ConfigError("--began", text, OFFSETS_HINT) from error
