@@ -11,7 +11,7 @@ from tallystream_aggregator.table.arithmetic.partial_sums import is_kept
 from tallystream_aggregator.table.layouts import Layouts, counts_of, metric_count
 from tallystream_aggregator.table.metric_sums import MetricSums
 from tallystream_aggregator.table.outputs import Event
-from tallystream_aggregator.table.rows import Counted, TableRecord, life_key, life_row, metric_text
+from tallystream_aggregator.table.rows import MemoryCounts, TableRecord, life_key, life_row, metric_json
 from tallystream_aggregator.table.state import ListedLife, Row
 
 if TYPE_CHECKING:
@@ -45,9 +45,9 @@ class LifeCounts:
         self.lives = self.living = self.instances = self.rows = 0
 
     @property
-    def counted(self) -> Counted:
-        """The numbers as of the last `flush()`."""
-        return Counted(self.lives, self.living, self.instances, self.rows)
+    def counts(self) -> MemoryCounts:
+        """The counts as of the last `flush()`."""
+        return MemoryCounts(self.lives, self.living, self.instances, self.rows)
 
     def mark_dirty(self, instance: str) -> None:
         """Have the next `flush` count the lives of an instance again."""
@@ -270,14 +270,14 @@ class Lives:
     def _part_json(self, life: Life, part: int) -> tuple[str, int]:
         """Return the rows of a part as JSON, in the order of the metrics' numbers, and how many there are."""
         seq, block = life.parts.get(part, 0), life.blocks.get(part)
-        texts = {n: metric_text(self.state.metrics[n], row, seq) for n, row in life.rows.items() if row.part == part}
+        texts = {n: metric_json(self.state.metrics[n], row, seq) for n, row in life.rows.items() if row.part == part}
         if block is None:
             return ",".join(texts[number] for number in sorted(texts)), len(texts)
         layout, counts = self.layouts.layout_for(block), counts_of(block)
         if len(texts) == len(layout.others) and all(number in texts for _, number in layout.others):
             return layout.text(counts, texts), len(layout.numbers)
         for number, count in zip(layout.counters, counts, strict=True):
-            texts[number] = metric_text(self.state.metrics[number], Row(part, seq, (count,)), seq)
+            texts[number] = metric_json(self.state.metrics[number], Row(part, seq, (count,)), seq)
         return ",".join(texts[number] for number in sorted(texts)), len(texts)
 
     def _all_parts(self) -> list[tuple[Life, set[int]]]:

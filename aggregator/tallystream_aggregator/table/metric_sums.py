@@ -226,7 +226,7 @@ class MetricSums:
             living = [life for life in lives if life.living]
             if len(living) == 1:
                 alone.update(map(self._layouts.layout_for, living[0].blocks.values()))
-                current = {number for number, row in living[0].rows.items() if living[0].current(row)}
+                current = {number for number, row in living[0].rows.items() if living[0].is_current(row)}
             else:
                 numbers = {number for life in living for number in self._layouts.numbers(life)}
                 current = {n for n in numbers if _is_any_current(self._contribution(life, n) for life in living)}
@@ -254,7 +254,7 @@ class MetricSums:
 
     def _contribution(self, life: Life, number: int) -> Contribution | None:
         row = self._layouts.row(life, number)
-        return None if row is None else Contribution(row.values, life.current(row), row.sketch)
+        return None if row is None else Contribution(row.values, life.is_current(row), row.sketch)
 
     def _memory_lives(self) -> Iterator[Life]:
         for lives in self._state.lives.values():
@@ -274,7 +274,7 @@ def _contributions(lives: Iterable[Life], numbers: set[int]) -> dict[int, list[C
     for life in lives:
         for number in numbers & life.rows.keys():
             row = life.rows[number]
-            found[number].append(Contribution(row.values, life.current(row), row.sketch))
+            found[number].append(Contribution(row.values, life.is_current(row), row.sketch))
     return found
 
 

@@ -1,4 +1,4 @@
-"""The table's state: what is remembered between batches, and how it packs to bytes (MessagePack, with a version)."""
+"""The table's state between batches, and its stored form (MessagePack, with a version)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LifeId = tuple[str, str, str]
 
 
 class Row(msgspec.Struct, array_like=True, gc=False):
-    """One metric of one life: its newest values, and the (part, seq) of the snapshot that carried them.
+    """One metric of one life: its newest values, and the part and seq of their snapshot.
 
     In the short form `values` is (sum of all runs, value of this run) and `seq` stays 0. `sketch` is that of a
     histogram or timer as JSON, None where its snapshot had none.
@@ -44,15 +44,15 @@ class Block(msgspec.Struct, array_like=True, gc=False):
 
 
 class Life(msgspec.Struct, array_like=True):
-    """One life of an instance; `parts` maps part → highest seq; `rows` maps the metric's number → row.
+    """One life of an instance. `parts` maps part → highest seq, `rows` maps the metric's number → row.
 
     `blocks` maps part → the counters of its newest snapshot. These counters have no rows.
 
     `last_seen_ms` is the clock at the last record that was applied; `keep_ms` the clock at the last record of any seq
     (or the ULID's time, if that is later), by which the life retires and is forgotten. `partition` is the one whose
     clock applies. `limits` are those that the life has reached. `offsets` maps part → the last offset of `partition`
-    that the part's rows include: after a rebuild, records up to there are not applied again. A part whose newest
-    snapshot is from another partition has no place.
+    that the part's rows include. After a rebuild, records up to this offset are not applied again. A part whose newest
+    snapshot is from another partition has no offset.
     """
 
     instance: str
@@ -75,7 +75,7 @@ class Life(msgspec.Struct, array_like=True):
         """The partition's time at which the life counts as silent: three intervals after its last record."""
         return self.last_seen_ms + 3 * self.every_ms
 
-    def current(self, row: Row) -> bool:
+    def is_current(self, row: Row) -> bool:
         """Tell whether the row is current: the life is living and its newest snapshot has the metric."""
         return self.living and row.seq == self.parts.get(row.part, 0)
 

@@ -330,7 +330,7 @@ class Table:
         self._forgetting_rows, self._shard_row_changed = [], False
         # The shard's record is last: once it is written, all rows that it includes are written.
         self._lives.life_counts.flush()
-        return [*rows.values(), shard_row(self.state, self._lives.life_counts.counted, len(self.disk))]
+        return [*rows.values(), shard_row(self.state, self._lives.life_counts.counts, len(self.disk))]
 
     def shard_sums(self, numbers: Iterable[int]) -> list[ShardSum]:
         """Return the partial sums of this shard for these metrics, for the combiners."""
