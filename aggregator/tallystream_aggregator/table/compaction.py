@@ -19,8 +19,8 @@ from tallystream_aggregator.table.decode import (
     DecodedSnapshot,
     Forget,
     Record,
+    Refusal,
     Superseded,
-    Unreadable,
     read_key,
     read_short_form,
     read_value,
@@ -215,7 +215,7 @@ class InstanceRuns:
 
     def __init__(self, key: bytes | None, shards: int) -> None:
         self.shard = shard_of(key, shards)
-        self.readable = not isinstance(read_key(key), Unreadable)
+        self.readable = not isinstance(read_key(key), Refusal)
         self.counters: dict[CounterKey, Run] = {}
         self.snapshots: dict[tuple[str, str, int], SnapshotRun] = {}
 
@@ -282,9 +282,9 @@ class Compactor:
         self._runs = 0
         return kept
 
-    def _remove(self, instance: InstanceRuns, message: Forget | Unreadable) -> list[Record]:
+    def _remove(self, instance: InstanceRuns, message: Forget | Refusal) -> list[Record]:
         """End the runs of lives or metrics that a record removes, and return the waiting records."""
-        if isinstance(message, Unreadable):
+        if isinstance(message, Refusal):
             return []
         if message.metric is not None:  # any instance may have it
             return self.end()

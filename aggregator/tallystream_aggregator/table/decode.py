@@ -132,12 +132,6 @@ class _ForgetRecord(msgspec.Struct):
     v: Literal[1] = 1
 
 
-class Unreadable(NamedTuple):
-    """A record that is refused as a whole, and why."""
-
-    reason: str
-
-
 class _ShortForm(ShortForm):
     """The short form, with the field that only a snapshot has."""
 
@@ -152,17 +146,17 @@ _BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"?+|[][{}]', re.DOTALL)
 _TYPES = {str(kind.__struct_config__.tag): kind for kind in METRIC_TYPES}
 
 
-def read_key(key: bytes | None) -> str | Unreadable:
+def read_key(key: bytes | None) -> str | Refusal:
     """Return the instance ID in a record's key."""
     if not key:
-        return Unreadable("the record has no key: it must be the instance ID")
+        return Refusal("the record has no key: it must be the instance ID")
     if len(key) > MAX_KEY_BYTES:
-        return Unreadable(f"the key has {len(key)} bytes, {MAX_KEY_BYTES} at most are taken")
+        return Refusal(f"the key has {len(key)} bytes, {MAX_KEY_BYTES} at most are taken")
     try:
         instance = key.decode()
     except UnicodeDecodeError:
-        return Unreadable("the key is not UTF-8")
-    return Unreadable("the key contains a NUL character") if "\0" in instance else instance
+        return Refusal("the key is not UTF-8")
+    return Refusal("the key contains a NUL character") if "\0" in instance else instance
 
 
 def read_short_form(value: bytes) -> ShortForm | None:
@@ -182,12 +176,12 @@ def read_short_form(value: bytes) -> ShortForm | None:
     return message if message.metrics is msgspec.UNSET else None
 
 
-def read_value(value: bytes, max_metrics: int) -> DecodedSnapshot | ShortForm | Forget | Unreadable:
+def read_value(value: bytes, max_metrics: int) -> DecodedSnapshot | ShortForm | Forget | Refusal:
     """Return the content of a record's value. A fast decoder is tried first, and gives the same result."""
     try:
         text = value.decode()
     except UnicodeDecodeError as error:
-        return Unreadable(f"the value is not JSON in UTF-8: {error}")
+        return Refusal(f"the value is not JSON in UTF-8: {error}")
     if b"\\u00" not in value:  # it may be a NUL, or an escaped field name: for the lenient decoder
         try:
             message = DecodedSnapshot(_snapshots.decode(value)) if b'"metrics"' in value else _short_forms.decode(value)
@@ -227,33 +221,33 @@ def _require_shallow(text: str) -> None:
             depth -= 1
 
 
-def _read_leniently(text: str, max_metrics: int) -> DecodedSnapshot | ShortForm | Forget | Unreadable:
+def _read_leniently(text: str, max_metrics: int) -> DecodedSnapshot | ShortForm | Forget | Refusal:
     try:
         # The parser's own limit depends on the depth of the caller's stack. This one does not.
         _require_shallow(text)
         # Other reporters write NaN and Infinity. The standard library's parser reads them, so only that metric is lost.
         document = json.loads(text, parse_int=_parse_int)
     except ValueError as error:
-        return Unreadable(f"the value is not JSON in UTF-8: {error}")
+        return Refusal(f"the value is not JSON in UTF-8: {error}")
     if not isinstance(document, dict):
-        return Unreadable("the value is not a JSON object")
+        return Refusal("the value is not a JSON object")
     if "metrics" in document:
         return _snapshot(document, max_metrics)
     if "name" in document and "value" in document:
         try:
             return _convert(document, ShortForm)
         except (msgspec.ValidationError, ValueError) as error:
-            return Unreadable(f"short form: {error}")
+            return Refusal(f"short form: {error}")
     return _forget(document)
 
 
-def _forget(document: dict[str, Any]) -> Forget | Unreadable:
+def _forget(document: dict[str, Any]) -> Forget | Refusal:
     if "forget" not in document:
-        return Unreadable("the value is neither a snapshot (metrics) nor the short form (name, value)")
+        return Refusal("the value is neither a snapshot (metrics) nor the short form (name, value)")
     try:
         return _convert(document, _ForgetRecord).forget
     except (msgspec.ValidationError, ValueError) as error:
-        return Unreadable(f"forget: {error}")
+        return Refusal(f"forget: {error}")
 
 
 def _parse_int(digits: str) -> int | float:
@@ -261,14 +255,14 @@ def _parse_int(digits: str) -> int | float:
     return int(digits) if len(digits) <= 400 else math.copysign(math.inf, -1 if digits[0] == "-" else 1)
 
 
-def _snapshot(document: dict[str, Any], max_metrics: int) -> DecodedSnapshot | Unreadable:
+def _snapshot(document: dict[str, Any], max_metrics: int) -> DecodedSnapshot | Refusal:
     metrics = document["metrics"]
     if not isinstance(metrics, list):
-        return Unreadable("snapshot: metrics is not a list")
+        return Refusal("snapshot: metrics is not a list")
     try:
         header = _convert(document, Header)
     except (msgspec.ValidationError, ValueError) as error:
-        return Unreadable(f"snapshot: {error}")
+        return Refusal(f"snapshot: {error}")
     good: list[Metric] = []
     rejected = []
     for item in metrics[:max_metrics]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from tallystream_aggregator import sums
-from tallystream_aggregator.table.arithmetic.metric_types import Totals, mean, saturated
+from tallystream_aggregator.table.arithmetic.metric_types import Totals, saturated
 from tallystream_aggregator.table.decode import MAX_KEY_BYTES, Record
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ class Total(NamedTuple):
     @property
     def mean(self) -> float | None:
         """The mean of a gauge over the living lives, or None if no life reports it or the sum exceeds its range."""
-        return None if self.overflow else mean(self.totals)
+        total, number = self.totals.get("sum"), self.totals.get("number")
+        return total / number if number and total is not None and not self.overflow else None
 
     def key(self) -> bytes:
         """The record's key on `metrics-agg`."""

@@ -202,17 +202,6 @@ def life_key(life: Life, part: int) -> bytes:
     return _json.encode(["life", life.app, life.instance, life.life, part])
 
 
-def forgotten_key(shard: int, metric: MetricId) -> bytes:
-    """Return the key of a shard's sums of forgotten lives of a metric."""
-    app, name, type_, tags = metric
-    return _json.encode(["forgotten", shard, app, type_, name, tags])
-
-
-def forgetting_key(shard: int, list_id: int, chunk: int) -> bytes:
-    """Return the key of a chunk of a list."""
-    return _json.encode(["forgetting", shard, list_id, chunk])
-
-
 def life_row(life: Life, part: int, rows: str, number: int, judged_ms: int) -> TableRecord:
     """Return the record of one part of a life, with its rows as JSON (`metric_json`, with commas between them).
 
@@ -257,7 +246,7 @@ def forgotten_row(shard: int, metric: MetricId, forgotten_sums: ForgottenSums) -
         lives=forgotten_sums.lives,
         held=forgotten_sums.stored,
     )
-    return TableRecord(forgotten_key(shard, metric), row)
+    return TableRecord(_json.encode(["forgotten", shard, app, type_, name, tags]), row)
 
 
 def forgetting_rows(shard: int, list_id: int, ids: list[LifeId]) -> list[TableRecord]:
@@ -265,7 +254,7 @@ def forgetting_rows(shard: int, list_id: int, ids: list[LifeId]) -> list[TableRe
     chunks = range(0, len(ids), MAX_LIVES_OF_A_LIST_ROW)
     return [
         TableRecord(
-            forgetting_key(shard, list_id, chunk),
+            _json.encode(["forgetting", shard, list_id, chunk]),
             ForgettingRow(list_id=list_id, lives=ids[first : first + MAX_LIVES_OF_A_LIST_ROW]),
         )
         for chunk, first in enumerate(chunks)

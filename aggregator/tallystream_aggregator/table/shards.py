@@ -44,17 +44,17 @@ class ShardSum(msgspec.Struct, array_like=True):
     out_ms: int
     offsets: Offsets
 
+    @classmethod
+    def of(cls, shard: int, metric: MetricId, partial: PartialSum, out_ms: int, offsets: Offsets) -> ShardSum:
+        """Return these partial sums of a shard."""
+        counts = (partial.lives, partial.instances, partial.forgotten)
+        return cls(shard, metric, *counts, store_partial_sum(partial), out_ms, offsets)
+
     def partial(self) -> PartialSum:
         """Return the partial sums in the form that merges with those of other shards."""
         partial = self.held.load(self.metric[2])
         partial.lives, partial.instances, partial.forgotten = self.lives, self.instances, self.retired
         return partial
-
-
-def shard_sum(shard: int, metric: MetricId, partial: PartialSum, out_ms: int, offsets: Offsets) -> ShardSum:
-    """Return the partial sums of a shard for a metric."""
-    counts = (partial.lives, partial.instances, partial.forgotten)
-    return ShardSum(shard, metric, *counts, store_partial_sum(partial), out_ms, offsets)
 
 
 _decode = msgpack_decoder(ShardSum)

@@ -196,23 +196,14 @@ def require_version(data: bytes) -> None:
     Raises:
         StateVersionError: another version wrote it, or it is damaged.
     """
-    version = version_of(data)
+    try:
+        version = _decode_version(data).version
+    except msgspec.DecodeError as error:
+        raise damaged(error) from error
     if version != STATE_VERSION:
         raise StateVersionError(
             f"state: version {version!r} is not {STATE_VERSION}, this aggregator's; use the aggregator that wrote it."
         )
-
-
-def version_of(data: bytes) -> int:
-    """Return the version of stored data.
-
-    Raises:
-        StateVersionError: it is damaged.
-    """
-    try:
-        return _decode_version(data).version
-    except msgspec.DecodeError as error:
-        raise damaged(error) from error
 
 
 def damaged(error: object) -> StateVersionError:

@@ -18,7 +18,6 @@ from tallystream_aggregator.table.decode import (
     Forget,
     Record,
     Refusal,
-    Unreadable,
     read_key,
     read_value,
 )
@@ -29,7 +28,7 @@ from tallystream_aggregator.table.lives import Lives
 from tallystream_aggregator.table.outputs import MAX_QUOTED_BYTES_OF_A_BATCH, DeadLetter, Event, Offsets, Total
 from tallystream_aggregator.table.restore.republish import metric_of, republish
 from tallystream_aggregator.table.rows import forgotten_row, shard_row
-from tallystream_aggregator.table.shards import ShardSum, shard_sum
+from tallystream_aggregator.table.shards import ShardSum
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -273,8 +272,8 @@ class Table:
     def _apply_record(self, record: Record, clock: int) -> list[Refusal]:
         """Apply one record, and return the refusals."""
         instance = read_key(record.key)
-        if isinstance(instance, Unreadable):
-            return [Refusal(instance.reason)]
+        if isinstance(instance, Refusal):
+            return [instance]
         if record.value is None:
             self._applier.apply_tombstone(instance, record, clock)
             return []
@@ -285,10 +284,10 @@ class Table:
         return self._apply_message(instance, read_value(record.value, self._settings.max_metrics), record, clock)
 
     def _apply_message(
-        self, instance: str, message: DecodedSnapshot | ShortForm | Forget | Unreadable, record: Record, clock: int
+        self, instance: str, message: DecodedSnapshot | ShortForm | Forget | Refusal, record: Record, clock: int
     ) -> list[Refusal]:
-        if isinstance(message, Unreadable):
-            return [Refusal(message.reason)]
+        if isinstance(message, Refusal):
+            return [message]
         if isinstance(message, DecodedSnapshot):
             return self._applier.apply_snapshot(instance, message, record, clock)
         if isinstance(message, ShortForm):
@@ -336,13 +335,7 @@ class Table:
         """Return the partial sums of this shard for these metrics, for the combiners."""
         state, offsets = self.state, self._offsets()
         return [
-            shard_sum(
-                state.shard,
-                state.metrics[number],
-                self._lives.sums[number],
-                state.out_ms,
-                offsets,
-            )
+            ShardSum.of(state.shard, state.metrics[number], self._lives.sums[number], state.out_ms, offsets)
             for number in numbers
         ]
 

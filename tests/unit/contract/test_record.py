@@ -99,7 +99,7 @@ def test_odd_records_of_the_short_form_are_read(odd: bytes) -> None:
 @pytest.mark.parametrize("poison", POISON, ids=lambda poison: repr(poison[:30]))
 def test_what_is_no_record_is_unreadable_with_a_reason(poison: bytes) -> None:
     """Nothing raises, whatever the bytes: there is a reason instead."""
-    assert isinstance(reading.read_value(poison, 100), reading.Unreadable)
+    assert isinstance(reading.read_value(poison, 100), reading.Refusal)
 
 
 @pytest.mark.parametrize("metric", BAD_METRICS, ids=lambda metric: metric[:50])
@@ -133,7 +133,7 @@ def test_the_bounds_of_each_field_of_the_header(field: str, good: list[Any], bad
     for each in bad:
         with pytest.raises(msgspec.ValidationError, match=f"{field}`"):
             record.decode(value(**{field: each}))
-        assert isinstance(reading.read_value(value(**{field: each}), 100), reading.Unreadable)
+        assert isinstance(reading.read_value(value(**{field: each}), 100), reading.Refusal)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_unknown_fields_are_ignored() -> None:
 
 def test_nesting_is_judged_the_same_whatever_the_callers_stack() -> None:
     """64 levels are read, 65 are not: a fixed number, not the interpreter's limit on recursion."""
-    for levels, wanted in ((63, record.ShortForm), (64, reading.Unreadable)):
+    for levels, wanted in ((63, record.ShortForm), (64, reading.Refusal)):
         nested = b'{"name":"n","value":1,"x":' + b"[" * levels + b"]" * levels + b"}"
         assert isinstance(reading.read_value(nested, 100), wanted)
 

@@ -51,12 +51,6 @@ def merge_values(kind: str, old: Values, new: Values) -> Values:
     return new
 
 
-def mean(totals: Totals) -> float | None:
-    """Return the mean of a gauge over the living lives, or None if no life reports it."""
-    total, number = totals.get("sum"), totals.get("number")
-    return total / number if number and total is not None else None
-
-
 def saturated(totals: Totals) -> tuple[Totals, bool]:
     """Return the totals, limited to 64 bits and to the range of floats, and whether one exceeded its range (rule 4).
 

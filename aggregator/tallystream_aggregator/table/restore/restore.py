@@ -80,12 +80,12 @@ def restore(
             raise foreign_record_error(key, f"the table has {new} shards")
         builders[shard_in(key)].add_forgotten(forgotten_sums)
     forgetting = _add_lists(latest, builders)
-    parts: dict[LifeKey, list[LifeRow]] = defaultdict(list)
+    parts: dict[LifeId, list[LifeRow]] = defaultdict(list)
     for _, row in latest.of_kind(LifeRow):
-        parts[LifeKey(row.app, row.instance, row.life)].append(row)
-    omitted = [(key.app, key.instance, key.life) for key, found in parts.items() if any(row.omitted for row in found)]
-    for life, found in sorted(parts.items(), key=lambda item: (item[0].life, item[0])):  # a ULID sorts by its time
-        shard, list_id = forgetting.get(life, (shard_of(life.instance.encode(), new), 0))
+        parts[row.app, row.instance, row.life].append(row)
+    omitted = [life for life, found in parts.items() if any(row.omitted for row in found)]
+    for life, found in sorted(parts.items(), key=lambda item: (item[0][2], item[0])):  # ULIDs sort by time
+        shard, list_id = forgetting.get(life, (shard_of(life[1].encode(), new), 0))
         builders[shard].add_life(found, list_id)
     return Rebuilt([one.state for one in builders], latest.epoch, omitted)
 
@@ -107,14 +107,14 @@ def _distribute_clocks(
             one.raise_clocks(row, finished if shard in since else row.clocks)
 
 
-def _add_lists(latest: LatestRows, builders: Sequence[_ShardBuilder]) -> dict[LifeKey, tuple[int, int]]:
+def _add_lists(latest: LatestRows, builders: Sequence[_ShardBuilder]) -> dict[LifeId, tuple[int, int]]:
     """Add the lists of lives that are being forgotten. Return these lives with their shards and list numbers."""
-    forgetting: dict[LifeKey, tuple[int, int]] = {}
+    forgetting: dict[LifeId, tuple[int, int]] = {}
     for key, row in sorted(latest.of_kind(ForgettingRow), key=lambda found: chunk_in(found[0])):
         number = shard_in(key)
         if builders[number].has_list(row.list_id):
             builders[number].add_to_list(row.list_id, row.lives)
-            forgetting |= {LifeKey(*life): (number, row.list_id) for life in row.lives}
+            forgetting |= dict.fromkeys(row.lives, (number, row.list_id))
         else:
             builders[number].delete_list(row.list_id, key)
     return forgetting
@@ -135,14 +135,6 @@ def _require_splittable(
             f"--shards {new}: the last batch is not known to be finished; run tallystream rebuild without the "
             "option, then the aggregator until it has caught up, stop it, and run this again."
         )
-
-
-class LifeKey(NamedTuple):
-    """The identity of a life."""
-
-    app: str
-    instance: str
-    life: str
 
 
 class _ShardBuilder:

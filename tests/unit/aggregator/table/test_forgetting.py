@@ -13,7 +13,7 @@ from support.schedules import BEGIN_MS, TopicRecord
 from support.tables import Tables, table_settings
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table, TableSettings
-from tallystream_aggregator.table.decode import Forget, Unreadable, read_value
+from tallystream_aggregator.table.decode import Forget, Refusal, read_value
 from tallystream_aggregator.table.shards import shard_of
 
 LARGEST = 2**63 - 1
@@ -252,7 +252,7 @@ def test_what_is_forgotten_is_an_event() -> None:
 def test_a_forget_record_that_is_not_understood_takes_nothing_out(what: str, reason: str) -> None:
     """It is a dead letter, also where a field is unknown: without it, it might take out more than it should."""
     read = read_value(f'{{"v":1,"forget":{what}}}'.encode(), 10)
-    assert isinstance(read, Unreadable)
+    assert isinstance(read, Refusal)
     assert read.reason.startswith("forget: ")
     assert reason in read.reason
 
@@ -260,7 +260,7 @@ def test_a_forget_record_that_is_not_understood_takes_nothing_out(what: str, rea
 @pytest.mark.parametrize("version", ["2", "true", '"1"', "null"])
 def test_a_forget_record_of_another_version_takes_nothing_out(version: str) -> None:
     """As above."""
-    assert isinstance(read_value(f'{{"v":{version},"forget":{{}}}}'.encode(), 10), Unreadable)
+    assert isinstance(read_value(f'{{"v":{version},"forget":{{}}}}'.encode(), 10), Refusal)
 
 
 def test_a_forget_record_reads_as_it_was_written() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tallystream_aggregator.table.decode import Unreadable, read_value
+from tallystream_aggregator.table.decode import Refusal, read_value
 from tallystream_aggregator.verify.decode import RejectedError, read
 from tallystream_aggregator.verify.lives import Settings
 from tallystream_aggregator.verify.replay import Replay
@@ -339,4 +339,4 @@ def _metric_counts(read_one: Any, value: bytes) -> Any:
         found = read_one(value, 100)
     except RejectedError as refused:
         return str(refused)
-    return found.reason if isinstance(found, Unreadable) else found
+    return found.reason if isinstance(found, Refusal) else found
