@@ -81,7 +81,7 @@ def count_of(tables: Tables) -> int:
 
 
 @pytest.mark.parametrize(("ahead", "away"), [(25, 1), (13, 11.5), (72, 1), (72, 23)])
-def test_a_record_of_a_broker_that_was_ahead_refuses_nobody_elses(ahead: float, away: float) -> None:
+def test_a_record_of_a_broker_that_was_ahead_refuses_no_record_of_another_instance(ahead: float, away: float) -> None:
     """One record appended 25 h ahead, or 13 h after an outage of 11.5 h: 1,799 were counted, not 1,809."""
     story, one = Story(), life()
     story.snapshot("app-1", 10, at=0, seq=1, life=one)
@@ -174,7 +174,7 @@ def _gauge(
     return total, lives
 
 
-def test_silent_lives_stay_silent_in_a_shard_that_has_not_begun_since_the_table_was_cut() -> None:
+def test_silent_lives_stay_silent_in_a_shard_that_has_not_run_since_the_table_was_split() -> None:
     """The checkpoint is lost after a batch of one of two new shards: the other knows the partition's time, too."""
     names = [f"app-{number}" for number in range(99)]
     silent, loud = (next(name for name in names if shard_of(name.encode(), 2) == number) for number in (1, 0))
@@ -218,7 +218,7 @@ def test_checkpoints_lost_while_lives_are_forgotten_count_them_once() -> None:
         assert not tables.dead
 
 
-def test_what_an_earlier_cut_into_shards_left_does_not_count_while_the_table_is_cut_again() -> None:
+def test_rows_of_an_earlier_split_do_not_count_while_the_table_is_split_again() -> None:
     """Lives move to other partitions of `metrics-table` twice, are forgotten there, and checkpoints are lost meanwhile.
 
     What stays behind of them, in partitions of an earlier cut and of a cut that was given up, is ignored.

@@ -192,7 +192,7 @@ def test_a_metric_is_taken_out_by_app_type_and_tags() -> None:
     assert counts() == [1, 0, 0, 0, 0]
 
 
-def test_a_metric_is_taken_out_of_the_lives_of_the_records_partition() -> None:
+def test_a_metric_is_removed_from_the_lives_of_the_records_partition() -> None:
     """Records of several partitions have no order: each takes out what its own partition has, in any batches."""
     topic = Topic()
     topic.snapshot("a", life(), orders(1), partition=0)
@@ -203,7 +203,7 @@ def test_a_metric_is_taken_out_of_the_lives_of_the_records_partition() -> None:
     assert topic.read() == {"count": 0, "lives": 0, "instances": 0}
 
 
-def test_each_shard_takes_a_record_for_as_many_shards_alone() -> None:
+def test_a_forget_record_for_another_number_of_shards_is_refused() -> None:
     """A record for a table of another number of shards is a dead letter: it would leave some of the metric there."""
     value = Forget(metric="orders", shards=2).value()
     tables = {shards: Table(State(shard=0, shards=shards)) for shards in (1, 2)}
@@ -249,7 +249,7 @@ def test_what_is_forgotten_is_an_event() -> None:
         ('{"life":"x"}', "matching regex"),
     ],
 )
-def test_a_forget_record_that_is_not_understood_takes_nothing_out(what: str, reason: str) -> None:
+def test_an_invalid_forget_record_removes_nothing(what: str, reason: str) -> None:
     """It is a dead letter, also where a field is unknown: without it, it might take out more than it should."""
     read = read_value(f'{{"v":1,"forget":{what}}}'.encode(), 10)
     assert isinstance(read, Refusal)
@@ -258,7 +258,7 @@ def test_a_forget_record_that_is_not_understood_takes_nothing_out(what: str, rea
 
 
 @pytest.mark.parametrize("version", ["2", "true", '"1"', "null"])
-def test_a_forget_record_of_another_version_takes_nothing_out(version: str) -> None:
+def test_a_forget_record_of_another_version_removes_nothing(version: str) -> None:
     """As above."""
     assert isinstance(read_value(f'{{"v":{version},"forget":{{}}}}'.encode(), 10), Refusal)
 

@@ -38,7 +38,7 @@ def state_with_block(metrics: list[MetricId], order: list[int], counts: list[int
 
 
 @given(METRICS, st.data())
-def test_a_block_says_what_its_rows_would_say(metrics: list[MetricId], data: st.DataObject) -> None:
+def test_a_block_is_published_as_its_rows_would_be(metrics: list[MetricId], data: st.DataObject) -> None:
     """A life's record on `metrics-table`, its bytes, and the sums are the same for both forms, whatever the order."""
     order = data.draw(st.permutations(range(len(metrics))))
     counts = data.draw(st.lists(st.integers(0, 2**63 - 1), min_size=len(metrics), max_size=len(metrics)))
@@ -96,7 +96,7 @@ def test_counters_take_eight_bytes_each() -> None:
     assert [row.values for row in life.rows.values()] == [(2.5,)]
 
 
-def test_a_fall_refuses_one_counter_and_the_next_whole_snapshot_is_a_block_again() -> None:
+def test_a_lower_count_refuses_one_counter_and_the_next_accepted_snapshot_is_a_block() -> None:
     """Rule 4 holds for each counter by itself, against what is kept, also while one of them is refused again."""
     topic = Topic().snapshot(counter(5, "a"), counter(5, "b"))
     topic.snapshot(counter(4, "a"), counter(6, "b"), seq=2, at=2)

@@ -122,7 +122,7 @@ def test_a_batch_that_finishes_while_the_table_is_read_is_not_included(
     assert (len(standing.rows), finished) == (len(rows), {"metrics": {"0": 1}})
 
 
-def test_a_row_of_a_writer_that_was_replaced_changes_nothing() -> None:
+def test_a_row_of_a_replaced_writer_changes_nothing() -> None:
     """A row of a lower epoch that comes later is not the newest; nor does it bring a deleted one back.
 
     A deletion of a lower epoch, or without a writer, leaves the row; a newer row follows a deletion.
@@ -148,7 +148,7 @@ def test_a_row_of_a_writer_that_was_replaced_changes_nothing() -> None:
         assert ((0, key) in found.rows) == (batch == 9)
 
 
-def test_the_only_row_of_a_key_counts_wherever_it_stands() -> None:
+def test_the_only_row_of_a_key_counts_at_any_offset() -> None:
     """Compaction may leave a record of an earlier epoch behind later ones: it is the newest of its key all the same."""
     topic = Topic().snapshot(counter(5))
     (row, shard) = topic.changes.rows

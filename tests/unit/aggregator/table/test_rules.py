@@ -28,7 +28,7 @@ def test_rule_1_the_same_or_an_older_seq_changes_nothing_and_is_counted(seq: int
     assert topic.table.state.stale == 1
 
 
-def test_rule_2_a_restart_adds_and_takes_nothing_away() -> None:
+def test_rule_2_the_counts_of_a_new_life_are_added() -> None:
     """The counts of a new life of an instance are added to those of the old one, and a restart is an event."""
     topic = Topic().snapshot(counter(10)).snapshot(counter(1), life=SECOND)
     assert topic.sum().count == 11
@@ -182,14 +182,14 @@ def test_rule_6_a_meters_count_stays_and_its_rates_are_those_of_living_lives() -
     assert (topic.sum("m").count, topic.sum("m").m1_rate) == (10, None)
 
 
-def test_rule_8_one_bad_metric_does_not_freeze_its_neighbours() -> None:
+def test_rule_8_one_bad_metric_is_refused_and_the_others_count() -> None:
     """A NaN gauge is a dead letter, and the counter of the same snapshot counts."""
     topic = Topic().snapshot(gauge(float("nan")), counter(5))
     assert topic.sum().count == 5
     assert topic.reasons() == ["nan is not a number that can be summed"]
 
 
-def test_rule_8_an_unreadable_record_is_a_dead_letter_with_its_place_and_stops_nothing() -> None:
+def test_rule_8_an_unreadable_record_is_a_dead_letter_with_its_offset_and_the_next_one_counts() -> None:
     """The dead letter has the record's key, offset, time and bytes, and the reason."""
     topic = Topic().append(b"app-1", b"\xff{")
     (letter,) = topic.changes.dead
@@ -215,7 +215,7 @@ def test_rule_9_positions_keep_the_highest_of_all_lives() -> None:
     assert (topic.sum("p").start, topic.sum("p").position) == (100, 200)
 
 
-def test_rule_10_a_tombstone_takes_the_instance_out_and_a_later_record_counts_in_full() -> None:
+def test_rule_10_a_tombstone_removes_the_instance_and_a_later_record_counts_in_full() -> None:
     """All lives of the instance lose their rows. A stale record does not restore them, a newer one counts in full."""
     topic = Topic().snapshot(counter(10)).snapshot(counter(1), life=SECOND).append(b"app-1", None)
     assert (topic.sum().count, topic.kinds()) == (0, ["tombstone", "tombstone"])
@@ -223,7 +223,7 @@ def test_rule_10_a_tombstone_takes_the_instance_out_and_a_later_record_counts_in
     assert topic.snapshot(counter(12), seq=2).sum().count == 12
 
 
-def test_rule_10_a_tombstone_takes_out_lives_on_disk_and_leaves_their_markers() -> None:
+def test_rule_10_a_tombstone_removes_the_rows_of_lives_on_disk_and_keeps_their_markers() -> None:
     """A life on disk loses its rows, too. A stale record does not restore them, a newer one counts in full."""
     topic = Topic().snapshot(counter(10), seq=5).append(b"clock", b'{"name":"tick","value":1}', at=2 * DAY_MS)
     assert list(topic.table.state.lives) == ["clock"]
@@ -260,7 +260,7 @@ def test_rule_11_many_bad_metrics_of_a_record_are_few_dead_letters() -> None:
     assert ("metric" in letter, letter["offset"], letter["value"][:6]) == (False, 0, '{"v": ')
 
 
-def test_rule_11_metrics_beyond_the_limit_of_a_life_are_refused_and_take_no_room() -> None:
+def test_rule_11_metrics_over_the_limit_of_a_life_are_refused_and_use_no_quota() -> None:
     """A life that sends other names in every record grows up to the limit, and so does the list of metric names."""
     topic = Topic(TableSettings(max_metrics=2))
     for seq in range(1, 6):
@@ -269,7 +269,7 @@ def test_rule_11_metrics_beyond_the_limit_of_a_life_are_refused_and_take_no_room
     assert len(topic.table.state.metrics) == 2
 
 
-def test_rule_11_an_app_has_room_for_so_many_metrics_and_the_rest_counts() -> None:
+def test_rule_11_new_metrics_over_the_limit_of_an_app_are_refused_and_the_rest_counts() -> None:
     """New metrics over the limit make one dead letter a record and one event a life. Known metrics still count."""
     topic = Topic(TableSettings(max_app_metrics=2)).snapshot(*(counter(1, name) for name in "abcd"))
     assert topic.reasons() == ["limit: 2 metrics beyond the 2 that an app may have"]

@@ -76,7 +76,7 @@ def counted(instance: str, count: int, *, epoch: int, partition: int) -> Row:
     return key, json.dumps(row | {"epoch": epoch, "batch": 1}).encode(), UNKNOWN, partition
 
 
-def test_a_row_in_a_partition_that_is_not_its_shard_s_does_not_count() -> None:
+def test_a_row_in_a_partition_of_another_shard_does_not_count() -> None:
     """What a cut left in the old partitions is ignored, though its deletion in the new one has been compacted away.
 
     So is what a cut that was given up left in the new ones; until a shard has written its rows, the old ones count.

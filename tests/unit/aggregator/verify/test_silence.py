@@ -138,7 +138,7 @@ def test_only_shards_with_records_notice() -> None:
     assert story.wake("w", 0, partition=1).batch(9_001, shards=2).right() == [0]
 
 
-def test_who_was_found_silent_stays_so_until_it_speaks_again() -> None:
+def test_a_silent_life_stays_silent_until_its_next_record() -> None:
     """Also where a later batch, which left records unread, would not have found it."""
     story = Story().report("app-1", 0).batch(0).wake("w", 0, partition=1).batch(3_000)
     story.wake("w", 10).batch(3_001, waiting=frozenset({ZERO}))
