@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from support.crowd import APPS
+from support.many_series import APPS
 from support.seeing import LIMIT_MS, SHOTS
 
 if TYPE_CHECKING:

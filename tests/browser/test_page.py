@@ -22,8 +22,8 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Subprotocol
 
+from support.history import History, counter_point
 from support.lag import Rounds, found, group
-from support.past import Past, counted
 from support.seeing import LIMIT_MS, SHOTS, cells, picture, statuses, tile, until, until_row
 from support.stores import influx_bucket
 from support.wait import wait_until
@@ -168,7 +168,7 @@ def test_the_overview_has_the_worst_first(past: Callable, look: Callable, scheme
 
 def test_it_refreshes_by_itself_without_drawing_anew(spec: str, sink: Sink, serve: Callable, look: Callable) -> None:
     """A round written now is on the page soon, nobody touching it, and its charts are still the same elements."""
-    history = Past(sink)
+    history = History(sink)
     with serve(spec) as url, look(f"{url}/?view=groups&group=billing") as page:
         until(page, "Lag, records", "≥ 4,317")
         charts = page.locator('[data-testid="stVegaLiteChart"] svg')
@@ -276,7 +276,7 @@ def test_what_was_processed_twice(past: Callable, look: Callable) -> None:
 
 
 def test_ten_thousand_partitions_stay_usable(spec: str, sink: Sink, serve: Callable, look: Callable) -> None:
-    """A group of 10,000 partitions: the worst are shown, one is found by its name, the others are counted."""
+    """A group of 10,000 partitions: the worst are shown, one is found by its name, the others are counter_point."""
     rounds, now = Rounds(), now_ms()
     for ago in (20, 10, 0):
         wide = group("wide", *((number, number * 2 + 100 - ago) for number in range(10_000)))
@@ -307,7 +307,7 @@ def test_a_password_is_asked_for_where_one_is_set(
     After many wrong ones at once not even the right one is taken for some seconds.
     """
     monkeypatch.setenv("TALLYSTREAM_PAGE_PASSWORD", "open sesame")
-    Past(sink)
+    History(sink)
     spec = f"local:{tmp_path / 'store.db'}"
     with serve(spec) as url, look(f"{url}/?view=groups&group=audit", expected="401") as page:
         field = page.get_by_label("Password", exact=True)
@@ -336,7 +336,7 @@ def test_an_empty_store_says_what_to_do_and_fills_by_itself(
     with serve(spec) as url, look(url) as page:
         page.get_by_text("The store is empty").wait_for(timeout=LIMIT_MS)
         assert "tallystream up" in page.inner_text("body")
-        sink.write([counted(7, now_ms())])
+        sink.write([counter_point(7, now_ms())])
         sink.flush()
         page.get_by_text("No lag has been collected yet").wait_for(timeout=LIMIT_MS)
         sink.write(Rounds().points(found(group("g", (1, 4))), now_ms()))
@@ -355,7 +355,7 @@ def test_a_silent_collector_is_news(spec: str, sink: Sink, serve: Callable, look
 
 def test_a_link_to_a_group_that_nobody_knows(spec: str, sink: Sink, serve: Callable, look: Callable) -> None:
     """A sentence that says what to look at, not an error."""
-    Past(sink)
+    History(sink)
     with serve(spec) as url, look(f"{url}/?group=nobody") as page:
         page.get_by_text("The store has no lag of the group").wait_for(timeout=LIMIT_MS)
         assert "--include" in page.inner_text("body")
@@ -384,7 +384,7 @@ def test_influxdb_gives_the_same_page(
             monkeypatch.setenv(f"INFLUXDB_{name}", value)
         sink = open_sink(settings)
         sink.setup()
-        history = Past(sink)
+        history = History(sink)
         with serve(settings.spec) as url, look(url) as page:
             until(page, "Worst: audit", "2,360")
             assert {row[0]: row[1] for row in statuses(page)}["old"] == "GONE"

@@ -87,7 +87,7 @@ def test_both_decoders_of_the_table_return_the_same(
     document = json.loads(record.encode(snapshot)) | unknown
     encoded = json.dumps(document, ensure_ascii=ascii_only).encode()
     fast = reading.read_value(encoded, 100)
-    assert fast == reading._read_with_care(encoded.decode(), 100) == reading.Good(snapshot)
+    assert fast == reading._read_leniently(encoded.decode(), 100) == reading.DecodedSnapshot(snapshot)
 
 
 @pytest.mark.parametrize("odd", ODD)
@@ -99,7 +99,7 @@ def test_unusual_records_in_the_short_form_are_decoded(odd: bytes) -> None:
 @pytest.mark.parametrize("poison", POISON, ids=lambda poison: repr(poison[:30]))
 def test_invalid_bytes_are_unreadable_with_a_reason(poison: bytes) -> None:
     """No bytes raise an exception: the result is a reason."""
-    assert isinstance(reading.read_value(poison, 100), reading.Unreadable)
+    assert isinstance(reading.read_value(poison, 100), reading.Refusal)
 
 
 @pytest.mark.parametrize("metric", BAD_METRICS, ids=lambda metric: metric[:50])
@@ -107,7 +107,7 @@ def test_an_invalid_metric_does_not_affect_the_others(metric: str) -> None:
     """The other metrics of the record are decoded; the invalid one is quoted, or rejected when it is stored."""
     text = value({"type": "counter", "name": "good", "count": 1})[:-2].decode() + f",{metric}]}}"
     message = reading.read_value(text.encode(), 100)
-    assert isinstance(message, reading.Good)
+    assert isinstance(message, reading.DecodedSnapshot)
     assert message.snapshot.metrics[0] == record.Counter(name="good", count=1)
     assert len(message.rejected) == 1 or len(message.snapshot.metrics) == 2
 
@@ -133,7 +133,7 @@ def test_the_bounds_of_each_field_of_the_header(field: str, good: list[Any], bad
     for each in bad:
         with pytest.raises(msgspec.ValidationError, match=f"{field}`"):
             record.decode(value(**{field: each}))
-        assert isinstance(reading.read_value(value(**{field: each}), 100), reading.Unreadable)
+        assert isinstance(reading.read_value(value(**{field: each}), 100), reading.Refusal)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_the_bounds_of_each_field_of_the_header(field: str, good: list[Any], bad
 def test_the_limits_of_tags(good: bool, tags: dict[str, str]) -> None:
     """Tags at their limits are accepted; tags above them cause only their metric to be rejected."""
     message = reading.read_value(value({"type": "counter", "name": "n", "count": 1, "tags": tags}), 100)
-    assert isinstance(message, reading.Good)
+    assert isinstance(message, reading.DecodedSnapshot)
     assert (len(message.snapshot.metrics), len(message.rejected)) == ((1, 0) if good else (0, 1))
 
 
@@ -163,7 +163,7 @@ def test_unknown_fields_are_ignored() -> None:
 
 def test_the_limit_of_nesting_is_constant() -> None:
     """64 levels are decoded and 65 are not, independent of the interpreter's recursion limit."""
-    for levels, wanted in ((63, record.ShortForm), (64, reading.Unreadable)):
+    for levels, wanted in ((63, record.ShortForm), (64, reading.Refusal)):
         nested = b'{"name":"n","value":1,"x":' + b"[" * levels + b"]" * levels + b"}"
         assert isinstance(reading.read_value(nested, 100), wanted)
 
@@ -173,7 +173,7 @@ def test_nan_is_published_as_null_and_only_that_metric_is_rejected() -> None:
     snapshot = record.decode(value())
     snapshot.metrics = [record.Gauge(name="g", value=float("nan")), record.Counter(name="n", count=1)]
     message = reading.read_value(record.encode(snapshot), 100)
-    assert isinstance(message, reading.Good)
+    assert isinstance(message, reading.DecodedSnapshot)
     assert [metric.name for metric in message.snapshot.metrics] == ["n"]
 
 

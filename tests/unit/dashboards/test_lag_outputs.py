@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.invalid_times import INVALID_TIMES
 from support.lag import Rounds, found, group
-from support.moments import OUTSIDE
 from tallystream.errors import ConfigError
 from tallystream_aggregator.health.server import HealthServer
 from tallystream_aggregator.kafka.ledger import LedgerRow
@@ -127,7 +127,7 @@ def test_a_past_moment_is_read_from_the_store(tmp_path: Path) -> None:
     assert (status, "'noon'" in str(content["error"])) == (400, True)
 
 
-@pytest.mark.parametrize("text", OUTSIDE)
+@pytest.mark.parametrize("text", INVALID_TIMES)
 def test_a_moment_that_no_store_can_have_is_refused(text: str) -> None:
     """A time that a store or a calendar cannot count is answered with 400, and no store is asked."""
     served = Served(2, lambda: pytest.fail("the store was opened"))

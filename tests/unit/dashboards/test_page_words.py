@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from support.moments import OUTSIDE
+from support.invalid_times import INVALID_TIMES
 from tallystream_dashboards import formatting
 from tallystream_dashboards.lag.catch_up import Between, Drain, Never, NotKnown, Steady
 from tallystream_dashboards.lag.formatting import lag_range, why
@@ -90,7 +90,7 @@ def test_a_bad_address_falls_back() -> None:
     assert parse({"range": "eternity", "app": "", "view": "x", "at": "noon"}) == Selection()
     assert parse({"app": "orders"}).view == "metrics"
     assert parse({"at": "2026-11-20T12:00+02:00"}).at_ms == 1_795_168_800_000
-    assert [parse({"at": text}) for text in OUTSIDE] == [Selection()] * len(OUTSIDE)
+    assert [parse({"at": text}) for text in INVALID_TIMES] == [Selection()] * len(INVALID_TIMES)
 
 
 def test_a_link_may_come_before_its_data() -> None:
