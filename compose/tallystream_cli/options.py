@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.times import moment_ms
+from tallystream_aggregator.times import parse_time_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -233,7 +233,7 @@ def moment(option: str, text: str) -> int:
         ConfigError: it is no time in ISO 8601, or not in the years 1970 to 2261.
     """
     try:
-        return moment_ms(text)
+        return parse_time_ms(text)
     except ValueError as error:
         raise ConfigError(option, text, "give a time in UTC, as in 2026-11-20T03:12") from error
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.crowd import write_crowd
-from support.past import Past
+from support.history import History
+from support.many_series import write_many_series
 from support.wait import wait_until
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
 
@@ -116,7 +116,7 @@ def page_of_the_past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple
     spec = f"local:{folder / 'store.db'}"
     sink = open_sink(StoreSettings.parse(spec))
     sink.setup()
-    past = Past(sink)
+    past = History(sink)
     sink.close()
     with serving(folder, spec) as url:
         yield url, past.last_ms
@@ -129,7 +129,7 @@ def crowded_page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str
     spec = f"local:{folder / 'store.db'}"
     sink = open_sink(StoreSettings.parse(spec))
     sink.setup()
-    last_ms = write_crowd(sink, groups=40)
+    last_ms = write_many_series(sink, groups=40)
     sink.close()
     with serving(folder, spec) as url:
         yield url, last_ms

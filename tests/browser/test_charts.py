@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import pytest
 
 from support.browser import SCREENSHOTS, TIMEOUT_MS
-from support.crowd import APPS
+from support.many_series import APPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,8 +9,8 @@ from urllib.parse import urlencode
 import pytest
 
 from support.browser import SCREENSHOTS, TIMEOUT_MS
+from support.history import counter_point
 from support.lag import Rounds, group, round_of
-from support.past import counted
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
 
@@ -43,7 +43,7 @@ def write(spec: str) -> None:
     position = labels | {"metric_type": "position", "partition": "0"}
     counted_twice = Point(f"{COUNTER}.position", position, {"start": 0, "position": 5}, now)
     event = Point("tallystream.events", {"app": NAME, "kind": "restart", "instance": NAME}, {"text": NAME}, now)
-    sums = [counted(7, now - 9000, app=NAME, name=COUNTER), counted(9, now, app=NAME, name=COUNTER)]
+    sums = [counter_point(7, now - 9000, app=NAME, name=COUNTER), counter_point(9, now, app=NAME, name=COUNTER)]
     sink.write([*sums, counted_twice, Point(f"instance:{COUNTER}", row, {"count": 9}, now), event])
     sink.flush()
     sink.close()

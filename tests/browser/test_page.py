@@ -23,8 +23,8 @@ from websockets.sync.client import connect
 from websockets.typing import Subprotocol
 
 from support.browser import SCREENSHOTS, TIMEOUT_MS, cells, screenshot, statuses, tile, until, until_row
+from support.history import History, counter_point
 from support.lag import Rounds, group, round_of
-from support.past import Past, counted
 from support.stores import influx_bucket
 from support.wait import wait_until
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
@@ -168,7 +168,7 @@ def test_the_overview_has_the_worst_first(past: Callable, open_page: Callable, s
 
 def test_a_refresh_does_not_draw_the_charts_again(spec: str, sink: Sink, serve: Callable, open_page: Callable) -> None:
     """A new round appears without a reload, and the charts are still the same elements."""
-    history = Past(sink)
+    history = History(sink)
     with serve(spec) as url, open_page(f"{url}/?view=groups&group=billing") as page:
         until(page, "Lag, records", "≥ 4,317")
         charts = page.locator('[data-testid="stVegaLiteChart"] svg')
@@ -309,7 +309,7 @@ def test_the_page_requires_its_password(
     During many attempts from an address its right password is refused, too.
     """
     monkeypatch.setenv("TALLYSTREAM_PAGE_PASSWORD", "open sesame")
-    Past(sink)
+    History(sink)
     spec = f"local:{tmp_path / 'store.db'}"
     with serve(spec) as url, open_page(f"{url}/?view=groups&group=audit", expected="401") as page:
         field = page.get_by_label("Password", exact=True)
@@ -336,7 +336,7 @@ def test_an_empty_store_has_instructions(spec: str, sink: Sink, serve: Callable,
     with serve(spec) as url, open_page(url) as page:
         page.get_by_text("The store is empty").wait_for(timeout=TIMEOUT_MS)
         assert "tallystream up" in page.inner_text("body")
-        sink.write([counted(7, now_ms())])
+        sink.write([counter_point(7, now_ms())])
         sink.flush()
         page.get_by_text("No lag has been collected yet").wait_for(timeout=TIMEOUT_MS)
         sink.write(Rounds().points(round_of(group("g", (1, 4))), now_ms()))
@@ -355,7 +355,7 @@ def test_old_lag_has_a_warning(spec: str, sink: Sink, serve: Callable, open_page
 
 def test_a_link_to_an_unknown_group(spec: str, sink: Sink, serve: Callable, open_page: Callable) -> None:
     """The page says what to check."""
-    Past(sink)
+    History(sink)
     with serve(spec) as url, open_page(f"{url}/?group=nobody") as page:
         page.get_by_text("The store has no lag of the group").wait_for(timeout=TIMEOUT_MS)
         assert "--include" in page.inner_text("body")
@@ -386,7 +386,7 @@ def test_the_page_over_influxdb(
             monkeypatch.setenv(f"INFLUXDB_{name}", value)
         sink = open_sink(settings)
         sink.setup()
-        history = Past(sink)
+        history = History(sink)
         with serve(settings.spec) as url, open_page(url) as page:
             until(page, "Worst: audit", "2,360")
             assert {row[0]: row[1] for row in statuses(page)}["old"] == "GONE"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from support import faults, hostile, standby
+from support import faults, hostile_records, standby
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_cli.servers.broker import KafkaBroker
 
@@ -104,12 +104,12 @@ def test_a_full_disk_is_a_clean_stop(broker: KafkaBroker, topics: Topics, tmp_pa
 
 def test_hostile_records_stop_nobody_else(own: tuple[KafkaBroker, Topics], tmp_path: Path) -> None:
     """A record of 10 MB, a hundred thousand names and hostile ones: limits hold, all others are exact."""
-    hostile.limits_hold(*own, tmp_path, names=100_000)
+    hostile_records.check_limits(*own, tmp_path, names=100_000)
 
 
 def test_lives_that_come_back_within_and_after_the_limit(broker: KafkaBroker, topics: Topics, tmp_path: Path) -> None:
     """A life that has retired goes on within 24 h of its `prev`; after that it is a dead letter, and counts once."""
-    hostile.late_lives(broker, topics, tmp_path)
+    hostile_records.check_late_lives(broker, topics, tmp_path)
 
 
 def test_a_takeover_at_fifty_thousand_rows(broker: KafkaBroker, topics: Topics, tmp_path: Path) -> None:

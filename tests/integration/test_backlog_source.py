@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from support.compacting import compacted
+from support.compaction import compact
 from support.kafka import read_topic
 from tallystream.testing import ManualClock
 from tallystream_aggregator.kafka.topic_selection import Selection
@@ -83,7 +83,7 @@ def test_batches_and_tasks_are_all_that_is_there(broker: KafkaBroker, topics: To
         sizes.append(end - first)
         middle = (first + end) // 2
         tasks = read(reader, start, reached)
-        wanted = [compacted(records[first:middle], TableSettings()), compacted(records[middle:end], TableSettings())]
+        wanted = [compact(records[first:middle], TableSettings()), compact(records[middle:end], TableSettings())]
         assert tasks == wanted
         clock.advance(BATCH_S / 2)
     assert sizes == [100, 200, 400, 300]

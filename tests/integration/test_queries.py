@@ -61,7 +61,7 @@ def _period(told: Told, made: Filled) -> tuple[object, object]:
 
 
 def _worst(told: Told, made: Filled) -> tuple[object, object]:
-    seconds = {state.group: getattr(state.seconds, "seconds", 0.0) for state in made.rounds.states}
+    seconds = {state.group: state.time_lag.seconds if state.time_lag else 0.0 for state in made.rounds.states}
     worst = max(seconds, key=lambda group: seconds[group])
     assert seconds[worst] > 0
     return told.by("top", "group"), {worst: seconds[worst]}

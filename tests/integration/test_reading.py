@@ -13,7 +13,7 @@ from support.kafka import read_topic as read_for_tests
 from tallystream_aggregator.jobs.aggregate.repair import TopicWatch
 from tallystream_aggregator.kafka.ledger import Epochs
 from tallystream_aggregator.kafka.reader import read_topic
-from tallystream_aggregator.verify.topic import bounds, whole
+from tallystream_aggregator.verify.reader import bounds, read_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +55,7 @@ def test_a_topic_that_never_rests_is_read_to_its_end(broker: KafkaBroker, topics
     watch = TopicWatch(topics.agg, kafka, Epochs(lambda: None), epoch=2)
     with writing(broker.bootstrap_servers, topics.agg):
         assert len(list(read_topic(topics.agg, kafka))) >= 50
-        assert len(list(whole(kafka, bounds(kafka, topics.agg)))) >= 50
+        assert len(list(read_all(kafka, bounds(kafka, topics.agg)))) >= 50
         assert len(read_for_tests(broker.bootstrap_servers, topics.agg)) >= 50
         assert watch.poll() == set()
     watch.close()

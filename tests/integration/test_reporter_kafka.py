@@ -1,4 +1,4 @@
-"""The reporter against a real broker: acknowledged, killed, forked, down and back."""
+"""The reporter with a real broker: acknowledgements, kills, forks, outages."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def topic(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> str:
 
 
 def test_what_is_acknowledged_is_in_the_topic(broker: KafkaBroker, topic: str) -> None:
-    """report_now, stop and a second start: key, seq, prev, final and counts are in the topic as the contract says."""
+    """After report_now(), stop() and a second start, the topic has key, seq, prev, final and counts as documented."""
     registry = MetricRegistry("orders")
     processed = registry.counter("records.processed", tags={"topic": "orders"})
     reporter = KafkaReporter(
@@ -93,7 +93,7 @@ def test_what_is_acknowledged_is_in_the_topic(broker: KafkaBroker, topic: str) -
 
 
 def test_two_addresses_of_a_broker_are_one_destination(broker: KafkaBroker, topic: str) -> None:
-    """A second reporter of the registry, by another address of the same cluster, is refused before it sent anything."""
+    """A second reporter of the registry, with another address of the cluster, is rejected before it sends."""
     registry = MetricRegistry("orders")
     port = broker.bootstrap_servers.rpartition(":")[2]
     one, two = (
@@ -112,8 +112,8 @@ def test_two_addresses_of_a_broker_are_one_destination(broker: KafkaBroker, topi
     assert sum_of_lives(snapshots, "c") == 4
 
 
-def test_a_broker_that_is_away_neither_blocks_nor_loses(tmp_path: Path) -> None:
-    """Updates and reports go on while the broker is down; when it is back the newest snapshot arrives by itself."""
+def test_an_unavailable_broker_neither_blocks_nor_loses(tmp_path: Path) -> None:
+    """Updates and reports continue while the broker is down; afterwards the newest snapshot is sent."""
     with KafkaBroker(tmp_path / "broker") as broker:
         create_topics(AdminClient({"bootstrap.servers": broker.bootstrap_servers}), Topics())
         registry = MetricRegistry("orders")
@@ -140,8 +140,8 @@ def test_a_broker_that_is_away_neither_blocks_nor_loses(tmp_path: Path) -> None:
     assert sum_of_lives(snapshots, "c") == processed.count == 1002
 
 
-def test_a_broker_that_was_never_there_costs_nothing(tmp_path: Path) -> None:
-    """With no broker at all, start, updates, report_now and stop end in time, and nothing is raised."""
+def test_a_reporter_without_a_broker_does_not_block(tmp_path: Path) -> None:
+    """start(), updates, report_now() and stop() return in time, and nothing is raised."""
     registry = MetricRegistry("orders")
     with KafkaReporter(registry, bootstrap_servers="127.0.0.1:1", instance="i", interval=0.01) as reporter:
         registry.counter("c").inc()
@@ -150,8 +150,8 @@ def test_a_broker_that_was_never_there_costs_nothing(tmp_path: Path) -> None:
     assert reporter.sent == 0
 
 
-def test_many_threads_may_ask_for_a_report(broker: KafkaBroker, topic: str) -> None:
-    """Threads that count and call report_now at once: every call that returned True is covered by a record."""
+def test_many_threads_can_call_report_now(broker: KafkaBroker, topic: str) -> None:
+    """Each call that returned True is covered by a record with everything counted before it."""
     registry = MetricRegistry("orders")
     processed = registry.counter("c")
     outcomes = []
@@ -199,7 +199,7 @@ PROGRAM = """
 
 
 def test_forks_and_exits_count_everything_once(broker: KafkaBroker, topic: str) -> None:
-    """A parent, three multiprocessing children, and a fork that is killed after a report: each counted exactly once."""
+    """A parent, three children of multiprocessing and a killed fork are each counted exactly once."""
     program = [sys.executable, "-c", textwrap.dedent(PROGRAM), broker.bootstrap_servers, topic]
     done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
@@ -226,8 +226,8 @@ SPAWNING = """
 """
 
 
-def test_spawned_processes_count_for_themselves(broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
-    """A parent and two spawned children of one instance name, each with a last report at its end: the sum is exact."""
+def test_spawned_processes_with_one_instance_id_are_summed(broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
+    """A parent and two spawned children make their last reports, and the sum is exact."""
     script = tmp_path / "spawning.py"
     script.write_text(textwrap.dedent(SPAWNING))
     program = [sys.executable, script, broker.bootstrap_servers, topic]

@@ -57,7 +57,7 @@ def test_a_table_of_shards_is_exact_through_a_kill_and_a_cut_into_more(
     more = tmp_path / "more"
     more.mkdir()
     fewer = run("rebuild", *options, "--checkpoint", str(more / "checkpoint"), "--shards", "2")
-    assert "it can be cut into more, never into fewer" in fewer.stderr
+    assert "it can be split into more, never into fewer" in fewer.stderr
     cut = run("rebuild", *options, "--checkpoint", str(more / "checkpoint"), "--shards", "5", "--partitions", "2")
     assert cut.returncode == 0, cut.stderr
     assert "5 shards on 2 partitions" in cut.stdout

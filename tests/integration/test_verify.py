@@ -26,7 +26,7 @@ from tallystream_aggregator.kafka.ledger import LedgerRow, LedgerWriter
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.table import Record, State, Table
 from tallystream_aggregator.verify.job import VerifySettings, run
-from tallystream_aggregator.verify.topic import whole
+from tallystream_aggregator.verify.reader import read_all
 
 if TYPE_CHECKING:
     import subprocess
@@ -257,7 +257,7 @@ def test_a_table_that_began_in_the_middle_is_replayed_from_there(
     application.burst(40)
     kafka = {"bootstrap.servers": servers}
     table = Table(State())
-    raws = list(whole(kafka, {f"{topics.metrics}:0": (began, application.records)}))
+    raws = list(read_all(kafka, {f"{topics.metrics}:0": (began, application.records)}))
     table.apply(Record(topics.metrics, 0, raw.offset, raw.timestamp_ms, raw.key, raw.value) for raw in raws)
     changes = table.changes()
     rows = [(topics.agg, total.key(), total.value(epoch=1, batch=0)) for total in changes.totals]

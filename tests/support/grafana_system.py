@@ -139,7 +139,7 @@ class System:
         if step == 2 or self._has("dead-letters", step, 4):
             sent.append((b"orders-1", b"no JSON"))
         self._batch += 1
-        self._table.begin()
+        self._table.begin_batch()
         self._table.apply(
             Record("metrics", 0, self._offset + at, self._now_ms, key, value) for at, (key, value) in enumerate(sent)
         )

@@ -63,7 +63,7 @@ class ScriptedProducer:
             self.clock.advance(seconds)
             return
         done = self._waiting.pop(0)
-        done(None if verdict is True else verdict, Message(self.clock.now().wall_ms))
+        done(None if verdict is True else verdict, Message(self.clock.wall_ms()))
 
     def list_topics(self, _: str, *, timeout: float) -> Metadata:
         """Tell the cluster's ID, or let the time pass."""

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 
 from support.application import assert_exact
 from support.faults import PATIENCE
-from support.hostile import counter, snapshot
+from support.hostile_records import counter, snapshot
 from support.kafka import latest_sums
 from support.processes import send, tree
 from support.supervised import Aggregator

@@ -23,8 +23,8 @@ from tallystream_aggregator.kafka.partition_bounds import bounds_of
 from tallystream_aggregator.kafka.producer import ProducerRecord, deliver, producer_for
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.table import Record, Table
-from tallystream_aggregator.table.combiners import Combined
-from tallystream_aggregator.table.layouts import Layouts, size
+from tallystream_aggregator.table.combiners import CombinerGroup
+from tallystream_aggregator.table.layouts import Layouts, metric_count
 from tallystream_aggregator.table.restore.restore import restore
 from tallystream_aggregator.table.shards import shard_of
 
@@ -105,7 +105,11 @@ def plan(states: Sequence[State], forget: Forget, instance: str | None) -> Plan:
     """
     lives = [life for state in states for known in state.lives.values() for life in known]
     if instance is not None:
-        chosen = [one for one in lives if one.instance == instance and forget.has_life(one.app, one.life) and size(one)]
+        chosen = [
+            one
+            for one in lives
+            if one.instance == instance and forget.has_life(one.app, one.life) and metric_count(one)
+        ]
         if not chosen:
             raise TallystreamError(f"instance {instance}: no life in the table matches; forgotten lives have no ID.")
         newest = max(chosen, key=lambda life: life.last_seen_ms)
@@ -117,7 +121,7 @@ def plan(states: Sequence[State], forget: Forget, instance: str | None) -> Plan:
         records = _of_each_shard(states, lives, forget)
     tables = [Table(state) for state in states]
     before = _sums(tables, metrics)
-    taken = sorted(RemovedLife(one.app, one.instance, one.life, one.living, size(one)) for one in chosen)
+    taken = sorted(RemovedLife(one.app, one.instance, one.life, one.living, metric_count(one)) for one in chosen)
     for record in records:
         table = tables[shard_of(record.key, len(tables))]
         table.apply([Record(record.topic, record.partition, LAST, 0, record.key, record.value)])
@@ -246,9 +250,9 @@ def _having(states: Iterable[State], metrics: set[MetricId]) -> list[Life]:
 
 
 def _sums(tables: Iterable[Table], metrics: set[MetricId]) -> dict[MetricId, Total]:
-    group = Combined()
+    group = CombinerGroup()
     for table in tables:
-        group.take(table.shard_sums(number for number, metric in enumerate(table.state.metrics) if metric in metrics))
+        group.update(table.shard_sums(number for number, metric in enumerate(table.state.metrics) if metric in metrics))
     return {total.metric: total for total in group.changes()[0]}
 
 

@@ -24,10 +24,10 @@ from tallystream_aggregator.kafka.reader import read_topic
 from tallystream_aggregator.kafka.sharding import Sharding, require_sharding, write_sharding
 from tallystream_aggregator.kafka.topic_selection import Offsets, Selection
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.table.combiners import combine
+from tallystream_aggregator.table.combiners import combine_shards
 from tallystream_aggregator.table.combiners import pack as pack_combined
 from tallystream_aggregator.table.restore.latest_rows import LatestRows
-from tallystream_aggregator.table.restore.restore import Rebuilt, behind, included_by_all, restore
+from tallystream_aggregator.table.restore.restore import Rebuilt, included_by_all, missing_records, restore
 from tallystream_aggregator.table.state import pack
 
 if TYPE_CHECKING:
@@ -91,15 +91,15 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
         )
     states = rebuilt.states
     lives = sum(len(known) for state in states for known in state.lives.values())
-    retiring = sum(len(state.retiring) for state in states)
+    listed = sum(len(state.listed) for state in states)
     metrics = len({metric for state in states for metric in state.metrics})
     retired = sum(forgotten_sums.lives for state in states for forgotten_sums in state.forgotten_sums.values())
     path = initial_state_path(settings.checkpoint)
-    combined = [list(pack_combined(group)) for group in combine(states)] if len(states) > 1 else []
+    combined = [list(pack_combined(group)) for group in combine_shards(states)] if len(states) > 1 else []
     sharding = Sharding(len(states), settings.partitions or len(states))
     write_initial_state(path, InitialState([pack(state) for state in states], offsets, epoch, combined))
     write_sharding(settings.checkpoint, sharding)
-    say(f"{lives + retiring} lives, {metrics} metrics, {retired} rows of forgotten lives; initial state {path}")
+    say(f"{lives + listed} lives, {metrics} metrics, {retired} rows of forgotten lives; initial state {path}")
     say(f"{sharding.shards} shards on {sharding.partitions} partitions of Spark's state")
     say(f"{topics.table} needs {sharding.shards} partitions, one for each shard")
     for topic, partitions in offsets.items():
@@ -128,7 +128,7 @@ def read_table(topics: Topics, kafka: Mapping[str, str], say: Callable[[str], ob
     latest = LatestRows(MAX_EPOCH if taken is None else taken)
     for number, record in enumerate(chain(first, records), 1):
         if record.key is not None:
-            latest.take(record.key, record.value, record.deleted_by, record.partition)
+            latest.add(record.key, record.value, record.deleted_by, record.partition)
         if number % PROGRESS_EVERY == 0:
             say(f"{number:,} records of {topics.table} read")
     if latest.refused:
@@ -180,7 +180,7 @@ def _next_offsets(
                 f"partition {p} ends before what the table includes (offset {included[topic, p]}), so the topic was "
                 "created again: begin a new table with tallystream aggregate --from earliest",
             )
-    gaps = behind(by_all, {f"{topic}:{p}": low for (topic, p), (low, _) in bounds.items()})
+    gaps = missing_records(by_all, {f"{topic}:{p}": low for (topic, p), (low, _) in bounds.items()})
     if gaps and not accept_partial:
         raise ConfigError(
             "--accept-partial",

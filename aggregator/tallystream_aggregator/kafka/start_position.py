@@ -15,7 +15,7 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka import clients, ledger
 from tallystream_aggregator.kafka.partition_bounds import at_times, bounds_of
 from tallystream_aggregator.kafka.topic_selection import Offsets
-from tallystream_aggregator.times import moment_ms
+from tallystream_aggregator.times import parse_time_ms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,7 +57,7 @@ def parse_start(text: str) -> Start:
             raise ConfigError(OPTION, text, REMEDY) from error
     kind, _, when = text.rpartition("ledger:")
     try:
-        at_ms = moment_ms(when)
+        at_ms = parse_time_ms(when)
     except ValueError as error:
         raise ConfigError(OPTION, text, REMEDY) from error
     if kind:

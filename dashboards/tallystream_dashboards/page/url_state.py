@@ -95,7 +95,7 @@ def moment(text: str | None) -> datetime | None:
     if not text:
         return None
     try:
-        return times.moment(text)
+        return times.parse_time(text)
     except ValueError:
         return None
 

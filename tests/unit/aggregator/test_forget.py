@@ -62,7 +62,7 @@ def test_a_life_is_one_record_in_its_partition(shards: int) -> None:
 def test_a_life_with_rows_of_an_unfinished_batch_is_taken_out() -> None:
     """While a batch is being written, a life's rows include later records than its shard's offsets say."""
     (state,) = states(1)
-    state.lives[INSTANCES[0]][0].places[0] = 99
+    state.lives[INSTANCES[0]][0].offsets[0] = 99
     assert changes(plan([state], Forget(life=A), INSTANCES[0]), "count") == {"h": (3, 2), "n": (LARGEST, 7)}
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
+from support.invalid_times import INVALID_TIMES
 from support.lag import Rounds, group, round_of
-from support.moments import OUTSIDE
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_cli import main
@@ -57,7 +57,7 @@ def test_a_moment_is_in_utc_unless_it_says_otherwise(text: str) -> None:
     assert o.moment("--at", text) == AT_MS
 
 
-@pytest.mark.parametrize("text", ["noon", *OUTSIDE])
+@pytest.mark.parametrize("text", ["noon", *INVALID_TIMES])
 def test_a_moment_that_is_none_is_refused(text: str) -> None:
     """The sentence names the option and shows the form."""
     with pytest.raises(ConfigError, match=rf"^--at: '{re.escape(text)}'"):

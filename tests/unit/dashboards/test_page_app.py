@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from support.past import Past
+from support.history import History
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
 from tallystream_dashboards import page
 from tallystream_dashboards.page import PageSettings
@@ -26,7 +26,7 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., App
     store = StoreSettings.parse(f"local:{tmp_path / 'store.db'}")
     sink = open_sink(store)
     sink.setup()
-    Past(sink)
+    History(sink)
     sink.close()
     monkeypatch.setattr(page_settings, "served", PageSettings(store=store))
 

@@ -23,7 +23,7 @@ from tallystream_aggregator.table.compaction import ExpansionNeededError, expand
 from tallystream_aggregator.table.rows import ShardRow
 from tallystream_aggregator.table.shards import encode, group_of, shard_of
 from tallystream_aggregator.table.state import State, StateVersionError, unpack
-from tallystream_aggregator.table.storage import Stored, load
+from tallystream_aggregator.table.storage import StoredTable, load
 from tallystream_aggregator.table.table import Republish, run_batch
 from tallystream_aggregator.versions import deletion_header
 
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from tallystream_aggregator.spark.checkpoint import Planned
     from tallystream_aggregator.table.compaction import Span
     from tallystream_aggregator.table.decode import Record
-    from tallystream_aggregator.table.table import Changes, TableSettings
+    from tallystream_aggregator.table.limits import TableSettings
+    from tallystream_aggregator.table.table import Changes
 
 # Not DDL text: Python would call Spark's JVM to parse it, six times in each batch.
 _NUMBER = StructType([StructField("number", LongType())])
@@ -103,7 +104,7 @@ COLUMNS = ("topic", "key", "value", "partition", "writer")
 `writer` is the value of a deletion's header (tallystream_aggregator.versions), null for all other rows.
 """
 Row = tuple[str, bytes | None, bytes | None, int, bytes | None]
-_in_memory: dict[tuple[str, int], Stored] = {}
+_in_memory: dict[tuple[str, int], StoredTable] = {}
 """(name of `metrics-table`, shard) → the table as this process last stored it."""
 _repaired: dict[tuple[str, int], tuple[int, int, int]] = {}
 """(name of `metrics-table`, shard) → (epoch, number, batch) of the request that this process last carried out."""
@@ -206,7 +207,7 @@ class TableProcessor(StatefulProcessor):
         stored = _in_memory.pop(place, None)  # if the batch fails, the table must be read again
         if stored is None or not stored.log.is_current(self._store):
             stored = self._load(shard)
-        stored.table.disk.open(self._store)
+        stored.table.disk.use_store(self._store)
         if stored.table.state.shards != self._shards:
             raise StateVersionError(
                 f"state: shard {shard} is one of {stored.table.state.shards}, and the file CHECKPOINT.sharding says "
@@ -237,7 +238,7 @@ class TableProcessor(StatefulProcessor):
             raise RuntimeError("records were compacted, and can't be read again")
         return (record for record in self._reread(span) if shard_of(record.key, self._shards) == shard)
 
-    def _load(self, shard: int) -> Stored:
+    def _load(self, shard: int) -> StoredTable:
         return load(self._store, self._settings, lambda: self._begin(shard))
 
     def _begin(self, shard: int) -> State:

@@ -14,7 +14,7 @@ from tallystream_aggregator.health.exposition import CONTENT_TYPE
 from tallystream_aggregator.health.server import CachedText, HealthServer, Response, health_response
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import open_reader
-from tallystream_aggregator.times import moment_ms
+from tallystream_aggregator.times import parse_time_ms
 from tallystream_dashboards.lag.exposition import exposition
 from tallystream_dashboards.lag.formatting import group_json
 from tallystream_dashboards.lag.reader import read_group, read_groups
@@ -102,7 +102,7 @@ class LagApi:
 
     def _past(self, group: str | None, text: str) -> Response:
         try:
-            at_ms = moment_ms(text)
+            at_ms = parse_time_ms(text)
         except ValueError:
             return _json(400, {"error": f"at: {text!r} is not a time; give one in UTC, as in 2026-11-20T03:12"})
         try:

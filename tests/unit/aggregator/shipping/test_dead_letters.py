@@ -7,7 +7,7 @@ import math
 
 from tallystream_aggregator.shipping.dead_letters import MAX_QUOTED, letter
 from tallystream_aggregator.sinks.base import Point
-from tallystream_aggregator.verify.published import letter_of
+from tallystream_aggregator.verify.published import refused_record
 
 
 def test_a_letter_says_what_and_why() -> None:
@@ -29,7 +29,7 @@ def test_a_letter_says_what_and_why() -> None:
 def test_verification_passes_over_it() -> None:
     """It is about no record that the table did not take."""
     _, value = letter(Point("m", {}, {"v": 1}, 5), "r", "s")
-    assert letter_of(value) is None
+    assert refused_record(value) is None
 
 
 def test_it_is_bounded() -> None:

@@ -36,7 +36,7 @@ def test_a_replaced_writer_is_left_out_for_good() -> None:
 
 
 @pytest.mark.parametrize("value", [None, *UNDECODABLE.values()], ids=["none", *UNDECODABLE])
-def test_what_is_no_sum_is_counted_and_passed_over(value: bytes | None) -> None:
+def test_records_that_are_not_sums_are_counted_and_skipped(value: bytes | None) -> None:
     """No value stops the others."""
     newest = LatestSums(Epochs(lambda: None))
     points = newest.points([Read(b"k", value, 0), record(2, "a", 7)])

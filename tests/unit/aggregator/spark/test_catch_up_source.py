@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from support.compacting import compacted as pure
+from support.compaction import compact as pure
 from tallystream_aggregator.spark.catch_up.encoding import INPUT_COLUMNS, SCHEMA, records_of
 from tallystream_aggregator.spark.catch_up.source import compacted
 from tallystream_aggregator.spark.catch_up.splits import Range

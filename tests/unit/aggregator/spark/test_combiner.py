@@ -17,7 +17,7 @@ from tallystream_aggregator.spark.checkpoint import Planned
 from tallystream_aggregator.spark.query.combiner import CombineProcessor
 from tallystream_aggregator.spark.query.processor import COLUMNS, TableProcessor
 from tallystream_aggregator.table import Record, State, Table, pack
-from tallystream_aggregator.table.combiners import combine
+from tallystream_aggregator.table.combiners import combine_shards
 from tallystream_aggregator.table.combiners import pack as pack_combined
 from tallystream_aggregator.table.limits import TableSettings
 from tallystream_aggregator.table.shards import shard_of
@@ -149,7 +149,7 @@ def test_a_seeded_table_publishes_every_sum_in_its_first_batch(tmp_path: Path) -
     for state in states:
         state.published = False
     initial_state = tmp_path / "checkpoint.initial_state"
-    combined = [list(pack_combined(group)) for group in combine(states)]
+    combined = [list(pack_combined(group)) for group in combine_shards(states)]
     write_initial_state(
         initial_state, InitialState([pack(state) for state in states], {"t-metrics": {"0": 8}}, 1, combined)
     )

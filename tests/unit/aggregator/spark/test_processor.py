@@ -16,10 +16,10 @@ from tallystream_aggregator.repair_request import Request, write_request
 from tallystream_aggregator.spark.catch_up.encoding import INPUT_COLUMNS
 from tallystream_aggregator.spark.checkpoint import Planned
 from tallystream_aggregator.spark.query.processor import MAX_FRAME_BYTES, SparkStore, TableProcessor, batch_id, frames
+from tallystream_aggregator.table.limits import TableSettings
 from tallystream_aggregator.table.rows import ShardRow
 from tallystream_aggregator.table.state import State, StateVersionError, pack
 from tallystream_aggregator.table.storage import load
-from tallystream_aggregator.table.table import TableSettings
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,15 +1,15 @@
 """Random schedules in which clocks jump: programs that report as the reporter does, and the topic that they write.
 
-A schedule is a list of whole numbers, each the seed of one step, and the first one chooses what the schedule has:
-so hypothesis can leave steps out and still have a schedule. `play` runs it for up to 60 days of real time. Each
-partition's broker clock is off by up to 72 h and jumps both ways; a record is under way for up to 50 h.
+A schedule is a list of whole numbers. Each is the seed of one step, and the first one chooses the features of the
+schedule. So hypothesis can remove steps and still have a schedule. `play` runs it for up to 60 days of real time. Each
+partition's broker clock is off by up to 72 h and jumps both ways. A record is in flight for up to 50 h.
 
-A program compares the append time of each acknowledgement as rule 1 of docs/table.md does. What is refused ends its
-life; the next life counts on from what was acknowledged and not refused. So `Played.counted` is a second judge beside
-the oracle: what the programs know to be counted.
+A program compares the append time of each acknowledgement, as rule 3 of docs/table.md does. A refused record ends its
+life. The next life continues from what was acknowledged and not refused. So `Played.counted`, the counts that the
+programs know to be accepted, is a second judge beside the oracle.
 
-Not in a schedule, because nobody can tell such records apart: a second copy of a record that was refused.
-Nor is what docs/table.md exempts: tombstones and the short form while an instance moves to another partition.
+A schedule has no second copy of a refused record, because the two can't be told apart. It has nothing that
+docs/table.md exempts: tombstones and the short form while an instance moves to another partition.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from zlib import crc32
 
 from hypothesis import strategies as st
 
-from support.schedules import BEGIN_MS, DIGITS, Written, sketch
-from tallystream_aggregator.jobs.aggregate.wake_up import INSTANCE as FORGETS
-from tallystream_aggregator.jobs.aggregate.wake_up import instances
+from support.schedules import BEGIN_MS, DIGITS, TopicRecord, sketch
+from tallystream_aggregator.jobs.aggregate.wake_up import INSTANCE as WAKE_UP_INSTANCE
+from tallystream_aggregator.jobs.aggregate.wake_up import instances as wake_up_instances
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 LATE_MS = 24 * HOUR_MS
 LAST_MS = BEGIN_MS + 60 * DAY_MS
 SAFE_MS = DAY_MS
-"""A life that was heard of less long ago can't be forgotten, however far clocks jump: 7 days less twice 72 h."""
+"""A life with a record less than this long ago can't be forgotten, however clocks jump: 7 days less twice 72 h."""
 
 Counted = dict[tuple[str, str, str], int]
 """(app, type, name) → count, or the highest position"""
@@ -46,12 +46,12 @@ GAPS_MS += [30 * HOUR_MS, 50 * HOUR_MS, 5 * DAY_MS, 9 * DAY_MS]
 class Appended(NamedTuple):
     """A record with the real time at which it was appended, epoch ms."""
 
-    record: Written
+    record: TopicRecord
     real_ms: int
 
 
 class Sent(NamedTuple):
-    """A record under way, with what its program had counted."""
+    """A record in flight, with the counts of its program."""
 
     arrives_ms: int
     order: int
@@ -65,7 +65,7 @@ class Sent(NamedTuple):
 
 @dataclass(eq=False)
 class Life:
-    """A life as its program knows it: `base` is what the lives before have counted, `accepted` what it reached."""
+    """A life as its program knows it. `base` has the counts of earlier lives, `accepted` its newest accepted ones."""
 
     ulid: str
     born_ms: int
@@ -79,7 +79,7 @@ class Life:
 
 @dataclass(eq=False)
 class Program:
-    """A process of an application under an instance ID; it counts in `parts` parts."""
+    """A process of an application with an instance ID. Its snapshots have this many `parts`."""
 
     instance: str
     app: str
@@ -95,7 +95,7 @@ class Program:
 
 @dataclass
 class Played:
-    """What a schedule makes: the records with their real times, and what the programs know to be counted."""
+    """The records of a schedule with their real times, and the counts that the programs know to be accepted."""
 
     appended: list[Appended]
     counted: Counted
@@ -105,7 +105,7 @@ class Played:
     features: set[str]
 
     @property
-    def records(self) -> list[Written]:
+    def records(self) -> list[TopicRecord]:
         """The records in the order of appending."""
         return [one.record for one in self.appended]
 
@@ -136,7 +136,7 @@ class Play:
         self.names = 0
 
     def step(self, seed: int) -> None:  # noqa: C901, PLR0912  (one action after the other)
-        """Take one step: most are reports, the rest is what may happen to programs, brokers and records."""
+        """Take one step. Most are reports, the others are events of programs, brokers and records."""
         chance = random.Random(seed)
         gaps = GAPS_MS if "days" in self.features else GAPS_MS[:-2]
         self.now = min(
@@ -168,7 +168,7 @@ class Play:
             if chance.random() < 0.4:
                 self._forget_metric(chance)
             else:
-                self._take_out(chance)
+                self._remove_lives(chance)
         elif action == "short":
             self._short(chance)
         elif action == "final" and self.programs:
@@ -186,7 +186,7 @@ class Play:
                 self._arrive(self.now)
 
     def end(self) -> Played:
-        """Let everything under way arrive."""
+        """Append every record in flight, and return the result."""
         self._arrive(self.now + 60 * HOUR_MS)
         counted: Counted = {}
         for lives in self.lives.values():
@@ -220,7 +220,7 @@ class Play:
             self._report(chance, program, final=True)
             self._arrive(self.now)
         self.programs.remove(program)
-        # What a killed program had under way is lost, or arrives: neither it nor another life counts on from it.
+        # The records in flight of a killed program are lost or arrive. No life continues from them.
         if chance.random() < 0.5:
             self.in_flight = [one for one in self.in_flight if one.program is not program]
         if chance.random() < 0.8:
@@ -230,7 +230,7 @@ class Play:
         return crc32(instance.encode()) % self.partitions
 
     def _life(self, chance: random.Random, program: Program) -> Life | None:
-        """Return the program's life, a new one where the last was refused and nothing of it is under way."""
+        """Return the program's life, a new one after a refusal, or None while a refused one has records in flight."""
         life = program.life
         if life is not None and life.refused_ms is None:
             return life
@@ -273,8 +273,8 @@ class Play:
             self.in_flight.append(Sent(arrives, order, program, life, part, partition, value, counted))
 
     def _arrive(self, until_ms: int) -> None:
-        """Append what arrives until then, and have its programs compare the acknowledged append times."""
-        # A connection keeps the order of what it sends; sorting is stable.
+        """Append the records that arrive until then, and have their programs compare the append times."""
+        # A connection keeps its order, and sorting is stable.
         due = sorted((one for one in self.in_flight if one.arrives_ms <= until_ms), key=lambda one: one.arrives_ms)
         self.in_flight = [one for one in self.in_flight if one.arrives_ms > until_ms]
         for one in due:
@@ -289,10 +289,10 @@ class Play:
             life.accepted |= one.counted
             life.contributes |= one.counted
 
-    def _append(self, instance: str, value: bytes | None, partition: int, real_ms: int) -> Written:
+    def _append(self, instance: str, value: bytes | None, partition: int, real_ms: int) -> TopicRecord:
         offset = sum(one.record.partition == partition for one in self.appended)
         stamp = real_ms + self.off_ms.get(partition, 0)
-        record = Written(instance.encode(), value, stamp, partition, offset)
+        record = TopicRecord(instance.encode(), value, stamp, partition, offset)
         self.appended.append(Appended(record, real_ms))
         self.last_seen_ms[instance] = real_ms
         self.seen_in.setdefault(instance, set()).add(partition)
@@ -303,21 +303,21 @@ class Play:
         if (old.partition, old.offset) in self.refused or old.value is None or b"metrics" not in old.value:
             return
         instance = (old.key or b"").decode()
-        heard = self.last_seen_ms[instance]
+        last_ms = self.last_seen_ms[instance]
         where = chance.choice([old.partition, self._partition(instance)])
         record = self._append(instance, old.value, where, self.now)
         header = json.loads(old.value)
         known = self._born(header["life"]) if header["prev"] is None else header["prev"]
         if record.timestamp_ms - known >= LATE_MS or self._born(header["life"]) - record.timestamp_ms > LATE_MS:
             self.refused.add((record.partition, record.offset))
-            self.last_seen_ms[instance] = heard
+            self.last_seen_ms[instance] = last_ms
 
     def _born(self, ulid: str) -> int:
         return next(life.born_ms for lives in self.lives.values() for life in lives if life.ulid == ulid)
 
-    def _take_out(self, chance: random.Random) -> None:
+    def _remove_lives(self, chance: random.Random) -> None:
         """Append a tombstone, or a forget record that names lives of one instance."""
-        # Nothing of the instance may be forgotten already, under way, or in another partition.
+        # No record of the instance may be in flight or in another partition, and no life of it forgotten.
         able = [
             instance
             for instance, lives in self.lives.items()
@@ -336,9 +336,9 @@ class Play:
             life.contributes = {}
 
     def _forget_metric(self, chance: random.Random) -> None:
-        """Append a forget record of a metric to each partition for each shard: lives that were forgotten lose it."""
+        """Append a forget record of a metric to each partition for each shard. Forgotten lives lose the metric, too."""
         # An instance that was in two partitions is exempt.
-        if any(len(seen) > 1 for instance, seen in self.seen_in.items() if not instance.startswith(FORGETS)):
+        if any(len(seen) > 1 for instance, seen in self.seen_in.items() if not instance.startswith(WAKE_UP_INSTANCE)):
             return
         if chance.random() < 0.7 and self.now + 32 * DAY_MS < LAST_MS:
             self._let_lives_be_forgotten(chance)
@@ -354,7 +354,7 @@ class Play:
             self.short.clear()
 
     def _let_lives_be_forgotten(self, chance: random.Random) -> None:
-        """Let days pass, and then a few batches for each step of forgetting: every partition's clock goes on."""
+        """Let days pass, and then append a few records to each partition, one for each step of forgetting."""
         for gap in (chance.choice([8, 20, 31]) * DAY_MS, *([60_000] * chance.randint(0, 4))):
             self.now += gap
             self._arrive(self.now)
@@ -363,14 +363,14 @@ class Play:
     def _append_to_all(self, value: bytes | None) -> None:
         """Append a record to each partition for each shard."""
         for partition in range(self.partitions):
-            for instance in instances(self.shards).values():
+            for instance in wake_up_instances(self.shards).values():
                 self._append(instance, value, partition, self.now)
 
     def _last(self, instance: str, life: Life) -> int:
-        """Return when a life was last heard of: no refused record keeps it from being forgotten."""
+        """Return the time of a life's last record that was not refused."""
         name = life.ulid.encode()
-        taken = (one for one in self.appended if (one.record.partition, one.record.offset) not in self.refused)
-        mine = (one for one in taken if one.record.key == instance.encode() and name in (one.record.value or b""))
+        accepted = (one for one in self.appended if (one.record.partition, one.record.offset) not in self.refused)
+        mine = (one for one in accepted if one.record.key == instance.encode() and name in (one.record.value or b""))
         return max((one.real_ms for one in mine), default=self.now)
 
     def _short(self, chance: random.Random) -> None:
@@ -406,60 +406,8 @@ def _add(total: Counted, counted: Counted) -> None:
 
 
 def play(schedule: list[int], shards: int = 1) -> Played:
-    """Return what a schedule makes; its first number chooses what it has.
-
-    What takes a metric out is for a table of so many `shards`.
-    """
+    """Return the records of a schedule. Forget records of metrics are for a table of this many `shards`."""
     playing = Play(schedule[0], shards)
     for seed in schedule[1:]:
         playing.step(seed)
     return playing.end()
-
-
-class Batch(NamedTuple):
-    """A batch: it reads to the offsets in `ends`, by partition; `all_read` says that no more was there then."""
-
-    wall_ms: int
-    ends: dict[int, int]
-    all_read: bool
-
-
-PLANS = ("one batch", "live", "behind", "backlog", "any order")
-
-
-def plan(played: Played, kind: str, chance: random.Random) -> list[Batch]:
-    """Cut what was played into batches, by the wall clock or as a backlog; a last one comes a day after the rest."""
-    whole = _ends(played, played.ends_ms)
-    batches: list[Batch] = []
-    if kind in ("live", "behind"):
-        at = BEGIN_MS
-        behind = {p: chance.choice([0, 1, 6, 30, 48]) * HOUR_MS * (kind == "behind") for p in whole}
-        ends = dict.fromkeys(whole, 0)
-        for one in played.appended:
-            if one.real_ms <= at:
-                continue
-            at = one.real_ms + chance.choice([0, 500, 20_000, HOUR_MS, 20 * HOUR_MS])
-            now = _ends(played, at)
-            ends = {p: max(ends[p], _ends(played, at - behind[p])[p]) for p in whole}
-            batches.append(Batch(at, ends, ends == now))
-    elif kind == "backlog":
-        number = chance.randint(2, 12)
-        for part in range(1, number):
-            ends = {p: end * part // number for p, end in whole.items()}
-            batches.append(Batch(played.ends_ms + part, ends, all_read=False))
-    elif kind == "any order":
-        ends = dict.fromkeys(whole, 0)
-        while ends != whole:
-            p = chance.choice([p for p in whole if ends[p] < whole[p]])
-            ends = ends | {p: min(whole[p], ends[p] + chance.randint(1, 20))}
-            batches.append(Batch(played.ends_ms + len(batches), ends, ends == whole))
-    last = max(played.ends_ms + len(batches), batches[-1].wall_ms if batches else 0)
-    return [*batches, Batch(last + 1, whole, all_read=True), Batch(last + DAY_MS, whole, all_read=True)]
-
-
-def _ends(played: Played, at_ms: int) -> dict[int, int]:
-    ends = dict.fromkeys(range(played.partitions), 0)
-    for one in played.appended:
-        if one.real_ms <= at_ms:
-            ends[one.record.partition] += 1
-    return ends

@@ -1,4 +1,4 @@
-"""Ten minutes of history in a store: groups that are OK, slow, stopped and gone, sums, instances, a restart."""
+"""Ten minutes of history in a store: groups that are OK, slow, stopped and deleted; sums, instances, a restart."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from tallystream_aggregator.sinks.base import Sink
 
 
-def counted(
+def counter_point(
     count: int, ts_ms: int, *, instances: int = 2, app: str = "orders", name: str = "records.processed"
 ) -> Point:
     fields = {"count": count, "lives": instances + 1, "instances": instances, "retired": 0}
     return Point(name, {"app": app, "metric_type": "counter", "topic": "orders"}, fields, ts_ms)
 
 
-class Past:
-    """Ten minutes of history, and rounds after it.
+class History:
+    """Writes ten minutes of history, and rounds after them.
 
     The lag of `billing` grows slowly, and one of its partitions has no commit. `audit` stopped two minutes ago. `old`
     was deleted five minutes ago. The aggregator has a lag of 17 records.
@@ -40,12 +40,12 @@ class Past:
         sink.flush()
 
     def round(self, *, behind: int | None = None) -> None:
-        """Write a round of now, in which `billing` has a lag of `behind` records."""
+        """Write a round with the present time, in which `billing` has this lag."""
         self.sink.write(self.points(round(time.time() * 1000), 0, behind=behind))
         self.sink.flush()
 
     def points(self, ts: int, ago: int, *, behind: int | None = None) -> list[Point]:
-        """Return the points of a round `ago` seconds ago."""
+        """Return the points of a round `ago` seconds before now."""
         end = 100_000 - ago * 20
         billing = end - (4321 - ago * 2 if behind is None else behind)
         groups = [
@@ -59,17 +59,17 @@ class Past:
         queue = {"sum": 7.5, "number": 2, "instances": 2, "lives": 2}
         return [
             *self.rounds.points(round_of(*groups), ts),
-            counted(1_234_567 - ago * 1000, ts, instances=1 if ago > 300 else 2),
+            counter_point(1_234_567 - ago * 1000, ts, instances=1 if ago > 300 else 2),
             Point("queue.length", {"app": "orders", "metric_type": "gauge"}, queue, ts),
         ]
 
 
 def instances(ts: int, seconds: int) -> list[Point]:
-    """Return the points of two instances, the second of which restarted after 400 s, and of positions."""
+    """Return the points of two instances, of which the second restarted after 400 s, and of positions."""
     tags = {"app": "orders", "metric_type": "counter", "topic": "orders"}
     counts = {"orders-1": seconds * 600, "orders-2": max(0, seconds - 400 if seconds >= 400 else seconds) * 400}
     lives = {"orders-1": "a", "orders-2": "b" if seconds < 400 else "c"}
-    made = [
+    points = [
         Point("instance:records.processed", tags | {"instance": name}, {"count": count, "life": lives[name]}, ts)
         for name, count in counts.items()
     ]
@@ -77,9 +77,12 @@ def instances(ts: int, seconds: int) -> list[Point]:
     reached = 1_234_567 - (600 - seconds) * 1000 - 1_500
     fields = {"start": 0, "position": reached, "instances": 2, "lives": 2, "retired": 0}
     timer = {"count": 100 + seconds, "sum": (100 + seconds) / 80, "instances": 2, "lives": 2, "retired": 0}
-    made.append(Point("batch", {"app": "orders", "metric_type": "timer"}, timer, ts))
-    made += [Point("records.processed.position", position, fields, ts), counted(55, ts, app="billing", name="invoices")]
+    points.append(Point("batch", {"app": "orders", "metric_type": "timer"}, timer, ts))
+    points += [
+        Point("records.processed.position", position, fields, ts),
+        counter_point(55, ts, app="billing", name="invoices"),
+    ]
     if seconds == 420:
         event = {"kind": "restart", "app": "orders", "instance": "orders-2"}
-        made.append(Point("tallystream.events", event, {"text": "restart: orders-2"}, ts))
-    return made
+        points.append(Point("tallystream.events", event, {"text": "restart: orders-2"}, ts))
+    return points

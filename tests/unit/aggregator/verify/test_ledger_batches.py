@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tallystream_aggregator.kafka.ledger import LedgerRow
-from tallystream_aggregator.verify.ledger import Books, Limit
+from tallystream_aggregator.verify.ledger import LedgerBatches, Limit
 
 
 def opened(epoch: int, *, partial: bool = False, start: int | None = None) -> LedgerRow:
@@ -20,11 +20,11 @@ def batch(number: int, end: int, *, query: str = "aggregate") -> LedgerRow:
     return LedgerRow(kind="batch", query=query, epoch=1, batch=number, ts=end, start=start, end={"metrics": {"0": end}})
 
 
-def read(*given: LedgerRow, books: Books | None = None) -> Books:
+def read(*given: LedgerRow, books: LedgerBatches | None = None) -> LedgerBatches:
     """Return the books after these rows."""
-    books = books or Books()
+    books = books or LedgerBatches()
     for row in given:
-        books.take(row)
+        books.add(row)
     return books
 
 
@@ -36,9 +36,9 @@ def test_the_end_is_that_of_the_last_batch_of_the_aggregator() -> None:
 
 def test_a_period_ends_and_begins_at_the_last_batch_that_its_moments_allow() -> None:
     """By the ledger's time, or by the offsets of the records of that time."""
-    by_time = read(batch(0, 10), batch(1, 20), batch(2, 30), books=Books(to=Limit(25), since=Limit(19)))
+    by_time = read(batch(0, 10), batch(1, 20), batch(2, 30), books=LedgerBatches(to=Limit(25), since=Limit(19)))
     assert (by_time.end, by_time.begin) == ({"metrics:0": 20}, {"metrics:0": 10})
-    books = Books(to=Limit(0, {"metrics:0": 29}), since=Limit(0, {"metrics:0": 9}))
+    books = LedgerBatches(to=Limit(0, {"metrics:0": 29}), since=Limit(0, {"metrics:0": 9}))
     by_offset = read(batch(0, 10), batch(1, 20), batch(2, 30), books=books)
     assert (by_offset.end, by_offset.begin) == ({"metrics:0": 20}, None)
 

@@ -1,8 +1,8 @@
-"""Times in ISO 8601 that no store, broker or calendar can count."""
+"""Times in ISO 8601 that are outside the range of a store, a broker or the calendar."""
 
 from __future__ import annotations
 
-OUTSIDE = (
+INVALID_TIMES = (
     "0001-01-01T00:00+23:59",
     "9999-12-31T23:59-23:59",
     "0001-01-01",

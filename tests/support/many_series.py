@@ -1,12 +1,12 @@
-"""Ten minutes of many series: apps of 1, 20 and 60 instances, and as many consumer groups as asked for."""
+"""Ten minutes of many series: apps with 1, 20 and 60 instances, and any number of consumer groups."""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING
 
+from support.history import counter_point
 from support.lag import Rounds, group, round_of
-from support.past import counted
 from tallystream_aggregator.sinks.base import Point
 
 if TYPE_CHECKING:
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from tallystream_aggregator.sinks.base import Sink
 
 APPS = {"app-1": 1, "app-20": 20, "app-60": 60}
-"""The apps by their number of instances."""
+"""app → the number of its instances"""
 PERIOD_S, STEP_S = 600, 20
 
 
-def write_crowd(sink: Sink, *, groups: int) -> int:
+def write_many_series(sink: Sink, *, groups: int) -> int:
     """Write the apps and `groups` groups, and return the time of the last point, epoch ms."""
     rounds, last_ms = Rounds(), round(time.time()) * 1000 - 2000
     points: list[Point] = []
@@ -39,7 +39,7 @@ def write_crowd(sink: Sink, *, groups: int) -> int:
 
 def _counts(app: str, instances: int, seconds: int, ts_ms: int) -> Iterator[Point]:
     counts = [seconds * (50 + number * 37 % 61) + number * 40 for number in range(instances)]
-    yield counted(sum(counts), ts_ms, app=app, instances=instances)
+    yield counter_point(sum(counts), ts_ms, app=app, instances=instances)
     # Rows are written less often than sums: their lines begin later and end earlier.
     if seconds % 60 != 40:
         return

@@ -13,12 +13,12 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.partition_bounds import at_times, bounds_of
-from tallystream_aggregator.verify.decode import Raw
+from tallystream_aggregator.verify.decode import RawRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from tallystream_aggregator.verify.published import Ends, Place
+    from tallystream_aggregator.verify.published import Ends, PartitionName
 
 FETCH = 1000
 MAX_WAIT_S = 60.0
@@ -28,9 +28,9 @@ MAX_WAIT_S = 60.0
 class Reader:
     """Reads one partition of a topic forward from offset `begin`. The caller closes it."""
 
-    def __init__(self, kafka: Mapping[str, str], place: Place, begin: int) -> None:
-        topic, partition = split(place)
-        self._name = f"{topic}, partition {partition}"
+    def __init__(self, kafka: Mapping[str, str], partition: PartitionName, begin: int) -> None:
+        topic, number = split(partition)
+        self._name = f"{topic}, partition {number}"
         self._consumer = clients.consumer(
             {
                 "queued.max.messages.kbytes": 16_384,
@@ -43,11 +43,11 @@ class Reader:
                 "auto.offset.reset": "error",
             }
         )
-        self._waiting: deque[Raw] = deque()
+        self._waiting: deque[RawRecord] = deque()
         self._next = begin
-        self._consumer.assign([TopicPartition(topic, partition, begin)])
+        self._consumer.assign([TopicPartition(topic, number, begin)])
 
-    def until(self, end: int) -> Iterator[Raw]:
+    def until(self, end: int) -> Iterator[RawRecord]:
         """Yield the next records with offsets below `end`, or up to the end of the partition.
 
         Raises:
@@ -74,7 +74,7 @@ class Reader:
                 error = message.error()
                 if error is None:
                     offset = message.offset()
-                    self._waiting.append(Raw(offset or 0, message.timestamp()[1], message.key(), message.value()))
+                    self._waiting.append(RawRecord(offset or 0, message.timestamp()[1], message.key(), message.value()))
                 elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 (librdkafka's name for it)
                     ended = True
                 else:
@@ -88,14 +88,14 @@ class Reader:
         self._consumer.close()
 
 
-def bounds(kafka: Mapping[str, str], *topics: str, timeout: float = 30.0) -> dict[Place, tuple[int, int]]:
+def bounds(kafka: Mapping[str, str], *topics: str, timeout: float = 30.0) -> dict[PartitionName, tuple[int, int]]:
     """Return the first offset and the end offset of each partition of the topics that exist.
 
     Raises:
         KafkaException: the broker did not answer in `timeout` seconds.
     """
     consumer = clients.consumer({**kafka, "group.id": "tallystream-verify", "enable.auto.commit": False}, polled=False)
-    found: dict[Place, tuple[int, int]] = {}
+    found: dict[PartitionName, tuple[int, int]] = {}
     try:
         for name in topics:
             topic = consumer.list_topics(name, timeout=timeout).topics[name]
@@ -126,21 +126,21 @@ def at_time(kafka: Mapping[str, str], topics: Iterable[str], ts_ms: int, *, time
         consumer.close()
 
 
-def whole(kafka: Mapping[str, str], ranges: Mapping[Place, tuple[int, int]]) -> Iterator[Raw]:
+def read_all(kafka: Mapping[str, str], ranges: Mapping[PartitionName, tuple[int, int]]) -> Iterator[RawRecord]:
     """Yield every record of the offset ranges, partition by partition.
 
     Raises:
         TallystreamError: as `Reader.until`.
     """
-    for place, (begin, end) in ranges.items():
-        reader = Reader(kafka, place, begin)
+    for partition, (begin, end) in ranges.items():
+        reader = Reader(kafka, partition, begin)
         try:
             yield from reader.until(end)
         finally:
             reader.close()
 
 
-def split(place: Place) -> tuple[str, int]:
-    """Return the topic and the partition number of a place."""
-    topic, _, partition = place.rpartition(":")
-    return topic, int(partition)
+def split(partition: PartitionName) -> tuple[str, int]:
+    """Return the topic and the number of a partition."""
+    topic, _, number = partition.rpartition(":")
+    return topic, int(number)

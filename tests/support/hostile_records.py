@@ -1,4 +1,4 @@
-"""Records that mean harm, and records that come late: what an aggregator must bear without harm to the others."""
+"""Scenarios with hostile and with late records, which must not change the sums of other instances."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ NAMES = (
     "../../etc",
     " ",
 )
-A_RECORD = 9_000
+RECORD_METRICS = 9_000
 
 
-def limits_hold(broker: KafkaBroker, topics: Topics, folder: Path, names: int) -> None:
-    """A record of 10 MB, `names` names in one life, and hostile names: limits hold, good instances are exact."""
+def check_limits(broker: KafkaBroker, topics: Topics, folder: Path, names: int) -> None:
+    """Check that limits hold for a record of 10 MB, `names` names in one life, and hostile names; others are exact."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, topics.metrics)
     resource.add_incremental_config(
         ConfigEntry("max.message.bytes", str(2 * LARGE), incremental_operation=AlterConfigOpType.SET)
@@ -53,8 +53,8 @@ def limits_hold(broker: KafkaBroker, topics: Topics, folder: Path, names: int) -
     large = sender.send(b"large", b'{"name":"' + b"x" * LARGE + b'","value":1}')
     life = new_ulid(int(time.time() * 1000))
     beyond = set()
-    for seq, first in enumerate(range(0, names, A_RECORD), 1):
-        metrics = [counter(f"n{number}", 1) for number in range(first, min(names, first + A_RECORD))]
+    for seq, first in enumerate(range(0, names, RECORD_METRICS), 1):
+        metrics = [counter(f"n{number}", 1) for number in range(first, min(names, first + RECORD_METRICS))]
         place = sender.send(b"many", snapshot(life, seq, metrics))
         if first + len(metrics) > 10_000:
             beyond.add(place)
@@ -71,8 +71,8 @@ def limits_hold(broker: KafkaBroker, topics: Topics, folder: Path, names: int) -
     assert dead_letters(broker, topics) == {large, *beyond, *fleet.journal.poison}
 
 
-def late_lives(broker: KafkaBroker, topics: Topics, folder: Path) -> None:
-    """Two lives retire after 20 s of silence and come back: one within 24 h of its `prev`, and one after that."""
+def check_late_lives(broker: KafkaBroker, topics: Topics, folder: Path) -> None:
+    """Check two lives that retire after 20 s of silence and return, one within 24 h of its `prev` and one later."""
     sender = _Sender(broker, topics)
     retire = ("--retire-after-h", repr(RETIRE_S / 3600))
     with Aggregator(broker.bootstrap_servers, topics.prefix, folder, *retire) as aggregator:

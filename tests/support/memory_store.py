@@ -1,18 +1,20 @@
-"""A log's store in memory."""
+"""A store in memory for the log of a table."""
 
 from __future__ import annotations
 
+from tallystream_aggregator.table.disk import MemoryChunks
 
-class Kept:
-    """A store in memory."""
+
+class MemoryStore:
+    """`tallystream_aggregator.table.storage.Store` in memory."""
 
     def __init__(self) -> None:
         self.heads: list[bytes] = []
         self.entries: dict[int, bytes] = {}
-        self.chunks: dict[int, bytes] = {}
+        self.chunks = MemoryChunks()
 
     def head(self) -> bytes | None:
-        """The newest head."""
+        """Return the newest head."""
         return self.heads[-1] if self.heads else None
 
     def set_head(self, head: bytes) -> None:
@@ -20,7 +22,7 @@ class Kept:
         self.heads = [head]
 
     def entry(self, number: int) -> bytes | None:
-        """An entry, None where there is none."""
+        """Return an entry, or None if there is none."""
         return self.entries.get(number)
 
     def add(self, number: int, entry: bytes) -> None:
@@ -32,12 +34,9 @@ class Kept:
         self.entries.clear()
 
     def chunk(self, number: int) -> bytes | None:
-        """Return a chunk of lives on disk, None where there is none."""
-        return self.chunks.get(number)
+        """Return a chunk of lives on disk, or None if there is none."""
+        return self.chunks.chunk(number)
 
     def set_chunk(self, number: int, chunk: bytes | None) -> None:
         """Set a chunk; None removes it."""
-        if chunk is None:
-            self.chunks.pop(number, None)
-        else:
-            self.chunks[number] = chunk
+        self.chunks.set_chunk(number, chunk)
