@@ -212,7 +212,7 @@ def test_a_restarted_successor_repairs_what_the_first_writer_appends_last(
     query, outputs = Query(servers, topics, settings.checkpoint), Outputs(servers, topics, admin)
 
     def open_next() -> writing.Writer:
-        writer = writing.Writer(settings, topics, kafka, Lease())  # type: ignore[arg-type]
+        writer = writing.Writer(settings, topics, kafka, Lease(), shards=1, due_ms=dict)  # type: ignore[arg-type]
         query.start(writer.epoch)
         return writer
 

@@ -20,7 +20,7 @@ from tallystream_aggregator.jobs.rebuild import finished_offsets, read_table
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.partition_bounds import bounds_of
-from tallystream_aggregator.kafka.producer import ProducerRecord, deliver, producer_for
+from tallystream_aggregator.kafka.producer import ProducerRecord, RecordProducer
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.table import Record, Table
 from tallystream_aggregator.table.combiners import Combined
@@ -153,7 +153,7 @@ def publish(settings: ForgetSettings, plan: Plan, say: Callable[[str], object], 
     topics, kafka = _connection(settings)
     try:
         _require_writable(kafka, {record.topic for record in plan.records})
-        deliver(producer_for(kafka, timeout=10), plan.records, timeout=10)
+        RecordProducer(kafka).deliver(plan.records)
         ends = _ends(kafka, {(record.topic, record.partition) for record in plan.records})
     except KafkaException as error:
         raise clients.failed(settings.bootstrap_servers, error) from error

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from tallystream.decoding import json_decoder
-from tallystream_aggregator.kafka.producer import ProducerRecord, deliver, producer_for
+from tallystream_aggregator.kafka.producer import ProducerRecord, RecordProducer
 from tallystream_aggregator.kafka.reader import read_topic
 from tallystream_aggregator.versions import version_of
 
@@ -122,8 +122,7 @@ class LedgerWriter:
 
     def __init__(self, topic: str, kafka: Mapping[str, str], *, timeout: float = 10.0) -> None:
         self._topic = topic
-        self._timeout = timeout
-        self._producer = producer_for(kafka, timeout=timeout)
+        self._producer = RecordProducer(kafka, timeout=timeout)
 
     def write(self, rows: Iterable[LedgerRow]) -> None:
         """Append rows, and return when the broker has acknowledged all of them.
@@ -131,8 +130,7 @@ class LedgerWriter:
         Raises:
             KafkaException: the broker did not acknowledge one of them in time.
         """
-        records = (ProducerRecord(self._topic, key(row), encode(row)) for row in rows)
-        deliver(self._producer, records, timeout=self._timeout)
+        self._producer.deliver(ProducerRecord(self._topic, key(row), encode(row)) for row in rows)
 
 
 MAX_EPOCH = 2**32

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from tallystream_aggregator.kafka.producer import ProducerRecord, deliver, producer_for
+from tallystream_aggregator.kafka.producer import ProducerRecord, RecordProducer
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from confluent_kafka import Producer
 
     from tallystream_aggregator.sinks.base import Point
 
@@ -40,7 +38,7 @@ class RejectedPoints:
     def __init__(self, topic: str, kafka: Mapping[str, str], store: str, *, timeout: float = 10.0) -> None:
         self._topic, self._store, self._timeout = topic, store, timeout
         self._kafka = kafka
-        self._producer: Producer | None = None
+        self._producer: RecordProducer | None = None
 
     def send(self, refused: Iterable[tuple[Point, str]]) -> None:
         """Send points with the reason for each, and return when the broker has acknowledged all of them.
@@ -52,8 +50,8 @@ class RejectedPoints:
         if not letters:
             return
         if self._producer is None:
-            self._producer = producer_for(self._kafka, timeout=self._timeout)
+            self._producer = RecordProducer(self._kafka, timeout=self._timeout)
         try:
-            deliver(self._producer, letters, timeout=self._timeout)
+            self._producer.deliver(letters)
         except KafkaException as error:
             raise SinkUnavailableError(f"{self._topic}: {error.args[0]}.") from error

@@ -1,4 +1,4 @@
-"""Records that are appended: they count as written when the broker has acknowledged every one of them."""
+"""Records that are published: they count as written when the broker has acknowledged all of them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from tallystream_aggregator.jobs.aggregate import wake_up
-from tallystream_aggregator.kafka import clients, ledger
-from tallystream_aggregator.kafka.ledger import LedgerRow, LedgerWriter
+from tallystream_aggregator.jobs.aggregate.wake_up import WakeUps
+from tallystream_aggregator.kafka import clients
+from tallystream_aggregator.kafka.producer import ProducerRecord, RecordProducer
 from tallystream_aggregator.shipping.dead_letters import RejectedPoints
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
 from tallystream_aggregator.table.shards import shard_of
@@ -17,99 +17,89 @@ from tallystream_aggregator.table.shards import shard_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ROW = LedgerRow(kind="opened", query=ledger.QUERY, epoch=1, ts=1)
+RECORD = ProducerRecord("t", b"k", b"v")
 TIMED_OUT = KafkaError(KafkaError._MSG_TIMED_OUT)
-REFUSED = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
 
 
-class Silent:
-    """A producer whose broker says nothing about `left` of the records, and `reports` of each of the others."""
+class FakeProducer:
+    """A producer whose broker does not answer for `left` records, and reports `error` for the others.
 
-    def __init__(self, _options: object = None, *, left: int = 1, reports: KafkaError | None = None) -> None:
-        self._left, self._reports = left, reports
+    Its queue is full until `full` calls of `poll`.
+    """
+
+    def __init__(self, *, left: int = 0, error: KafkaError | None = None, full: int = 0) -> None:
+        self._left, self._error, self._full = left, error, full
         self.produced: list[tuple[Any, ...]] = []
         self._waiting: list[Callable[[object, object], None]] = []
-        self.full = 0
 
     def produce(self, topic: str, *, on_delivery: Callable[[object, object], None], **record: Any) -> None:
-        """Take a record, unless the queue is full."""
-        if self.full:
+        """Add a record to the queue."""
+        if self._full:
             raise BufferError("Local: Queue full")
-        self.produced.append((topic, record.get("partition", -1), record["key"], record["value"]))
+        self.produced.append((topic, record["partition"], record["key"], record["value"]))
         self._waiting.append(on_delivery)
 
     def poll(self, _timeout: float) -> int:
-        """Make room."""
-        self.full -= 1
+        """Remove a record from the full queue."""
+        self._full -= 1
         return 0
 
     def flush(self, _timeout: float) -> int:
-        """Report what there is to report, and return how many records are still in the queue."""
-        told = len(self._waiting) - self._left
-        for report in self._waiting[: max(0, told)]:
-            report(self._reports, None)
+        """Report the deliveries, and return how many records are still in the queue."""
+        for report in self._waiting[: len(self._waiting) - self._left]:
+            report(self._error, None)
         return self._left
 
 
-WRITERS = {
-    "ledger": lambda: LedgerWriter("t", {}, timeout=0.1).write([ROW]),
-    "wake": lambda: wake_up.wake("t", 3, [0], {}, timeout=0.1),
-}
+def _use(producer: FakeProducer, monkeypatch: pytest.MonkeyPatch) -> FakeProducer:
+    monkeypatch.setattr(clients, "producer", lambda _options: producer)
+    return producer
 
 
-@pytest.fixture(params=WRITERS)
-def write(request: pytest.FixtureRequest) -> Callable[[], None]:
-    """Return a function that writes one record."""
-    return WRITERS[request.param]
-
-
-def test_a_record_that_the_broker_has_not_acknowledged_is_not_written(
-    write: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Though no delivery report says so: the queue still has it when the time is up."""
-    monkeypatch.setattr(clients, "producer", Silent)
+def test_a_record_without_an_acknowledgement_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No delivery report came, and the queue still has the record after the timeout."""
+    _use(FakeProducer(left=1), monkeypatch)
     with pytest.raises(KafkaException, match="1 of 1 records"):
-        write()
+        RecordProducer({}).deliver([RECORD])
 
 
-def test_a_record_that_the_broker_refuses_is_not_written(
-    write: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its delivery report says why."""
-    monkeypatch.setattr(clients, "producer", lambda options: Silent(options, left=0, reports=REFUSED))
+def test_a_record_that_the_broker_rejects_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error of its delivery report is raised."""
+    _use(FakeProducer(error=TOO_LARGE), monkeypatch)
     with pytest.raises(KafkaException) as raised:
-        write()
+        RecordProducer({}).deliver([RECORD])
     assert raised.value.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
 
 
-def test_a_full_queue_is_waited_for(write: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has room again when the broker has taken some of it."""
-    made: list[Silent] = []
-
-    def make(options: object) -> Silent:
-        made.append(Silent(options, left=0))
-        made[-1].full = 2
-        return made[-1]
-
-    monkeypatch.setattr(clients, "producer", make)
-    write()
-    assert len(made[-1].produced) == 1
+def test_a_full_queue_delays_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record is produced as soon as the queue has space."""
+    producer = _use(FakeProducer(full=2), monkeypatch)
+    RecordProducer({}).deliver([RECORD])
+    assert len(producer.produced) == 1
 
 
-def test_each_shard_that_is_woken_gets_a_tombstone_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the one partition that is named, and none of the other shards gets one."""
-    producer = Silent(left=0)
-    monkeypatch.setattr(clients, "producer", lambda _options: producer)
-    wake_up.wake("t", 3, [0, 2], {}, of=4, timeout=0.1)
+def test_a_queue_that_stays_full_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`deliver` does not wait longer than its timeout."""
+    _use(FakeProducer(full=10**9), monkeypatch)
+    with pytest.raises(KafkaException) as raised:
+        RecordProducer({}, timeout=0.01).deliver([RECORD])
+    assert raised.value.args[0].code() == KafkaError._QUEUE_FULL
+
+
+def test_each_shard_that_is_woken_gets_its_own_tombstone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tombstones are in the given partition. Other shards get none."""
+    producer = _use(FakeProducer(), monkeypatch)
+    WakeUps({}, shards=4).deliver("t", 3, [0, 2])
     assert [(topic, partition, value) for topic, partition, _, value in producer.produced] == [("t", 3, None)] * 2
     assert [shard_of(key, 4) for _, _, key, _ in producer.produced] == [0, 2]
 
 
-@pytest.mark.parametrize("producer", [Silent(), Silent(left=0, reports=TIMED_OUT)], ids=["silent", "timed out"])
-def test_a_dead_letter_that_is_not_acknowledged_is_sent_again_later(
-    producer: Silent, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("producer", [FakeProducer(left=1), FakeProducer(error=TIMED_OUT)], ids=["silent", "timed out"])
+def test_a_dead_letter_without_an_acknowledgement_is_sent_again(
+    producer: FakeProducer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The shipper waits as for its store."""
-    monkeypatch.setattr(clients, "producer", lambda _options: producer)
+    """The shipper waits as it does for an unavailable store."""
+    _use(producer, monkeypatch)
     with pytest.raises(SinkUnavailableError, match="metrics-dead"):
         RejectedPoints("metrics-dead", {}, "local:x", timeout=0.1).send([(Point("n", {}, {"count": 1}, 0), "why")])

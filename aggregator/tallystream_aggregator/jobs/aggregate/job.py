@@ -11,7 +11,6 @@ from confluent_kafka import KafkaException
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator import files
 from tallystream_aggregator.health import Health
-from tallystream_aggregator.jobs.aggregate.wake_up import WakeUpTimer
 from tallystream_aggregator.jobs.aggregate.writer import Writer
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
@@ -97,7 +96,7 @@ def run(settings: AggregateSettings) -> int:
                 return 0
             sharding, streams = adopt_sharding(session, settings, topics, sharding, streams)
             _prepare_topics(topics, kafka, sharding)
-            writer = Writer(settings, topics, kafka, lease, shards=sharding.shards)
+            writer = Writer(settings, topics, kafka, lease, shards=sharding.shards, due_ms=health.due_ms)
             choice = _choice(settings, topics, kafka, writer.begin)
         except KafkaException as error:
             raise clients.failed(settings.bootstrap_servers, error) from error
@@ -107,11 +106,7 @@ def run(settings: AggregateSettings) -> int:
         stack.callback(writer.close)
         log.info("aggregating into %s, epoch %d, %d records behind", topics.agg, writer.epoch, choice.behind)
 
-        timer = WakeUpTimer(health.due_ms, writer.wake)
-
         def after_batch() -> None:
-            if not settings.catch_up:  # with it, no record of our own may stay behind on the topic
-                timer.poll()
             if writer.after_batch():
                 stop.set()
 

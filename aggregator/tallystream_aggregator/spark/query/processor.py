@@ -113,12 +113,13 @@ def batch_id() -> int:
     """Return the number of this task's batch, as in Spark's checkpoint.
 
     Raises:
-        RuntimeError: this is not a Spark task.
+        RuntimeError: this is not a task of a streaming query.
     """
     context = TaskContext.get()
-    if context is None:
-        raise RuntimeError("batch_id() is asked outside a Spark task")
-    return int(context.getLocalProperty("streaming.sql.batchId") or 0)
+    number = None if context is None else context.getLocalProperty("streaming.sql.batchId")
+    if number is None:
+        raise RuntimeError("the number of the batch is only known in a task of a streaming query")
+    return int(number)
 
 
 MAX_FRAME_BYTES = 8 << 20

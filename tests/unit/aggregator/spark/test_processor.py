@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import msgspec
 import pandas as pd
 import pytest
+from pyspark import TaskContext
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from tallystream import record
@@ -246,7 +248,11 @@ def test_a_state_of_another_number_of_shards_is_refused() -> None:
         tester.testInPandas(0, _rows((1, 950, _snapshot(2, 11))))
 
 
-def test_the_batch_number_is_asked_for_inside_a_task_only() -> None:
-    """Outside a Spark task there is no batch, and that is an error, not batch zero."""
-    with pytest.raises(RuntimeError, match="outside"):
+@pytest.mark.parametrize("task", [None, SimpleNamespace(getLocalProperty=lambda _name: None)], ids=["none", "batch"])
+def test_a_batch_number_that_spark_does_not_give_is_an_error(
+    task: SimpleNamespace | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrong number would give sums a wrong version, so it is never replaced by 0."""
+    monkeypatch.setattr(TaskContext, "get", lambda: task)
+    with pytest.raises(RuntimeError, match="only known in a task"):
         batch_id()
