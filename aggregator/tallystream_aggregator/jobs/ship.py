@@ -24,10 +24,9 @@ from tallystream_aggregator.shutdown import StopRequest
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
 from tallystream_aggregator.spark.checkpoint import last_committed
-from tallystream_aggregator.spark.errors import start
 from tallystream_aggregator.spark.kafka_options import Fetch, source_options
 from tallystream_aggregator.spark.query_listener import HealthListener
-from tallystream_aggregator.spark.runner import run_until_stopped
+from tallystream_aggregator.spark.runner import run_until_stopped, start
 from tallystream_aggregator.spark.session import build_session, end_session
 
 if TYPE_CHECKING:

@@ -9,6 +9,8 @@ environment, and a minute or more to make.
 from __future__ import annotations
 
 import argparse
+import hashlib
+import os
 import subprocess
 import sys
 import tempfile
@@ -16,12 +18,42 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyspark
+
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator import jars
-from tallystream_aggregator.spark import jvm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+def archive_folder() -> Path:
+    """Return the folder of archives of Spark's classes: in this Python's environment, which has the jars."""
+    return Path(sys.prefix) / "share" / "tallystream"
+
+
+def archive_name(java: str, size: int) -> str:
+    """Return the name of the archive of Spark's classes for a version of Java and for the current jars.
+
+    `size` is the file's size in bytes. It is in the name because a JVM that maps a truncated archive is killed.
+    """
+    return f"spark-classes-java-{java}-{_jars_digest()}-{size}.jsa"
+
+
+def archive_of(java: str) -> Path | None:
+    """Return the archive for a version of Java and the current jars, or None if none is complete and readable."""
+    for path in archive_folder().glob("*.jsa"):
+        if path.name == archive_name(java, path.stat().st_size) and os.access(path, os.R_OK):
+            return path
+    return None
+
+
+def _jars_digest() -> str:
+    # The JVM compares the same properties to tell whether an archive fits its class path.
+    spark = Path(pyspark.__file__).with_name("jars")
+    found = [*sorted(spark.glob("*.jar")), *map(Path, jars.class_path().split(":"))]
+    listing = "".join(f"{jar} {jar.stat().st_size} {int(jar.stat().st_mtime)}\n" for jar in found)
+    return hashlib.sha256(listing.encode()).hexdigest()[:12]
 
 
 def make(*, timeout: float = 600.0, say: Callable[[str], object] = lambda _: None) -> Path:
@@ -36,10 +68,10 @@ def make(*, timeout: float = 600.0, say: Callable[[str], object] = lambda _: Non
         TallystreamError: the archive was not written, or not in time.
     """
     java = jars.java_version()
-    if (path := jvm.archive_of(java)) is not None:
+    if (path := archive_of(java)) is not None:
         return path
     say("archive: making one of Spark's classes, once; this takes a minute or more")
-    folder = jvm.archive_folder()
+    folder = archive_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".making-") as name:
@@ -53,7 +85,7 @@ def make(*, timeout: float = 600.0, say: Callable[[str], object] = lambda _: Non
                 )
             for old in folder.glob("*.jsa"):  # of other jars or another Java
                 old.unlink()
-            path = folder / jvm.archive_name(java, written.stat().st_size)
+            path = folder / archive_name(java, written.stat().st_size)
             written.replace(path)
     except subprocess.TimeoutExpired as error:
         raise TallystreamError(

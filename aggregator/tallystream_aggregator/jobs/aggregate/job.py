@@ -20,14 +20,13 @@ from tallystream_aggregator.kafka.start_position import resolve
 from tallystream_aggregator.kafka.topics import TABLE_RECORD_BYTES, Topics, create_topics, require_partitions
 from tallystream_aggregator.shutdown import StopRequest
 from tallystream_aggregator.spark.checkpoint import PARTITIONS, state_partitions
-from tallystream_aggregator.spark.errors import sentence, start
 from tallystream_aggregator.spark.kafka_options import source_options
 from tallystream_aggregator.spark.query.modes import Choice, Mode, behind, run_modes
-from tallystream_aggregator.spark.query.query import Streams, summed
+from tallystream_aggregator.spark.query.query import Streams, summed, warm
 from tallystream_aggregator.spark.query.settings import GROUP, AggregateSettings
 from tallystream_aggregator.spark.query.start import start_position
-from tallystream_aggregator.spark.query.warm_up import warm
 from tallystream_aggregator.spark.query_listener import HealthListener
+from tallystream_aggregator.spark.runner import failure_reason, start
 from tallystream_aggregator.spark.session import build_session, end_session
 
 if TYPE_CHECKING:
@@ -101,7 +100,7 @@ def run(settings: AggregateSettings) -> int:
         except KafkaException as error:
             raise clients.failed(settings.bootstrap_servers, error) from error
         except OSError as error:
-            reason = sentence(str(error), "", settings.checkpoint)
+            reason = failure_reason(str(error), "", settings.checkpoint)
             raise TallystreamError(f"checkpoint {settings.checkpoint}: {reason}") from error
         stack.callback(writer.close)
         log.info("aggregating into %s, epoch %d, %d records behind", topics.agg, writer.epoch, choice.behind)
@@ -113,11 +112,10 @@ def run(settings: AggregateSettings) -> int:
         return run_modes(
             choice,
             lambda mode: _start(streams.of(mode, writer.begin), settings, topics, writer, shards=sharding.shards),
+            listener,
             settings.checkpoint,
             stop=stop,
             after_batch=after_batch,
-            last=lambda: listener.last,
-            changing=lambda query: listener.changing.add(str(query.runId)),
             ready=settings.ready_file,
         )
 

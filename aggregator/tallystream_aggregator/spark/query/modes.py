@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.kafka.topic_selection import Offsets
     from tallystream_aggregator.shutdown import StopRequest
+    from tallystream_aggregator.spark.query_listener import HealthListener
 
 CATCH_UP_FACTOR = 40
 """The first batch in catch-up may have this many times the records of a live one: compaction keeps few of them."""
@@ -55,7 +56,7 @@ class Choice:
         self.now = forced or (Mode.CATCH_UP if behind > FAR_BEHIND * most else Mode.LIVE)
 
     def finished(self, behind: int) -> bool:
-        """Update the choice after a batch, at a lag of `behind` records. Tell whether the mode changes."""
+        """Update the choice after a batch, at a lag of `behind` records. Return whether the mode changes."""
         self._far = self._far + 1 if behind > FAR_BEHIND * self._most else 0
         if self._forced is not None:
             return False
@@ -85,18 +86,16 @@ def behind(checkpoint: Path, begin: Offsets, ends: Offsets) -> int:
 def run_modes(
     choice: Choice,
     start: Callable[[Mode], StreamingQuery],
+    listener: HealthListener,
     checkpoint: Path,
     *,
     stop: StopRequest,
     after_batch: Callable[[], None],
-    last: Callable[[], Mapping[str, Any] | None],
-    changing: Callable[[StreamingQuery], None],
     ready: Path | None = None,
 ) -> int:
-    """Block until the query ends or a stop is requested, and return 0.
+    """Block until the query ends or a stop is requested, and return 0. `start` starts the query in a mode.
 
-    `start` starts the query in a mode. `last` returns Spark's progress of the last finished batch. `changing` is called
-    before a query is stopped to change its mode. The other parameters are those of `run_until_stopped`.
+    The other parameters are those of `run_until_stopped`.
 
     Raises:
         TallystreamError: the query failed.
@@ -104,9 +103,9 @@ def run_modes(
     while True:
         query = start(choice.now)
         log.info("mode %s", choice.now)
-        watch = _ModeWatch(query, choice, last, changing)
+        watch = _ModeWatch(query, choice, listener)
         code = run_until_stopped(
-            query, checkpoint, ready=ready, stop=stop, after_batch=after_batch, until=watch.changes
+            query, checkpoint, stop=stop, after_batch=after_batch, until=watch.changes, ready=ready
         )
         if not watch.changed or stop.is_set():
             return code
@@ -116,29 +115,23 @@ def run_modes(
 class _ModeWatch:
     """Updates the choice once after each finished batch of a query."""
 
-    def __init__(
-        self,
-        query: StreamingQuery,
-        choice: Choice,
-        last: Callable[[], Mapping[str, Any] | None],
-        changing: Callable[[StreamingQuery], None],
-    ) -> None:
-        self._query, self._choice, self._last, self._changing = query, choice, last, changing
+    def __init__(self, query: StreamingQuery, choice: Choice, listener: HealthListener) -> None:
+        self._choice, self._listener = choice, listener
         self._run = str(query.runId)
         self._batch = -1
         self.changed = False
         self.behind = 0
 
     def changes(self) -> bool:
-        """Tell whether the mode changes now."""
-        progress = self._last()
+        """Return whether the mode changes now."""
+        progress = self._listener.last
         if progress is None or progress["runId"] != self._run or progress["batchId"] == self._batch:
             return False
         self._batch = progress["batchId"]
         self.behind = left(progress)
         self.changed = self._choice.finished(self.behind)
         if self.changed:
-            self._changing(self._query)
+            self._listener.changing.add(self._run)
         return self.changed
 
 

@@ -1,4 +1,7 @@
-"""The aggregator's query: it reads records of `metrics` and returns rows of the output topics."""
+"""The aggregator's query: it reads records of `metrics` and returns rows of the output topics.
+
+`warm` and `Streams.prepare` shorten its start: they start Python processes while other things are planned.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ from tallystream_aggregator.spark.query_listener import observed
 from tallystream_aggregator.versions import HEADER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -37,6 +40,34 @@ if TYPE_CHECKING:
     from tallystream_aggregator.spark.query.settings import AggregateSettings
 
 log = logging.getLogger(__name__)
+
+
+def warm(session: SparkSession, workers: int = 1) -> threading.Thread:
+    """Start Python workers with the table's imports in a thread, and return it. Don't wait for them.
+
+    No more workers are started than can run at once. Spark uses them for the query's tasks. If this fails, the first
+    batch starts them.
+    """
+    thread = threading.Thread(target=_warm, args=(session, workers), name="tallystream-warm", daemon=True)
+    thread.start()
+    return thread
+
+
+def _warm(session: SparkSession, workers: int) -> None:
+    context = session.sparkContext
+    try:
+        workers = min(workers, context.defaultParallelism)
+        context.parallelize(range(workers), workers).mapPartitions(import_modules).count()
+    except (Py4JError, OSError) as error:  # the session has ended by an early stop
+        log.debug("the Python workers were not warmed: %s", error)
+
+
+def import_modules(numbers: Iterable[int]) -> Iterable[int]:
+    """Import what a task of the query needs, and return `numbers`."""
+    import pandas  # noqa: F401, ICN001
+    import pyspark.sql.streaming.stateful_processor_api_client  # noqa: F401
+
+    return numbers
 
 
 class Streams:
