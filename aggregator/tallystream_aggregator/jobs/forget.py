@@ -90,10 +90,8 @@ def read_plan(settings: ForgetSettings, say: Callable[[str], object]) -> Plan:
         TallystreamError: nothing in the table matches, there is no table, or the broker can't be reached.
     """
     topics, kafka = _connection(settings)
-    try:
+    with clients.broker_errors(settings.bootstrap_servers):
         states = restore(read_table(topics, kafka, say)).states
-    except KafkaException as error:
-        raise clients.failed(settings.bootstrap_servers, error) from error
     return plan(states, settings.forget, settings.instance)
 
 
@@ -151,19 +149,15 @@ def publish(settings: ForgetSettings, plan: Plan, say: Callable[[str], object], 
         say("stopped: nothing is published")
         return False
     topics, kafka = _connection(settings)
-    try:
+    with clients.broker_errors(settings.bootstrap_servers):
         _require_writable(kafka, {record.topic for record in plan.records})
         RecordProducer(kafka).deliver(plan.records)
         ends = _ends(kafka, {(record.topic, record.partition) for record in plan.records})
-    except KafkaException as error:
-        raise clients.failed(settings.bootstrap_servers, error) from error
     one = len(plan.records) == 1
     published = f"{len(plan.records)} record{' is' if one else 's are'} published"
     say(f"{published}; waiting for the aggregator, for {settings.timeout:g} s at most")
-    try:
+    with clients.broker_errors(settings.bootstrap_servers):
         reached = _wait(topics, kafka, ends, settings.timeout, stop)
-    except KafkaException as error:
-        raise clients.failed(settings.bootstrap_servers, error) from error
     if reached:
         say("applied: the sums are published")
     elif stop.is_set():
@@ -253,8 +247,5 @@ def _sums(tables: Iterable[Table], metrics: set[MetricId]) -> dict[MetricId, Tot
 
 
 def _ends(kafka: Mapping[str, str], places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-    consumer = clients.consumer({**kafka, "group.id": "tallystream-reading", "enable.auto.commit": False}, polled=False)
-    try:
+    with clients.metadata_consumer(kafka) as consumer:
         return {place: bounds_of(consumer, TopicPartition(*place), timeout=30)[1] for place in places}
-    finally:
-        consumer.close()

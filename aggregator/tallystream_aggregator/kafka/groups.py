@@ -16,24 +16,21 @@ from tallystream_aggregator.kafka import clients
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-log = logging.getLogger(__name__)
+    from tallystream_aggregator.kafka.topic_selection import Offsets
 
-Offsets = dict[str, dict[str, int]]
-"""topic → partition → the next offset to read, as Spark's offset log writes them."""
+log = logging.getLogger(__name__)
 
 
 class GroupCommitter:
     """Commits the offsets of one consumer group. An offset never decreases.
 
-    `options` are further librdkafka options, such as security.protocol. `timeout` is in seconds.
+    `kafka` is a librdkafka configuration with bootstrap.servers; `timeout` is in seconds.
     """
 
-    def __init__(
-        self, bootstrap_servers: str, group: str, options: Mapping[str, str] | None = None, *, timeout: float = 10.0
-    ) -> None:
+    def __init__(self, kafka: Mapping[str, str], group: str, *, timeout: float = 10.0) -> None:
         self._timeout = timeout
         self._group = group
-        self._kafka = {**(options or {}), "bootstrap.servers": bootstrap_servers}
+        self._kafka = kafka
         self._committed: dict[tuple[str, int], int] = {}
         self._consumer = clients.consumer(
             {

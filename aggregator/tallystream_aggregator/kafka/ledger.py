@@ -15,6 +15,7 @@ import msgspec
 from tallystream.decoding import json_decoder
 from tallystream_aggregator.kafka.producer import ProducerRecord, RecordProducer
 from tallystream_aggregator.kafka.reader import read_topic
+from tallystream_aggregator.kafka.topic_selection import Offsets
 from tallystream_aggregator.versions import version_of
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ QUERY = "aggregate"
 
 TAIL = 1000
 """How many rows at the end are read for the highest epoch. The last ones may be late rows of a replaced writer."""
-
-Offsets = dict[str, dict[str, int]]
 
 
 class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):

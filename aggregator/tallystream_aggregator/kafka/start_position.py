@@ -83,11 +83,10 @@ def resolve(
             offsets do not name it.
         KafkaException: the broker did not answer within `timeout` seconds.
     """
-    consumer = clients.consumer({**kafka, "group.id": group, "enable.auto.commit": False}, polled=False)
     places = [TopicPartition(topic, p) for topic, partitions in read.items() for p in partitions]
-    wanted: dict[Place, int] = {}
-    try:
+    with clients.metadata_consumer(kafka, group) as consumer:
         bounds = {_place(tp): bounds_of(consumer, tp, timeout=timeout) for tp in places}
+        wanted: dict[Place, int]
         if start == "latest":
             wanted = {place: high for place, (_, high) in bounds.items()}
         elif start == "earliest":
@@ -102,8 +101,6 @@ def resolve(
             wanted = {_place(tp): tp.offset if tp.offset >= 0 else bounds[_place(tp)][1] for tp in found}
         else:
             wanted = _flat(start)
-    finally:
-        consumer.close()
     missing: dict[str, list[int]] = {}
     offsets: Offsets = {}
     for (topic, partition), (low, _) in bounds.items():

@@ -73,13 +73,8 @@ class Selection:
         Raises:
             KafkaException: the broker did not answer in `timeout` seconds.
         """
-        consumer = clients.consumer(
-            {**kafka, "group.id": "tallystream-reading", "enable.auto.commit": False}, polled=False
-        )
-        try:
+        with clients.metadata_consumer(kafka) as consumer:
             return self.seen_by(consumer, timeout=timeout)
-        finally:
-            consumer.close()
 
     def seen_by(self, consumer: Consumer, *, timeout: float = 30.0) -> dict[str, list[int]]:
         """Return the partitions that exist now, as a consumer sees them: topic → partitions.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from tallystream_aggregator.kafka.groups import Offsets
+    from tallystream_aggregator.kafka.topic_selection import Offsets
 
 PARTITIONS = "spark.sql.shuffle.partitions"
 LOG_VERSION = "v1"

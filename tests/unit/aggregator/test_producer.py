@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from tallystream_aggregator.jobs.aggregate.wake_up import WakeUps
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.producer import ProducerRecord, RecordProducer
-from tallystream_aggregator.shipping.dead_letters import RejectedPoints
+from tallystream_aggregator.shipping.shipper import RejectedPoints
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
 from tallystream_aggregator.table.shards import shard_of
 

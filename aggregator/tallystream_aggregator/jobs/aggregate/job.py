@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
-
-from confluent_kafka import KafkaException
 
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator import files
@@ -30,7 +28,8 @@ from tallystream_aggregator.spark.runner import failure_reason, start
 from tallystream_aggregator.spark.session import build_session, end_session
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -66,7 +65,7 @@ def run(settings: AggregateSettings) -> int:
     source_options(settings.bootstrap_servers, settings.kafka)  # reject an option that only one client knows at once
     with ExitStack() as stack:
         health = stack.enter_context(Health("aggregate", settings.health))
-        try:
+        with clients.broker_errors(settings.bootstrap_servers), _checkpoint_errors(settings.checkpoint):
             check_login(kafka)
             sharding = _sharding(settings)
             _prepare_topics(topics, kafka, sharding)
@@ -97,11 +96,6 @@ def run(settings: AggregateSettings) -> int:
             _prepare_topics(topics, kafka, sharding)
             writer = Writer(settings, topics, kafka, lease, shards=sharding.shards, due_ms=health.due_ms)
             choice = _choice(settings, topics, kafka, writer.begin)
-        except KafkaException as error:
-            raise clients.failed(settings.bootstrap_servers, error) from error
-        except OSError as error:
-            reason = failure_reason(str(error), "", settings.checkpoint)
-            raise TallystreamError(f"checkpoint {settings.checkpoint}: {reason}") from error
         stack.callback(writer.close)
         log.info("aggregating into %s, epoch %d, %d records behind", topics.agg, writer.epoch, choice.behind)
 
@@ -118,6 +112,14 @@ def run(settings: AggregateSettings) -> int:
             after_batch=after_batch,
             ready=settings.ready_file,
         )
+
+
+@contextmanager
+def _checkpoint_errors(checkpoint: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise TallystreamError(f"checkpoint {checkpoint}: {failure_reason(str(error), '', checkpoint)}") from error
 
 
 def adopt_sharding(

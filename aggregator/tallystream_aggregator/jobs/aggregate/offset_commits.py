@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from tallystream_aggregator.kafka.groups import GroupCommitter, Offsets
+    from tallystream_aggregator.kafka.groups import GroupCommitter
+    from tallystream_aggregator.kafka.topic_selection import Offsets
 
 log = logging.getLogger(__name__)
 

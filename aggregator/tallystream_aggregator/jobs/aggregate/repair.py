@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from tallystream_aggregator.kafka.ledger import Epochs, LedgerRow, Offsets
+    from tallystream_aggregator.kafka.ledger import Epochs, LedgerRow
     from tallystream_aggregator.kafka.reader import Read
+    from tallystream_aggregator.kafka.topic_selection import Offsets
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +92,7 @@ class TopicWatch:
         self._consumer = clients.consumer(
             {
                 **kafka,
-                "group.id": "tallystream-reading",
+                "group.id": clients.READING,
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "earliest",

@@ -105,7 +105,7 @@ class Writer:
             max_records=settings.max_records_per_trigger,
         )
         writer.write([opened])
-        self._committer = GroupCommitter(settings.bootstrap_servers, settings.topic_prefix + GROUP, settings.kafka)
+        self._committer = GroupCommitter(kafka, settings.topic_prefix + GROUP)
         if self.begin:
             self._committer.keep(self._selection.reads, topic=next(iter(read)))
         self._offset_commits = OffsetCommits(
