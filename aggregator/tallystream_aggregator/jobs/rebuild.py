@@ -21,9 +21,9 @@ from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.ledger import MAX_EPOCH
 from tallystream_aggregator.kafka.partition_bounds import bounds_of
 from tallystream_aggregator.kafka.reader import read_topic
-from tallystream_aggregator.kafka.sharding import Sharding, require_sharding, write_sharding
 from tallystream_aggregator.kafka.topic_selection import Offsets, Selection
 from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.sharding import Sharding, require_sharding, write_sharding
 from tallystream_aggregator.table.combiners import combine
 from tallystream_aggregator.table.combiners import pack as pack_combined
 from tallystream_aggregator.table.restore.latest_rows import LatestRows

@@ -35,6 +35,7 @@ def test_a_row_reads_back_and_says_its_version() -> None:
     """What is written is what is read; `v` is in the JSON."""
     assert ledger.decode(ledger.encode(BATCH)) == BATCH
     assert json.loads(ledger.encode(OPENED))["v"] == 1
+    assert ledger.key(BATCH) == b'["aggregate",1]'
 
 
 @pytest.mark.parametrize("value", [None, *UNDECODABLE.values()], ids=["none", *UNDECODABLE])

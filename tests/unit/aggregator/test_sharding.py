@@ -9,7 +9,7 @@ import pytest
 from support.undecodable import UNDECODABLE
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator.initial_state import InitialState, initial_state_path, write_initial_state
-from tallystream_aggregator.kafka.sharding import Sharding, require_sharding, sharding_of, sharding_path, write_sharding
+from tallystream_aggregator.sharding import Sharding, require_sharding, sharding_of, sharding_path, write_sharding
 
 if TYPE_CHECKING:
     from pathlib import Path

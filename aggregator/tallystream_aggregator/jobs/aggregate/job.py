@@ -13,9 +13,9 @@ from tallystream_aggregator.jobs.aggregate.writer import Writer
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.lease import Lease
-from tallystream_aggregator.kafka.sharding import Sharding, sharding_of, sharding_path, write_sharding
 from tallystream_aggregator.kafka.start_position import resolve
 from tallystream_aggregator.kafka.topics import TABLE_RECORD_BYTES, Topics, create_topics, require_partitions
+from tallystream_aggregator.sharding import Sharding, sharding_of, sharding_path, write_sharding
 from tallystream_aggregator.shutdown import StopRequest
 from tallystream_aggregator.spark.checkpoint import PARTITIONS, state_partitions
 from tallystream_aggregator.spark.kafka_options import source_options

@@ -1,41 +1,20 @@
-"""The settings of `tallystream aggregate`, and the rows of its ledger."""
+"""The sharding of `tallystream aggregate`: an aggregator that stands by takes that of the table."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.jobs.aggregate.job import AggregateSettings, adopt_sharding
-from tallystream_aggregator.kafka.ledger import LedgerRow, decode, encode, key
-from tallystream_aggregator.kafka.sharding import Sharding, sharding_of, sharding_path, write_sharding
 from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.sharding import Sharding, sharding_of, sharding_path, write_sharding
 from tallystream_aggregator.spark.query.query import Streams
-from tallystream_aggregator.table import TableSettings
 
-
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [
-        ("max_records_per_trigger", 0),
-        ("latency", "soon"),
-        ("bootstrap_servers", ""),
-        ("table", TableSettings(max_app_metrics=0)),
-    ],
-)
-def test_a_setting_that_cannot_work_names_its_option(setting: str, value: object) -> None:
-    """The sentence begins with the option as it is typed."""
-    arguments = {"bootstrap_servers": "broker:9092", "checkpoint": Path("c"), setting: value}
-    with pytest.raises(ConfigError, match=r"^--"):
-        AggregateSettings(**arguments)  # type: ignore[arg-type]
-
-
-def test_settings_do_not_show_kafka_options() -> None:
-    """A password among the Kafka options is not part of the settings' representation."""
-    settings = AggregateSettings("broker:9092", Path("c"), kafka={"sasl.password": "hidden-word"})
-    assert "hidden-word" not in repr(settings)
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class Session:
@@ -90,11 +69,3 @@ def test_a_sharding_that_is_not_the_state_s_is_refused(tmp_path: Path, written: 
     with pytest.raises(ConfigError, match=r"--checkpoint.*has 4 partitions.*c\.sharding says [12]: restore that file"):
         adopt_sharding(Session(), settings, Topics(), written or Sharding(), None)  # type: ignore[arg-type]
     assert sharding_path(checkpoint).exists() == (written is not None)
-
-
-def test_a_ledger_row_survives_its_bytes() -> None:
-    """Offsets and times come back as they were written, and the version is always there."""
-    row = LedgerRow(kind="batch", query="aggregate", epoch=2, batch=7, ts=5, end={"metrics": {"0": 9}})
-    assert decode(encode(row)) == row
-    assert encode(row).startswith(b'{"v":1,')
-    assert key(row) == b'["aggregate",7]'

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pandas as pd
+import pytest
 
 from support.compacting import compacted as pure
 from tallystream_aggregator.spark.catch_up.encoding import INPUT_COLUMNS, SCHEMA, records_of
-from tallystream_aggregator.spark.catch_up.source import compacted
+from tallystream_aggregator.spark.catch_up.reader import LostRecordsError
+from tallystream_aggregator.spark.catch_up.source import Bounds, compacted, require_all
 from tallystream_aggregator.spark.catch_up.splits import Range
 from tallystream_aggregator.table import Record, TableSettings
 
@@ -46,3 +48,23 @@ def test_records_that_were_not_compacted_are_as_they_were() -> None:
 def test_no_records_are_none() -> None:
     """A task that reads nothing gives nothing."""
     assert list(compacted([], WHOLE, SETTINGS, 1)) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ({"m": {"0": (0, 9)}}, "partition 1: it is gone, and 5 is the next offset"),
+        ({"m": {"0": (0, 9), "1": (6, 9)}}, "partition 1: it has offsets 6 to 9, and 5 is the next"),
+        ({"m": {"0": (0, 9), "1": (0, 4)}}, "partition 1: it has offsets 0 to 4, and 5 is the next"),
+        ({"m": {"0": (0, 9), "1": (0, 9), "2": (1, 1)}}, "partition 2: it is new, and begins at offset 1"),
+    ],
+)
+def test_a_gap_is_said(found: Bounds, said: str) -> None:
+    """A partition that is gone, begins later, ends before, or is new and has lost its beginning."""
+    with pytest.raises(LostRecordsError, match=said):
+        require_all({"m": {"0": 5, "1": 5}}, found)
+
+
+def test_what_is_all_there_is_taken() -> None:
+    """A partition at its end, one at its beginning, and a new one from its first record."""
+    require_all({"m": {"0": 9, "1": 5}}, {"m": {"0": (0, 9), "1": (5, 9), "2": (0, 1)}})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tallystream_aggregator.spark import gc_pause as module
-from tallystream_aggregator.spark.gc_pause import MANY, OFTEN, gc_paused
+from tallystream_aggregator.spark.gc_pause import FREEZE_INTERVAL, MAX_OBJECTS, gc_paused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,8 +43,8 @@ def test_nothing_is_collected_within() -> None:
 def test_many_that_stay_are_left_alone_and_freed_by_counting() -> None:
     """After a task that leaves many objects, no collection goes through them; without a reference they go at once."""
     with gc_paused():
-        table = [Kept() for _ in range(MANY + 1)]
-    assert gc.get_freeze_count() > MANY
+        table = [Kept() for _ in range(MAX_OBJECTS + 1)]
+    assert gc.get_freeze_count() > MAX_OBJECTS
     seen = weakref.ref(table[0])
     del table
     assert seen() is None
@@ -52,7 +52,7 @@ def test_many_that_stay_are_left_alone_and_freed_by_counting() -> None:
 
 def test_now_and_then_what_has_come_bit_by_bit_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the first tasks, less and less often, and then after so many each."""
-    monkeypatch.setattr(module, "_tasks", iter([1, 3, 4, 255, 3 * OFTEN]))
+    monkeypatch.setattr(module, "_tasks", iter([1, 3, 4, 255, 3 * FREEZE_INTERVAL]))
     frozen = []
     for _ in range(5):
         gc.unfreeze()

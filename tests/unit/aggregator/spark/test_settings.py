@@ -1,11 +1,36 @@
-"""When a batch starts: what `--latency` makes of an aim."""
+"""The settings of `tallystream aggregate`, and the start times of batches for a latency."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.spark.query.pacing import Pacing, parse_latency
+from tallystream_aggregator.spark.query.settings import AggregateSettings, Pacing, parse_latency
+from tallystream_aggregator.table import TableSettings
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("max_records_per_trigger", 0),
+        ("latency", "soon"),
+        ("bootstrap_servers", ""),
+        ("table", TableSettings(max_app_metrics=0)),
+    ],
+)
+def test_a_setting_that_cannot_work_names_its_option(setting: str, value: object) -> None:
+    """The sentence begins with the option as it is typed."""
+    arguments = {"bootstrap_servers": "broker:9092", "checkpoint": Path("c"), setting: value}
+    with pytest.raises(ConfigError, match=r"^--"):
+        AggregateSettings(**arguments)  # type: ignore[arg-type]
+
+
+def test_settings_do_not_show_kafka_options() -> None:
+    """A password among the Kafka options is not part of the settings' representation."""
+    settings = AggregateSettings("broker:9092", Path("c"), kafka={"sasl.password": "hidden-word"})
+    assert "hidden-word" not in repr(settings)
 
 
 @pytest.mark.parametrize(
