@@ -173,12 +173,12 @@ def publish(settings: ForgetSettings, plan: Plan, say: Callable[[str], object], 
 def _require_writable(kafka: Mapping[str, str], topics: Iterable[str]) -> None:
     """Check that the user may write all topics, so that not only a part of the records is published."""
     admin = clients.admin(kafka)  # must outlive the futures
-    asked = admin.describe_topics(
+    futures = admin.describe_topics(
         TopicCollection(sorted(topics)), include_authorized_operations=True, request_timeout=30
     )
-    for topic, answer in asked.items():
+    for topic, future in futures.items():
         try:
-            may = answer.result().authorized_operations
+            may = future.result().authorized_operations
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 raise

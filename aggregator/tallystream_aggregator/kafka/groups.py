@@ -79,10 +79,10 @@ class GroupCommitter:
             # This waits for the group's coordinator. The call below must find one: while it is being elected, as on a
             # broker that has just started, librdkafka 2.16 ends the process with a segmentation fault.
             self._consumer.committed([TopicPartition(topic, 0)], timeout=self._timeout)
-            asked = admin.list_consumer_group_offsets(
+            futures = admin.list_consumer_group_offsets(
                 [ConsumerGroupTopicPartitions(self._group)], request_timeout=self._timeout
             )
-            found = [at for at in asked[self._group].result().topic_partitions if at.offset >= 0]
+            found = [at for at in futures[self._group].result().topic_partitions if at.offset >= 0]
             gone = [at for at in found if not is_read(at.topic, at.partition)]
             if gone:
                 admin.delete_consumer_groups([self._group], request_timeout=self._timeout)[self._group].result()

@@ -96,8 +96,8 @@ def resolve(
         elif isinstance(start, At) and start.ledger:
             wanted = _flat(_from_ledger(start, ledger_topic, kafka))
         elif isinstance(start, At):
-            asked = [TopicPartition(tp.topic, tp.partition, start.ts_ms) for tp in places]
-            found = at_times(consumer, asked, timeout=timeout)
+            times = [TopicPartition(tp.topic, tp.partition, start.ts_ms) for tp in places]
+            found = at_times(consumer, times, timeout=timeout)
             wanted = {_place(tp): tp.offset if tp.offset >= 0 else bounds[_place(tp)][1] for tp in found}
         else:
             wanted = _flat(start)

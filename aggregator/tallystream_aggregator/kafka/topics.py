@@ -67,7 +67,6 @@ def create_topics(
     *,
     partitions: int = 1,
     shards: int = 1,
-    replication: int = 1,
     correct: bool = False,
     timeout: float = 30.0,
 ) -> list[str]:
@@ -77,8 +76,8 @@ def create_topics(
     the broker's defaults. What is set for the topic itself stays.
 
     `partitions` is the number for `metrics`. `metrics-table` has one for each of the table's `shards`, the others have
-    one. `timeout` is in seconds. Several commands may call this at the same time. It returns when the brokers know the
-    partitions of every topic.
+    one. The replication factor is the brokers' default. `timeout` is in seconds. Several commands may call this at the
+    same time. It returns when the brokers know the partitions of every topic.
 
     Raises:
         ConfigError: the topic `metrics` exists without LogAppendTime: the table's clock would be the producers'.
@@ -88,13 +87,13 @@ def create_topics(
     known = admin.list_topics(timeout=timeout).topics
     numbers = {topics.metrics: partitions, topics.table: shards}
     missing = [
-        NewTopic(name, numbers.get(name, 1), replication, config=dict(config))
+        NewTopic(name, numbers.get(name, 1), config=dict(config))
         for name, config in policies(topics).items()
         if name not in known
     ]
     created: list[str] = []
-    answers = admin.create_topics(missing, operation_timeout=timeout, request_timeout=timeout) if missing else {}
-    for name, future in answers.items():
+    futures = admin.create_topics(missing, operation_timeout=timeout, request_timeout=timeout) if missing else {}
+    for name, future in futures.items():
         try:
             future.result()
             created.append(name)
@@ -135,10 +134,10 @@ def require_partitions(admin: AdminClient, topics: Topics, *, shards: int, timeo
 
 def _correct(admin: AdminClient, topics: Topics, names: Iterable[str], timeout: float) -> None:
     resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
-    asked = admin.describe_configs(resources, request_timeout=timeout) if resources else {}
+    futures = admin.describe_configs(resources, request_timeout=timeout) if resources else {}
     changes = []
-    for resource, found in asked.items():
-        config = found.result()
+    for resource, future in futures.items():
+        config = future.result()
         own = {key for key, entry in config.items() if entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value}
         entries = [
             ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
