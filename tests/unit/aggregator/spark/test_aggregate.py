@@ -1,4 +1,4 @@
-"""The sharding of `tallystream aggregate`: an aggregator that stands by takes that of the table."""
+"""The sharding with which `tallystream aggregate` runs: that of an existing table."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """A Spark session of which only the settings matter."""
+    """A Spark session that only has settings."""
 
     def __init__(self) -> None:
         self.conf = self
         self.settings: dict[str, str] = {}
 
     def set(self, name: str, value: str) -> None:
-        """Take a setting, as Spark's runtime configuration does."""
+        """Store a setting."""
         self.settings[name] = value
 
 
-def test_a_standby_goes_on_with_the_sharding_of_the_table_that_was_begun_meanwhile(tmp_path: Path) -> None:
-    """It had none to go by when it started, and is refused if it asks for another one; the file stays as it was."""
+def test_a_standby_adopts_the_sharding_of_the_new_table(tmp_path: Path) -> None:
+    """Another aggregator has started the table. Other options are rejected, and the file does not change."""
     checkpoint, topics, session = tmp_path / "c", Topics(), Session()
     settings = AggregateSettings("broker:9092", checkpoint)
     before = sharding_of(checkpoint, None, None)
@@ -47,8 +47,8 @@ def test_a_standby_goes_on_with_the_sharding_of_the_table_that_was_begun_meanwhi
     assert sharding_of(checkpoint, None, None) == Sharding(4, 2)
 
 
-def test_a_new_table_keeps_the_sharding_that_was_asked_for(tmp_path: Path) -> None:
-    """The file is written by the aggregator that has the lease."""
+def test_a_new_table_has_the_sharding_of_the_options(tmp_path: Path) -> None:
+    """The aggregator that has the lease writes the file."""
     checkpoint = tmp_path / "c"
     settings = AggregateSettings("broker:9092", checkpoint, shards=4)
     adopt_sharding(Session(), settings, Topics(), Sharding(4, 4), None)  # type: ignore[arg-type]
@@ -57,8 +57,8 @@ def test_a_new_table_keeps_the_sharding_that_was_asked_for(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("written", [Sharding(2, 2), None])
-def test_a_sharding_that_is_not_the_state_s_is_refused(tmp_path: Path, written: Sharding | None) -> None:
-    """Be the file another table's, or lost: Spark's own log says over how many partitions the state is spread."""
+def test_a_sharding_that_does_not_fit_the_state_is_rejected(tmp_path: Path, written: Sharding | None) -> None:
+    """The file is missing or that of another table. Spark's log has the number of partitions."""
     checkpoint = tmp_path / "c"
     if written is not None:
         write_sharding(checkpoint, written)
