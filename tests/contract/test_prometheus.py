@@ -1,4 +1,4 @@
-"""The exposition as a real Prometheus reads it: what its own server stores is what was written."""
+"""The exposition, scraped by a real Prometheus."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_real_prometheus_finds_every_sum(sink: PrometheusSink, server: prometh
 
 
 def test_a_rate_grows_with_the_sum(sink: PrometheusSink, server: prometheus.Prometheus) -> None:
-    """rate() and increase() over scrapes see a counter that is replaced by higher sums."""
+    """rate() and increase() over scrapes treat a sum as a counter."""
     counts = iter(range(0, 10_000, 100))
 
     def grown() -> bool:

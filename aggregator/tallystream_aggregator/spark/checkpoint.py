@@ -208,30 +208,33 @@ class TopicIdentity:
         """Compare the current IDs of `topics` with the stored ones. Store those of new topics, and return their names.
 
         Raises:
+            CheckpointError: the file is damaged.
             TallystreamError: a topic was deleted and created again.
             KafkaException: the broker did not answer.
             OSError: the file can't be read or written.
         """
         names = sorted(topics)
-        remembered, now = self._read(names), self._ids(names)
-        for topic in remembered.keys() & now.keys():
-            if now[topic] != remembered[topic]:
+        stored, now = self._read(), self._ids(names)
+        for topic in stored.keys() & now.keys():
+            if now[topic] != stored[topic]:
                 raise TallystreamError(
                     f"topic {topic}: it was deleted and created again (ID {now[topic]}, the checkpoint is of "
-                    f"{remembered[topic]}), so its offsets mean other records: begin a new table with a new "
+                    f"{stored[topic]}), so its offsets mean other records: begin a new table with a new "
                     "--checkpoint and --from earliest."
                 )
-        new = sorted(now.keys() - remembered.keys())
+        new = sorted(now.keys() - stored.keys())
         if new:
-            self._write(now | remembered)
+            self._write(now | stored)
         return new
 
-    def _read(self, names: list[str]) -> dict[str, str]:
+    def _read(self) -> dict[str, str]:
         if not self._path.exists():
             return {}
-        lines = [line.split() for line in self._path.read_text(encoding="utf-8").splitlines()]
-        # A line without a name has the ID of the only topic.
-        return {words[1] if len(words) > 1 else names[0]: words[0] for words in lines if words}
+        try:
+            lines = (line.split() for line in self._path.read_text(encoding="utf-8").splitlines())
+            return {topic: id_ for id_, topic in lines}
+        except ValueError as error:
+            raise _damaged(self._path, error) from error
 
     def _write(self, ids: Mapping[str, str]) -> None:
         files.write_file(self._path, "".join(f"{id_} {topic}\n" for topic, id_ in sorted(ids.items())).encode())

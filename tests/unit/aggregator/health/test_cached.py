@@ -1,4 +1,4 @@
-"""A text that takes long to make is kept between requests."""
+"""The cache of a text that is slow to render."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-def test_a_text_that_takes_long_is_made_once(clock: ManualClock) -> None:
-    """Who asks again gets the same bytes; a newer version is made after five times what the last one took."""
+def test_a_slow_text_is_cached(clock: ManualClock) -> None:
+    """A newer version is rendered after five times the rendering time of the last one."""
     cached, made = CachedText(clock.monotonic), []
 
     def make() -> str:
@@ -34,7 +34,7 @@ def test_a_text_that_takes_long_is_made_once(clock: ManualClock) -> None:
     assert cached.body(3, make) == b"text 3"
 
 
-def test_a_text_that_is_made_quickly_is_never_old(clock: ManualClock) -> None:
-    """Each version is made when it is asked for."""
+def test_a_fast_text_is_never_outdated(clock: ManualClock) -> None:
+    """Each version is rendered when it is requested."""
     cached = CachedText(clock.monotonic)
     assert [cached.body(number, lambda n=number: f"{n}") for number in range(3)] == [b"0", b"1", b"2"]

@@ -1,4 +1,4 @@
-"""How long a connection may last, and which one ends first, by an injected clock."""
+"""The limits of connections in number and time, with an injected clock."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def server(clock: ManualClock) -> Iterator[HealthServer]:
     opened.close()
 
 
-def test_a_request_that_trickles_in_ends(server: HealthServer, clock: ManualClock) -> None:
-    """The deadline is that of the whole request: a byte now and then does not prolong it."""
+def test_a_slow_request_is_closed(server: HealthServer, clock: ManualClock) -> None:
+    """The deadline applies to the whole request: single bytes do not prolong it."""
     with slow_client(server.port) as connection:
         wait_until(lambda: server.connections == 1, 30, "the connection is open", poll=0.01)
         for _ in range(int(DEADLINE_S) - 1):
@@ -47,16 +47,16 @@ def test_a_request_that_trickles_in_ends(server: HealthServer, clock: ManualCloc
         assert ask(f"http://127.0.0.1:{server.port}/healthz") == (200, "ok")
 
 
-def test_an_answer_that_is_not_read_ends(server: HealthServer, clock: ManualClock) -> None:
-    """A client that asks for much and reads nothing holds its connection no longer than the deadline."""
+def test_a_response_that_is_not_read_is_closed(server: HealthServer, clock: ManualClock) -> None:
+    """The connection is closed at the deadline."""
     with slow_client(server.port, b"GET /large HTTP/1.0\r\n\r\n") as connection:
         assert connection.recv(1) == b"H"
         clock.advance(DEADLINE_S + 1)
         wait_until(lambda: server.connections == 0, 30, "the connection is closed", poll=0.01)
 
 
-def test_answers_go_before_requests_that_have_not_come(server: HealthServer) -> None:
-    """Slow clients do not end a connection that is being answered."""
+def test_a_connection_without_a_request_is_closed_first(server: HealthServer) -> None:
+    """Slow clients do not end a connection that gets its response."""
     with slow_client(server.port, b"GET /large HTTP/1.0\r\n\r\n") as scraping:
         assert scraping.recv(1) == b"H"
         waiting = [slow_client(server.port) for _ in range(CONNECTIONS + 5)]

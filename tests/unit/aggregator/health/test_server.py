@@ -33,14 +33,14 @@ def set_function(port: int, path: str, method: str = "GET") -> tuple[int, str, s
         connection.close()
 
 
-def test_the_answers_follow_what_the_query_does() -> None:
-    """200 or 503 with the reason in JSON; the figures as Prometheus reads them; HEAD has no body; others are 404."""
+def test_the_responses_follow_the_status_of_the_query() -> None:
+    """They are 200, or 503 with the reason in JSON. HEAD has no body, and other paths are 404."""
     with Health("aggregate", HealthSettings(0), clock=ManualClock()) as health:
         assert health.port is not None
         status, kind, body = set_function(health.port, "/readyz")
         assert (status, kind) == (503, "application/json")
-        said = {"ok": False, "reason": "starting", "command": "aggregate", "stage": "starting", "batch": None}
-        assert json.loads(body) == said
+        expected = {"ok": False, "reason": "starting", "command": "aggregate", "stage": "starting", "batch": None}
+        assert json.loads(body) == expected
         assert set_function(health.port, "/healthz")[0] == 200
         health.status.run()
         health.status.checked(4)
@@ -56,22 +56,22 @@ def test_the_answers_follow_what_the_query_does() -> None:
         set_function(port, "/healthz")
 
 
-def test_a_taken_port_is_one_sentence() -> None:
-    """It names the option, the port and the address."""
+def test_the_error_of_a_port_in_use_names_it() -> None:
+    """It names the option and the address, too."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         with pytest.raises(ConfigError, match=rf"--http-port: {port} can't be used; cannot listen on 127.0.0.1"):
             HealthServer({}, port=port)
 
 
-def test_without_a_port_nothing_listens() -> None:
-    """The server is there by choice."""
+def test_there_is_no_server_without_a_port() -> None:
+    """The server is optional."""
     with Health("ship", HealthSettings()) as health:
         assert health.port is None
 
 
-def test_an_answer_that_fails_is_logged_and_the_next_one_is_made(caplog: pytest.LogCaptureFixture) -> None:
-    """A fault of ours ends one request, is an error in the log, and no more."""
+def test_a_request_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """The next request gets its response."""
 
     def fail() -> Response:
         raise RuntimeError("a fault of ours")
@@ -98,8 +98,8 @@ def _open(connection: socket.socket) -> bool:
         return False
 
 
-def test_slow_connections_keep_nobody_out() -> None:
-    """Of clients that send a byte now and then only the newest stay connected; other requests are answered."""
+def test_slow_clients_do_not_block_other_requests() -> None:
+    """Of clients that send single bytes only the newest stay connected."""
     with Health("aggregate", HealthSettings(0)) as health, ExitStack() as clients:
         port = health.port
         assert port is not None
