@@ -25,6 +25,9 @@ from tallystream.errors import ConfigError, TallystreamError
 
 JAVA_VERSIONS = (17, 21)
 
+TIMEOUT_S = 600.0
+"""How long the download of a set of jars may take, in seconds."""
+
 
 def java() -> str:
     """Return the Java launcher: that of `JAVA_HOME`, or else `java` from the PATH."""
@@ -113,10 +116,10 @@ def cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tallystream"
 
 
-def fetch(of: str, *, timeout: float = 600.0) -> list[Path]:
+def fetch(of: str) -> list[Path]:
     """Return the paths of the jars of the set `of`. Download those that are missing or were changed.
 
-    Several processes may call this at the same time: a file lock lets one of them download. `timeout` is in seconds.
+    Several processes may call this at the same time: a file lock lets one of them download.
 
     Raises:
         JarsError: a jar could not be downloaded in time, or its SHA-256 is not the one in the list.
@@ -130,7 +133,7 @@ def fetch(of: str, *, timeout: float = 600.0) -> list[Path]:
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if missing := _missing(jars, folder):
-            _retrieve(missing, folder, timeout)
+            _retrieve(missing, folder)
     return paths
 
 
@@ -147,18 +150,18 @@ def _missing(jars: list[Jar], folder: Path) -> list[Jar]:
     return [jar for jar in jars if sha256_of(folder / jar.file_name) != jar.sha256]
 
 
-def _retrieve(jars: list[Jar], folder: Path, timeout: float) -> None:
+def _retrieve(jars: list[Jar], folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder, prefix=".ivy-") as name:
         work = Path(name)
         (work / "ivy.xml").write_text(_ivy_xml(jars), encoding="utf-8")
         command = [java(), "-jar", str(_ivy_jar()), "-cache", str(work / "cache"), "-ivy", str(work / "ivy.xml")]
         command += ["-warn", "-retrieve", str(work / "out" / "[artifact]-[revision].[ext]")]
         try:
-            done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=timeout, check=False)
+            done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
         except FileNotFoundError as error:
             raise JarsError("java: no Java was found on the PATH; install Java 17 or 21 or set JAVA_HOME.") from error
         except subprocess.TimeoutExpired as error:
-            raise JarsError(f"jars: the download took longer than {timeout:.0f} s; run the command again.") from error
+            raise JarsError(f"jars: the download took longer than {TIMEOUT_S:.0f} s; run the command again.") from error
         for jar in jars:
             got = work / "out" / jar.file_name
             if not got.exists():

@@ -174,7 +174,7 @@ def _require_writable(kafka: Mapping[str, str], topics: Iterable[str]) -> None:
     """Check that the user may write all topics, so that not only a part of the records is published."""
     admin = clients.admin(kafka)  # must outlive the futures
     futures = admin.describe_topics(
-        TopicCollection(sorted(topics)), include_authorized_operations=True, request_timeout=30
+        TopicCollection(sorted(topics)), include_authorized_operations=True, request_timeout=clients.TIMEOUT_S
     )
     for topic, future in futures.items():
         try:
@@ -248,4 +248,4 @@ def _sums(tables: Iterable[Table], metrics: set[MetricId]) -> dict[MetricId, Tot
 
 def _ends(kafka: Mapping[str, str], places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
     with clients.metadata_consumer(kafka) as consumer:
-        return {place: bounds_of(consumer, TopicPartition(*place), timeout=30)[1] for place in places}
+        return {place: bounds_of(consumer, TopicPartition(*place), timeout=clients.TIMEOUT_S)[1] for place in places}

@@ -161,7 +161,7 @@ def _next_offsets(
     """
     with clients.metadata_consumer(kafka) as consumer:
         bounds = {
-            (topic, p): bounds_of(consumer, TopicPartition(topic, p), timeout=30)
+            (topic, p): bounds_of(consumer, TopicPartition(topic, p), timeout=clients.TIMEOUT_S)
             for topic, partitions in read.items()
             for p in sorted(partitions)
         }

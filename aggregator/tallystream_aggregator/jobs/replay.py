@@ -166,7 +166,7 @@ def _sums(topics: Topics, kafka: Mapping[str, str]) -> Iterator[sums.Sum]:
 def _require_uncompacted(topics: Topics, kafka: Mapping[str, str], from_ms: int) -> None:
     resource = ConfigResource(ConfigResource.Type.TOPIC, topics.agg)
     admin = clients.admin(kafka)  # must outlive the future
-    config = admin.describe_configs([resource], request_timeout=30)[resource].result()
+    config = admin.describe_configs([resource], request_timeout=clients.TIMEOUT_S)[resource].result()
     kept_ms = int(config["min.compaction.lag.ms"].value)
     if from_ms < time.time() * 1000 - kept_ms:
         raise ConfigError(

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("tallystream.librdkafka")
 log.addFilter(RateLimitFilter())
 
+TIMEOUT_S = 30.0
+"""The time for one request to the brokers."""
+
 READING = "tallystream-reading"
 """The group ID of consumers that join no group and commit nothing. librdkafka requires one."""
 

@@ -20,15 +20,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+TIMEOUT_S = 10.0
+"""The time for one request to the brokers."""
+
 
 class GroupCommitter:
     """Commits the offsets of one consumer group. An offset never decreases.
 
-    `kafka` is a librdkafka configuration with bootstrap.servers; `timeout` is in seconds.
+    `kafka` is a librdkafka configuration with bootstrap.servers.
     """
 
-    def __init__(self, kafka: Mapping[str, str], group: str, *, timeout: float = 10.0) -> None:
-        self._timeout = timeout
+    def __init__(self, kafka: Mapping[str, str], group: str) -> None:
         self._group = group
         self._kafka = kafka
         self._committed: dict[tuple[str, int], int] = {}
@@ -51,7 +53,7 @@ class GroupCommitter:
         wanted = {(topic, int(p)): offset for topic, ps in offsets.items() for p, offset in ps.items()}
         unknown = [TopicPartition(topic, p) for topic, p in wanted if (topic, p) not in self._committed]
         if unknown:
-            for known in self._consumer.committed(unknown, timeout=self._timeout):
+            for known in self._consumer.committed(unknown, timeout=TIMEOUT_S):
                 self._committed[known.topic, known.partition] = known.offset
         ahead = {at: offset for at, offset in wanted.items() if offset > self._committed[at]}
         if ahead:
@@ -78,14 +80,14 @@ class GroupCommitter:
         try:
             # This waits for the group's coordinator. The call below must find one: while it is being elected, as on a
             # broker that has just started, librdkafka 2.16 ends the process with a segmentation fault.
-            self._consumer.committed([TopicPartition(topic, 0)], timeout=self._timeout)
+            self._consumer.committed([TopicPartition(topic, 0)], timeout=TIMEOUT_S)
             futures = admin.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(self._group)], request_timeout=self._timeout
+                [ConsumerGroupTopicPartitions(self._group)], request_timeout=TIMEOUT_S
             )
             found = [at for at in futures[self._group].result().topic_partitions if at.offset >= 0]
             gone = [at for at in found if not is_read(at.topic, at.partition)]
             if gone:
-                admin.delete_consumer_groups([self._group], request_timeout=self._timeout)[self._group].result()
+                admin.delete_consumer_groups([self._group], request_timeout=TIMEOUT_S)[self._group].result()
                 kept = [at for at in found if at not in gone]
                 if kept:
                     self._consumer.commit(offsets=kept, asynchronous=False)

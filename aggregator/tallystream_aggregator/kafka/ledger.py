@@ -119,9 +119,9 @@ def finished(found: Iterable[LedgerRow]) -> Offsets:
 class LedgerWriter:
     """Appends rows to the ledger. Delivery: at least once. A row that is written twice is the same."""
 
-    def __init__(self, topic: str, kafka: Mapping[str, str], *, timeout: float = 10.0) -> None:
+    def __init__(self, topic: str, kafka: Mapping[str, str]) -> None:
         self._topic = topic
-        self._producer = RecordProducer(kafka, timeout=timeout)
+        self._producer = RecordProducer(kafka)
 
     def write(self, rows: Iterable[LedgerRow]) -> None:
         """Append rows, and return when the broker has acknowledged all of them.

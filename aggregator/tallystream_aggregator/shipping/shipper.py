@@ -137,9 +137,8 @@ class RejectedPoints:
     Delivery: at least once. A batch ends only after its dead letters are acknowledged.
     """
 
-    def __init__(self, topic: str, kafka: Mapping[str, str], store: str, *, timeout: float = 10.0) -> None:
-        self._topic, self._store, self._timeout = topic, store, timeout
-        self._kafka = kafka
+    def __init__(self, topic: str, kafka: Mapping[str, str], store: str) -> None:
+        self._topic, self._kafka, self._store = topic, kafka, store
         self._producer: RecordProducer | None = None
 
     def send(self, points: Iterable[tuple[Point, str]]) -> None:
@@ -152,7 +151,7 @@ class RejectedPoints:
         if not letters:
             return
         if self._producer is None:
-            self._producer = RecordProducer(self._kafka, timeout=self._timeout)
+            self._producer = RecordProducer(self._kafka)
         try:
             self._producer.deliver(letters)
         except KafkaException as error:

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+TIMEOUT_S = 600.0
+"""How long the making of an archive may take, in seconds."""
+
+
 def archive_folder() -> Path:
     """Return the folder of archives of Spark's classes: in this Python's environment, which has the jars."""
     return Path(sys.prefix) / "share" / "tallystream"
@@ -56,8 +60,8 @@ def _jars_digest() -> str:
     return hashlib.sha256(listing.encode()).hexdigest()[:12]
 
 
-def make(*, timeout: float = 600.0, say: Callable[[str], object] = lambda _: None) -> Path:
-    """Make the archive for this Java and these jars, if there is none, and return its path. `timeout` is in seconds.
+def make(say: Callable[[str], object] = lambda _: None) -> Path:
+    """Make the archive for this Java and these jars, if there is none, and return its path.
 
     `say` is called with a message if the archive has to be made.
 
@@ -78,7 +82,7 @@ def make(*, timeout: float = 600.0, say: Callable[[str], object] = lambda _: Non
             written = Path(name) / "classes.jsa"
             # In its own process, whose output is only shown if it fails.
             command = [sys.executable, "-m", "tallystream_aggregator.spark.cds_source", str(written)]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
             if done.returncode or not written.exists():
                 raise TallystreamError(
                     f"no archive of Spark's classes was made, everything works without it: {done.stderr[-800:]}"
@@ -89,7 +93,7 @@ def make(*, timeout: float = 600.0, say: Callable[[str], object] = lambda _: Non
             written.replace(path)
     except subprocess.TimeoutExpired as error:
         raise TallystreamError(
-            f"no archive of Spark's classes was made within {timeout:.0f} s; run it again."
+            f"no archive of Spark's classes was made within {TIMEOUT_S:.0f} s; run it again."
         ) from error
     except OSError as error:
         raise ConfigError("environment", str(folder), "let this user write there; or do without") from error
@@ -105,7 +109,7 @@ def main(arguments: list[str]) -> int:
     parser.parse_args(arguments)
     began = time.monotonic()
     try:
-        path = make(say=lambda line: sys.stderr.write(f"{line}\n"))
+        path = make(lambda line: sys.stderr.write(f"{line}\n"))
     except TallystreamError as error:
         sys.stderr.write(f"{error}\n")
         return 2

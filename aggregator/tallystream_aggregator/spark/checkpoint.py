@@ -26,6 +26,9 @@ PARTITIONS = "spark.sql.shuffle.partitions"
 LOG_VERSION = "v1"
 FIRST_VERSION = "\0v1"
 
+TIMEOUT_S = 10.0
+"""The time for one request to the brokers."""
+
 
 class Finished(NamedTuple):
     """A finished batch: its number, the offsets at its start and end, and its time in epoch ms.
@@ -188,11 +191,10 @@ def _damaged(path: Path, error: Exception) -> CheckpointError:
 
 
 class TopicIdentity:
-    """The file with the IDs of a checkpoint's topics. Each line has an ID and a name. `timeout` is in seconds."""
+    """The file with the IDs of a checkpoint's topics. Each line has an ID and a name."""
 
-    def __init__(self, checkpoint: Path, kafka: Mapping[str, str], *, timeout: float = 10.0) -> None:
+    def __init__(self, checkpoint: Path, kafka: Mapping[str, str]) -> None:
         self._path = checkpoint.with_name(checkpoint.name + ".topic")
-        self._timeout = timeout
         self._admin = clients.admin(kafka)
 
     def note(self, topics: Iterable[str]) -> None:
@@ -240,5 +242,5 @@ class TopicIdentity:
         files.write_file(self._path, "".join(f"{id_} {topic}\n" for topic, id_ in sorted(ids.items())).encode())
 
     def _ids(self, topics: Iterable[str]) -> dict[str, str]:
-        described = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=self._timeout)
+        described = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=TIMEOUT_S)
         return {topic: str(found.result().topic_id) for topic, found in described.items()}

@@ -116,7 +116,7 @@ def test_a_jar_that_is_missing_or_forged_is_not_used(
     folder = tmp_path / "cache"
     folder.mkdir()
     with pytest.raises(jars.JarsError, match=message):
-        jars._retrieve([jar], folder, 30)
+        jars._retrieve([jar], folder)
     assert not (folder / "a-1.jar").exists()
 
 

@@ -102,4 +102,4 @@ def test_a_dead_letter_without_an_acknowledgement_is_sent_again(
     """The shipper waits as it does for an unavailable store."""
     _use(producer, monkeypatch)
     with pytest.raises(SinkUnavailableError, match="metrics-dead"):
-        RejectedPoints("metrics-dead", {}, "local:x", timeout=0.1).send([(Point("n", {}, {"count": 1}, 0), "why")])
+        RejectedPoints("metrics-dead", {}, "local:x").send([(Point("n", {}, {"count": 1}, 0), "why")])

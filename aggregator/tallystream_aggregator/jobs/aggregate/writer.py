@@ -57,12 +57,10 @@ class Writer:
         due_ms: Callable[[], Mapping[int, int]],
     ) -> None:
         self._lease, self._kafka = lease, kafka
-        self._timer = WakeUpTimer(due_ms)
-        self._wake_ups = WakeUps(kafka, shards=shards)
         begin, partial = start_position(settings, topics, kafka)
         self.begin = keep_first(settings.checkpoint, begin)
         self._selection = settings.selection(topics)
-        read = self._selection.find(kafka)
+        self._read = read = self._selection.find(kafka)
         require_append_time(clients.admin(kafka), read)
         log.info("reading %s", ", ".join(read))
         self._identity = TopicIdentity(settings.checkpoint, kafka)
@@ -74,6 +72,8 @@ class Writer:
         self.epoch = _next_epoch(rows, topics, kafka)
         lease.take(self.epoch)
         self._ends = resolve("latest", read, GROUP, topics.ledger, kafka) if settings.catch_up else None
+        self._timer = WakeUpTimer(due_ms)
+        self._wake_ups = WakeUps(kafka, shards=shards)
         epochs = epochs_of(topics.ledger, kafka)
         checked = last_checked(rows)
         table, agg = (
@@ -88,22 +88,20 @@ class Writer:
             wake=lambda: self._wake(range(shards)),
         )
         self._checked_s: float | None = None
-        writer = ledger.LedgerWriter(topics.ledger, kafka)
-        self._read = read
         if not self.begin or initial_state_of(settings):
             # To find lives that fell silent meanwhile, and to publish a rebuilt table.
             self._wake_ups.deliver(*self._any_partition(), range(shards))
-        now_ms = int(time.time() * 1000)
         opened = ledger.LedgerRow(
             kind="opened",
             query=ledger.QUERY,
             epoch=self.epoch,
-            ts=now_ms,
+            ts=int(time.time() * 1000),
             start=self.begin,
             partial=partial,
             shards=shards,
             max_records=settings.max_records_per_trigger,
         )
+        writer = ledger.LedgerWriter(topics.ledger, kafka)
         writer.write([opened])
         self._committer = GroupCommitter(kafka, settings.topic_prefix + GROUP)
         if self.begin:
@@ -137,7 +135,7 @@ class Writer:
                 self._check_topics()
                 self._repair.poll()
             except (KafkaException, OSError) as error:
-                log.warning("cannot check the topics; it is tried again: %s", error)
+                log.warning("cannot check the topics; trying again: %s", error)
             self._checked_s = time.monotonic()
         return self._ends is not None and self._offset_commits.reached(self._ends)
 

@@ -42,9 +42,6 @@ log = logging.getLogger(__name__)
 OPTION = "secret"
 """The only option: `CatchUpOptions` as JSON. They may have a password: Spark redacts options with this name."""
 
-TIMEOUT_S = 30.0
-"""The time for one try to read the bounds of the partitions."""
-
 MAX_PACKED = 20_000
 """The most records that are packed at a time at the end of a range, which bounds the memory of the copies."""
 
@@ -159,8 +156,10 @@ class CatchUpReader(DataSourceStreamReader):
             self._consumer = clients.consumer(config, polled=False)
         consumer = self._consumer
         return {
-            topic: {str(p): bounds_of(consumer, TopicPartition(topic, p), timeout=TIMEOUT_S) for p in partitions}
-            for topic, partitions in options.selection.seen_by(consumer, timeout=TIMEOUT_S).items()
+            topic: {
+                str(p): bounds_of(consumer, TopicPartition(topic, p), timeout=clients.TIMEOUT_S) for p in partitions
+            }
+            for topic, partitions in options.selection.seen_by(consumer).items()
         }
 
     def _most(self, most: int) -> int:

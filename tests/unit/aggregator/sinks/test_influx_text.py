@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream_aggregator.sinks.influxdb.text import RESERVED_KEYS, decode, encode_name, encode_value
+from tallystream_aggregator.sinks.influxdb.sink import RESERVED_KEYS, decode, encode_name, encode_value
 
 
 @pytest.mark.parametrize("plain", ["flights.processed", "two words", "a,b=c", "größe 🦀", 'say "hi"', "app-1"])
