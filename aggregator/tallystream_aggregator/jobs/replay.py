@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from tallystream_aggregator.sinks.stores import StoreSettings
     from tallystream_aggregator.sums import Sum
 
+log = logging.getLogger(__name__)
+
 Writer = tuple[int, int]
 """(epoch, batch)"""
 
@@ -82,8 +84,6 @@ def chosen(rows: Iterable[Sum], wanted: Period, bound: int) -> Iterator[Sum]:
         if wanted.first <= (row.epoch, row.batch) <= wanted.last:
             yield row
 
-
-log = logging.getLogger(__name__)
 
 CHUNK = 5_000
 """Points in one write."""

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tallystream_aggregator.sums import Sum
     from tallystream_aggregator.table.rows import MetricRow
 
+log = logging.getLogger(__name__)
+
 INTEGERS = ("count", "number", "start", "position")
 FLOATS = (
     *("sum", "min", "max", "mean"),
@@ -114,8 +116,6 @@ def event_point(value: bytes) -> Point:
 
 
 T = TypeVar("T")
-
-log = logging.getLogger(__name__)
 
 LIFE, SHARD = b'["life",', b'["shard",'
 """The prefixes of the keys of `metrics-table` that are read. A shard's record has the epoch of the writer."""

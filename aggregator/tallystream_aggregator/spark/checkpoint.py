@@ -75,10 +75,10 @@ def finished_batches(checkpoint: Path, after: int = -1) -> list[Finished]:
     return batches
 
 
-def plan_of(checkpoint: Path, batch: int, most: int) -> Planned:
+def plan_of(checkpoint: Path, batch: int, max_records: int) -> Planned:
     """Return the time of a running batch, and its partitions that may have unread records, from the checkpoint.
 
-    `most` is the maximum number of records of a live batch. Batches in catch-up have more.
+    `max_records` limits a live batch. Batches in catch-up have more.
 
     Raises:
         CheckpointError: a file is damaged or of an unknown version.
@@ -93,7 +93,7 @@ def plan_of(checkpoint: Path, batch: int, most: int) -> Planned:
         if (count := last - start.get(topic, {}).get(partition, 0)) > 0
     ]
     # A full batch may have one record less for each of its partitions, because their shares are rounded down.
-    full = sum(count for _, count in moved) > most - len(moved)
+    full = sum(count for _, count in moved) > max_records - len(moved)
     return Planned(ts_ms, frozenset(name for name, _ in moved) if full else frozenset())
 
 

@@ -52,8 +52,8 @@ Bounds = dict[str, dict[str, tuple[int, int]]]
 class CatchUpOptions(msgspec.Struct, frozen=True):
     """The options of the source. `kafka` are librdkafka's options, `group` is the consumer group for authorization.
 
-    `most` is the maximum number of records of the first batch, `tasks` the number of tasks that run at once. Fewer than
-    `full` records wait until `delay_s` seconds after the start of the last batch. `checkpoint` is the path of the
+    `max_records` limits the first batch, `tasks` is the number of tasks that run at once. Fewer than `full` records
+    wait until `delay_s` seconds after the start of the last batch. `checkpoint` is the path of the
     query's checkpoint on the driver's machine. With `skip_lost`, deleted records are skipped.
     """
 
@@ -63,7 +63,7 @@ class CatchUpOptions(msgspec.Struct, frozen=True):
     fetch: Fetch
     table: TableSettings
     checkpoint: str
-    most: int
+    max_records: int
     full: int
     delay_s: float
     tasks: int
@@ -110,7 +110,7 @@ class CatchUpReader(DataSourceStreamReader):
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the maximum number of records of the first batch."""
-        return ReadMaxRows(self._options.most)
+        return ReadMaxRows(self._options.max_records)
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
         """Return the end offsets of the next batch. Its size depends on how fast the last batch was.
@@ -130,7 +130,7 @@ class CatchUpReader(DataSourceStreamReader):
             since_s = self._clock.monotonic() - self._planned[0]
             if since_s < options.delay_s:
                 return start
-        end = batch_end(start, self._ends, self._most(limit.max_rows) if isinstance(limit, ReadMaxRows) else None)
+        end = batch_end(start, self._ends, self._batch_size(limit.max_rows) if isinstance(limit, ReadMaxRows) else None)
         self._planned = (self._clock.monotonic(), taken) if (taken := size(start, end)) else None
         return end
 
@@ -162,11 +162,11 @@ class CatchUpReader(DataSourceStreamReader):
             for topic, partitions in options.selection.seen_by(consumer).items()
         }
 
-    def _most(self, most: int) -> int:
+    def _batch_size(self, max_records: int) -> int:
         if self._planned is None:
-            return most
+            return max_records
         planned_s, taken = self._planned
-        return fit(most, taken, self._clock.monotonic() - planned_s)
+        return fit(max_records, taken, self._clock.monotonic() - planned_s)
 
     def reportLatestOffset(self) -> Offsets | None:
         """Return the end offsets of the partitions when the last batch was planned, None before the first one."""

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tallystream_aggregator.shutdown import StopRequest
     from tallystream_aggregator.spark.query_listener import HealthListener
 
+log = logging.getLogger(__name__)
+
 CATCH_UP_FACTOR = 40
 """The first batch in catch-up may have this many times the records of a live one: compaction keeps few of them."""
 
@@ -45,31 +47,28 @@ class Mode(StrEnum):
 class Choice:
     """Chooses the mode: `forced`, or by the lag if that is None. `now` is the current mode.
 
-    `most` is the maximum number of records of a live batch, `behind` the lag at the start. A query that is far behind
-    begins in catch-up or changes to it. It changes back when less than one live batch is left. So the lag grows or
-    shrinks by more than a live batch between two changes.
+    `max_records` limits a live batch, `behind` is the lag at the start. A query that is far behind begins in catch-up
+    or changes to it. It changes back when less than one live batch is left. So the lag grows or shrinks by more than a
+    live batch between two changes.
     """
 
-    def __init__(self, forced: Mode | None, most: int, behind: int) -> None:
-        self._forced, self._most, self.behind = forced, most, behind
+    def __init__(self, forced: Mode | None, max_records: int, behind: int) -> None:
+        self._forced, self._max_records, self.behind = forced, max_records, behind
         self._far = 0
-        self.now = forced or (Mode.CATCH_UP if behind > FAR_BEHIND * most else Mode.LIVE)
+        self.now = forced or (Mode.CATCH_UP if behind > FAR_BEHIND * max_records else Mode.LIVE)
 
     def finished(self, behind: int) -> bool:
         """Update the choice after a batch, at a lag of `behind` records. Return whether the mode changes."""
-        self._far = self._far + 1 if behind > FAR_BEHIND * self._most else 0
+        self._far = self._far + 1 if behind > FAR_BEHIND * self._max_records else 0
         if self._forced is not None:
             return False
-        if self.now is Mode.CATCH_UP and behind < self._most:
+        if self.now is Mode.CATCH_UP and behind < self._max_records:
             self.now = Mode.LIVE
             return True
         if self.now is Mode.LIVE and self._far >= MAX_BATCHES_FAR_BEHIND:
             self.now = Mode.CATCH_UP
             return True
         return False
-
-
-log = logging.getLogger(__name__)
 
 
 def behind(checkpoint: Path, begin: Offsets, ends: Offsets) -> int:

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from tallystream_aggregator.table.decode import Record
     from tallystream_aggregator.table.table import Changes, TableSettings
 
+log = logging.getLogger(__name__)
+
 # Not DDL text: Python would call Spark's JVM to parse it, six times in each batch.
 _NUMBER = StructType([StructField("number", LongType())])
 _PACKED = StructType([StructField("packed", BinaryType())])
@@ -90,8 +92,6 @@ class SparkStore:
         else:
             self._chunks.updateValue((number,), (chunk,))
 
-
-log = logging.getLogger(__name__)
 
 OUTPUT = "topic string, key binary, value binary, partition int, writer binary"
 SHARD_OUTPUT = f"combiner int, {OUTPUT}"

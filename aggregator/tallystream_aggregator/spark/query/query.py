@@ -135,7 +135,7 @@ def catch_up(session: SparkSession, settings: AggregateSettings, topics: Topics,
         fetch=settings.fetch,
         table=settings.table,
         checkpoint=str(settings.checkpoint.absolute()),
-        most=CATCH_UP_FACTOR * settings.max_records_per_trigger,
+        max_records=CATCH_UP_FACTOR * settings.max_records_per_trigger,
         full=settings.max_records_per_trigger,
         delay_s=settings.pacing.delay_ms / 1000,
         tasks=session.sparkContext.defaultParallelism,
@@ -171,7 +171,8 @@ def summed(
         repair=request_path(settings.checkpoint),
         reread=SpanReader(_reading(settings)),
         # Not a column with the batch's time: it would be another literal in the generated code of each batch.
-        planned=planned or partial(plan_of, settings.checkpoint.absolute(), most=settings.max_records_per_trigger),
+        planned=planned
+        or partial(plan_of, settings.checkpoint.absolute(), max_records=settings.max_records_per_trigger),
     )
     # With one shard a constant, which is never null: the key's type is part of the state of existing checkpoints.
     whole = "shard" if "shard" in records.columns else "crc32(coalesce(key, X''))"

@@ -63,7 +63,7 @@ def test_a_full_batch_may_leave_records_unread(tmp_path: Path) -> None:
     for batch, offsets in enumerate([(5, 5), (9, 5), (12, 8), (22, 8), (22, 18), (26, 23), (31, 28)]):
         _write(tmp_path, batch, *offsets, committed=False)
     both = frozenset(["metrics:0", "metrics:1"])
-    assert [plan_of(tmp_path, batch, most=10) for batch in range(7)] == [
+    assert [plan_of(tmp_path, batch, max_records=10) for batch in range(7)] == [
         Planned(1000, both),  # the start of the first batch is unknown: it counts as full
         Planned(1001, frozenset()),
         Planned(1002, frozenset()),
@@ -78,14 +78,14 @@ def test_a_new_partition_begins_at_its_first_record(tmp_path: Path) -> None:
     """So the batch counts its records."""
     _write(tmp_path, 0, 5, committed=False)
     _write(tmp_path, 1, 5, 3, committed=False)
-    assert plan_of(tmp_path, 1, most=10) == Planned(1001, frozenset())
-    assert plan_of(tmp_path, 1, most=3) == Planned(1001, frozenset(["metrics:1"]))
+    assert plan_of(tmp_path, 1, max_records=10) == Planned(1001, frozenset())
+    assert plan_of(tmp_path, 1, max_records=3) == Planned(1001, frozenset(["metrics:1"]))
 
 
 def test_a_batch_that_was_not_planned_is_an_error(tmp_path: Path) -> None:
     """Its time is unknown."""
     with pytest.raises(CheckpointError, match="offsets/3 can't be read"):
-        plan_of(tmp_path, 3, most=10)
+        plan_of(tmp_path, 3, max_records=10)
 
 
 def test_only_batches_after_the_given_one_are_returned(tmp_path: Path) -> None:

@@ -55,17 +55,17 @@ def test_a_long_partition_is_divided_for_all_tasks() -> None:
 
 
 @given(_batches(), st.integers(1, 3000))
-def test_a_batch_has_a_share_of_every_partition(batch: tuple[Offsets, Offsets], most: int) -> None:
+def test_a_batch_has_a_share_of_every_partition(batch: tuple[Offsets, Offsets], max_records: int) -> None:
     """It has a record of each partition with records, and not many more records than its limit."""
     start, ends = batch
-    reached = batch_end(start, ends, most)
+    reached = batch_end(start, ends, max_records)
     assert {t: set(ps) for t, ps in reached.items()} == {t: set(ps) for t, ps in ends.items()}
     for topic, partitions in ends.items():
         for p, end in partitions.items():
             first = start.get(topic, {}).get(p, 0)
             assert first <= reached[topic][p] <= end
             assert reached[topic][p] > first or first == end
-    assert size(start, reached) <= most + sum(len(partitions) for partitions in ends.values())
+    assert size(start, reached) <= max_records + sum(len(partitions) for partitions in ends.values())
     assert batch_end(start, ends, None) == ends
 
 
