@@ -135,7 +135,7 @@ class Shipped(NamedTuple):
 
 
 def is_sum(measurement: str) -> bool:
-    """Tell whether a measurement of the store has sums, by its name."""
+    """Return whether a measurement of the store has sums, by its name."""
     return measurement != EVENTS and not measurement.startswith(PREFIX)
 
 
@@ -167,7 +167,7 @@ class PointMapper:
         summed = list(self._read(by_topic.get(self._topics.agg, ()), "a sum", lambda r: sums.decode(r.value or b"")))
         points = [point(row) for row in self._sums.admit(summed)]
         events = by_topic.get(self._topics.events, ())
-        points += [made for _, made in self._read(events, "an event", lambda r: event_point(r.value or b""))]
+        points += [event for _, event in self._read(events, "an event", lambda r: event_point(r.value or b""))]
         # A deletion means that a life was forgotten. Its points are in the store already.
         rows = [record for record in by_topic.get(self._topics.table, ()) if record.value is not None]
         for partition, of_partition in groupby(rows, key=lambda record: record.partition):

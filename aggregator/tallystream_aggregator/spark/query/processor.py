@@ -203,8 +203,8 @@ class TableProcessor(StatefulProcessor):
         self, shard: int, records: list[Record], with_value: Callable[[Record], Record]
     ) -> tuple[Iterable[tuple[Any, ...]], Sequence[str]]:
         """Run a batch of a shard, and return the rows for Spark with the names of their columns."""
-        place = (self._topics.table, shard)
-        stored = _in_memory.pop(place, None)  # if the batch fails, the table must be read again
+        cached = (self._topics.table, shard)
+        stored = _in_memory.pop(cached, None)  # if the batch fails, the table must be read again
         if stored is None or not stored.log.is_current(self._store):
             stored = self._load(shard)
         stored.table.disk.open(self._store)
@@ -223,11 +223,11 @@ class TableProcessor(StatefulProcessor):
         except ExpansionNeededError as needed:
             log.warning("%s: %s", self._topics.metrics, needed)
             stored = self._load(shard)
-            whole = expand(records, needed.instances, lambda span: self._reread_span(span, shard))
-            changes = run(stored.table, whole)
+            expanded = expand(records, needed.instances, lambda span: self._reread_span(span, shard))
+            changes = run(stored.table, expanded)
         stored.save(self._store)
         rows = self._rows(changes, shard, number, state_bytes=stored.log.size, repaired=repaired)
-        _in_memory[place] = stored
+        _in_memory[cached] = stored
         if self._shards == 1:
             return rows, COLUMNS
         return chain(self._output_rows(changes, is_new=is_new), ((shard, *row) for row in rows)), ("combiner", *COLUMNS)
@@ -263,11 +263,11 @@ class TableProcessor(StatefulProcessor):
         request = None if self._repair is None else read_request(self._repair)
         if request is None or request.epoch != self._epoch:
             return None, 0
-        place = self._topics.table, shard
-        epoch, number, done = _repaired.get(place, (0, 0, 0))
+        cached = self._topics.table, shard
+        epoch, number, done = _repaired.get(cached, (0, 0, 0))
         if (epoch, number) == (request.epoch, request.number) and done != batch:
             return None, number
-        _repaired[place] = (request.epoch, request.number, batch)
+        _repaired[cached] = (request.epoch, request.number, batch)
         return Republish(request.table.get(shard, []), request.sums), request.number
 
     def _rows(self, changes: Changes, shard: int, number: int, *, state_bytes: int, repaired: int) -> Iterator[Row]:
