@@ -11,7 +11,7 @@ import pytest
 from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka.topics import DAY_MS, Topics, create_topics, policies, require_partitions
 
-PAGE = Path(__file__).parents[3] / "docs" / "topics.md"
+PAGE = Path(__file__).parents[4] / "docs" / "topics.md"
 
 
 def test_every_topic_has_the_prefix() -> None:

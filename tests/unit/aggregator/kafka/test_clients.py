@@ -13,7 +13,7 @@ from support.wait import wait_until
 from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka import clients
 
-SOURCES = [Path(__file__).parents[3] / name for name in ("aggregator", "dashboards", "compose")]
+SOURCES = [Path(__file__).parents[4] / name for name in ("aggregator", "dashboards", "compose")]
 
 
 def test_every_client_is_created_by_one_module() -> None:
