@@ -43,7 +43,7 @@ def server(sink: PrometheusSink, tmp_path_factory: pytest.TempPathFactory) -> It
 def test_a_real_prometheus_finds_every_sum(sink: PrometheusSink, server: prometheus.Prometheus) -> None:
     """By name, app and tags: counts, values, quantiles, positions, living instances; hostile text as it is.
 
-    While the newest sums are not known the target is down, and nothing is there.
+    While the newest sums are unknown, the target is down and has no series.
     """
     wait_until(lambda: server.target()[0] == "down", LIMIT_S, "the target is down")
     assert "503" in server.target()[1]
@@ -65,7 +65,7 @@ def test_a_real_prometheus_finds_every_sum(sink: PrometheusSink, server: prometh
     named = server.query('{name!="", __name__=~".*_total", __name__!~"of_.*"}')
     plain = {label_value(text): n for n, text in enumerate(HOSTILE)}
     assert {labels["name"]: count for labels, count in named}.items() <= plain.items()
-    asked = {
+    expected = {
         'of_counter_total{app="orders", topic="x"}': 1,
         'of_counter_total{name="of counter"}': 2,
         'of_gauge{topic="x"}': 0.5,
@@ -81,8 +81,8 @@ def test_a_real_prometheus_finds_every_sum(sink: PrometheusSink, server: prometh
         'tallystream_retired_lives{name="of.counter"}': 1,
         'time() - tallystream_sum_time_seconds{name="of.counter"} > bool 1800': 1,
     }
-    assert {query: [value for _, value in server.query(query)] for query in asked} == {
-        query: [pytest.approx(value)] for query, value in asked.items()
+    assert {query: [value for _, value in server.query(query)] for query in expected} == {
+        query: [pytest.approx(value)] for query, value in expected.items()
     }
 
 

@@ -134,14 +134,14 @@ def test_any_text_is_its_own_series(target: Target, sink: Sink, where: str) -> N
 def test_a_rejected_point_does_not_block_others(target: Target, sink: Sink, caplog: pytest.LogCaptureFixture) -> None:
     """It is counted, logged, and passed to the listener with the reason."""
     points = [sum_point("counter", n, NOW_MS + n * 1000) for n in range(30)]
-    told: list[tuple[Point, str]] = []
-    sink.refusals.listen = lambda point, reason: told.append((point, reason))
+    rejected: list[tuple[Point, str]] = []
+    sink.refusals.listen = lambda point, reason: rejected.append((point, reason))
     with caplog.at_level("WARNING"):
         sink.write([*points[:10], *BAD, *points[10:]])
         sink.flush()
     assert sink.rejected == len(BAD)
-    assert [point for point, _ in told] == BAD
-    assert all("rejects a point of 'bad' permanently: " in reason for _, reason in told)
+    assert [point for point, _ in rejected] == BAD
+    assert all("rejects a point of 'bad' permanently: " in reason for _, reason in rejected)
     assert caplog.text.count("rejects a point of 'bad' permanently") == len(BAD)
     require(target, sink, points)
 

@@ -264,8 +264,8 @@ def test_a_rejected_point_does_not_block_others(store: StoreSettings, caplog: py
 
 
 @contextmanager
-def _away(store: StoreSettings) -> Iterator[StoreSettings]:
-    """The same store while it is away: the file locked, or no server where it should be."""
+def _unavailable(store: StoreSettings) -> Iterator[StoreSettings]:
+    """The same store while it is unavailable: the file is locked, or no server has the address."""
     if store.kind == "influxdb":
         yield StoreSettings.parse(
             f"influxdb:http://127.0.0.1:{free_port()}", token=store.token, org=store.org, bucket=store.bucket, env={}
@@ -283,22 +283,22 @@ def _away(store: StoreSettings) -> Iterator[StoreSettings]:
 
 def test_an_unavailable_store_can_be_retried(store: StoreSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     """`setup` and `write` raise SinkUnavailableError without the token. Later the write succeeds."""
-    point = Point("away", {}, {"count": 1}, NOW_MS)
-    with _away(store) as away:
-        sink = LocalStore(Path(away.where), busy_s=0) if away.kind == "local" else open_sink(away)
+    point = Point("m", {}, {"count": 1}, NOW_MS)
+    with _unavailable(store) as unavailable:
+        sink = LocalStore(Path(unavailable.where), busy_s=0) if unavailable.kind == "local" else open_sink(unavailable)
         for call in (sink.setup, lambda: sink.write([point]), sink.setup):
             with pytest.raises(SinkUnavailableError) as caught:
                 call()
-            assert store.where in str(caught.value) or away.where in str(caught.value)
+            assert store.where in str(caught.value) or unavailable.where in str(caught.value)
             assert not store.token or store.token not in str(caught.value)
-    if store.kind == "local":  # the same sink goes on
+    if store.kind == "local":  # the same sink continues
         sink.write([point])
     else:
         with pytest.raises(SinkUnavailableError):
-            open_reader(away).measurements()
+            open_reader(unavailable).measurements()
         write(store, [point])
     sink.close()
-    assert content(store, "away", ["count"]) == {(): {NOW_MS: {"count": 1}}}
+    assert content(store, "m", ["count"]) == {(): {NOW_MS: {"count": 1}}}
 
 
 @pytest.mark.integration

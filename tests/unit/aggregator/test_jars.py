@@ -38,14 +38,14 @@ def test_the_environment_names_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 @pytest.fixture
 def cached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A cache with the only jar of the list, and a Java that downloads that jar and creates the file `asked`."""
+    """A cache with the only jar of the list, and a Java that downloads that jar and creates the file `downloaded`."""
     monkeypatch.setenv("TALLYSTREAM_CACHE", str(tmp_path))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text(
         f'#!/bin/sh\nfor last; do :; done; out=$(dirname "$last"); mkdir -p "$out"; printf genuine > "$out/a-1.jar"\n'
-        f'touch "{tmp_path}/asked"\n',
+        f'touch "{tmp_path}/downloaded"\n',
         encoding="utf-8",
     )
     java.chmod(0o755)
@@ -67,11 +67,11 @@ def test_a_cached_jar_that_was_changed_is_downloaded_again(cached: Path, tmp_pat
     """Each use compares the SHA-256, also after a change that keeps the size."""
     for content in (b"gen", b"forgery"):
         assert jars.fetch("spark") == [cached]
-        (tmp_path / "asked").unlink(missing_ok=True)
+        (tmp_path / "downloaded").unlink(missing_ok=True)
         cached.write_bytes(content)
         assert jars.fetch("spark") == [cached]
         assert cached.read_bytes() == b"genuine"
-        assert (tmp_path / "asked").exists()
+        assert (tmp_path / "downloaded").exists()
 
 
 def test_a_changed_jar_that_cannot_be_downloaded_is_not_used(

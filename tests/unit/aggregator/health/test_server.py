@@ -76,7 +76,7 @@ def test_a_request_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> Non
     """The next request gets its response."""
 
     def fail() -> Response:
-        raise RuntimeError("a fault of ours")
+        raise RuntimeError("an internal error")
 
     server = HealthServer({"/bad": fail, "/good": lambda: Response(200, "text/plain", "x")}, port=0)
     try:
@@ -85,7 +85,7 @@ def test_a_request_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> Non
         assert request(server.port, "/good")[2] == "x"
     finally:
         server.close()
-    assert "a fault of ours" in caplog.text
+    assert "an internal error" in caplog.text
 
 
 def _open(connection: socket.socket) -> bool:
@@ -126,7 +126,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def server(clock: ManualClock) -> Iterator[HealthServer]:
-    """A server with a short answer and a long one."""
+    """A server with a short response and a long one."""
     paths = {
         "/healthz": lambda: Response(200, "text/plain", "ok"),
         "/large": lambda: Response(200, "text/plain", b"x" * 100_000_000),
@@ -164,7 +164,7 @@ def test_a_connection_without_a_request_is_closed_first(server: HealthServer) ->
         assert scraping.recv(1) == b"H"
         waiting = [slow_client(server.port) for _ in range(CONNECTIONS + 5)]
         try:
-            wait_until(lambda: waiting[3].recv(1) == b"", 30, "the slow ones make room")
+            wait_until(lambda: waiting[3].recv(1) == b"", 30, "a slow client is disconnected")
             received = 1
             while chunk := scraping.recv(1 << 20):
                 received += len(chunk)

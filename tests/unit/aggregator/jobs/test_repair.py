@@ -125,18 +125,18 @@ def test_an_impossible_epoch_is_unknown_even_without_a_ledger() -> None:
 
 def test_an_unreadable_ledger_is_read_again_at_the_next_poll() -> None:
     """The caller logs the error, and the same records are checked again."""
-    answers: list[int] = []
+    epochs: list[int] = []
 
     def ask() -> int:
-        if not answers:
+        if not epochs:
             raise TallystreamError("the ledger's end was not reached in time")
-        return answers[0]
+        return epochs[0]
 
     topic = Topic(ask=ask).append((b"a", row(epoch=3)), (b"a", row(epoch=FORGED)))
     with pytest.raises(KafkaException, match="not reached in time"):
         topic.poll()
     assert topic.at == {}
-    answers.append(3)
+    epochs.append(3)
     assert topic.poll() == {A}
 
 

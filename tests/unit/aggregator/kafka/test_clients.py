@@ -28,7 +28,7 @@ def test_every_client_is_created_by_one_module() -> None:
 def test_the_error_of_a_wrong_option_names_it(create: object) -> None:
     """It has librdkafka's message and no value, because a value may be a secret."""
     with pytest.raises(ConfigError) as raised:
-        create({"bootstrap.servers": "localhost:1", "group.id": "g", "sasl.passwrd": "hush"})  # type: ignore[operator]
+        create({"bootstrap.servers": "localhost:1", "group.id": "g", "sasl.passwrd": "secret"})  # type: ignore[operator]
     assert str(raised.value) == (
         "--kafka: ['group.id', 'sasl.passwrd'] can't be used; correct the option that librdkafka names: "
         'No such configuration property: "sasl.passwrd".'

@@ -134,11 +134,11 @@ def test_a_dropped_row_stays_dropped_when_its_batch_runs_again(tmp_path: Path) -
 def test_an_unreadable_ledger_changes_nothing(tmp_path: Path) -> None:
     """The caller gets the error. Nothing is counted or written."""
 
-    def away() -> int:
+    def unreadable() -> int:
         raise TallystreamError("the ledger can't be read")
 
     path = tmp_path / "fence"
-    fence = Fence(path, Epochs(away))
+    fence = Fence(path, Epochs(unreadable))
     with pytest.raises(TallystreamError):
         fence.admit(_rows(0, 1))
     assert (fence.dropped, path.exists()) == (0, False)

@@ -55,18 +55,18 @@ def test_an_epoch_that_the_ledger_does_not_have_hides_no_sum() -> None:
 
 def test_records_wait_while_the_ledger_cannot_be_read() -> None:
     """The same records are given again later, and are counted once."""
-    answers: list[int] = []
+    epochs: list[int] = []
 
     def highest_epoch() -> int:
-        if not answers:
+        if not epochs:
             raise TallystreamError("the ledger can't be read")
-        return answers[0]
+        return epochs[0]
 
     newest = LatestSums(Epochs(highest_epoch))
     records = [Read(b"k", b"{", 0), record(1, "a", 1)]
     with pytest.raises(TallystreamError):
         newest.points(records)
-    answers.append(1)
+    epochs.append(1)
     assert [point.fields["count"] for point in newest.points(records)] == [1]
     assert (newest.unreadable, newest.dropped) == (1, 0)
 

@@ -71,8 +71,8 @@ def test_plain_names_are_not_changed() -> None:
 def test_points_that_carbon_cannot_store_are_rejected() -> None:
     """A line is too long, a time is out of range, or a point has only text."""
     sink = GraphiteSink("127.0.0.1", 1)
-    told: list[str] = []
-    sink.refusals.listen = lambda _, reason: told.append(reason.partition("permanently: ")[2])
+    reasons: list[str] = []
+    sink.refusals.listen = lambda _, reason: reasons.append(reason.partition("permanently: ")[2])
     sink.write(
         [
             Point("n", {"app": "x" * LONGEST_LINE}, {"count": 1}, 0),
@@ -81,7 +81,7 @@ def test_points_that_carbon_cannot_store_are_rejected() -> None:
             Point("n", {}, {"text": "x"}, 0),
         ]
     )
-    assert told == [
+    assert reasons == [
         "its line is longer than 16000 bytes",
         "['the time -1']",
         "['the time 4294967296000']",

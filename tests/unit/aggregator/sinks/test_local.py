@@ -20,7 +20,7 @@ HOUR_MS = 3_600_000
 
 
 class _Clock:
-    """A clock that stands until it is set."""
+    """A clock that only the test sets."""
 
     now_ms = 100 * HOUR_MS
 

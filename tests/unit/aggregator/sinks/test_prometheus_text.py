@@ -120,5 +120,5 @@ def test_the_text_is_rendered_once_for_each_flush() -> None:
     sink.flush()
     assert "x_total{" in sink.metrics().text
     assert sink.metrics().body != first.body
-    sink.withdraw("the broker is away")
-    assert sink.metrics() == Response(503, "text/plain; charset=utf-8", "the broker is away\n")
+    sink.withdraw("the broker is unavailable")
+    assert sink.metrics() == Response(503, "text/plain; charset=utf-8", "the broker is unavailable\n")

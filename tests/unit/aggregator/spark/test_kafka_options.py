@@ -65,8 +65,8 @@ def test_user_and_password_become_a_login_of_the_mechanism(mechanism: str, modul
 def test_a_password_without_a_user_is_rejected() -> None:
     """The error names the missing option, and does not have the password."""
     with pytest.raises(ConfigError, match="together") as raised:
-        java_options({"sasl.password": "hidden-word"})
-    assert "hidden-word" not in str(raised.value)
+        java_options({"sasl.password": SECRET})
+    assert SECRET not in str(raised.value)
 
 
 def test_an_option_that_java_does_not_have_is_rejected() -> None:

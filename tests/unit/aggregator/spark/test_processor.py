@@ -158,7 +158,7 @@ def test_dead_letters_and_events_go_to_their_topics() -> None:
 def _wake_up(tester: Job, now_ms: int) -> pd.DataFrame:
     """Run a batch that has only the tombstone of an unknown instance, in another partition."""
     tester.now_ms = now_ms
-    return tester.testInPandas(0, _rows((now_ms, 0, None), key=b"nobody", partition=1))
+    return tester.testInPandas(0, _rows((now_ms, 0, None), key=b"unknown", partition=1))
 
 
 def test_a_life_is_silent_by_the_wall_clock() -> None:
