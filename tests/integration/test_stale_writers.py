@@ -160,7 +160,7 @@ class Query:
 class Lease:
     """A lease that is ours."""
 
-    def take(self, epoch: int) -> None:
+    def set_epoch(self, epoch: int) -> None:
         """Take no note of the epoch."""
 
     def check(self) -> None:

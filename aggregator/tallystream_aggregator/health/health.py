@@ -157,7 +157,7 @@ class Health:
 
     def progress(self, progress: Mapping[str, Any]) -> None:
         """Record the progress of a batch, as Spark reports it."""
-        self.status.checked(self._progress.take(progress))
+        self.status.checked(self._progress.observe(progress))
 
     def due_ms(self) -> Mapping[int, int]:
         """Return the time of the next check for silent lives by shard, in epoch ms. A shard may have none."""

@@ -189,7 +189,7 @@ class Progress:
         self._shards: dict[int, ShardRow] = {}
         self._batch: int | None = None
 
-    def take(self, progress: Mapping[str, Any]) -> int | None:
+    def observe(self, progress: Mapping[str, Any]) -> int | None:
         """Record one progress event. Return the batch's number, None if the trigger had no records.
 
         Raises:

@@ -100,7 +100,7 @@ class Lease:
                 log.info("waiting for the lease: another aggregator has it, or had it a moment ago")
         return True
 
-    def take(self, epoch: int) -> None:
+    def set_epoch(self, epoch: int) -> None:
         """Store the epoch of this writer."""
         self._epoch = epoch
 

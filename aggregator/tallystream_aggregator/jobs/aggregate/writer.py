@@ -70,7 +70,7 @@ class Writer:
             self._identity.check(read)
         rows = ledger.read_rows(topics.ledger, kafka)
         self.epoch = _next_epoch(rows, topics, kafka)
-        lease.take(self.epoch)
+        lease.set_epoch(self.epoch)
         self._ends = resolve("latest", read, GROUP, topics.ledger, kafka) if settings.catch_up else None
         self._timer = WakeUpTimer(due_ms)
         self._wake_ups = WakeUps(kafka, shards=shards)

@@ -70,7 +70,7 @@ def internal_metrics() -> InternalMetrics:
 
 def test_a_batch_updates_the_internal_metrics(internal_metrics: InternalMetrics) -> None:
     """These are its number, time, phases, records, offsets and state, and the values of the shard's record."""
-    assert Progress(internal_metrics).take(event(9, SHARD)) == 9
+    assert Progress(internal_metrics).observe(event(9, SHARD)) == 9
     found = values(internal_metrics)
     wanted = {
         "tallystream_epoch": 7,
@@ -104,22 +104,22 @@ def test_a_batch_updates_the_internal_metrics(internal_metrics: InternalMetrics)
 def test_a_trigger_without_records_is_not_a_batch(internal_metrics: InternalMetrics) -> None:
     """It changes no metric."""
     before = values(internal_metrics)
-    assert Progress(internal_metrics).take(event(durationMs={"latestOffset": 1, "triggerExecution": 2})) is None
+    assert Progress(internal_metrics).observe(event(durationMs={"latestOffset": 1, "triggerExecution": 2})) is None
     assert values(internal_metrics) == before
 
 
 def test_a_batch_without_a_shard_keeps_the_values_of_the_table(internal_metrics: InternalMetrics) -> None:
     """The counters of this process increase."""
     progress = Progress(internal_metrics)
-    progress.take(event(9, SHARD))
-    progress.take(event(10))
+    progress.observe(event(9, SHARD))
+    progress.observe(event(10))
     found = values(internal_metrics)
     assert (found["tallystream_table_records_total"], found["tallystream_batches_total"]) == (42, 2)
 
 
 def test_the_newest_values_of_all_shards_are_added_up(internal_metrics: InternalMetrics) -> None:
     """One shard has two records."""
-    Progress(internal_metrics).take(
+    Progress(internal_metrics).observe(
         event(9, SHARD, {**SHARD, "records": 50}, {**SHARD, "shard": 1, "records": 8, "epoch": 8})
     )
     found = values(internal_metrics)
@@ -128,13 +128,13 @@ def test_the_newest_values_of_all_shards_are_added_up(internal_metrics: Internal
 
 def test_a_query_without_a_table_has_no_metrics_of_it(internal_metrics: InternalMetrics) -> None:
     """The shipper has neither a state nor shards."""
-    Progress(internal_metrics).take(event(0, stateOperators=[], observedMetrics={}))
+    Progress(internal_metrics).observe(event(0, stateOperators=[], observedMetrics={}))
     assert not [name for name in values(internal_metrics) if "table" in name or "state" in name]
 
 
 def test_the_reporter_has_the_same_metrics(internal_metrics: InternalMetrics) -> None:
     """Totals of the table are gauges, so that no sum over lives counts them twice."""
-    Progress(internal_metrics).take(event(9, SHARD))
+    Progress(internal_metrics).observe(event(9, SHARD))
     reporter = InMemoryReporter(internal_metrics.registry)
     assert reporter.report_now()
     kinds = {metric.name: metric.type for metric in reporter.reports[-1]}
@@ -159,5 +159,5 @@ def test_compacted_records_of_a_backlog_are_counted() -> None:
     internal_metrics = InternalMetrics("aggregate")
     progress = Progress(internal_metrics)
     for batch, records in ((1, 5000), (2, None)):
-        progress.take(event(batch, observedMetrics={"read": {"records": records}}))
+        progress.observe(event(batch, observedMetrics={"read": {"records": records}}))
     assert values(internal_metrics)["tallystream_input_records_total"] == 5000
