@@ -142,6 +142,14 @@ def frames(rows: Iterable[tuple[Any, ...]], *columns: str) -> Iterator[pd.DataFr
     yield pd.DataFrame(frame, columns=list(columns), dtype=object)
 
 
+def import_modules(numbers: Iterable[int]) -> Iterable[int]:
+    """Import what a task of the query needs, beside this module, and return `numbers`."""
+    import pandas  # noqa: F401, ICN001
+    import pyspark.sql.streaming.stateful_processor_api_client  # noqa: F401
+
+    return numbers
+
+
 class TableProcessor(StatefulProcessor):
     """Keeps one shard's table and emits rows of `metrics-agg`, `metrics-table`, `metrics-events` and `metrics-dead`.
 

@@ -24,14 +24,14 @@ from tallystream_aggregator.spark.checkpoint import plan_of
 from tallystream_aggregator.spark.kafka_options import source_options
 from tallystream_aggregator.spark.query.combiner import CombineProcessor
 from tallystream_aggregator.spark.query.modes import CATCH_UP_FACTOR, Mode
-from tallystream_aggregator.spark.query.processor import OUTPUT, SHARD_OUTPUT, TableProcessor
+from tallystream_aggregator.spark.query.processor import OUTPUT, SHARD_OUTPUT, TableProcessor, import_modules
 from tallystream_aggregator.spark.query.settings import GROUP
 from tallystream_aggregator.spark.query.start import initial_state_of
 from tallystream_aggregator.spark.query_listener import observed
 from tallystream_aggregator.versions import HEADER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -60,14 +60,6 @@ def _warm(session: SparkSession, workers: int) -> None:
         context.parallelize(range(workers), workers).mapPartitions(import_modules).count()
     except (Py4JError, OSError) as error:  # the session has ended by an early stop
         log.debug("the Python workers were not warmed: %s", error)
-
-
-def import_modules(numbers: Iterable[int]) -> Iterable[int]:
-    """Import what a task of the query needs, and return `numbers`."""
-    import pandas  # noqa: F401, ICN001
-    import pyspark.sql.streaming.stateful_processor_api_client  # noqa: F401
-
-    return numbers
 
 
 class Streams:

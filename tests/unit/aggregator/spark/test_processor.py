@@ -17,7 +17,14 @@ from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.repair_request import Request, write_request
 from tallystream_aggregator.spark.catch_up.encoding import INPUT_COLUMNS
 from tallystream_aggregator.spark.checkpoint import Planned
-from tallystream_aggregator.spark.query.processor import MAX_FRAME_BYTES, SparkStore, TableProcessor, batch_id, frames
+from tallystream_aggregator.spark.query.processor import (
+    MAX_FRAME_BYTES,
+    SparkStore,
+    TableProcessor,
+    batch_id,
+    frames,
+    import_modules,
+)
 from tallystream_aggregator.table.rows import ShardRow
 from tallystream_aggregator.table.state import State, StateVersionError, pack
 from tallystream_aggregator.table.storage import load
@@ -256,3 +263,8 @@ def test_a_batch_number_that_spark_does_not_give_is_an_error(
     monkeypatch.setattr(TaskContext, "get", lambda: task)
     with pytest.raises(RuntimeError, match="only known in a task"):
         batch_id()
+
+
+def test_the_modules_that_warm_workers_import_exist() -> None:
+    """One of them is private to PySpark, and a failure in a worker would only be logged (docs/cluster.md)."""
+    assert list(import_modules([1])) == [1]
