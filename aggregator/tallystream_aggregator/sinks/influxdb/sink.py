@@ -239,13 +239,13 @@ class InfluxStore:
 
 
 def _line(point: Point) -> str:
-    made = InfluxPoint(encode_name(point.measurement)).time(point.ts_ms, WritePrecision.MS)
+    line = InfluxPoint(encode_name(point.measurement)).time(point.ts_ms, WritePrecision.MS)
     for name, value in point.tags.items():
-        made.tag(encode_name(name), encode_value(value))
+        line.tag(encode_name(name), encode_value(value))
     for field, content in point.fields.items():
         # Text is encoded, too: a response in CSV would change its newlines.
-        made.field(encode_name(field), encode_value(content) if isinstance(content, str) else content)
-    return str(made.to_line_protocol())
+        line.field(encode_name(field), encode_value(content) if isinstance(content, str) else content)
+    return str(line.to_line_protocol())
 
 
 def _is_tag(column: str) -> bool:
