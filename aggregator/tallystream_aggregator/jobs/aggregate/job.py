@@ -40,7 +40,7 @@ __all__ = ["GROUP", "AggregateSettings", "run"]
 
 log = logging.getLogger(__name__)
 
-SENT_BYTES = 256 * 1024
+PRODUCER_BATCH_BYTES = 256 * 1024
 """The batch size of Spark's producer, in bytes. Kafka's default, 16 KB, fits only four rows of `metrics-table`.
 
 `--kafka batch.size=` overrides it.
@@ -99,13 +99,16 @@ def run(settings: AggregateSettings) -> int:
         stack.callback(writer.close)
         log.info("aggregating into %s, epoch %d, %d records behind", topics.agg, writer.epoch, choice.behind)
 
+        def start_query(mode: Mode) -> StreamingQuery:
+            return _start(streams.of(mode, writer.begin), settings, topics, epoch=writer.epoch, shards=sharding.shards)
+
         def after_batch() -> None:
             if writer.after_batch():
                 stop.set()
 
         return run_modes(
             choice,
-            lambda mode: _start(streams.of(mode, writer.begin), settings, topics, writer, shards=sharding.shards),
+            start_query,
             listener,
             settings.checkpoint,
             stop=stop,
@@ -164,12 +167,12 @@ def _choice(settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str
 
 
 def _start(
-    records: DataFrame, settings: AggregateSettings, topics: Topics, writer: Writer, *, shards: int
+    records: DataFrame, settings: AggregateSettings, topics: Topics, *, epoch: int, shards: int
 ) -> StreamingQuery:
     query = (
-        summed(records, settings, topics, epoch=writer.epoch, shards=shards)
+        summed(records, settings, topics, epoch=epoch, shards=shards)
         .writeStream.format("kafka")
-        .option("kafka.batch.size", str(SENT_BYTES))
+        .option("kafka.batch.size", str(PRODUCER_BATCH_BYTES))
         .options(**source_options(settings.bootstrap_servers, settings.kafka))
         .option("kafka.max.request.size", str(TABLE_RECORD_BYTES))
         .option("kafka.buffer.memory", str(2 * TABLE_RECORD_BYTES))
