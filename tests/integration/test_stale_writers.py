@@ -158,13 +158,13 @@ class Query:
 
 
 class Lease:
-    """A lease that is ours."""
+    """A lease that is held."""
 
     def set_epoch(self, epoch: int) -> None:
-        """Take no note of the epoch."""
+        """Ignore the epoch."""
 
     def check(self) -> None:
-        """Have it still."""
+        """Keep the lease."""
 
 
 class Outputs:
