@@ -19,7 +19,7 @@ MAX_WAIT_S = 20.0
 """How long a broker may take to answer, in seconds. A broker that is just starting needs some."""
 
 log = logging.getLogger(__name__)
-_REFUSED = {KafkaError._AUTHENTICATION, KafkaError._SSL}  # noqa: SLF001 (its names)
+_REJECTED = {KafkaError._AUTHENTICATION, KafkaError._SSL}  # noqa: SLF001 (its names)
 _NO_REASON = {KafkaError._ALL_BROKERS_DOWN}  # noqa: SLF001
 
 
@@ -40,7 +40,7 @@ def check_login(kafka: Mapping[str, str]) -> None:
 
     def on_error(error: KafkaError) -> None:
         # In TLS 1.3 a broker rejects a client's certificate after the handshake, with an alert.
-        if error.code() in _REFUSED or "SSL alert number" in error.str():
+        if error.code() in _REJECTED or "SSL alert number" in error.str():
             rejections.append(error)
         elif error.code() not in _NO_REASON and (why := _plain(error.str())) not in reasons:
             reasons.append(why)
