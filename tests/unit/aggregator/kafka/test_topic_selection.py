@@ -1,4 +1,4 @@
-"""What a table reads: a pattern of topics, or partitions by their numbers."""
+"""The input of a table: a pattern of topics, or some partitions."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tallystream_aggregator.kafka.topics import Topics, policies
 
 @pytest.mark.parametrize("pattern", [".*", "metrics.*", "metrics-.*", "metrics-agg", "metrics-agg|metrics", "(?i:M.*)"])
 @pytest.mark.parametrize("prefix", ["", "other-", "metrics-"])
-def test_no_pattern_matches_what_an_aggregator_writes(pattern: str, prefix: str) -> None:
-    """Nor Kafka's own topics: whatever the pattern says, and of whichever system the topics are."""
+def test_no_pattern_matches_the_output_of_an_aggregator(pattern: str, prefix: str) -> None:
+    """Nor does it match Kafka's own topics, with any prefix."""
     topics = Topics(prefix)
     selection = Selection("metrics", pattern)
     outputs = policies(topics).keys() - {topics.metrics}
@@ -20,7 +20,7 @@ def test_no_pattern_matches_what_an_aggregator_writes(pattern: str, prefix: str)
 
 
 def test_a_pattern_matches_whole_names() -> None:
-    """Of the topics of several teams, those that are named so, with all their partitions."""
+    """All partitions of the topics that match are read."""
     selection = Selection("metrics", "metrics-(?:shop|mail)|metrics")
     assert [t for t in ("metrics", "metrics-shop", "metrics-shops", "a-metrics-mail") if selection.reads(t, 7)] == [
         "metrics",
@@ -28,15 +28,15 @@ def test_a_pattern_matches_whole_names() -> None:
     ]
 
 
-def test_partitions_are_those_of_the_one_topic() -> None:
-    """And no others."""
+def test_partitions_select_a_part_of_one_topic() -> None:
+    """Other topics are not read."""
     selection = Selection("metrics", partitions=(0, 2))
     assert [p for p in range(4) if selection.reads("metrics", p)] == [0, 2]
     assert not selection.reads("metrics-shop", 0)
 
 
-def test_each_is_said_to_spark_in_its_own_words() -> None:
-    """Exactly one of the source's three options."""
+def test_each_selection_is_an_option_of_spark_s_source() -> None:
+    """The source has three options for it."""
     assert Selection("m").source() == {"subscribe": "m"}
     assert Selection("m", partitions=(2, 0)).source() == {"assign": '{"m": [0, 2]}'}
     (option,) = Selection("m", "m.*").source()
@@ -45,7 +45,7 @@ def test_each_is_said_to_spark_in_its_own_words() -> None:
 
 @pytest.mark.parametrize(("text", "partitions"), [(None, None), ("0", (0,)), ("2,0, 2", (0, 2))])
 def test_partitions_are_numbers_with_commas(text: str | None, partitions: tuple[int, ...] | None) -> None:
-    """In any order, each once."""
+    """They may come in any order, and more than once."""
     assert parse_partitions(text) == partitions
 
 
@@ -53,16 +53,16 @@ def test_partitions_are_numbers_with_commas(text: str | None, partitions: tuple[
     ("option", "pattern", "partitions"),
     [("--topic-pattern", "metrics-(", None), ("--partitions", "metrics", (0,)), ("--partitions", None, (-1,))],
 )
-def test_what_can_not_be_read_is_one_sentence(
+def test_the_error_of_an_invalid_selection_names_the_option(
     option: str, pattern: str | None, partitions: tuple[int, ...] | None
 ) -> None:
-    """It names the option."""
+    """The pattern is invalid, both are given, or a number is negative."""
     with pytest.raises(ConfigError, match=f"^{option}: "):
         Selection("metrics", pattern, partitions)
 
 
 @pytest.mark.parametrize("text", ["", "a", "0-2", "0,,1"])
-def test_what_are_no_partitions_is_one_sentence(text: str) -> None:
-    """With an example of what is."""
+def test_the_error_of_invalid_partitions_has_an_example(text: str) -> None:
+    """The text is not a list of numbers."""
     with pytest.raises(ConfigError, match=r"^--partitions.*as in 0,2"):
         parse_partitions(text)

@@ -1,4 +1,4 @@
-"""Which rows of `metrics-agg` a past period has."""
+"""The rows of `metrics-agg` of a past period."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def row(epoch: int, number: int) -> Sum:
 
 
 def test_a_period_has_the_batches_that_were_processed_in_it() -> None:
-    """From the first moment on, before the last; other queries, and rows that are written twice, do not count."""
+    """Its start is inclusive, its end exclusive. Other queries and repeated rows do not count."""
     rows = [batch(1, 10), batch(2, 20), batch(2, 20), batch(3, 30), batch(9, 20, query="other")]
     rows.append(LedgerRow(kind="opened", query=QUERY, epoch=7, ts=20))
     assert period(rows, 20, 30) == Period((1, 2), (1, 2), 1)
@@ -31,7 +31,7 @@ def test_a_period_has_the_batches_that_were_processed_in_it() -> None:
 
 
 def test_rows_between_the_first_and_the_last_batch_are_chosen() -> None:
-    """Those of batches that read nothing too, over a takeover, but none of a writer that was replaced, or never was."""
+    """These include batches without records, across a takeover, but not rows of a replaced or unknown writer."""
     rows = [row(1, 1), row(1, 2), row(2**62, 2), row(1, 3), row(2, 3), row(1, 4), row(2, 4), row(2, 5)]
     found = [(one.epoch, one.batch) for one in chosen(rows, Period((1, 2), (2, 4), 2), 2)]
     assert found == [(1, 2), (1, 3), (2, 3), (2, 4)]

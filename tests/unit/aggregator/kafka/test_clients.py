@@ -1,4 +1,4 @@
-"""The Kafka clients: one place makes them, their messages go to Python's log, a wrong option is one sentence."""
+"""The Kafka clients: where they are created, their log, and the error of a wrong option."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from support.wait import wait_until
 from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka import clients
 
-SOURCES = [Path(__file__).parents[3] / name for name in ("aggregator", "dashboards", "compose")]
+SOURCES = [Path(__file__).parents[4] / name for name in ("aggregator", "dashboards", "compose")]
 
 
-def test_every_client_is_made_here() -> None:
-    """No other module calls the constructors, which print what librdkafka says."""
-    made = re.compile(r"(?<!\w)(?<!clients\.)(?:Consumer|Producer|AdminClient)\(")
+def test_every_client_is_created_by_one_module() -> None:
+    """Other modules do not call the constructors, which print librdkafka's messages."""
+    constructors = re.compile(r"(?<!\w)(?<!clients\.)(?:Consumer|Producer|AdminClient)\(")
     files = [path for source in SOURCES for path in source.rglob("*.py") if path.name != "clients.py"]
     assert files
-    assert [str(path) for path in files if made.search(path.read_text(encoding="utf-8"))] == []
+    assert [str(path) for path in files if constructors.search(path.read_text(encoding="utf-8"))] == []
 
 
-@pytest.mark.parametrize("make", [clients.consumer, clients.producer, clients.admin])
-def test_a_wrong_option_is_one_sentence(make: object) -> None:
-    """It names the option in librdkafka's words, and shows no value: one may be a secret."""
-    with pytest.raises(ConfigError) as refused:
-        make({"bootstrap.servers": "localhost:1", "group.id": "g", "sasl.passwrd": "hush"})  # type: ignore[operator]
-    assert str(refused.value) == (
+@pytest.mark.parametrize("create", [clients.consumer, clients.producer, clients.admin])
+def test_the_error_of_a_wrong_option_names_it(create: object) -> None:
+    """It has librdkafka's message and no value, because a value may be a secret."""
+    with pytest.raises(ConfigError) as raised:
+        create({"bootstrap.servers": "localhost:1", "group.id": "g", "sasl.passwrd": "secret"})  # type: ignore[operator]
+    assert str(raised.value) == (
         "--kafka: ['group.id', 'sasl.passwrd'] can't be used; correct the option that librdkafka names: "
         'No such configuration property: "sasl.passwrd".'
     )
 
 
-def test_what_a_client_says_goes_to_the_log_once_a_minute(
+def test_a_client_logs_the_same_message_once_a_minute(
     caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A consumer that can't connect, again and again: one record by Python's logging, nothing on standard error."""
-    monkeypatch.setattr(clients.log, "filters", [type(one)() for one in clients.log.filters])  # of no other test
+    """A consumer fails to connect many times. Python's log has one record, and standard error is empty."""
+    monkeypatch.setattr(clients.log, "filters", [type(one)() for one in clients.log.filters])
     with socket.socket() as closed, caplog.at_level(logging.INFO):
         closed.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{closed.getsockname()[1]}"

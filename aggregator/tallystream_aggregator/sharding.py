@@ -74,8 +74,8 @@ def sharding_of(checkpoint: Path, shards: int | None, partitions: int | None) ->
     elif has_batches:
         known = Sharding()
     else:
-        asked = shards or 1
-        known = Sharding(asked, partitions or asked)
+        number = shards or 1
+        known = Sharding(number, partitions or number)
     if known.restored and not restored:
         raise ConfigError(
             "--checkpoint",

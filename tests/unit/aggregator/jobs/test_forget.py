@@ -1,4 +1,4 @@
-"""What `tallystream forget` finds in a table: the records, the lives, and the sums before and after."""
+"""The plan of `tallystream forget`: its records, the lives, and the sums before and after."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BEGIN_MS = 1_700_000_000_000
 LARGEST = 2**63 - 1
 A, B = (new_ulid(BEGIN_MS + number) for number in range(2))
 INSTANCES = ("app-1", "app-11")
-"""One in each of two shards."""
+"""One instance for each of two shards."""
 
 
 def states(number: int) -> list[State]:
@@ -39,13 +39,13 @@ def states(number: int) -> list[State]:
 
 
 def changes(found: Plan, field: str) -> dict[str, tuple[Any, Any]]:
-    """Return a field of each sum, as it is and as it will be."""
+    """Return a field of each sum before and after."""
     return {one.before.metric[1]: (one.before.totals[field], one.after.totals[field]) for one in found.sums}
 
 
 @pytest.mark.parametrize("shards", [1, 2])
-def test_a_life_is_one_record_in_its_partition(shards: int) -> None:
-    """Its sums are shown without it: they fit again, and extremes are found among the others."""
+def test_a_life_is_removed_by_one_record_in_its_partition(shards: int) -> None:
+    """The new sums have no overflow, and new extremes."""
     found = plan(states(shards), Forget(life=A), INSTANCES[0])
     (record,) = found.records
     assert (record.topic, record.partition, record.key) == ("metrics", 0, INSTANCES[0].encode())
@@ -59,16 +59,16 @@ def test_a_life_is_one_record_in_its_partition(shards: int) -> None:
     assert (h["min"], h["max"]) == (3, 4)
 
 
-def test_a_life_with_rows_of_an_unfinished_batch_is_taken_out() -> None:
-    """While a batch is being written, a life's rows include later records than its shard's offsets say."""
+def test_a_life_with_rows_of_an_unfinished_batch_is_removed() -> None:
+    """While a batch is written, a life's rows may include later records than its shard's offsets."""
     (state,) = states(1)
     state.lives[INSTANCES[0]][0].offsets[0] = 99
     assert changes(plan([state], Forget(life=A), INSTANCES[0]), "count") == {"h": (3, 2), "n": (LARGEST, 7)}
 
 
 @pytest.mark.parametrize("shards", [1, 2])
-def test_a_metric_is_a_record_for_each_shard_in_each_partition(shards: int) -> None:
-    """Nothing of it is left, and other metrics are not named."""
+def test_a_metric_is_removed_by_a_record_for_each_shard_in_each_partition(shards: int) -> None:
+    """Its sum becomes 0, and other metrics do not change."""
     found = plan(states(shards), Forget(metric="n", type="counter"), None)
     places = {(record.partition, shard_of(record.key, shards)) for record in found.records}
     assert places == {(partition, shard) for partition in (0, 1) for shard in range(shards)}
@@ -79,7 +79,7 @@ def test_a_metric_is_a_record_for_each_shard_in_each_partition(shards: int) -> N
 
 
 @pytest.mark.parametrize(
-    ("forget", "instance", "said"),
+    ("forget", "instance", "error"),
     [
         (Forget(), "app-2", "instance app-2: no life in the table matches"),
         (Forget(app="mail"), INSTANCES[0], "no life in the table matches"),
@@ -87,7 +87,7 @@ def test_a_metric_is_a_record_for_each_shard_in_each_partition(shards: int) -> N
         (Forget(metric="n", tags={"a": "b"}), None, "metric n: nothing in the table matches"),
     ],
 )
-def test_what_matches_nothing_is_an_error(forget: Forget, instance: str | None, said: str) -> None:
-    """A misspelt name is not taken for something that is gone."""
-    with pytest.raises(TallystreamError, match=said):
+def test_a_name_without_a_match_is_an_error(forget: Forget, instance: str | None, error: str) -> None:
+    """So a misspelt name is noticed."""
+    with pytest.raises(TallystreamError, match=error):
         plan(states(1), forget, instance)

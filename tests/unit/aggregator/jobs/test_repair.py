@@ -1,4 +1,4 @@
-"""Which keys the active writer has published again, over topics in memory, and when that is done."""
+"""The keys that the active writer publishes again, found on topics in memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def row(*, epoch: int, batch: int = 1) -> bytes:
 
 
 class Record(NamedTuple):
-    """A record of the topic; `writer` is what the header of a deletion says."""
+    """A record of the topic. `writer` is the version in the header of a deletion."""
 
     key: bytes
     value: bytes | None
@@ -54,13 +54,13 @@ class Topic(TopicWatch):
         self._begin(Epochs(ask), 3, checked)
 
     def append(self, *records: Record | tuple[bytes, bytes | None]) -> Topic:
-        """Append what somebody writes."""
+        """Append records."""
         for record in (Record(*record) for record in records):
             self.logs[record.partition].append(record)
         return self
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
     def _ends(self) -> dict[int, int]:
         return {partition: len(log) for partition, log in enumerate(self.logs)}
@@ -71,14 +71,14 @@ class Topic(TopicWatch):
                 yield Read(record.key, record.value, offset, partition, record.writer)
 
 
-def test_a_key_is_found_whose_record_has_an_epoch_that_nobody_has_taken() -> None:
-    """Once: what has been read is not read again."""
+def test_a_record_with_an_unknown_epoch_is_found() -> None:
+    """It is found once, because records are read once."""
     topic = Topic((b"a", row(epoch=2)), (b"a", row(epoch=FORGED)), (b"b", row(epoch=2)))
     assert (topic.poll(), topic.poll()) == ({A}, set())
 
 
-def test_a_key_is_found_whose_record_comes_after_one_of_a_higher_epoch() -> None:
-    """A row, a deletion, and a deletion or row that names no writer; a lower batch of the same writer is not stale."""
+def test_a_record_after_one_with_a_higher_epoch_is_found() -> None:
+    """This holds for rows and deletions, also without a writer. A lower batch of the same writer is not stale."""
     topic = Topic((b"a", row(epoch=1)), (b"a", row(epoch=2, batch=9)), (b"a", row(epoch=2)))
     assert topic.poll() == set()
     assert topic.append((b"a", row(epoch=1))).poll() == {A}
@@ -87,21 +87,21 @@ def test_a_key_is_found_whose_record_comes_after_one_of_a_higher_epoch() -> None
     assert topic.append((b"a", row(epoch=3)), Record(b"b", None, (3, 1))).poll() == set()
 
 
-def test_a_key_is_found_that_an_older_writer_writes_after_our_start() -> None:
-    """Though we have written nothing yet: that of epoch 2 was replaced when ours was taken."""
+def test_a_record_of_an_older_writer_after_our_start_is_found() -> None:
+    """We need not have written anything: the writer of epoch 2 was replaced when ours was taken."""
     assert Topic((b"a", row(epoch=2))).append((b"b", row(epoch=2))).poll() == {B}
 
 
-def test_the_start_covers_what_was_appended_since_nothing_was_left_to_repair() -> None:
-    """The writer of epoch 2 checked offset 1 last; what lower epochs appended after that is stale, in any order."""
+def test_reading_starts_at_the_offset_that_was_checked_last() -> None:
+    """The writer of epoch 2 checked up to offset 1. Later records of lower epochs are stale, in any order."""
     records = ((b"old", row(epoch=1)), (b"a", row(epoch=1)), (b"b", row(epoch=2)))
     topic = Topic(*records, checked=Checked({"t": {"0": 1}}, 2))
     assert topic.poll() == {A}
     assert topic.at == {"0": 3}
 
 
-def test_each_partition_has_an_order_of_its_own() -> None:
-    """A record is stale where a higher epoch comes before it in its own partition."""
+def test_each_partition_has_its_own_order() -> None:
+    """A record is stale if a higher epoch comes before it in the same partition."""
     topic = Topic(
         Record(b"a", row(epoch=2), partition=1),
         Record(b"b", row(epoch=1), partition=0),
@@ -111,32 +111,32 @@ def test_each_partition_has_an_order_of_its_own() -> None:
     assert topic.poll() == {(1, b"a")}
 
 
-def test_a_successors_records_are_left_alone() -> None:
-    """An aggregator that has taken a higher epoch than ours is no forger: the lease ends us soon."""
+def test_records_of_a_successor_are_not_stale() -> None:
+    """An aggregator has taken a higher epoch than ours. The lease ends us soon."""
     topic = Topic(ask=lambda: 4).append((b"a", row(epoch=3)), (b"a", row(epoch=4)), (b"b", row(epoch=5)))
     assert topic.poll() == {B}
 
 
-def test_an_epoch_that_no_table_reaches_is_forged_though_the_ledger_is_lost() -> None:
-    """What we write after it is not stale: else the shards would publish all of their records again and again."""
+def test_an_impossible_epoch_is_unknown_even_without_a_ledger() -> None:
+    """Our later records are not stale: otherwise the shards would publish them again and again."""
     topic = Topic(ask=lambda: None).append((b"a", row(epoch=FORGED)), (b"b", row(epoch=3)))
     assert topic.poll() == {A}
 
 
-def test_a_ledger_that_cannot_be_read_is_asked_again_at_the_next_look() -> None:
-    """The error is the one that the caller passes over, and the same records are looked at again."""
-    answers: list[int] = []
+def test_an_unreadable_ledger_is_read_again_at_the_next_poll() -> None:
+    """The caller logs the error, and the same records are checked again."""
+    epochs: list[int] = []
 
     def ask() -> int:
-        if not answers:
+        if not epochs:
             raise TallystreamError("the ledger's end was not reached in time")
-        return answers[0]
+        return epochs[0]
 
     topic = Topic(ask=ask).append((b"a", row(epoch=3)), (b"a", row(epoch=FORGED)))
     with pytest.raises(KafkaException, match="not reached in time"):
         topic.poll()
     assert topic.at == {}
-    answers.append(3)
+    epochs.append(3)
     assert topic.poll() == {A}
 
 
@@ -152,7 +152,7 @@ class Repaired:
         self.woken += 1
 
     def poll(self) -> Request | None:
-        """Look once; return what the shards are asked for."""
+        """Poll once, and return the request to the shards."""
         self.repair.poll()
         return read_request(self.path)
 
@@ -164,12 +164,12 @@ class Repaired:
 
     @property
     def checked(self) -> dict[str, dict[str, int]]:
-        """What the ledger is told."""
+        """Return the offsets for the ledger."""
         return self.repair.checked("table", "agg")
 
 
-def test_shards_are_asked_until_all_of_them_have_published_the_keys(tmp_path: Path) -> None:
-    """The request stays, and the query is woken again, until then; the ledger is told no offset beyond the keys."""
+def test_a_request_stays_until_all_shards_have_carried_it_out(tmp_path: Path) -> None:
+    """Until then the query is woken at each poll, and the ledger gets no offset beyond the keys."""
     repaired = Repaired(tmp_path / "c.repair")
     assert (repaired.poll(), repaired.woken) == (None, 0)
     before = repaired.checked
@@ -179,15 +179,15 @@ def test_shards_are_asked_until_all_of_them_have_published_the_keys(tmp_path: Pa
     request = Request(3, 1, {1: [b"r"]}, [b"s"])
     assert (repaired.poll(), repaired.woken, repaired.checked) == (request, 1, before)
     repaired.carried_out(1, 0)
-    repaired.table.append(Record(b'["shard",1]', b'{"repaired":1{"epoch":3,"batch":9}', partition=1))  # no JSON
+    repaired.table.append(Record(b'["shard",1]', b'{"repaired":1{"epoch":3,"batch":9}', partition=1))  # not JSON
     assert (repaired.poll(), repaired.woken, repaired.checked) == (request, 2, before)
     repaired.carried_out(1, 1)
     assert (repaired.poll(), repaired.woken) == (None, 2)
     assert repaired.checked == {"table": {"0": 1, "1": 3}, "agg": {"0": 1}}
 
 
-def test_what_is_found_meanwhile_is_a_request_of_its_own_with_what_is_left(tmp_path: Path) -> None:
-    """A shard that has carried out the first one has to carry out the second one, too; also of the same keys."""
+def test_keys_that_are_found_later_make_a_new_request(tmp_path: Path) -> None:
+    """It includes the keys of the first one. Each shard must carry out the new one, too."""
     repaired = Repaired(tmp_path / "c.repair")
     repaired.table.append(Record(b"r", row(epoch=1)))
     repaired.poll()
@@ -200,8 +200,8 @@ def test_what_is_found_meanwhile_is_a_request_of_its_own_with_what_is_left(tmp_p
     assert repaired.poll() is None
 
 
-def test_a_request_of_a_writer_before_is_deleted_and_what_it_writes_late_is_replaced(tmp_path: Path) -> None:
-    """A shard's record of a lower epoch is stale itself, and does not count as an answer."""
+def test_the_request_of_an_earlier_writer_is_replaced(tmp_path: Path) -> None:
+    """A shard's record of a lower epoch is stale, and is not a confirmation."""
     path = tmp_path / "c.repair"
     write_request(path, Request(2, 1))
     repaired = Repaired(path)
@@ -214,16 +214,16 @@ def test_a_request_of_a_writer_before_is_deleted_and_what_it_writes_late_is_repl
     assert repaired.poll() == Request(3, 2, {0: [b'["shard",0]', b"r"], 1: [b'["shard",1]']})
 
 
-def test_a_request_that_cannot_be_read_is_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Batches go on; a warning names the file."""
+def test_an_unreadable_request_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A warning names the file, and batches continue."""
     path = tmp_path / "c.repair"
     path.write_bytes(b"{")
     assert read_request(path) is None
     assert "c.repair can't be read" in caplog.text
 
 
-def test_where_the_writers_before_have_looked_is_in_the_ledger() -> None:
-    """The last row that says so counts, and the last epoch; rows of other queries say nothing."""
+def test_the_ledger_has_the_offsets_that_were_checked() -> None:
+    """The last row with offsets counts, and the highest epoch. Rows of other queries are ignored."""
     rows = [
         LedgerRow(kind="batch", query=QUERY, epoch=1, batch=1, ts=1, checked={"t": {"0": 4}}),
         LedgerRow(kind="batch", query=QUERY, epoch=2, batch=2, ts=2, checked={"t": {"0": 7}}),
@@ -234,8 +234,8 @@ def test_where_the_writers_before_have_looked_is_in_the_ledger() -> None:
     assert last_checked(rows[2:]) == last_checked([]) == Checked({}, 0)
 
 
-def test_the_writer_of_a_record_is_read_from_its_end_or_its_header() -> None:
-    """Whatever names and values stand before it; a record without one has none."""
+def test_the_version_of_a_record_is_at_its_end_or_in_a_header() -> None:
+    """Names and values before it do not matter."""
     assert version_of(b'{"name":"\\"epoch\\":9}","epoch":12,"batch":345}') == (12, 345)
     assert version_of(b'{"epoch":12}') == (12, 0)
     assert version_of(b'{"name":"x"}') is None

@@ -1,4 +1,4 @@
-"""The ledger's rows: read at several places, none of which a record that is no row stops."""
+"""The rows of the ledger, and the epochs that writers have taken."""
 
 from __future__ import annotations
 
@@ -26,19 +26,22 @@ OPENED = LedgerRow(kind="opened", query=ledger.QUERY, epoch=3, ts=1)
 BATCH = LedgerRow(kind="batch", query=ledger.QUERY, epoch=3, batch=1, ts=2, end=END)
 
 
-def holding(*values: bytes | None) -> Callable[..., Iterator[Read]]:
-    """Return what stands for reading a topic with these values."""
+def topic_with(*values: bytes | None) -> Callable[..., Iterator[Read]]:
+    """Return a function that reads a topic with these values."""
     return lambda *_args, **_options: (Read(b"k", value, offset) for offset, value in enumerate(values))
 
 
-def test_a_row_reads_back_and_says_its_version() -> None:
-    """What is written is what is read; `v` is in the JSON."""
+def test_a_row_is_decoded_as_it_was_encoded() -> None:
+    """The JSON has `v`."""
     assert ledger.decode(ledger.encode(BATCH)) == BATCH
     assert json.loads(ledger.encode(OPENED))["v"] == 1
+    assert ledger.key(BATCH) == b'["aggregate",1]'
 
 
 @pytest.mark.parametrize("value", [None, *UNDECODABLE.values()], ids=["none", *UNDECODABLE])
-def test_what_is_no_row_is_left_out_with_a_warning(value: bytes | None, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_record_that_is_not_a_row_is_skipped_with_a_warning(
+    value: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
     """The rows around it are read."""
     with caplog.at_level(logging.WARNING):
         assert list(ledger.rows([ledger.encode(OPENED), value, ledger.encode(BATCH)])) == [OPENED, BATCH]
@@ -53,18 +56,18 @@ def test_what_is_no_row_is_left_out_with_a_warning(value: bytes | None, caplog: 
         (lambda: rebuild.finished_offsets(Topics(), {}), END),
         (lambda: start_position._from_ledger(start_position.At(2, ledger=True), "metrics-ledger", {}), END),
     ],
-    ids=["beginning", "rebuild", "start"],
+    ids=["start", "rebuild", "start position"],
 )
-def test_no_command_is_stopped_by_a_record_that_is_no_row(
+def test_a_record_that_is_not_a_row_stops_no_command(
     monkeypatch: pytest.MonkeyPatch, value: bytes, read: Callable[[], Any], wanted: object
 ) -> None:
-    """Whoever reads the ledger finds the row after it."""
-    monkeypatch.setattr(ledger, "read_topic", holding(value, ledger.encode(BATCH)))
+    """Each reader of the ledger returns the row after it."""
+    monkeypatch.setattr(ledger, "read_topic", topic_with(value, ledger.encode(BATCH)))
     assert read() == wanted
 
 
-def test_the_highest_epoch_is_that_of_the_aggregators_rows() -> None:
-    """Other queries count their own; a ledger without rows says nothing."""
+def test_the_highest_epoch_ignores_other_queries() -> None:
+    """Without a row of the aggregator there is none."""
     other = LedgerRow(kind="batch", query="other", epoch=9, ts=1)
     assert ledger.highest_epoch([OPENED, other, LedgerRow(kind="opened", query=ledger.QUERY, epoch=2, ts=3)]) == 3
     assert ledger.highest_epoch([other]) is None
@@ -81,10 +84,10 @@ def test_the_highest_epoch_is_that_of_the_aggregators_rows() -> None:
     ],
     ids=["the ledger's", "of a sum", "of a row", "of a deletion", "a row of no writer"],
 )
-def test_the_next_epoch_is_after_the_ledgers_or_else_after_those_of_the_topics(
+def test_the_next_epoch_follows_that_of_the_ledger_or_of_the_topics(
     monkeypatch: pytest.MonkeyPatch, rows: list[LedgerRow], table: list[bytes | None], wanted: int
 ) -> None:
-    """The topics are asked where the ledger has lost its rows, and only there; what is no row of ours has no epoch."""
+    """The topics are read only if the ledger has lost its rows. A record that is not a row has no epoch."""
     topics = Topics()
     of_sums = [b'{"app":"a","name":"n","type":"counter","ts":1,"epoch":%d}' % epoch for epoch in (5, 1)]
     values = {topics.agg: [*of_sums, *UNDECODABLE.values()], topics.table: table}
@@ -97,6 +100,6 @@ def test_the_next_epoch_is_after_the_ledgers_or_else_after_those_of_the_topics(
 
 
 def test_a_new_table_has_the_first_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is on any topic."""
-    monkeypatch.setattr(ledger, "read_topic", holding())
+    """All topics are empty."""
+    monkeypatch.setattr(ledger, "read_topic", topic_with())
     assert writer._next_epoch([], Topics(), {}) == 1

@@ -1,57 +1,36 @@
-"""The settings of `tallystream aggregate`, and the rows of its ledger."""
+"""The sharding with which `tallystream aggregate` runs: that of an existing table."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.jobs.aggregate.job import AggregateSettings, adopt_sharding
-from tallystream_aggregator.kafka.ledger import LedgerRow, decode, encode, key
-from tallystream_aggregator.kafka.sharding import Sharding, sharding_of, sharding_path, write_sharding
 from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.sharding import Sharding, sharding_of, sharding_path, write_sharding
 from tallystream_aggregator.spark.query.query import Streams
-from tallystream_aggregator.table import TableSettings
 
-
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [
-        ("max_records_per_trigger", 0),
-        ("latency", "soon"),
-        ("bootstrap_servers", ""),
-        ("table", TableSettings(max_app_metrics=0)),
-    ],
-)
-def test_a_setting_that_cannot_work_names_its_option(setting: str, value: object) -> None:
-    """The sentence begins with the option as it is typed."""
-    arguments = {"bootstrap_servers": "broker:9092", "checkpoint": Path("c"), setting: value}
-    with pytest.raises(ConfigError, match=r"^--"):
-        AggregateSettings(**arguments)  # type: ignore[arg-type]
-
-
-def test_settings_do_not_show_kafka_options() -> None:
-    """A password among the Kafka options is not part of the settings' representation."""
-    settings = AggregateSettings("broker:9092", Path("c"), kafka={"sasl.password": "hidden-word"})
-    assert "hidden-word" not in repr(settings)
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class Session:
-    """A Spark session of which only the settings matter."""
+    """A Spark session that only has settings."""
 
     def __init__(self) -> None:
         self.conf = self
         self.settings: dict[str, str] = {}
 
     def set(self, name: str, value: str) -> None:
-        """Take a setting, as Spark's runtime configuration does."""
+        """Store a setting."""
         self.settings[name] = value
 
 
-def test_a_standby_goes_on_with_the_sharding_of_the_table_that_was_begun_meanwhile(tmp_path: Path) -> None:
-    """It had none to go by when it started, and is refused if it asks for another one; the file stays as it was."""
+def test_a_standby_adopts_the_sharding_of_the_new_table(tmp_path: Path) -> None:
+    """Another aggregator has started the table. Other options are rejected, and the file does not change."""
     checkpoint, topics, session = tmp_path / "c", Topics(), Session()
     settings = AggregateSettings("broker:9092", checkpoint)
     before = sharding_of(checkpoint, None, None)
@@ -68,8 +47,8 @@ def test_a_standby_goes_on_with_the_sharding_of_the_table_that_was_begun_meanwhi
     assert sharding_of(checkpoint, None, None) == Sharding(4, 2)
 
 
-def test_a_new_table_keeps_the_sharding_that_was_asked_for(tmp_path: Path) -> None:
-    """The file is written by the aggregator that has the lease."""
+def test_a_new_table_has_the_sharding_of_the_options(tmp_path: Path) -> None:
+    """The aggregator that has the lease writes the file."""
     checkpoint = tmp_path / "c"
     settings = AggregateSettings("broker:9092", checkpoint, shards=4)
     adopt_sharding(Session(), settings, Topics(), Sharding(4, 4), None)  # type: ignore[arg-type]
@@ -78,8 +57,8 @@ def test_a_new_table_keeps_the_sharding_that_was_asked_for(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("written", [Sharding(2, 2), None])
-def test_a_sharding_that_is_not_the_state_s_is_refused(tmp_path: Path, written: Sharding | None) -> None:
-    """Be the file another table's, or lost: Spark's own log says over how many partitions the state is spread."""
+def test_a_sharding_that_does_not_fit_the_state_is_rejected(tmp_path: Path, written: Sharding | None) -> None:
+    """The file is missing or that of another table. Spark's log has the number of partitions."""
     checkpoint = tmp_path / "c"
     if written is not None:
         write_sharding(checkpoint, written)
@@ -90,11 +69,3 @@ def test_a_sharding_that_is_not_the_state_s_is_refused(tmp_path: Path, written: 
     with pytest.raises(ConfigError, match=r"--checkpoint.*has 4 partitions.*c\.sharding says [12]: restore that file"):
         adopt_sharding(Session(), settings, Topics(), written or Sharding(), None)  # type: ignore[arg-type]
     assert sharding_path(checkpoint).exists() == (written is not None)
-
-
-def test_a_ledger_row_survives_its_bytes() -> None:
-    """Offsets and times come back as they were written, and the version is always there."""
-    row = LedgerRow(kind="batch", query="aggregate", epoch=2, batch=7, ts=5, end={"metrics": {"0": 9}})
-    assert decode(encode(row)) == row
-    assert encode(row).startswith(b'{"v":1,')
-    assert key(row) == b'["aggregate",7]'

@@ -1,4 +1,9 @@
-"""Fetch the jars of the list `jars.lock` with PySpark's Ivy, verify them, and store them in the user's cache."""
+"""Fetch the jars of Spark's Kafka connector, of local files, and of a local broker, and find the Java that runs them.
+
+`jars.lock` lists the jars of each set. Missing jars are downloaded with the Ivy inside PySpark, so no build tool is
+needed, into the user's cache. Each call compares every jar with its SHA-256 in the list.
+`python -m tallystream_aggregator.jars spark files broker` fetches the named sets, by default all three.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +11,47 @@ import fcntl
 import hashlib
 import importlib.util
 import os
+import re
 import subprocess
+import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from tallystream.errors import TallystreamError
-from tallystream_aggregator.jars.java import java
+from tallystream.errors import ConfigError, TallystreamError
+
+JAVA_VERSIONS = (17, 21)
+
+TIMEOUT_S = 600.0
+"""How long the download of a set of jars may take, in seconds."""
+
+
+def java() -> str:
+    """Return the Java launcher: that of `JAVA_HOME`, or else `java` from the PATH."""
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home) / "bin" / "java") if home else "java"
+
+
+def java_version() -> str:
+    """Return the version of the Java that starts Spark, such as 17.0.15.
+
+    Raises:
+        ConfigError: Java is missing or of a version on which Spark does not run.
+    """
+    launcher = java()
+    try:
+        output = subprocess.run([launcher, "-version"], capture_output=True, text=True, check=False, timeout=60).stderr
+    except OSError as error:
+        raise ConfigError("java", launcher, "install Java 17 or 21, or point JAVA_HOME at one") from error
+    found = re.search(r'version "((?:1\.)?(\d+)[^"]*)"', output)
+    if found is None or int(found.group(2)) not in JAVA_VERSIONS:
+        line = output.strip().splitlines()[0] if output.strip() else launcher
+        raise ConfigError("java", line, "install Java 17 or 21, or point JAVA_HOME at one")
+    return found.group(1)
+
 
 _computed: dict[Path, tuple[tuple[int, int, int, int], str]] = {}
 
@@ -57,7 +94,7 @@ class Jar:
 
 def read_lock(of: str) -> list[Jar]:
     """Return the jars of the set `of` (`spark`, `files` or `broker`), in the order of the list."""
-    text = (files("tallystream_aggregator.jars") / "jars.lock").read_text(encoding="utf-8")
+    text = (files("tallystream_aggregator") / "jars.lock").read_text(encoding="utf-8")
     jars = []
     for line in text.splitlines():
         if line and not line.startswith("#"):
@@ -79,10 +116,10 @@ def cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tallystream"
 
 
-def fetch(of: str, *, timeout: float = 600.0) -> list[Path]:
+def fetch(of: str) -> list[Path]:
     """Return the paths of the jars of the set `of`. Download those that are missing or were changed.
 
-    Several processes may call this at the same time: a file lock lets one of them download. `timeout` is in seconds.
+    Several processes may call this at the same time: a file lock lets one of them download.
 
     Raises:
         JarsError: a jar could not be downloaded in time, or its SHA-256 is not the one in the list.
@@ -96,26 +133,35 @@ def fetch(of: str, *, timeout: float = 600.0) -> list[Path]:
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if missing := _missing(jars, folder):
-            _retrieve(missing, folder, timeout)
+            _retrieve(missing, folder)
     return paths
+
+
+def class_path() -> str:
+    """Return the class path, beside Spark's own jars, of a JVM that is both driver and executor.
+
+    Raises:
+        JarsError: a jar can't be fetched.
+    """
+    return ":".join(str(path) for of in ("files", "spark") for path in fetch(of))
 
 
 def _missing(jars: list[Jar], folder: Path) -> list[Jar]:
     return [jar for jar in jars if sha256_of(folder / jar.file_name) != jar.sha256]
 
 
-def _retrieve(jars: list[Jar], folder: Path, timeout: float) -> None:
+def _retrieve(jars: list[Jar], folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder, prefix=".ivy-") as name:
         work = Path(name)
         (work / "ivy.xml").write_text(_ivy_xml(jars), encoding="utf-8")
         command = [java(), "-jar", str(_ivy_jar()), "-cache", str(work / "cache"), "-ivy", str(work / "ivy.xml")]
         command += ["-warn", "-retrieve", str(work / "out" / "[artifact]-[revision].[ext]")]
         try:
-            done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=timeout, check=False)
+            done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
         except FileNotFoundError as error:
             raise JarsError("java: no Java was found on the PATH; install Java 17 or 21 or set JAVA_HOME.") from error
         except subprocess.TimeoutExpired as error:
-            raise JarsError(f"jars: the download took longer than {timeout:.0f} s; run the command again.") from error
+            raise JarsError(f"jars: the download took longer than {TIMEOUT_S:.0f} s; run the command again.") from error
         for jar in jars:
             got = work / "out" / jar.file_name
             if not got.exists():
@@ -145,3 +191,21 @@ def _ivy_xml(jars: list[Jar]) -> str:
         '<ivy-module version="2.0"><info organisation="tallystream" module="jars"/>'
         f'<configurations><conf name="default"/></configurations><dependencies>\n{body}\n</dependencies></ivy-module>'
     )
+
+
+def main(sets: list[str]) -> int:
+    """Fetch each set and return the exit code: 2 if a set could not be fetched, else 0."""
+    for name in sets:
+        started = time.monotonic()
+        try:
+            paths = fetch(name)
+        except JarsError as error:
+            sys.stderr.write(f"{error}\n")
+            return 2
+        if (took_s := time.monotonic() - started) > 1:
+            sys.stderr.write(f"jars: {len(paths)} jars of {name} fetched and verified in {took_s:.0f} s\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:] or ["spark", "files", "broker"]))
