@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from support.lag import Rounds, found, group
+from support.lag import Rounds, group, round_of
 from tallystream import record
 from tallystream.registry import MetricRegistry
 from tallystream.testing import ManualClock
@@ -20,8 +20,7 @@ from tallystream_aggregator.kafka.ledger import Epochs
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.shipping.points import PointMapper, Shipped, is_sum
 from tallystream_aggregator.table import Record, State, Table
-from tallystream_dashboards.lag.collector.http_api import Served
-from tallystream_dashboards.lag.collector.tracker import Watched
+from tallystream_dashboards.lag.collector.http_api import LagApi
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -86,7 +85,7 @@ class System:
         for health in self._health.values():
             health.status.run()
         self._rounds = Rounds()
-        self._served = Served(STEP_MS / 1000, _no_store, wall=lambda: self._now_ms / 1000)
+        self._lag_api = LagApi(STEP_MS / 1000, _no_store, clock=lambda: self._now_ms / 1000)
         self._orders = [self._instance(name, 0) for name in ("orders-1", "orders-2")]
         self._own = [
             Instance("tallystream", f"{name}@host", health.internal_metrics.registry, start_ms)
@@ -115,7 +114,7 @@ class System:
             text += self._health["aggregate"].metrics().text
         if not self._has("collector-down", step):
             self._look(step)
-            text += self._served.metrics().text
+            text += self._lag_api.metrics().text
         self.scrapes.append((self._now_ms, text))
 
     def _work(self, step: int, number: int, one: Instance) -> None:
@@ -186,14 +185,15 @@ class System:
         if stopped:
             billing = 30 * (STEPS - LATE)
         shipper = 30 * (STEPS - LATE) if self._has("sink-behind", step) else end
-        round_ = found(
+        round_ = round_of(
             group("billing", (int(billing), end), (end, end), members=0 if stopped else 2),
             group("tallystream-aggregator", (end, end), topic="metrics", members=0),
             group("tallystream-shipper", (shipper, end), topic="metrics-agg", members=0),
         )
-        skew = {("orders", 0): 37_000 if self._has("clock-skew", step) else 0}
-        self.points += self._rounds.points(round_, self._now_ms, skew)
-        self._served.publish(Watched(tuple(self._rounds.states), round_.places, (), self._now_ms))
+        skew_ms = 37_000 if self._has("clock-skew", step) else 0
+        self._rounds.newest_records = {("orders", 0): (end - 1, self._now_ms + skew_ms)}
+        self.points += self._rounds.points(round_, self._now_ms)
+        self._lag_api.publish(self._rounds.newest_round)
 
 
 def _no_store() -> Any:

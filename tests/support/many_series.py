@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from support.history import counter_point
-from support.lag import Rounds, found, group
+from support.lag import Rounds, group, round_of
 from tallystream_aggregator.sinks.base import Point
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def write_many_series(sink: Sink, *, groups: int) -> int:
         # Every group falls behind at its own pace, then reads a part of what it missed.
         lags = ((n + 1) * (40 + (seconds + 70 * n) % 300) for n in range(groups))
         listed = (group(f"consumer-group-{n}", (end - lag, end), topic=f"t{n}") for n, lag in enumerate(lags))
-        points += rounds.points(found(*listed), ts_ms)
+        points += rounds.points(round_of(*listed), ts_ms)
         for app, instances in APPS.items():
             points += _counts(app, instances, seconds, ts_ms)
     sink.write(points)

@@ -10,7 +10,7 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from support.lag import Rounds, found, group
+from support.lag import Rounds, group, round_of
 from tallystream_aggregator.shipping.points import event_point, point
 from tallystream_aggregator.sums import Sum
 
@@ -62,7 +62,7 @@ class Filled:
         self.rounds = Rounds()
         for ts_ms in range(self.now_ms - 200_000, self.now_ms, 2000):
             end = 100_000 + (ts_ms - self.now_ms) // 100
-            groups = found(
+            groups = round_of(
                 group("billing", (end - 4000, end)), group("audit", (90_000, end), members=0), group("mail", (end, end))
             )
             self.points += self.rounds.points(groups, ts_ms)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from tallystream_aggregator.kafka import clients, ledger
-from tallystream_dashboards.lag.model import QUERY
+from tallystream_dashboards.lag.offsets import LEDGER_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tallystream_dashboards.lag.model import PartitionId
+    from tallystream_dashboards.lag.offsets import PartitionId
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ _TAIL = -2000
 """librdkafka's base for an offset relative to the end: this, minus the number of records before the end."""
 
 
-_NOTHING_MORE = {
+_END = {
     KafkaError._PARTITION_EOF,  # noqa: SLF001 (librdkafka's names for them)
     KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
     KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
@@ -32,22 +32,25 @@ _NOTHING_MORE = {
 }
 
 
-def offsets(rows: Iterable[ledger.LedgerRow], prefix: str = "") -> dict[str, dict[PartitionId, int]]:
-    """Return the next offset to read by group and partition, from the newest row of each query's highest epoch."""
-    newest: dict[str, ledger.LedgerRow] = {}
+def update(newest: dict[str, ledger.LedgerRow], rows: Iterable[ledger.LedgerRow]) -> None:
+    """Set the `newest` row of each query to the last one of its highest epoch."""
     for row in rows:
         before = newest.get(row.query)
         if row.kind == "batch" and (before is None or row.epoch >= before.epoch):
             newest[row.query] = row
+
+
+def offsets(newest: Mapping[str, ledger.LedgerRow], prefix: str = "") -> dict[str, dict[PartitionId, int]]:
+    """Return the next offset to read by group and partition, from the newest row of each query."""
     return {
-        prefix + GROUPS[query] if query in GROUPS else f"{QUERY}{query}": {
+        prefix + GROUPS[query] if query in GROUPS else f"{LEDGER_PREFIX}{query}": {
             (topic, int(number)): offset for topic, numbers in row.end.items() for number, offset in numbers.items()
         }
         for query, row in newest.items()
     }
 
 
-class Ledgers:
+class LedgerReader:
     """A reader of the topic `metrics-ledger`, without a consumer group. A missing topic counts as empty."""
 
     def __init__(self, topic: str, kafka: Mapping[str, str], *, prefix: str = "") -> None:
@@ -68,19 +71,13 @@ class Ledgers:
             error = message.error()
             value = message.value() if error is None else None
             if value is not None:
-                self._take(value)
-            self._read = self._read or (error is not None and error.code() in _NOTHING_MORE)
-        return offsets(self._newest.values(), self._prefix) if self._read else None
+                update(self._newest, ledger.rows([value]))
+            self._read = self._read or (error is not None and error.code() in _END)
+        return offsets(self._newest, self._prefix) if self._read else None
 
     def close(self) -> None:
         """Close the connection; may be called again."""
         try:
             self._consumer.close()
         except KafkaException as error:
-            log.debug("the ledger's reader did not close in order: %s", error)
-
-    def _take(self, value: bytes) -> None:
-        for row in ledger.rows([value]):
-            before = self._newest.get(row.query)
-            if row.kind == "batch" and (before is None or row.epoch >= before.epoch):
-                self._newest[row.query] = row
+            log.debug("the connection that reads the ledger was not closed: %s", error)
