@@ -16,8 +16,8 @@ from support.grafana_stores import label_values, prometheus, promql, promql_rang
 from support.grafana_system import MINUTES, STEP_MS, STEPS, System
 from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
 from tallystream_dashboards.grafana import Settings, Thresholds, resources
+from tallystream_dashboards.grafana.alerts.prometheus import alert_name
 from tallystream_dashboards.grafana.alerts.rules import RULES
-from tallystream_dashboards.grafana.alerts.rules_file import alert_name
 from tallystream_dashboards.grafana.generate import files
 
 if TYPE_CHECKING:

@@ -1,14 +1,25 @@
-"""The dashboard Lag: every consumer group, how far it is behind, and since when."""
+"""The dashboard Lag: the lag and the status of every consumer group over time."""
 
 from __future__ import annotations
 
 from tallystream_dashboards.grafana.dashboards import variables
 from tallystream_dashboards.grafana.model.dashboard import Dashboard, Row
-from tallystream_dashboards.grafana.model.panel import STATUS_COLOURS, Panel
-from tallystream_dashboards.grafana.model.query import Queries, Query
+from tallystream_dashboards.grafana.model.panel import (
+    GREEN,
+    GREY,
+    ORANGE,
+    RED,
+    YELLOW,
+    Panel,
+    Queries,
+    Query,
+    value_mapping,
+)
 from tallystream_dashboards.grafana.queries import flux, influxql
 
-EMPTY = "No lag in this time: does tallystream lag collect run (with --http-port, for Prometheus)? Choose other groups."
+NO_DATA = (
+    "No lag in this time: select other groups, or start tallystream lag collect (for Prometheus with --http-port)."
+)
 GROUPS = 'r._measurement == "tallystream.lag.groups" and r.group =~ /^${group:regex}$/'
 PARTS = 'r._measurement == "tallystream.lag" and r.group =~ /^${group:regex}$/ and r.topic =~ /^${topic:regex}$/'
 GROUPS_QL = '"tallystream.lag.groups"'
@@ -18,24 +29,40 @@ GROUP = 'group=~"$group"'
 TOPIC = 'topic=~"$topic"'
 
 
-def by_group(field: str, prometheus: str, *, legend: str = "{group}") -> Queries:
-    """Return a field of the groups over time."""
+STATUSES = value_mapping(
+    {
+        status: (status, color)
+        for status, color in {
+            "OK": GREEN,
+            "NOTFOUND": GREY,
+            "WARN": YELLOW,
+            "REWIND": ORANGE,
+            "STALL": RED,
+            "STOP": RED,
+            "ERR": RED,
+        }.items()
+    }
+)
+
+
+def by_group(field: str, prometheus: str) -> Queries:
+    """Return the queries of a field of the groups over time."""
     return {
-        "flux": (Query(flux.each(f'{GROUPS} and r._field == "{field}"', labels=("group",)), legend=legend),),
-        "influxql": (Query(influxql.line(GROUPS_QL, field, where=GROUP_QL, labels=("group",)), legend=legend),),
-        "prometheus": (Query(prometheus, legend=legend),),
+        "flux": (Query(flux.series(f'{GROUPS} and r._field == "{field}"', labels=("group",)), legend="{group}"),),
+        "influxql": (Query(influxql.line(GROUPS_QL, field, where=GROUP_QL, labels=("group",)), legend="{group}"),),
+        "prometheus": (Query(prometheus, legend="{group}"),),
     }
 
 
 PARTITIONS = Panel(
     title="Lag by partition",
-    help="Records after the committed offset, each partition by itself.",
-    empty=EMPTY,
+    description="Records after the committed offset of each partition.",
+    no_value=NO_DATA,
     unit="short",
     queries={
         "flux": (
             Query(
-                flux.each(f'{PARTS} and r._field == "lag"', labels=("group", "topic", "partition")),
+                flux.series(f'{PARTS} and r._field == "lag"', labels=("group", "topic", "partition")),
                 legend="{group} {topic}/{partition}",
             ),
         ),
@@ -53,13 +80,13 @@ PARTITIONS = Panel(
 
 SKEW = Panel(
     title="Clock skew",
-    help="By how much timestamps are ahead of the records' arrival, or, negative, behind it. It changes no age.",
-    empty=EMPTY,
+    description="How far timestamps are ahead of the records' arrival, or behind it if negative. It affects no age.",
+    no_value=NO_DATA,
     unit="s",
     queries={
         "flux": (
             Query(
-                flux.piped(
+                flux.pipe(
                     flux.line(f'{PARTS} and r._field == "skew_ms"', labels=("topic", "partition"), fn="mean"),
                     "map(fn: (r) => ({r with _value: float(v: r._value) / 1000.0}))",
                 ),
@@ -84,8 +111,9 @@ SKEW = Panel(
 
 ROUNDS = Panel(
     title="Rounds of the collector",
-    help="The duration of each round. A gap means that no collector ran. In Prometheus: the age of the newest round.",
-    empty="The collector has measured nothing in this time: start tallystream lag collect.",
+    description="The duration of each round. A gap means that no collector ran. In Prometheus, the age of the newest "
+    "round.",
+    no_value="The collector has measured nothing in this time: start tallystream lag collect.",
     unit="s",
     queries={
         "flux": (
@@ -98,7 +126,6 @@ ROUNDS = Panel(
         "prometheus": (Query("time() - max(tallystream_lag_round_time_seconds)", legend="age of the newest"),),
     },
 )
-
 
 _COLUMNS = {
     "group": "Group",
@@ -116,18 +143,18 @@ _RENAMED = ", ".join(f'{old}: "{new}"' for old, new in _COLUMNS.items())
 _NOW = Panel(
     title="Groups",
     kind="table",
-    help="The last status of every consumer group. tallystream lag show GROUP shows the details of one.",
-    empty=EMPTY,
+    description="The last status of every consumer group. tallystream lag show GROUP shows the details of one.",
+    no_value=NO_DATA,
     unit="none",
     width=24,
     height=9,
     columns={"Lag": "short", "Time lag": "s", "Members": "none"},
-    mappings=(STATUS_COLOURS,),
+    mappings=(STATUSES,),
     queries={
         "flux": (
             Query(
-                flux.piped(
-                    flux.during(GROUPS),
+                flux.pipe(
+                    flux.selected(GROUPS),
                     "last()",
                     'drop(columns: ["_start", "_stop"])',
                     'pivot(rowKey: ["_time"], columnKey: ["_field"], valueColumn: "_value")',
@@ -135,7 +162,7 @@ _NOW = Panel(
                     'sort(columns: ["_time"])',
                     'last(column: "status")',
                     "group()",
-                    f"keep(columns: {flux.by(*_COLUMNS)})",
+                    f"keep(columns: {flux.columns(*_COLUMNS)})",
                     f"rename(columns: {{{_RENAMED}}})",
                 ),
                 table=True,
@@ -171,16 +198,16 @@ _NOW = Panel(
 
 _LAG = Panel(
     title="Lag by group",
-    help="Records after the committed offset, all partitions together; of some partitions it may not be known.",
-    empty=EMPTY,
+    description="Records after the committed offset, over all partitions whose lag is known.",
+    no_value=NO_DATA,
     unit="short",
     queries=by_group("lag", f"max by (group) (kafka_consumergroup_group_sum_lag{{{GROUP}}})"),
 )
 
 _AGE = Panel(
     title="Age of the oldest unconsumed record",
-    help="Seconds, from the history of end offsets, or a lower bound.",
-    empty=EMPTY,
+    description="The age in seconds, from the history of end offsets; a lower bound if the history is too short.",
+    no_value=NO_DATA,
     unit="s",
     queries=by_group("seconds", f"max by (group) (kafka_consumergroup_group_max_lag_seconds{{{GROUP}}})"),
 )
@@ -188,14 +215,14 @@ _AGE = Panel(
 _STATUS = Panel(
     title="Status",
     kind="state-timeline",
-    help="The status of each group over time. docs/lag.md explains the words.",
-    empty=EMPTY,
+    description="The status of each group over time. docs/lag.md explains the statuses.",
+    no_value=NO_DATA,
     unit="none",
-    mappings=(STATUS_COLOURS,),
+    mappings=(STATUSES,),
     queries={
         "flux": (
             Query(
-                flux.each(f'{GROUPS} and r._field == "status"', labels=("group",)),
+                flux.series(f'{GROUPS} and r._field == "status"', labels=("group",)),
                 legend="{group}",
             ),
         ),
@@ -207,8 +234,8 @@ _STATUS = Panel(
 
 _STATUS_COUNT = Panel(
     title="Groups by status",
-    help="How many groups have each status.",
-    empty=EMPTY,
+    description="The number of groups with each status.",
+    no_value=NO_DATA,
     unit="none",
     queries={
         "prometheus": (Query(f"count by (status) (tallystream_group_status{{{GROUP}}} == 1)", legend="{status}"),)
@@ -217,13 +244,13 @@ _STATUS_COUNT = Panel(
 
 _FLOW = Panel(
     title="Produced and consumed",
-    help="Records a second that are produced, and that the group consumes, over its window.",
-    empty=EMPTY,
+    description="Records per second that are produced, and that the group consumes, over its window.",
+    no_value=NO_DATA,
     unit="cps",
     queries={
         "flux": tuple(
             Query(
-                flux.each(f'{GROUPS} and r._field == "{field}"', labels=("group",)),
+                flux.series(f'{GROUPS} and r._field == "{field}"', labels=("group",)),
                 legend=f"{field}, {{group}}",
             )
             for field in ("produced", "consumed")
@@ -248,10 +275,10 @@ _FLOW = Panel(
     },
 )
 
-BOARD = Dashboard(
+DASHBOARD = Dashboard(
     name="lag",
     title="Lag",
-    help="How far every consumer group is behind, in records and in seconds, with statuses and their history.",
+    description="The lag of every consumer group, in records and in seconds, with statuses and their history.",
     variables=(variables.GROUP, variables.TOPIC),
     rows=(
         Row("Now", (_NOW,)),

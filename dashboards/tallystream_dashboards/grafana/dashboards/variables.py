@@ -1,4 +1,4 @@
-"""The variables that several dashboards share."""
+"""The variables of the dashboards, and the queries of their annotations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SCHEMA = 'import "influxdata/influxdb/schema"\n\n'
 def _tag(tag: str, where: str) -> str:
     return (
         f'{_SCHEMA}schema.tagValues(bucket: "${{bucket}}", tag: "{tag}", predicate: (r) => {where}, '
-        f"start: -{flux.BACK})"
+        f"start: -{flux.LOOKBACK})"
     )
 
 
@@ -36,12 +36,12 @@ METRICS = Variable(
         "prometheus": 'label_values({metric_type=~".+",app=~"$app",__name__!~"tallystream_(living|retired|sum).*|'
         '.+_(mean|m1|m5|m15)_rate|.+_start"}, __name__)',
     },
-    # A family's name without what its type adds to it: the chosen metric, whatever of it is asked for.
+    # The family's name without the suffix of its type, whichever of its series was found.
     regex={"influxql": "/^(?!instance:).*/", "prometheus": "/^(.+?)(?:_total|_sum|_count|_min|_max|_mean|_number)?$/"},
-    everything={"influxql": influxql.ALL},
+    all_value={"influxql": influxql.ALL},
 )
 
-METRIC = Variable(name="metric", label="Metric", queries=METRICS.queries, regex=METRICS.regex, many=False)
+METRIC = Variable(name="metric", label="Metric", queries=METRICS.queries, regex=METRICS.regex, multi=False)
 
 INSTANCE_METRIC = Variable(
     name="metric",
@@ -52,7 +52,7 @@ INSTANCE_METRIC = Variable(
         "influxql": 'SHOW MEASUREMENTS WITH MEASUREMENT =~ /^instance:/ WHERE "app" =~ /^${app:regex}$/',
     },
     regex={"flux": "/^instance:(.*)$/", "influxql": "/^instance:(.*)$/"},
-    many=False,
+    multi=False,
 )
 
 INSTANCE = Variable(
@@ -88,7 +88,7 @@ TOPIC = Variable(
 )
 
 EVENTS_FLUX = (
-    flux.during('r._measurement == "tallystream.events" and r._field == "text" and r.app =~ /^${app:regex}$/')
+    flux.selected('r._measurement == "tallystream.events" and r._field == "text" and r.app =~ /^${app:regex}$/')
     + '\n  |> keep(columns: ["_time", "_value"])\n  |> group()\n  |> rename(columns: {_value: "text"})'
 )
 EVENTS_INFLUXQL = 'SELECT "text" FROM "tallystream.events" WHERE $timeFilter AND "app" =~ /^${app:regex}$/'

@@ -16,7 +16,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from support.grafana import variables_of
 from tallystream_dashboards.grafana import Settings, resources
 from tallystream_dashboards.grafana.alerts.rules import RULES
-from tallystream_dashboards.grafana.dashboards.all import BOARDS
+from tallystream_dashboards.grafana.resources import DASHBOARDS
 from tallystream_dashboards.grafana.settings import FLAVOURS, Flavour
 
 if TYPE_CHECKING:
@@ -167,11 +167,11 @@ def test_every_rule_leads_to_a_panel_that_shows_it(flavour: Flavour) -> None:
 
 def test_a_panel_has_one_id_in_every_flavour() -> None:
     """A link to a panel of one flavour leads to the same one of another."""
-    for board in BOARDS:
+    for dashboard in DASHBOARDS:
         ids: dict[str, set[int]] = {}
         for flavour in FLAVOURS:
-            if board.has(flavour):
-                for one in board.model(Settings(flavour=flavour), BOARDS)["panels"]:
+            if dashboard.supports(flavour):
+                for one in dashboard.model(Settings(flavour=flavour), DASHBOARDS)["panels"]:
                     ids.setdefault(f"{one['type']} {one['title']}", set()).add(one["id"])
         assert all(len(found) == 1 for found in ids.values())
 
