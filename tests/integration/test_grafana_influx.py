@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.grafana import CHOSEN, METRIC_OF, put_in
-from support.grafana_stores import flux, influxql
+from support.grafana_queries import METRIC_OF, SELECTED, flux, influxql, interpolate
 from support.grafana_system import MINUTES, ODD, STEP_MS, STEPS, System
 from support.stores import influx_bucket, write
 from tallystream_aggregator.shipping.points import PREFIX
@@ -40,9 +39,9 @@ class Filled:
 
     def ask(self, flavour: str, text: str, panel: str = "", metric: str = "records.processed") -> list[dict[str, Any]]:
         """Return the answer, the variables being what a person has chosen."""
-        chosen = CHOSEN | {"bucket": self.store.bucket, "metric": METRIC_OF.get(panel, metric)}
+        chosen = SELECTED | {"bucket": self.store.bucket, "metric": METRIC_OF.get(panel, metric)}
         start_ms = self.end_ms - STEPS * STEP_MS // 2
-        return ASK[flavour](self.store, put_in(text, flavour, chosen, start_ms=start_ms, end_ms=self.end_ms + 1))
+        return ASK[flavour](self.store, interpolate(text, flavour, chosen, start_ms=start_ms, end_ms=self.end_ms + 1))
 
 
 def fill(influxdb: Influx, folder: Path, trouble: str = "") -> Iterator[Filled]:
@@ -188,9 +187,9 @@ def asked(filled: Filled, flavour: Any, board: str, title: str) -> list[dict[str
     model = resources(Settings(flavour=flavour)).dashboards[f"tallystream-{board}"]
     (target,) = next(one for one in model["panels"] if one["title"] == title and one["type"] != "row")["targets"]
     every = {one["name"]: one["allValue"] for one in model["templating"]["list"] if "allValue" in one}
-    chosen = CHOSEN | {"bucket": filled.store.bucket, "metric": every.get("metric", "records.processed")}
+    chosen = SELECTED | {"bucket": filled.store.bucket, "metric": every.get("metric", "records.processed")}
     span = {"start_ms": filled.end_ms - 60 * SECOND_MS, "end_ms": filled.end_ms + (flavour == "flux")}
-    return ASK[flavour](filled.store, put_in(target["query"], flavour, chosen, step_s=15, **span))
+    return ASK[flavour](filled.store, interpolate(target["query"], flavour, chosen, step_s=15, **span))
 
 
 def test_series_that_are_written_at_different_times_are_added_up(several: Filled) -> None:

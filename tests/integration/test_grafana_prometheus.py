@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from support.grafana import CHOSEN, METRIC_OF, put_in
-from support.grafana_stores import label_values, prometheus, promql, promql_range
+from support.grafana_queries import METRIC_OF, SELECTED, interpolate, label_values, prometheus, promql, promql_range
 from support.grafana_system import MINUTES, STEP_MS, STEPS, System
 from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
 from tallystream_dashboards.grafana import Settings, Thresholds, resources
@@ -81,8 +80,8 @@ class Filled:
     def put_in(self, text: str, panel: str = "") -> str:
         """Return a query with what a person has chosen."""
         metric = METRIC_OF.get(panel, "records.processed").replace(".", "_")
-        chosen = CHOSEN | {"metric": metric, "group": ".+", "topic": ".+"}
-        return put_in(text, "prometheus", chosen, start_ms=0, end_ms=self.end_ms)
+        chosen = SELECTED | {"metric": metric, "group": ".+", "topic": ".+"}
+        return interpolate(text, "prometheus", chosen, start_ms=0, end_ms=self.end_ms)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import alerting
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from support.grafana import variables_of
+from support.grafana_queries import variables_of
 from tallystream_dashboards.grafana import Settings, resources
 from tallystream_dashboards.grafana.alerts.rules import RULES
 from tallystream_dashboards.grafana.resources import DASHBOARDS
