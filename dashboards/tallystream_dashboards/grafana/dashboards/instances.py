@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tallystream_dashboards.grafana.dashboards import variables
 from tallystream_dashboards.grafana.model.dashboard import Dashboard, Row
-from tallystream_dashboards.grafana.model.panel import Panel, Query
+from tallystream_dashboards.grafana.model.panel import Panel, Query, queries
 from tallystream_dashboards.grafana.queries import flux, influxql
 
 _NO_DATA = "No values of single instances: start the shipper with --rows, or select another metric or app above."
@@ -14,7 +14,7 @@ _WHERE_QL = f'{influxql.APP} AND "instance" =~ /^${{instance:regex}}$/'
 _LABELS = ("app", "instance")
 _LEGEND = "{instance} of {app}"
 
-_REPORTING = Panel(
+_NEWEST = Panel(
     title="Instances",
     kind="table",
     description="The newest values of the metric by instance. The longest silent instance comes first.",
@@ -57,10 +57,11 @@ _COUNTS = Panel(
     description="The count of each life. Unlike the sum, it starts at 0 when the instance restarts.",
     no_value=_NO_DATA,
     unit="short",
-    queries={
-        "flux": (Query(flux.line(f'{_WHERE} and r._field == "count"', labels=_LABELS, fn="sum"), legend=_LEGEND),),
-        "influxql": (Query(influxql.line(_FROM, "count", where=_WHERE_QL, labels=_LABELS), legend=_LEGEND),),
-    },
+    queries=queries(
+        legend=_LEGEND,
+        flux=flux.line(f'{_WHERE} and r._field == "count"', labels=_LABELS, fn="sum"),
+        influxql=influxql.line(_FROM, "count", where=_WHERE_QL, labels=_LABELS),
+    ),
 )
 
 _RATES = Panel(
@@ -69,23 +70,14 @@ _RATES = Panel(
     no_value=_NO_DATA,
     unit="cps",
     step=True,
-    queries={
-        "flux": (
-            Query(
-                flux.pipe(
-                    flux.line(f'{_WHERE} and r._field == "count"', labels=_LABELS, fn="sum"),
-                    "derivative(unit: 1s, nonNegative: true)",
-                ),
-                legend=_LEGEND,
-            ),
+    queries=queries(
+        legend=_LEGEND,
+        flux=flux.pipe(
+            flux.line(f'{_WHERE} and r._field == "count"', labels=_LABELS, fn="sum"),
+            "derivative(unit: 1s, nonNegative: true)",
         ),
-        "influxql": (
-            Query(
-                influxql.rate(_FROM, where=_WHERE_QL, labels=_LABELS, non_negative=True),
-                legend=_LEGEND,
-            ),
-        ),
-    },
+        influxql=influxql.rate(_FROM, where=_WHERE_QL, labels=_LABELS, non_negative=True),
+    ),
 )
 
 _VALUES = Panel(
@@ -93,37 +85,29 @@ _VALUES = Panel(
     description="Gauges and up-down counters of each instance.",
     no_value="No gauge of this name: select a gauge or an up-down counter above.",
     unit="short",
-    queries={
-        "flux": (Query(flux.line(f'{_WHERE} and r._field == "value"', labels=_LABELS, fn="sum"), legend=_LEGEND),),
-        "influxql": (Query(influxql.line(_FROM, "value", where=_WHERE_QL, labels=_LABELS), legend=_LEGEND),),
-    },
+    queries=queries(
+        legend=_LEGEND,
+        flux=flux.line(f'{_WHERE} and r._field == "value"', labels=_LABELS, fn="sum"),
+        influxql=influxql.line(_FROM, "value", where=_WHERE_QL, labels=_LABELS),
+    ),
 )
 
-_REPORTING_OFTEN = Panel(
+_SNAPSHOTS = Panel(
     title="Snapshots by instance",
     description="The number of snapshots with the metric in each interval. A silent instance has none.",
     no_value=_NO_DATA,
     unit="none",
-    queries={
-        "flux": (
-            Query(
-                flux.pipe(
-                    flux.selected(f'{_WHERE} and r._field == "life"'),
-                    f"keep(columns: {flux.columns('_time', '_start', '_stop', '_value', *_LABELS)})",
-                    f"group(columns: {flux.columns(*_LABELS)})",
-                    "aggregateWindow(every: v.windowPeriod, fn: count, createEmpty: true)",
-                ),
-                legend=_LEGEND,
-            ),
+    queries=queries(
+        legend=_LEGEND,
+        flux=flux.pipe(
+            flux.selected(f'{_WHERE} and r._field == "life"'),
+            f"keep(columns: {flux.columns('_time', '_start', '_stop', '_value', *_LABELS)})",
+            f"group(columns: {flux.columns(*_LABELS)})",
+            "aggregateWindow(every: v.windowPeriod, fn: count, createEmpty: true)",
         ),
-        "influxql": (
-            Query(
-                f'SELECT count("life") AS "snapshots" FROM {_FROM} WHERE $timeFilter AND {_WHERE_QL} '
-                'GROUP BY time($__interval), "app", "instance" fill(0)',
-                legend=_LEGEND,
-            ),
-        ),
-    },
+        influxql=f'SELECT count("life") AS "snapshots" FROM {_FROM} WHERE $timeFilter AND {_WHERE_QL} '
+        'GROUP BY time($__interval), "app", "instance" fill(0)',
+    ),
 )
 
 DASHBOARD = Dashboard(
@@ -131,6 +115,6 @@ DASHBOARD = Dashboard(
     title="Instances",
     description="The values of single instances (the shipper must run with --rows).",
     variables=(variables.APP, variables.INSTANCE_METRIC, variables.INSTANCE),
-    rows=(Row("Now", (_REPORTING,)), Row("Over time", (_COUNTS, _RATES, _VALUES, _REPORTING_OFTEN))),
-    events={"flux": variables.EVENTS_FLUX, "influxql": variables.EVENTS_INFLUXQL},
+    rows=(Row("Now", (_NEWEST,)), Row("Over time", (_COUNTS, _RATES, _VALUES, _SNAPSHOTS))),
+    events=variables.EVENTS,
 )

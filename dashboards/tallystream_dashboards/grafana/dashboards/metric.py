@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tallystream_dashboards.grafana.dashboards import variables
 from tallystream_dashboards.grafana.model.dashboard import Dashboard, Row
-from tallystream_dashboards.grafana.model.panel import Panel, Queries, Query
+from tallystream_dashboards.grafana.model.panel import Panel, Queries, Query, queries
 from tallystream_dashboards.grafana.queries import flux, influxql, promql
 
 _COUNT = f'{flux.SUMS} and r._field == "count"'
@@ -57,11 +57,12 @@ _RATE = Panel(
     no_value=_NO_DATA,
     unit="cps",
     step=True,
-    queries={
-        "flux": (Query(flux.total(_COUNT, flux.RATE, labels=_LABELS), legend="{app}"),),
-        "influxql": (Query(influxql.rate(influxql.SUMS, where=_WHERE, labels=_LABELS), legend="{app}"),),
-        "prometheus": (Query(f"sum by (app) (rate({promql.COUNTS}[$__rate_interval]))", legend="{app}"),),
-    },
+    queries=queries(
+        legend="{app}",
+        flux=flux.total(_COUNT, flux.RATE, labels=_LABELS),
+        influxql=influxql.rate(influxql.SUMS, where=_WHERE, labels=_LABELS),
+        prometheus=f"sum by (app) (rate({promql.COUNTS}[$__rate_interval]))",
+    ),
 )
 
 _LIVING = Panel(
@@ -178,10 +179,7 @@ _DUPLICATES = Panel(
     no_value="No positions of this counter: count with ConsumerProgress, or registry.position(topic, partition, "
     "name='NAME.position').",
     unit="none",
-    queries={
-        "flux": (Query(_DUPLICATES_FLUX, legend="{app}"),),
-        "prometheus": (Query(_DUPLICATES_PROMETHEUS, legend="{app}"),),
-    },
+    queries=queries(legend="{app}", flux=_DUPLICATES_FLUX, prometheus=_DUPLICATES_PROMETHEUS),
 )
 
 DASHBOARD = Dashboard(
@@ -193,5 +191,5 @@ DASHBOARD = Dashboard(
         Row("Sum", (_TOTAL, _RATE, _LIVING, _RETIRED)),
         Row("Values", (_GAUGE, _QUANTILE, _OWN, _DUPLICATES)),
     ),
-    events={"flux": variables.EVENTS_FLUX, "influxql": variables.EVENTS_INFLUXQL},
+    events=variables.EVENTS,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tallystream_dashboards.grafana.dashboards import variables
 from tallystream_dashboards.grafana.model.dashboard import Dashboard, Row
-from tallystream_dashboards.grafana.model.panel import Panel, Query
+from tallystream_dashboards.grafana.model.panel import Panel, Query, queries
 from tallystream_dashboards.grafana.queries import flux, influxql, promql
 
 _BOTH = ("_measurement", "app")
@@ -97,18 +97,13 @@ _RATES = Panel(
     width=24,
     height=9,
     step=True,
-    queries={
-        "flux": (Query(flux.total(_COUNT, flux.RATE, labels=_BOTH), legend=_LEGEND),),
-        "influxql": (
-            Query(influxql.rate(influxql.SUMS, where=influxql.APP, labels=("_measurement", "app")), legend=_LEGEND),
-        ),
-        "prometheus": (
-            Query(
-                f"sum by (app, metric) (rate({promql.with_metric_label(promql.COUNTS)}[$__rate_interval:$__interval]))",
-                legend=_LEGEND,
-            ),
-        ),
-    },
+    queries=queries(
+        legend=_LEGEND,
+        flux=flux.total(_COUNT, flux.RATE, labels=_BOTH),
+        influxql=influxql.rate(influxql.SUMS, where=influxql.APP, labels=("_measurement", "app")),
+        prometheus="sum by (app, metric) "
+        f"(rate({promql.with_metric_label(promql.COUNTS)}[$__rate_interval:$__interval]))",
+    ),
 )
 
 _SUMS = Panel(
@@ -147,5 +142,5 @@ DASHBOARD = Dashboard(
     description="Every sum and its rate, by metric and app.",
     variables=(variables.APP, variables.METRICS),
     rows=(Row("Now", (_NOW, _LIVING)), Row("Over time", (_RATES, _SUMS, _GAUGES))),
-    events={"flux": variables.EVENTS_FLUX, "influxql": variables.EVENTS_INFLUXQL},
+    events=variables.EVENTS,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tallystream_aggregator.health.internal_metrics import BY_NAME
 from tallystream_dashboards.grafana.model.dashboard import Dashboard, Row
-from tallystream_dashboards.grafana.model.panel import GREEN, RED, Panel, Queries, Query, value_mapping
+from tallystream_dashboards.grafana.model.panel import GREEN, RED, Panel, Queries, Query, queries, value_mapping
 from tallystream_dashboards.grafana.queries import flux, influxql, promql
 
 _NO_DATA = (
@@ -59,21 +59,15 @@ _SINCE = Panel(
     unit="s",
     width=6,
     height=5,
-    queries={
-        "flux": (
-            Query(
-                flux.pipe(
-                    flux.internal_metric("tallystream.batch.time_seconds"),
-                    "last()",
-                    "map(fn: (r) => ({r with _value: float(v: uint(v: v.timeRangeStop)) / 1000000000.0 - r._value}))",
-                ),
-                legend="{command}",
-            ),
+    queries=queries(
+        legend="{command}",
+        flux=flux.pipe(
+            flux.internal_metric("tallystream.batch.time_seconds"),
+            "last()",
+            "map(fn: (r) => ({r with _value: float(v: uint(v: v.timeRangeStop)) / 1000000000.0 - r._value}))",
         ),
-        "prometheus": (
-            Query(f"time() - {promql.internal_metric('tallystream_batch_time_seconds')}", legend="{command}"),
-        ),
-    },
+        prometheus=f"time() - {promql.internal_metric('tallystream_batch_time_seconds')}",
+    ),
 )
 _STORE = Panel(
     title="Store",
@@ -102,32 +96,17 @@ _AGE = Panel(
     "that the shipper has not written.",
     no_value=_NO_LAG,
     unit="s",
-    queries={
-        "flux": (
-            Query(
-                flux.line(
-                    f'r._measurement == "tallystream.lag.groups" and r.group =~ /{_OWN_GROUPS}$/ and '
-                    'r._field == "seconds"',
-                    labels=("group",),
-                ),
-                legend="{group}",
-            ),
+    queries=queries(
+        legend="{group}",
+        flux=flux.line(
+            f'r._measurement == "tallystream.lag.groups" and r.group =~ /{_OWN_GROUPS}$/ and r._field == "seconds"',
+            labels=("group",),
         ),
-        "influxql": (
-            Query(
-                influxql.line(
-                    '"tallystream.lag.groups"', "seconds", where=f'"group" =~ /{_OWN_GROUPS}$/', labels=("group",)
-                ),
-                legend="{group}",
-            ),
+        influxql=influxql.line(
+            '"tallystream.lag.groups"', "seconds", where=f'"group" =~ /{_OWN_GROUPS}$/', labels=("group",)
         ),
-        "prometheus": (
-            Query(
-                f'max by (group) (kafka_consumergroup_group_max_lag_seconds{{group=~".*{_OWN_GROUPS}"}})',
-                legend="{group}",
-            ),
-        ),
-    },
+        prometheus=f'max by (group) (kafka_consumergroup_group_max_lag_seconds{{group=~".*{_OWN_GROUPS}"}})',
+    ),
 )
 
 _PARTITION = ("command", "topic", "partition")
@@ -154,10 +133,9 @@ _BEHIND = Panel(
     description="The end of each partition at the start of the newest batch minus the next offset that is read.",
     no_value=_NO_DATA,
     unit="short",
-    queries={
-        "flux": (Query(_BEHIND_FLUX, legend="{topic}/{partition} ({command})"),),
-        "prometheus": (Query(f"{_END_OFFSET} - {_OFFSET}", legend="{topic}/{partition} ({command})"),),
-    },
+    queries=queries(
+        legend="{topic}/{partition} ({command})", flux=_BEHIND_FLUX, prometheus=f"{_END_OFFSET} - {_OFFSET}"
+    ),
 )
 
 # The mean duration in each window: the growth of the sum divided by the growth of the count.
@@ -196,11 +174,9 @@ _PHASES = Panel(
     description="The mean duration of Spark's phases of a batch; triggerExecution is the entire batch.",
     no_value=_NO_DATA,
     unit="s",
-    queries={
-        "flux": (Query(_PHASES_FLUX, legend="{phase} ({command})"),),
-        "influxql": (Query(_PHASES_INFLUXQL, legend="{phase} ({command})"),),
-        "prometheus": (Query(_PHASES_PROMETHEUS, legend="{phase} ({command})"),),
-    },
+    queries=queries(
+        legend="{phase} ({command})", flux=_PHASES_FLUX, influxql=_PHASES_INFLUXQL, prometheus=_PHASES_PROMETHEUS
+    ),
 )
 _READ = Panel(
     title="Records and batches a second",
@@ -262,5 +238,4 @@ DASHBOARD = Dashboard(
         Row("Table", (_DEAD, _TABLE, _STATE)),
         Row("Store", (_POINTS, _LEFT_OUT)),
     ),
-    events={},
 )

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tallystream_dashboards.grafana.model.variables import Variable
 from tallystream_dashboards.grafana.queries import flux, influxql
+
+if TYPE_CHECKING:
+    from tallystream_dashboards.grafana.settings import Flavour
 
 _SCHEMA = 'import "influxdata/influxdb/schema"\n\n'
 
@@ -23,7 +28,6 @@ APP = Variable(
         "influxql": 'SHOW TAG VALUES WITH KEY = "app"',
         "prometheus": "label_values(tallystream_living_instances, app)",
     },
-    regex={},
 )
 
 METRICS = Variable(
@@ -62,7 +66,6 @@ INSTANCE = Variable(
         "flux": _tag("instance", f"{flux.APP} and exists r.metric_type"),
         "influxql": 'SHOW TAG VALUES WITH KEY = "instance" WHERE "app" =~ /^${app:regex}$/',
     },
-    regex={},
 )
 
 GROUP = Variable(
@@ -73,7 +76,6 @@ GROUP = Variable(
         "influxql": 'SHOW TAG VALUES FROM "tallystream.lag.groups" WITH KEY = "group"',
         "prometheus": "label_values(tallystream_group_status, group)",
     },
-    regex={},
 )
 
 TOPIC = Variable(
@@ -84,11 +86,15 @@ TOPIC = Variable(
         "influxql": 'SHOW TAG VALUES FROM "tallystream.lag" WITH KEY = "topic" WHERE "group" =~ /^${group:regex}$/',
         "prometheus": 'label_values(kafka_consumergroup_group_topic_sum_lag{group=~"$group"}, topic)',
     },
-    regex={},
 )
 
-EVENTS_FLUX = (
-    flux.selected('r._measurement == "tallystream.events" and r._field == "text" and r.app =~ /^${app:regex}$/')
-    + '\n  |> keep(columns: ["_time", "_value"])\n  |> group()\n  |> rename(columns: {_value: "text"})'
-)
-EVENTS_INFLUXQL = 'SELECT "text" FROM "tallystream.events" WHERE $timeFilter AND "app" =~ /^${app:regex}$/'
+EVENTS: dict[Flavour, str] = {
+    "flux": flux.pipe(
+        flux.selected('r._measurement == "tallystream.events" and r._field == "text" and r.app =~ /^${app:regex}$/'),
+        'keep(columns: ["_time", "_value"])',
+        "group()",
+        'rename(columns: {_value: "text"})',
+    ),
+    "influxql": 'SELECT "text" FROM "tallystream.events" WHERE $timeFilter AND "app" =~ /^${app:regex}$/',
+}
+"""The query of the annotations, by flavour. Prometheus has no events."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tallystream_dashboards.grafana.model.variables import DATASOURCE_VARIABLE, bucket_variable, datasource_variable
@@ -34,7 +34,7 @@ class Row:
 class Dashboard:
     """One dashboard; its uid ends with `name`, which never changes.
 
-    `events` are the queries of the annotations, by flavour: restarts.
+    `events` has, by flavour, the query of the annotations: restarts.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Dashboard:
     description: str
     variables: tuple[Variable, ...]
     rows: tuple[Row, ...]
-    events: Mapping[Flavour, str]
+    events: Mapping[Flavour, str] = field(default_factory=dict)
 
     def supports(self, flavour: Flavour) -> bool:
         """Return whether any panel has queries of this flavour."""

@@ -96,6 +96,12 @@ Queries = dict[Flavour, tuple[Query, ...]]
 """The queries of a panel, by flavour."""
 
 
+def queries(*, legend: str, flux: str = "", influxql: str = "", prometheus: str = "") -> Queries:
+    """Return one query, with the same legend, for each flavour that has a text."""
+    texts: dict[Flavour, str] = {"flux": flux, "influxql": influxql, "prometheus": prometheus}
+    return {flavour: (Query(text, legend),) for flavour, text in texts.items() if text}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
     """One panel. It is left out for flavours without queries, whose store does not have the data.

@@ -31,7 +31,7 @@ class Variable:
     name: str
     label: str
     queries: Mapping[Flavour, str]
-    regex: Mapping[Flavour, str]
+    regex: Mapping[Flavour, str] = field(default_factory=dict)
     multi: bool = True
     all_value: Mapping[Flavour, str] = field(default_factory=dict)
 
@@ -82,5 +82,5 @@ def bucket_variable(settings: Settings) -> dict[str, Any]:
         'buckets()\n  |> filter(fn: (r) => r.name !~ /^_/)\n  |> keep(columns: ["name"])'
         '\n  |> rename(columns: {name: "_value"})'
     )
-    variable = Variable(name="bucket", label="Bucket", queries={"flux": text}, regex={}, multi=False).model("flux")
+    variable = Variable(name="bucket", label="Bucket", queries={"flux": text}, multi=False).model("flux")
     return variable | {"refresh": 1, "current": {"selected": True, "text": settings.bucket, "value": settings.bucket}}

@@ -72,7 +72,7 @@ def _sum_or_mean(where: str, labels: tuple[str, ...], fn: str) -> str:
 
 
 def series(where: str, *, labels: tuple[str, ...]) -> str:
-    """Return a line for each series, which the labels identify: in each window, the newest point."""
+    """Return a line for each series, with its newest point in each window; the labels identify a series."""
     return pipe(
         selected(where),
         "aggregateWindow(every: v.windowPeriod, fn: last, createEmpty: false)",

@@ -8,7 +8,6 @@ those that both commands report to the topic `metrics` (without --no-own-metrics
 from __future__ import annotations
 
 APP = 'app=~"$app"'
-RATE_WINDOW = "[$__rate_interval]"
 
 COUNTS = f'{{__name__=~"($metric)(_total|_count)",{APP},metric_type=~"counter|meter|histogram|timer"}}'
 """The counts of the selected metrics and apps."""
@@ -26,4 +25,4 @@ def internal_metric(name: str, *, labels: tuple[str, ...] = ("command",)) -> str
 
 def internal_rate(name: str) -> str:
     """Return the growth per second of an internal metric, by command."""
-    return f'sum by (command) (rate({name}{{metric_type=""}}{RATE_WINDOW}))'
+    return f'sum by (command) (rate({name}{{metric_type=""}}[$__rate_interval]))'
