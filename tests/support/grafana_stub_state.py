@@ -1,6 +1,6 @@
-"""What the stub of Grafana keeps, and how it answers: statuses, versions and provenance as Grafana documents them.
+"""The state of the stub of Grafana, and its responses: statuses, versions and provenance as Grafana documents them.
 
-A handler takes the body and returns (status, answer). Unknown fields are refused: Grafana would ignore some of them.
+A handler takes the body and returns (status, response). It refuses unknown fields, of which Grafana ignores some.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import copy
 from typing import Any
 
 JSON = dict[str, Any]
-Answer = tuple[int, Any]
+Response = tuple[int, Any]
 
 FOLDER = {"uid", "title", "parentUid"}
 DATASOURCE = {"id", "uid", "orgId", "name", "type", "access", "url", "user", "database", "basicAuth", "basicAuthUser"}
@@ -29,8 +29,8 @@ class UnknownFieldError(Exception):
     """A body has a field that Grafana does not know."""
 
 
-class GrafanaStore:
-    """The state of one organization; `secrets` are the decrypted ones of its data sources, by uid."""
+class GrafanaState:
+    """The state of one organization; `secrets` are the decrypted secrets of its data sources, by uid."""
 
     def __init__(self) -> None:
         self.folders: dict[str, JSON] = {}
@@ -43,42 +43,42 @@ class GrafanaStore:
         self.contacts: dict[str, JSON] = {}
         self._ids = 0
 
-    def create_folder(self, body: JSON) -> Answer:
+    def create_folder(self, body: JSON) -> Response:
         """POST /api/folders."""
-        known(body, FOLDER)
+        require_known(body, FOLDER)
         if body["uid"] in self.folders:
             return 412, {"message": "The folder has been changed by someone else", "status": "version-mismatch"}
         self.folders[body["uid"]] = {**body, "id": self._id(), "version": 1}
         return 200, self.folders[body["uid"]]
 
-    def update_folder(self, uid: str, body: JSON) -> Answer:
+    def update_folder(self, uid: str, body: JSON) -> Response:
         """PUT /api/folders/:uid."""
-        known(body, {"title", "version", "overwrite"})
+        require_known(body, {"title", "version", "overwrite"})
         if not body.get("overwrite") and body.get("version") != self.folders[uid]["version"]:
             return 412, {"message": "The folder has been changed by someone else", "status": "version-mismatch"}
         self.folders[uid] |= {"title": body["title"], "version": self.folders[uid]["version"] + 1}
         return 200, self.folders[uid]
 
-    def create_datasource(self, body: JSON) -> Answer:
+    def create_datasource(self, body: JSON) -> Response:
         """POST /api/datasources."""
-        known(body, DATASOURCE)
+        require_known(body, DATASOURCE)
         if body["uid"] in self.datasources or any(one["name"] == body["name"] for one in self.datasources.values()):
             return 409, {"message": "data source with the same name already exists"}
-        self._keep_datasource(body, self._id(), 1)
+        self._store_datasource(body, self._id(), 1)
         return 200, {"datasource": self.datasources[body["uid"]], "message": "Datasource added", "name": body["name"]}
 
-    def update_datasource(self, uid: str, body: JSON) -> Answer:
+    def update_datasource(self, uid: str, body: JSON) -> Response:
         """PUT /api/datasources/uid/:uid."""
-        known(body, DATASOURCE)
+        require_known(body, DATASOURCE)
         was = self.datasources[uid]
         if was["readOnly"]:
             return 403, {"message": "Cannot update read-only data source"}
         if body.get("version") not in (None, 0, was["version"]):
             return 409, {"message": "Datasource has already been updated by someone else. Please reload and try again"}
-        self._keep_datasource(body, was["id"], was["version"] + 1)
+        self._store_datasource(body, was["id"], was["version"] + 1)
         return 200, {"datasource": self.datasources[uid], "message": "Datasource updated", "name": body["name"]}
 
-    def _keep_datasource(self, body: JSON, number: int, version: int) -> None:
+    def _store_datasource(self, body: JSON, number: int, version: int) -> None:
         uid = body["uid"]
         secrets = self.secrets.setdefault(uid, {})
         secrets |= body.get("secureJsonData") or {}
@@ -88,9 +88,9 @@ class GrafanaStore:
         fields = {"secureJsonFields": dict.fromkeys(secrets, True)}
         self.datasources[uid] = copy.deepcopy(filled | kept | servers | fields)
 
-    def save_dashboard(self, body: JSON, by: str) -> Answer:
-        """POST /api/dashboards/db, by this person."""
-        known(body, SAVE)
+    def save_dashboard(self, body: JSON, by: str) -> Response:
+        """POST /api/dashboards/db, by this user."""
+        require_known(body, SAVE)
         model = body["dashboard"]
         was = self.dashboards.get(model["uid"])
         if body["folderUid"] not in self.folders:
@@ -108,31 +108,31 @@ class GrafanaStore:
             "updated": "2026-01-01T00:00:00Z",
         }
         self.dashboards[model["uid"]] = {"dashboard": kept, "meta": meta}
-        told = {"version": version, "message": body.get("message", ""), "createdBy": by, "uid": model["uid"]}
-        self.versions.setdefault(model["uid"], []).insert(0, told)
+        entry = {"version": version, "message": body.get("message", ""), "createdBy": by, "uid": model["uid"]}
+        self.versions.setdefault(model["uid"], []).insert(0, entry)
         return 200, {"uid": model["uid"], "status": "success", "version": version}
 
     def group(self, folder: str, title: str) -> JSON | None:
-        """GET a rule group, None where there is none."""
+        """GET a rule group, None if it does not exist."""
         rules = [one for one in self.rules.values() if (one["folderUID"], one["ruleGroup"]) == (folder, title)]
         if not rules:
             return None
         return {"title": title, "folderUid": folder, "interval": self.intervals[folder, title], "rules": rules}
 
-    def put_group(self, folder: str, title: str, body: JSON, provenance: str) -> Answer:
-        """PUT a rule group: rules that are not in it any more are deleted."""
-        known(body, GROUP)
+    def put_group(self, folder: str, title: str, body: JSON, provenance: str) -> Response:
+        """PUT a rule group: rules that are no longer in it are deleted."""
+        require_known(body, GROUP)
         if folder not in self.folders or body["interval"] % 10:
             return 400, {"message": "invalid alert rule group"}
         for rule in body["rules"]:
-            known(rule, RULE)
+            require_known(rule, RULE)
             was = self.rules.get(rule["uid"])
             if was is not None and was["provenance"] == "file":
                 return 409, {"message": f"cannot change provenance from 'file' to '{provenance}'"}
         kept = {rule["uid"] for rule in body["rules"]}
-        here = self.group(folder, title)
-        for gone in {rule["uid"] for rule in (here["rules"] if here else ())} - kept:
-            del self.rules[gone]
+        current = self.group(folder, title)
+        for removed in {rule["uid"] for rule in (current["rules"] if current else ())} - kept:
+            del self.rules[removed]
         for rule in body["rules"]:
             self.rules[rule["uid"]] = self._rule(rule, folder, title, provenance)
         self.intervals[folder, title] = body["interval"]
@@ -141,7 +141,7 @@ class GrafanaStore:
     def _rule(self, rule: JSON, folder: str, title: str, provenance: str) -> JSON:
         data = []
         for query in rule["data"]:
-            known(query, QUERY)
+            require_known(query, QUERY)
             data.append(
                 {"queryType": "", **query, "model": {"intervalMs": 1000, "maxDataPoints": 43200, **query["model"]}}
             )
@@ -149,24 +149,24 @@ class GrafanaStore:
         servers |= {"folderUID": folder, "ruleGroup": title, "provenance": provenance, "for": duration(rule["for"])}
         return copy.deepcopy({"isPaused": False, "notification_settings": None, **rule, **servers})
 
-    def create_contact(self, body: JSON, provenance: str) -> Answer:
+    def create_contact(self, body: JSON, provenance: str) -> Response:
         """POST a contact point."""
-        known(body, CONTACT)
+        require_known(body, CONTACT)
         if body["uid"] in self.contacts:
             return 409, {"message": "receiver configuration with UID already exists"}
         self.contacts[body["uid"]] = copy.deepcopy({**body, "provenance": provenance})
         return 202, self.contact(body["uid"])
 
-    def update_contact(self, uid: str, body: JSON, provenance: str) -> Answer:
+    def update_contact(self, uid: str, body: JSON, provenance: str) -> Response:
         """PUT a contact point."""
-        known(body, CONTACT)
+        require_known(body, CONTACT)
         if self.contacts[uid]["provenance"] not in ("", provenance):
             return 500, {"message": f"cannot change provenance from '{self.contacts[uid]['provenance']}' to ''"}
         self.contacts[uid] = copy.deepcopy({**body, "uid": uid, "provenance": provenance})
         return 202, {"message": "contactpoint updated"}
 
     def contact(self, uid: str) -> JSON:
-        """GET a contact point: filled in, its secrets hidden."""
+        """GET a contact point, with default settings and without secrets."""
         one = self.contacts[uid]
         settings = {key: "[REDACTED]" if key in HIDDEN else value for key, value in one["settings"].items()}
         return one | {"settings": {"httpMethod": "POST", **settings} if one["type"] == "webhook" else settings}
@@ -176,15 +176,15 @@ class GrafanaStore:
         return self._ids
 
 
-def known(body: JSON, fields: set[str]) -> None:
-    """Refuse what Grafana does not know."""
+def require_known(body: JSON, fields: set[str]) -> None:
+    """Refuse fields that Grafana does not know."""
     unknown = body.keys() - fields
     if unknown:
         raise UnknownFieldError(f"unknown fields: {sorted(unknown)}")
 
 
 def duration(text: str) -> str:
-    """Write a duration as Grafana does: 300s is 5m."""
+    """Return a duration as Grafana writes it: 5m for 300s."""
     seconds = int(text[:-1]) * {"s": 1, "m": 60, "h": 3600}[text[-1]]
     size, unit = next(
         ((size, unit) for size, unit in ((3600, "h"), (60, "m")) if seconds and not seconds % size), (1, "s")
