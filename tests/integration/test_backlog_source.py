@@ -40,7 +40,7 @@ def options(
         fetch=Fetch(),
         table=TableSettings(),
         checkpoint=str(checkpoint),
-        most=100,
+        max_records=100,
         full=20,
         delay_s=2.0,
         tasks=2,

@@ -64,7 +64,7 @@ def test_who_lost_the_lease_goes_on_until_a_higher_epoch_is_in_the_ledger(broker
     """A broker that was away takes the lease from everybody: that alone stops nobody; a successor does."""
     kafka = {"bootstrap.servers": broker.bootstrap_servers}
     lease = Lease(topics.ledger, kafka, prefix=topics.prefix, clock=iter(range(0, 1000, 10)).__next__)
-    lease.take(4)
+    lease.set_epoch(4)
     writer = ledger.LedgerWriter(topics.ledger, kafka)
     writer.write([ledger.LedgerRow(kind="opened", query=ledger.QUERY, epoch=4, ts=1)])
     lease.check()

@@ -13,7 +13,7 @@ from support.wait import wait_until
 from tallystream_aggregator.kafka.ledger import LedgerRow, read_rows
 from tallystream_aggregator.spark.catch_up.reader import Reading, SpanReader
 from tallystream_aggregator.spark.catch_up.splits import size
-from tallystream_aggregator.spark.query.pacing import parse_latency
+from tallystream_aggregator.spark.query.settings import parse_latency
 from tallystream_aggregator.table.compaction import Span
 
 if TYPE_CHECKING:

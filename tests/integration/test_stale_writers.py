@@ -158,13 +158,13 @@ class Query:
 
 
 class Lease:
-    """A lease that is ours."""
+    """A lease that is held."""
 
-    def take(self, epoch: int) -> None:
-        """Take no note of the epoch."""
+    def set_epoch(self, epoch: int) -> None:
+        """Ignore the epoch."""
 
     def check(self) -> None:
-        """Have it still."""
+        """Keep the lease."""
 
 
 class Outputs:
@@ -212,7 +212,7 @@ def test_a_restarted_successor_repairs_what_the_first_writer_appends_last(
     query, outputs = Query(servers, topics, settings.checkpoint), Outputs(servers, topics, admin)
 
     def open_next() -> writing.Writer:
-        writer = writing.Writer(settings, topics, kafka, Lease())  # type: ignore[arg-type]
+        writer = writing.Writer(settings, topics, kafka, Lease(), shards=1, due_ms=dict)  # type: ignore[arg-type]
         query.start(writer.epoch)
         return writer
 

@@ -1,4 +1,4 @@
-"""Ten minutes of history in a store: groups that are OK, slow, stopped and deleted; sums, instances, a restart."""
+"""Ten minutes of history in a store: groups that are OK, slow, stopped and gone, sums, instances, a restart."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def counter_point(
 
 
 class History:
-    """Writes ten minutes of history, and rounds after them.
+    """Ten minutes of history, and rounds after it.
 
     The lag of `billing` grows slowly, and one of its partitions has no commit. `audit` stopped two minutes ago. `old`
     was deleted five minutes ago. The aggregator has a lag of 17 records.
@@ -40,12 +40,12 @@ class History:
         sink.flush()
 
     def round(self, *, behind: int | None = None) -> None:
-        """Write a round with the present time, in which `billing` has this lag."""
+        """Write a round of now, in which `billing` has a lag of `behind` records."""
         self.sink.write(self.points(round(time.time() * 1000), 0, behind=behind))
         self.sink.flush()
 
     def points(self, ts: int, ago: int, *, behind: int | None = None) -> list[Point]:
-        """Return the points of a round `ago` seconds before now."""
+        """Return the points of a round `ago` seconds ago."""
         end = 100_000 - ago * 20
         billing = end - (4321 - ago * 2 if behind is None else behind)
         groups = [
@@ -65,7 +65,7 @@ class History:
 
 
 def instances(ts: int, seconds: int) -> list[Point]:
-    """Return the points of two instances, of which the second restarted after 400 s, and of positions."""
+    """Return the points of two instances, the second of which restarted after 400 s, and of positions."""
     tags = {"app": "orders", "metric_type": "counter", "topic": "orders"}
     counts = {"orders-1": seconds * 600, "orders-2": max(0, seconds - 400 if seconds >= 400 else seconds) * 400}
     lives = {"orders-1": "a", "orders-2": "b" if seconds < 400 else "c"}

@@ -11,7 +11,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import msgspec
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator import sums
@@ -21,9 +21,9 @@ from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.ledger import MAX_EPOCH
 from tallystream_aggregator.kafka.partition_bounds import bounds_of
 from tallystream_aggregator.kafka.reader import read_topic
-from tallystream_aggregator.kafka.sharding import Sharding, require_sharding, write_sharding
 from tallystream_aggregator.kafka.topic_selection import Offsets, Selection
 from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.sharding import Sharding, require_sharding, write_sharding
 from tallystream_aggregator.table.combiners import combine_shards
 from tallystream_aggregator.table.combiners import pack as pack_combined
 from tallystream_aggregator.table.restore.latest_rows import LatestRows
@@ -70,7 +70,7 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
     topics = Topics(settings.topic_prefix)
     kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
     check_login(kafka)
-    try:
+    with clients.broker_errors(settings.bootstrap_servers):
         latest, finished = read_finished(topics, kafka, say)
         epoch = ledger.highest_epoch(ledger.read_rows(topics.ledger, kafka)) or latest.epoch
         names = {f"{topic}:{p}": end for topic, ends in finished.items() for p, end in ends.items()}
@@ -80,8 +80,6 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
         offsets = _next_offsets(
             rebuilt, read or Selection(topics.metrics).find(kafka), kafka, accept_partial=settings.accept_partial
         )
-    except KafkaException as error:
-        raise clients.failed(settings.bootstrap_servers, error) from error
     if rebuilt.omitted and not settings.accept_partial:
         raise ConfigError(
             "--accept-partial",
@@ -161,15 +159,12 @@ def _next_offsets(
     Raises:
         ConfigError: records were deleted that the table does not include, or a topic was created again.
     """
-    consumer = clients.consumer({**kafka, "group.id": "tallystream-reading", "enable.auto.commit": False}, polled=False)
-    try:
+    with clients.metadata_consumer(kafka) as consumer:
         bounds = {
-            (topic, p): bounds_of(consumer, TopicPartition(topic, p), timeout=30)
+            (topic, p): bounds_of(consumer, TopicPartition(topic, p), timeout=clients.TIMEOUT_S)
             for topic, partitions in read.items()
             for p in sorted(partitions)
         }
-    finally:
-        consumer.close()
     by_all = included_by_all(rebuilt.states)
     included = {(topic, p): by_all.get(f"{topic}:{p}", -1) for topic, p in bounds}
     for (topic, p), (_, high) in bounds.items():

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tallystream_aggregator.sums import Sum
     from tallystream_aggregator.table.rows import MetricRow
 
+log = logging.getLogger(__name__)
+
 INTEGERS = ("count", "number", "start", "position")
 FLOATS = (
     *("sum", "min", "max", "mean"),
@@ -115,8 +117,6 @@ def event_point(value: bytes) -> Point:
 
 T = TypeVar("T")
 
-log = logging.getLogger(__name__)
-
 LIFE, SHARD = b'["life",', b'["shard",'
 """The prefixes of the keys of `metrics-table` that are read. A shard's record has the epoch of the writer."""
 
@@ -135,7 +135,7 @@ class Shipped(NamedTuple):
 
 
 def is_sum(measurement: str) -> bool:
-    """Tell whether a measurement of the store has sums, by its name."""
+    """Return whether a measurement of the store has sums, by its name."""
     return measurement != EVENTS and not measurement.startswith(PREFIX)
 
 
@@ -167,7 +167,7 @@ class PointMapper:
         summed = list(self._read(by_topic.get(self._topics.agg, ()), "a sum", lambda r: sums.decode(r.value or b"")))
         points = [point(row) for row in self._sums.admit(summed)]
         events = by_topic.get(self._topics.events, ())
-        points += [made for _, made in self._read(events, "an event", lambda r: event_point(r.value or b""))]
+        points += [event for _, event in self._read(events, "an event", lambda r: event_point(r.value or b""))]
         # A deletion means that a life was forgotten. Its points are in the store already.
         rows = [record for record in by_topic.get(self._topics.table, ()) if record.value is not None]
         for partition, of_partition in groupby(rows, key=lambda record: record.partition):

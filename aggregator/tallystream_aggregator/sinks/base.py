@@ -13,6 +13,8 @@ from tallystream.errors import TallystreamError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+log = logging.getLogger(__name__)
+
 
 def storable(value: Field) -> bool:
     """Return whether a value can be stored. Floats must be finite, integers must fit into signed 64 bits."""
@@ -42,8 +44,6 @@ def free(name: str, reserved: frozenset[str] = RESERVED) -> str:
         bare = bare[len(_PREFIX) :]
     return _PREFIX + name if bare in reserved else name
 
-
-log = logging.getLogger(__name__)
 
 Field = int | float | str | bool
 

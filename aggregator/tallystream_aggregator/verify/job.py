@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
-from confluent_kafka import KafkaException
 
 from tallystream.decoding import json_decoder
 from tallystream.errors import ConfigError
@@ -69,10 +68,8 @@ def run(settings: VerifySettings, *, progress: Callable[[int], None] = lambda _r
         ConfigError: the start of the table is unknown or its records were deleted, or there is nothing to compare.
         TallystreamError: the broker can't be reached, or records were deleted while they were read.
     """
-    try:
+    with clients.broker_errors(settings.bootstrap_servers):
         return _run(settings, progress)
-    except KafkaException as error:
-        raise clients.failed(settings.bootstrap_servers, error) from error
 
 
 def _run(settings: VerifySettings, progress: Callable[[int], None]) -> Outcome:

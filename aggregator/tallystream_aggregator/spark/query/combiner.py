@@ -77,17 +77,17 @@ class CombineProcessor(StatefulProcessor):
         return [*out, *last]
 
     def _combine(self, combiner: int, shard_sums: list[Any]) -> list[Row]:
-        place = (self._topics.agg, combiner)
-        stored = _in_memory.pop(place, None)
+        cached = (self._topics.agg, combiner)
+        stored = _in_memory.pop(cached, None)
         if stored is None or not stored.log.is_current(self._store):
             stored = load(self._store, lambda: self._begin(combiner))
         if not shard_sums and stored.group.published:
-            _in_memory[place] = stored
+            _in_memory[cached] = stored
             return []
         stored.group.update(shard_sums)
         totals, events = stored.group.changes()
         stored.save(self._store)
-        _in_memory[place] = stored
+        _in_memory[cached] = stored
         epoch, number = self._epoch, self._batch_id()
         rows: list[Row] = [(self._topics.events, event.key(), event.value(), 0, None) for event in events]
         rows += [(self._topics.agg, total.key(), total.value(epoch=epoch, batch=number), 0, None) for total in totals]
