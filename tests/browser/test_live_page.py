@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from support.live import live
+from support.live_system import running_system
 from support.seeing import LIMIT_MS, SHOTS, cells, statuses, tile, until
 from support.wait import wait_until
 from tallystream_dashboards.formatting import NOTHING
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Page
 
-    from support.live import Live
+    from support.live_system import LiveSystem
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_cli.servers.broker import KafkaBroker
 
@@ -29,10 +29,10 @@ pytestmark = [pytest.mark.browser, pytest.mark.integration, pytest.mark.timeout(
 
 
 @pytest.fixture
-def system(broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path) -> Iterator[Live]:
+def system(broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path) -> Iterator[LiveSystem]:
     """A whole system on the shared broker, in which flights are produced and consumed."""
-    with live(broker.bootstrap_servers, topic_prefix, tmp_path) as running:
-        yield running
+    with running_system(broker.bootstrap_servers, topic_prefix, tmp_path) as system:
+        yield system
 
 
 def view(page: Page, name: str) -> None:
@@ -74,7 +74,7 @@ def every_view(page: Page) -> None:
     shot(page, "twice")
 
 
-def test_a_consumer_stops_and_comes_back(system: Live, serve: Callable, look: Callable) -> None:
+def test_a_consumer_stops_and_comes_back(system: LiveSystem, serve: Callable, look: Callable) -> None:
     """Every view shows what really runs; a stopped consumer is ERR with its reason, and OK again when it is back.
 
     At the end every flight that was sent is processed, and the page's sum is what the consumers have processed.
@@ -112,9 +112,9 @@ def test_a_consumer_stops_and_comes_back(system: Live, serve: Callable, look: Ca
             stopped = time.time()
             system.start()
             shows(page, group, "OK")
-            system.producing.stop()
+            system.producer.stop()
             view(page, "Metrics")
-            wait_until(lambda: len(system.processed()) == system.producing.sent, 60, "every flight is processed")
+            wait_until(lambda: len(system.processed()) == system.producer.sent, 60, "every flight is processed")
             wait_until(
                 lambda: tile(page, "Sum of flights.processed") == f"{system.processed().total():,}",
                 LIMIT_MS / 1000,

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from support.acls import Acl, acls
-from support.kafka import command, run
+from support.commands import command, run
 from support.stores import content
 from support.wait import wait_until
 from tallystream import KafkaReporter, MetricRegistry

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from support.kafka import command
+from support.commands import command
 from support.wait import wait_until
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from support.influx import Influx
+    from support.stores import Influx
 
 pytestmark = pytest.mark.integration
 

@@ -20,7 +20,7 @@ from tallystream_aggregator.table import Record, State, Table, TableSettings
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-    from support.influx import Influx
+    from support.stores import Influx
     from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = pytest.mark.integration

@@ -10,7 +10,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
-from support.kafka import read_topic, run
+from support.commands import run
+from support.kafka import read_topic
 from tallystream_aggregator import sums
 from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.shipping.points import point

@@ -11,7 +11,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from pyspark.sql.streaming.tws_tester import TwsTester
 
-from support.kafka import Read, read_topic
+from support.kafka import TopicRecord, read_topic
 from support.wait import wait_until
 from tallystream_aggregator.initial_state import initial_state_path, read_initial_state
 from tallystream_aggregator.jobs import rebuild
@@ -174,7 +174,7 @@ class Outputs:
         self._servers, self._topics, self._admin = servers, (topics.agg, topics.table), admin
         self._producer = Producer({"bootstrap.servers": servers})
 
-    def last(self) -> dict[str, Read]:
+    def last(self) -> dict[str, TopicRecord]:
         """Return the last record on each of the topics."""
         found = ((topic, read) for topic in self._topics for read in read_topic(self._servers, topic))
         return {topic: read for topic, read in found if b'"n"' in (read.value or b"")}
@@ -184,7 +184,7 @@ class Outputs:
         found = [json.loads(read.value or b"{}") for read in self.last().values()]
         return [row.get("count") or row["metrics"][0]["count"] for row in found]
 
-    def overwrite(self, stale: dict[str, Read]) -> None:
+    def overwrite(self, stale: dict[str, TopicRecord]) -> None:
         """Append these records again, and lose all that come before, as compaction does."""
         for topic, read in stale.items():
             self._producer.produce(topic, key=read.key, value=read.value)

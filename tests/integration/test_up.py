@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from support.kafka import command, run
+from support.commands import command, run
 from support.wait import wait_until
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from msgspec.structs import replace
 
-from support.kafka import aggregator, committed, latest_sums, read_topic
-from support.kafka import run as run_command
+from support.aggregator import running_aggregator
+from support.commands import run as run_command
+from support.kafka import committed, latest_sums, read_topic
 from support.wait import wait_until
 from tallystream import record
 from tallystream.errors import ConfigError
@@ -139,7 +140,7 @@ def summed(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Sum
     create_topics(AdminClient({"bootstrap.servers": servers}), topics, partitions=2)
     application = Application(servers, topics.metrics)
     application.burst(200)
-    with aggregator(servers, topics.prefix, folder, "--retire-after-h", RETIRE_AFTER_H) as process:
+    with running_aggregator(servers, topics.prefix, folder, "--retire-after-h", RETIRE_AFTER_H) as process:
         _wait_for_the_end(servers, topics)
         after_first_burst = f"ledger:{_utc(time.time())}"
         for _ in range(BURSTS - 1):
