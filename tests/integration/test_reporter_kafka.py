@@ -1,4 +1,4 @@
-"""The reporter against a real broker: acknowledged, killed, forked, down and back."""
+"""The Kafka reporter and a real broker: acknowledgements, outages, forks, threads."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def topic(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> str:
     return topics.metrics
 
 
-def test_what_is_acknowledged_is_in_the_topic(broker: KafkaBroker, topic: str) -> None:
-    """report_now, stop and a second start: key, seq, prev, final and counts are in the topic as the contract says."""
+def test_acknowledged_records_follow_the_contract(broker: KafkaBroker, topic: str) -> None:
+    """After report_now, stop and a second start, records have the key, seq, prev, final and counts of the contract."""
     registry = MetricRegistry("orders")
     processed = registry.counter("records.processed", tags={"topic": "orders"})
     reporter = KafkaReporter(
@@ -93,7 +93,7 @@ def test_what_is_acknowledged_is_in_the_topic(broker: KafkaBroker, topic: str) -
 
 
 def test_two_addresses_of_a_broker_are_one_destination(broker: KafkaBroker, topic: str) -> None:
-    """A second reporter of the registry, by another address of the same cluster, is refused before it sent anything."""
+    """A second reporter of the registry at another address of the cluster is refused before it sends anything."""
     registry = MetricRegistry("orders")
     port = broker.bootstrap_servers.rpartition(":")[2]
     one, two = (
@@ -112,8 +112,8 @@ def test_two_addresses_of_a_broker_are_one_destination(broker: KafkaBroker, topi
     assert sum_of_lives(snapshots, "c") == 4
 
 
-def test_a_broker_that_is_away_neither_blocks_nor_loses(tmp_path: Path) -> None:
-    """Updates and reports go on while the broker is down; when it is back the newest snapshot arrives by itself."""
+def test_an_outage_of_the_broker_neither_blocks_nor_loses(tmp_path: Path) -> None:
+    """Updates and reports continue while the broker is down; afterwards the newest snapshot is sent without a call."""
     with KafkaBroker(tmp_path / "broker") as broker:
         create_topics(AdminClient({"bootstrap.servers": broker.bootstrap_servers}), Topics())
         registry = MetricRegistry("orders")
@@ -132,7 +132,7 @@ def test_a_broker_that_is_away_neither_blocks_nor_loses(tmp_path: Path) -> None:
             processed.inc()
             broker.start()
             wait_until(lambda: reporter.sent >= sent + 3 and reporter.connected, 60, "the newest snapshots arrived")
-            # Where the broker took ten seconds to come back, the one warning about that, and no other failure.
+            # If the broker took ten seconds to restart, there is one warning about that, and no other failure.
             assert (reporter.last_error or "no metrics have arrived").startswith("no metrics have arrived")
             assert reporter.failures <= 1
         snapshots = [snapshot for _, _, snapshot in read_all(broker.bootstrap_servers, "metrics")]
@@ -140,8 +140,8 @@ def test_a_broker_that_is_away_neither_blocks_nor_loses(tmp_path: Path) -> None:
     assert sum_of_lives(snapshots, "c") == processed.count == 1002
 
 
-def test_a_broker_that_was_never_there_costs_nothing(tmp_path: Path) -> None:
-    """With no broker at all, start, updates, report_now and stop end in time, and nothing is raised."""
+def test_without_a_broker_every_call_returns(tmp_path: Path) -> None:
+    """If no broker can be reached, start, updates, report_now and stop return in time and raise nothing."""
     registry = MetricRegistry("orders")
     with KafkaReporter(registry, bootstrap_servers="127.0.0.1:1", instance="i", interval=0.01) as reporter:
         registry.counter("c").inc()
@@ -150,8 +150,8 @@ def test_a_broker_that_was_never_there_costs_nothing(tmp_path: Path) -> None:
     assert reporter.sent == 0
 
 
-def test_many_threads_may_ask_for_a_report(broker: KafkaBroker, topic: str) -> None:
-    """Threads that count and call report_now at once: every call that returned True is covered by a record."""
+def test_many_threads_can_call_report_now(broker: KafkaBroker, topic: str) -> None:
+    """Threads count and call report_now at the same time: a record has the count of every call that returned True."""
     registry = MetricRegistry("orders")
     processed = registry.counter("c")
     outcomes = []
@@ -199,7 +199,7 @@ PROGRAM = """
 
 
 def test_forks_and_exits_count_everything_once(broker: KafkaBroker, topic: str) -> None:
-    """A parent, three multiprocessing children, and a fork that is killed after a report: each counted exactly once."""
+    """A parent, three multiprocessing children, and a fork that is killed after a report: each is counted once."""
     program = [sys.executable, "-c", textwrap.dedent(PROGRAM), broker.bootstrap_servers, topic]
     done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
@@ -227,7 +227,7 @@ SPAWNING = """
 
 
 def test_spawned_processes_count_for_themselves(broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
-    """A parent and two spawned children of one instance name, each with a last report at its end: the sum is exact."""
+    """A parent and two spawned children of one instance ID each send a final report: the sum is exact."""
     script = tmp_path / "spawning.py"
     script.write_text(textwrap.dedent(SPAWNING))
     program = [sys.executable, script, broker.bootstrap_servers, topic]

@@ -1,4 +1,4 @@
-"""A real Carbon with Whisper files, from Debian: started on loopback, read back by its own library."""
+"""A real Carbon with Whisper files, from Debian, and the values in its files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tallystream_cli.servers.process import Server, free_port, spawn, tail
 
 CARBON = "/usr/bin/carbon-cache"
 PYTHON = "/usr/bin/python3"
-"""Debian's own: carbon and whisper are its packages, not ours."""
+"""Debian's Python, which has the packages carbon and whisper."""
 
 _CONFIG = """
 [cache]
@@ -41,7 +41,7 @@ CARBON_METRIC_INTERVAL = 0
 """
 _SCHEMAS = "[all]\npattern = .*\nretentions = 1s:2h\n"
 
-# What the log of creations names, each with the points of its file: [path, [[second, value], ...]].
+# Prints each path that the log says was created, with the points of its file: [path, [[second, value], ...]].
 _DUMP = """
 import json, os, re, sys, time
 import whisper
@@ -62,17 +62,17 @@ Series = tuple[str, tuple[tuple[str, str], ...]]
 
 
 def missing() -> str | None:
-    """Return why there can be no Carbon, None where it can."""
+    """Return why Carbon can't be started, None if it can."""
     if Path(CARBON).exists() and not subprocess.run([PYTHON, "-c", "import whisper"], check=False).returncode:
         return None
     return "there is no Carbon: install Debian's graphite-carbon and python3-whisper"
 
 
 class Carbon(Server):
-    """One carbon-cache with points at 1 s resolution for two hours; its port stays the same over restarts.
+    """A carbon-cache that keeps points at 1 s resolution for two hours; its port stays the same over restarts.
 
-    `settings` is a folder with other files of configuration: their places, ports and tags become those of this machine.
-    A stop, like a kill, loses what it took in the last second.
+    `settings` is a folder with other configuration files: their paths and ports are replaced. A stop, like a kill,
+    loses the points of the last second.
     """
 
     def __init__(self, folder: Path, settings: Path | None = None) -> None:
@@ -88,7 +88,7 @@ class Carbon(Server):
         pid_file = self._folder / "carbon.pid"
         pid_file.unlink(missing_ok=True)
         command = [CARBON, f"--config={self._folder / 'carbon.conf'}", f"--pidfile={pid_file}"]
-        # Debian's twistd needs none of our environment.
+        # Debian's twistd must not use this environment.
         self._process = spawn(
             [PYTHON, *command, f"--logdir={self._folder}", "--nodaemon", "start"],
             self.log,
@@ -120,12 +120,12 @@ class Carbon(Server):
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def paths(self) -> dict[str, dict[int, float]]:
-        """Return the files' values: by path, then by second."""
+        """Return the values in the files: path → second → value."""
         done = subprocess.run([PYTHON, "-c", _DUMP, str(self._folder)], capture_output=True, check=True, text=True)
         return {path: dict(points) for path, points in json.loads(done.stdout)}
 
     def content(self, prefix: str = "") -> dict[Series, dict[int, dict[str, float]]]:
-        """Return what paths say: by measurement and tags, then by second, the fields; of those under the prefix."""
+        """Return the fields of the paths under the prefix: measurement and tags → second → field → value."""
         found: dict[Series, dict[int, dict[str, float]]] = {}
         for path, points in self.paths().items():
             name, *tags = path.split(";")
