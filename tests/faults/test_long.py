@@ -48,7 +48,7 @@ def own_broker(tmp_path: Path) -> Iterator[tuple[KafkaBroker, Topics]]:
     """A broker that only this test uses and may kill, and its topics."""
     with KafkaBroker(tmp_path / "broker") as broker:
         topics = Topics("faults-")
-        create_topics(AdminClient({"bootstrap.servers": broker.bootstrap_servers}), topics)
+        create_topics(AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}), topics)
         yield broker, topics
 
 

@@ -145,7 +145,7 @@ def test_the_latest_sums_are_not_shown_while_the_broker_is_down(tmp_path: Path) 
     rows, log = max(1000, round(1_000_000 * SHARE)), tmp_path / "ship.log"
     with KafkaBroker(tmp_path / "broker") as broker:
         topics = Topics("latest-")
-        create_topics(AdminClient({"bootstrap.servers": broker.bootstrap_servers}), topics)
+        create_topics(AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}), topics)
         wanted = Sums(broker.bootstrap_servers, topics.agg)
         wanted.publish(rows)
         store = StoreSettings.parse("prometheus:0", env={})

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_cli.servers.broker import KafkaBroker
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 
 def test_a_new_checkpoint_in_the_middle_of_the_topic_is_refused(
@@ -65,54 +65,47 @@ class Instance:
             counts[process] = int(count)
         return sum(counts.values())
 
+    def wait_acknowledged(self, more: int) -> None:
+        """Wait until the acknowledged count has grown by more than this."""
+        before = self.acknowledged()
+        wait_until(lambda: self.acknowledged() > before + more, 60, f"{self.journal.stem} counts")
 
-def test_an_application_restarted_and_killed_loses_no_acknowledged_increment(
+
+def test_restarted_and_killed_instances_lose_no_acknowledged_increment(
     broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path
 ) -> None:
     """One instance is stopped and one is killed with SIGKILL; both start again under the same IDs.
 
-    The sum equals the replay's, includes every increment that was acknowledged, and never decreases.
+    The sum equals the replay's, includes every increment that was acknowledged, and never decreases. An instance that
+    is killed while no aggregator runs is detected after the next start.
     """
-    with running_aggregator(broker.bootstrap_servers, topic_prefix, tmp_path):
-        ids = ("orders-1", "orders-2")
-        running = {name: Instance(broker, topics.metrics, name, tmp_path) for name in ids}
-        try:
+    instances = {name: Instance(broker, topics.metrics, name, tmp_path) for name in ("orders-1", "orders-2")}
+
+    def living() -> list[int]:
+        found = latest_sums(broker.bootstrap_servers, topics.agg)
+        return [row.lives for (_, name, _, _), row in found.items() if name == "records.processed"]
+
+    try:
+        with running_aggregator(broker.bootstrap_servers, topic_prefix, tmp_path):
             for name, number in (("orders-1", signal.SIGTERM), ("orders-2", signal.SIGKILL)):
-                before = running[name].acknowledged()
-                wait_until(lambda: running[name].acknowledged() > before + 50, 60, f"{name} continues")  # noqa: B023
-                running[name].process.send_signal(number)
-                assert running[name].process.wait(30) == (0 if number == signal.SIGTERM else -signal.SIGKILL)
-                running[name] = Instance(broker, topics.metrics, name, tmp_path)
-                after = running[name].acknowledged()
-                wait_until(lambda: running[name].acknowledged() > after + 50, 60, f"{name} counts again")  # noqa: B023
-        finally:
-            for instance in running.values():
-                instance.process.terminate()
-                assert instance.process.wait(30) == 0
-        wanted = assert_exact(broker, topics)
-    total = wanted["orders", "records.processed", "counter", ()]["count"]
-    acknowledged = sum(instance.acknowledged() for instance in running.values())
-    assert total >= acknowledged > 200
-    rows = [json.loads(record.value or b"") for record in read_topic(broker.bootstrap_servers, topics.agg)]
-    counts = [row["count"] for row in rows if row["name"] == "records.processed"]
-    assert counts == sorted(counts)
-
-
-def test_a_life_that_ended_while_no_aggregator_ran_is_detected_after_a_start(
-    broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path
-) -> None:
-    """An application is killed while the aggregator is down: after a start its sum has no living life."""
-    with running_aggregator(broker.bootstrap_servers, topic_prefix, tmp_path):
-        instance = Instance(broker, topics.metrics, "orders-1", tmp_path)
-
-        def living() -> list[int]:
-            found = latest_sums(broker.bootstrap_servers, topics.agg)
-            return [row.lives for (_, name, _, _), row in found.items() if name == "records.processed"]
-
-        wait_until(lambda: living() == [1], 120, "the instance is summed")
-    instance.process.kill()
-    instance.process.wait(30)
+                instances[name].wait_acknowledged(50)
+                instances[name].process.send_signal(number)
+                assert instances[name].process.wait(30) == (0 if number == signal.SIGTERM else -signal.SIGKILL)
+                instances[name] = Instance(broker, topics.metrics, name, tmp_path)
+                instances[name].wait_acknowledged(50)
+            instances["orders-1"].process.terminate()
+            assert instances["orders-1"].process.wait(30) == 0
+            wait_until(lambda: living() == [1], 120, "one instance is living")
+    finally:
+        for instance in instances.values():
+            instance.process.kill()
+            instance.process.wait(30)
     assert living() == [1]
     with running_aggregator(broker.bootstrap_servers, topic_prefix, tmp_path):
         wait_until(lambda: living() == [0], 120, "its silence is detected")
-        assert_exact(broker, topics)
+        wanted = assert_exact(broker, topics)
+    total = wanted["orders", "records.processed", "counter", ()]["count"]
+    assert total >= sum(instance.acknowledged() for instance in instances.values()) > 200
+    rows = [json.loads(record.value or b"") for record in read_topic(broker.bootstrap_servers, topics.agg)]
+    counts = [row["count"] for row in rows if row["name"] == "records.processed"]
+    assert counts == sorted(counts)

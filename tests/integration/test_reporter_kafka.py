@@ -115,7 +115,7 @@ def test_two_addresses_of_a_broker_are_one_destination(broker: KafkaBroker, topi
 def test_an_outage_of_the_broker_neither_blocks_nor_loses(tmp_path: Path) -> None:
     """Updates and reports continue while the broker is down; afterwards the newest snapshot is sent without a call."""
     with KafkaBroker(tmp_path / "broker") as broker:
-        create_topics(AdminClient({"bootstrap.servers": broker.bootstrap_servers}), Topics())
+        create_topics(AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}), Topics())
         registry = MetricRegistry("orders")
         processed = registry.counter("c")
         reporter = KafkaReporter(registry, bootstrap_servers=broker.bootstrap_servers, instance="i", interval=0.05)

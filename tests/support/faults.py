@@ -5,6 +5,7 @@ Short ones are in tests/integration/test_faults.py, long ones in tests/faults/.
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import shutil
@@ -56,12 +57,16 @@ class Faults:
 
 
 def random_kills(broker: KafkaBroker, topics: Topics, folder: Path, faults: Faults, seed: int) -> None:
-    """Kill the aggregator, its workers and the broker in random order, at random times, under load; then be exact."""
+    """Kill the aggregator, its workers and the broker in random order, at random times, under load; then be exact.
+
+    The first kills of the aggregator are one of each kind.
+    """
     chance = random.Random(seed)
     fleet = Fleet(broker.bootstrap_servers, topics.metrics, seed)
     fleet.publish(300)
     steps: list[float | str] = ["driver"] * faults.driver_kills + ["worker"] * faults.worker_kills + [*faults.outages_s]
     chance.shuffle(steps)
+    victims = itertools.chain(get_args(Victim), iter(lambda: chance.choice(get_args(Victim)), None))
     recovery_s: dict[str, list[float]] = {"driver": [], "worker": [], "broker": []}
     with Aggregator(broker.bootstrap_servers, topics.prefix, folder, "--latency", "low") as aggregator:
         aggregator.start().wait_ready()
@@ -77,7 +82,7 @@ def random_kills(broker: KafkaBroker, topics: Topics, folder: Path, faults: Faul
                     assert aggregator.kill_worker()
                     kind, limit = "worker", RECOVERY_S
                 else:
-                    aggregator.kill(chance.choice(get_args(Victim)))
+                    aggregator.kill(next(victims))
                     if number % 5 == 4:  # and again while it starts
                         aggregator.start()
                         pause(chance.uniform(0, 8))
