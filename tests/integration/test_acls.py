@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import time
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from support.acls import Acl, acls
-from support.commands import command, run
+from support.commands import run, running
+from support.kafka import end_offsets
 from support.stores import content
 from support.wait import wait_until
 from tallystream import KafkaReporter, MetricRegistry
@@ -81,23 +78,6 @@ def acl_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AclBroker]:
         yield AclBroker(broker, f"127.0.0.1:{port}")
 
 
-@contextmanager
-def running_as(acl_broker: AclBroker, log: Path, user: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command as a user until the block ends; then SIGTERM has to end it with exit code 0."""
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            command(*arguments), stdout=out, stderr=out, env={**os.environ, **acl_broker.env(user)}
-        )
-    try:
-        yield process
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(LIMIT_S) == 0, log.read_text()
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-
-
 def test_a_publisher_may_not_write_sums(acl_broker: AclBroker) -> None:
     """With the ACLs of a reporter only `metrics` can be written."""
     create_topics(AdminClient(acl_broker.kafka("aggregate")), TOPICS)
@@ -140,7 +120,7 @@ def test_forget_without_the_permission_to_write_is_an_error_of_the_setting(
         topical = (acl._replace(name=topics.prefix + acl.name) for acl in given if acl.resource == "topic")
         for future in admin.create_acls([one for acl in topical for one in acl.bindings(f"User:{user}")]).values():
             future.result(30)
-    before = [watermark(servers, topics.metrics, partition) for partition in range(3)]
+    before = end_offsets(servers, topics.metrics)
     for user, arguments in (("forget", ("--instance", "orders-1")), ("rebuild", ("--metric", "records.processed"))):
         refused = run("forget", *prefix, *arguments, "--yes", env=acl_broker.env(user))
         assert refused.returncode == 2, refused.stderr
@@ -149,16 +129,7 @@ def test_forget_without_the_permission_to_write_is_an_error_of_the_setting(
             "user the permission Write on it.\n"
         )
         assert "4711" in refused.stdout
-    assert [watermark(servers, topics.metrics, partition) for partition in range(3)] == before
-
-
-def watermark(servers: str, topic: str, partition: int) -> int:
-    """Return the end of a partition."""
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "watermark"})
-    try:
-        return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)[1])
-    finally:
-        consumer.close()
+    assert end_offsets(servers, topics.metrics) == before
 
 
 def measurements(store: StoreSettings) -> list[str]:
@@ -201,8 +172,8 @@ def test_each_command_works_with_its_own_permissions(acl_broker: AclBroker, tmp_
     collect = ("lag", "collect", "--store", lag.spec, "--interval", "1")
     logs = {"ship": tmp_path / "ship.log", "lag collect": tmp_path / "lag.log"}
     with (
-        running_as(acl_broker, logs["lag collect"], "lag collect", *collect) as collecting,
-        running_as(acl_broker, logs["ship"], "ship", *ship) as shipping,
+        running(logs["lag collect"], *collect, env=acl_broker.env("lag collect")) as collecting,
+        running(logs["ship"], *ship, env=acl_broker.env("ship")) as shipping,
     ):
 
         def both_write() -> bool:
@@ -218,6 +189,7 @@ def test_each_command_works_with_its_own_permissions(acl_broker: AclBroker, tmp_
             return all(content(lag, "tallystream.lag.groups", ["lag"], tags=tags) for tags in groups)
 
         wait_until(both_have_a_lag, LIMIT_S, "the lag of both queries is in the store", poll=0.5)
+    assert (collecting.returncode, shipping.returncode) == (0, 0)
     (values,) = content(sums, "records.processed", ["count"]).values()
     assert {fields["count"] for fields in values.values()} == {4711}
     outputs |= {name: log.read_text() for name, log in logs.items()}

@@ -19,6 +19,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from support import carbon, images
+from support.commands import uv
 from support.compose_services import Kafka, ServiceRunner, own_python
 from support.health import ask
 from support.stores import influx_bucket
@@ -36,16 +37,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 LIMIT_S = 300.0
-
-
-def uv(*arguments: str | Path) -> None:
-    """Run uv, offline if its cache has everything."""
-    program = own_python().with_name("uv")
-    for mode in (["--offline"], []):
-        done = subprocess.run([program, *arguments, *mode], capture_output=True, text=True, timeout=300, check=False)
-        if done.returncode == 0:
-            return
-    raise AssertionError(done.stderr)
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,7 @@ def test_internal_metrics_are_right_and_survive_a_kill(
     end = len(read_topic(broker.bootstrap_servers, topics.metrics))
     with running_aggregator(broker.bootstrap_servers, topic_prefix, tmp_path, *port) as process:
         url = base(log)
-        wait_all_committed(broker, topics, {0: end})
+        wait_all_committed(broker.bootstrap_servers, topics, {0: end})
         assert ask(url + "/healthz") == (200, '{"ok": true, "command": "aggregate", "stage": "running"}\n')
         wait_until(lambda: ask(url + "/readyz")[0] == 200, LIMIT_S, "it is ready")
         wait_until(

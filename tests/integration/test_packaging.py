@@ -11,19 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from support.commands import uv
+
 pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parents[2]
-UV = Path(sys.executable).with_name("uv")
-
-
-def uv(*arguments: str | Path) -> str:
-    """Run uv, offline if its cache has everything, and return its output."""
-    for mode in (["--offline"], []):
-        done = subprocess.run([UV, *arguments, *mode], capture_output=True, text=True, timeout=300, check=False)
-        if done.returncode == 0:
-            return done.stdout
-    raise AssertionError(done.stderr)
 
 
 def build(kind: str, source: Path, folder: Path) -> Path:

@@ -9,9 +9,9 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from support.kafka import read_topic
 from support.wait import wait_until
 from tallystream import ConfigError, KafkaReporter, MetricRegistry
 from tallystream.record import Counter, Snapshot, decode
@@ -24,22 +24,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 
-def read_all(bootstrap_servers: str, topic: str) -> list[tuple[bytes, int, Snapshot]]:
-    """Return every record of the topic: key, append time, snapshot."""
-    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "test", "enable.auto.commit": False})
-    try:
-        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
-        consumer.assign([TopicPartition(topic, 0, 0)])
-        found = []
-        while len(found) < end:
-            message = consumer.poll(30)
-            assert message is not None
-            if message.error() is not None:
-                raise KafkaException(message.error())
-            found.append((message.key(), message.timestamp()[1], decode(message.value())))
-        return found
-    finally:
-        consumer.close()
+def read_snapshots(bootstrap_servers: str, topic: str) -> list[Snapshot]:
+    """Return the snapshots of all records of the topic."""
+    return [decode(one.value or b"") for one in read_topic(bootstrap_servers, topic)]
 
 
 def counters(snapshot: Snapshot, name: str) -> list[Counter]:
@@ -79,16 +66,16 @@ def test_acknowledged_records_follow_the_contract(broker: KafkaBroker, topic: st
     processed.inc(2)
     reporter.start()
     assert reporter.stop()
-    records = read_all(broker.bootstrap_servers, topic)
-    snapshots = [snapshot for _, _, snapshot in records]
-    assert {key for key, _, _ in records} == {b"orders-1"}
+    records = read_topic(broker.bootstrap_servers, topic)
+    snapshots = [decode(one.value or b"") for one in records]
+    assert {one.key for one in records} == {b"orders-1"}
     assert [(s.seq, s.final, m.count) for s in snapshots for m in counters(s, processed.name)] == [
         (1, False, 3),
         (2, False, 7),
         (3, True, 8),
         (1, True, 2),
     ]
-    assert [s.prev for s in snapshots] == [None, records[0][1], records[1][1], None]
+    assert [s.prev for s in snapshots] == [None, records[0].timestamp_ms, records[1].timestamp_ms, None]
     assert sum_of_lives(snapshots, "records.processed") == processed.count
 
 
@@ -108,7 +95,7 @@ def test_two_addresses_of_a_broker_are_one_destination(broker: KafkaBroker, topi
     registry.counter("c").inc(1)
     assert two.report_now(timeout=60)
     assert two.stop()
-    snapshots = [snapshot for _, _, snapshot in read_all(broker.bootstrap_servers, topic)]
+    snapshots = read_snapshots(broker.bootstrap_servers, topic)
     assert sum_of_lives(snapshots, "c") == 4
 
 
@@ -135,7 +122,7 @@ def test_an_outage_of_the_broker_neither_blocks_nor_loses(tmp_path: Path) -> Non
             # If the broker took ten seconds to restart, there is one warning about that, and no other failure.
             assert (reporter.last_error or "no metrics have arrived").startswith("no metrics have arrived")
             assert reporter.failures <= 1
-        snapshots = [snapshot for _, _, snapshot in read_all(broker.bootstrap_servers, "metrics")]
+        snapshots = read_snapshots(broker.bootstrap_servers, "metrics")
     assert len({snapshot.life for snapshot in snapshots}) == 1
     assert sum_of_lives(snapshots, "c") == processed.count == 1002
 
@@ -170,7 +157,7 @@ def test_many_threads_can_call_report_now(broker: KafkaBroker, topic: str) -> No
         for thread in threads:
             thread.join()
     assert outcomes == [True] * 40
-    snapshots = [snapshot for _, _, snapshot in read_all(broker.bootstrap_servers, topic)]
+    snapshots = read_snapshots(broker.bootstrap_servers, topic)
     assert [s.seq for s in snapshots] == list(range(1, len(snapshots) + 1))
     assert sum_of_lives(snapshots, "c") == 40
 
@@ -203,7 +190,7 @@ def test_forks_and_exits_count_everything_once(broker: KafkaBroker, topic: str) 
     program = [sys.executable, "-c", textwrap.dedent(PROGRAM), broker.bootstrap_servers, topic]
     done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    snapshots = [snapshot for _, _, snapshot in read_all(broker.bootstrap_servers, topic)]
+    snapshots = read_snapshots(broker.bootstrap_servers, topic)
     assert len({snapshot.life for snapshot in snapshots}) == 5
     assert sum_of_lives(snapshots, "c") == 100 + 3 * 7 + 1 + 1000
 
@@ -233,6 +220,6 @@ def test_spawned_processes_count_for_themselves(broker: KafkaBroker, topic: str,
     program = [sys.executable, script, broker.bootstrap_servers, topic]
     done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    snapshots = [snapshot for _, _, snapshot in read_all(broker.bootstrap_servers, topic)]
+    snapshots = read_snapshots(broker.bootstrap_servers, topic)
     assert len({snapshot.life for snapshot in snapshots}) == 3
     assert sum_of_lives(snapshots, "c") == 100 + 2 * 7

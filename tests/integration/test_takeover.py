@@ -100,8 +100,7 @@ def test_a_stopped_writer_is_replaced_and_changes_nothing(
         )
         try:
             assert refused.wait(240) == 1
-            said = second.read_text()
-            assert "another aggregator still has it" in said
+            assert "another aggregator still has it" in second.read_text()
             wait_until(lambda: second.read_text().count("waiting for the lease") == 2, 120, "the second is a standby")
             assert first.poll() is None
             fleet.publish(300)

@@ -17,7 +17,8 @@ from msgspec.structs import replace
 
 from support.aggregator import running_aggregator
 from support.commands import run as run_command
-from support.kafka import committed, latest_sums, read_topic
+from support.exactness import wait_all_committed
+from support.kafka import end_offsets, latest_sums, read_topic
 from support.wait import wait_until
 from tallystream import record
 from tallystream.errors import ConfigError
@@ -159,15 +160,7 @@ def _utc(seconds: float) -> str:
 
 
 def _wait_for_the_end(servers: str, topics: Topics) -> None:
-    ends = dict.fromkeys((0, 1), 0)
-    for read in read_topic(servers, topics.metrics):
-        ends[read.partition] = read.offset + 1
-    group = topics.prefix + "tallystream-aggregator"
-
-    def committed_all() -> bool:
-        return all(committed(servers, group, topics.metrics, partition) >= end for partition, end in ends.items())
-
-    wait_until(committed_all, 300, "all records are summed")
+    wait_all_committed(servers, topics, end_offsets(servers, topics.metrics))
 
 
 def _living(servers: str, topics: Topics) -> int:

@@ -98,19 +98,19 @@ class Carbon(Server):
         return self
 
     def _configure(self) -> None:
-        here = _CONFIG.format(folder=self._folder, port=self.port, query_port=free_port())
+        config = _CONFIG.format(folder=self._folder, port=self.port, query_port=free_port())
         if self._settings is None:
-            (self._folder / "carbon.conf").write_text(here)
+            (self._folder / "carbon.conf").write_text(config)
             (self._folder / "storage-schemas.conf").write_text(_SCHEMAS)
             return
-        made, ours = (configparser.ConfigParser(interpolation=None) for _ in range(2))
-        made.optionxform = ours.optionxform = str  # type: ignore[assignment,method-assign]  # as its documentation says
-        made.read(self._settings / "carbon.conf")
-        ours.read_string(here)
-        kept = {"MAX_CACHE_SIZE", "MAX_UPDATES_PER_SECOND", "MAX_CREATES_PER_MINUTE"}
-        made["cache"].update({name: value for name, value in ours["cache"].items() if name not in kept})
+        merged, own = (configparser.ConfigParser(interpolation=None) for _ in range(2))
+        merged.optionxform = own.optionxform = str  # type: ignore[assignment,method-assign]  # as its documentation says
+        merged.read(self._settings / "carbon.conf")
+        own.read_string(config)
+        unchanged = {"MAX_CACHE_SIZE", "MAX_UPDATES_PER_SECOND", "MAX_CREATES_PER_MINUTE"}
+        merged["cache"].update({name: value for name, value in own["cache"].items() if name not in unchanged})
         with (self._folder / "carbon.conf").open("w", encoding="utf-8") as file:
-            made.write(file)
+            merged.write(file)
         for name in ("storage-schemas.conf", "storage-aggregation.conf"):
             shutil.copy(self._settings / name, self._folder)
 

@@ -1,4 +1,4 @@
-"""Run commands of `tallystream` as processes of their own."""
+"""Run `tallystream` and uv as processes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from support.processes import end
@@ -13,7 +14,6 @@ from tallystream_cli.servers.process import spawn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 
 def command(*arguments: str) -> list[str]:
@@ -58,3 +58,13 @@ def running(
         yield process
     finally:
         end(process, log, timeout)
+
+
+def uv(*arguments: str | Path) -> str:
+    """Run this environment's uv, offline if its cache has everything, and return its output."""
+    program = Path(sys.executable).with_name("uv")
+    for mode in (["--offline"], []):
+        done = subprocess.run([program, *arguments, *mode], capture_output=True, text=True, timeout=300, check=False)
+        if done.returncode == 0:
+            return done.stdout
+    raise AssertionError(done.stderr)

@@ -30,7 +30,7 @@ def assert_exact(broker: KafkaBroker, topics: Topics, earlier: Sequence[TopicRec
     ends: dict[int, int] = {}
     for record in records:
         ends[record.partition] = max(ends.get(record.partition, 0), record.offset + 1)
-    wait_all_committed(broker, topics, ends)
+    wait_all_committed(broker.bootstrap_servers, topics, ends)
     found = latest_sums(broker.bootstrap_servers, topics.agg)
     wanted = expected(records)
     wrong = {
@@ -42,12 +42,12 @@ def assert_exact(broker: KafkaBroker, topics: Topics, earlier: Sequence[TopicRec
     return wanted
 
 
-def wait_all_committed(broker: KafkaBroker, topics: Topics, ends: dict[int, int]) -> None:
+def wait_all_committed(bootstrap_servers: str, topics: Topics, ends: dict[int, int]) -> None:
     """Wait until the aggregator has committed these offsets of `metrics`, by partition."""
     group = topics.prefix + "tallystream-aggregator"
 
     def reached() -> bool:
-        return all(committed(broker.bootstrap_servers, group, topics.metrics, p) >= end for p, end in ends.items())
+        return all(committed(bootstrap_servers, group, topics.metrics, p) >= end for p, end in ends.items())
 
     wait_until(reached, 300, f"the batches up to {ends} (partition: end) are finished")
 

@@ -36,13 +36,13 @@ def influx_bucket(influxdb: Influx, name: str) -> Iterator[StoreSettings]:
     from influxdb_client import InfluxDBClient
 
     with InfluxDBClient(url=influxdb.url, token=influxdb.token, org=influxdb.org) as client:
-        made = client.buckets_api().create_bucket(bucket_name=name)
+        bucket = client.buckets_api().create_bucket(bucket_name=name)
         try:
             yield StoreSettings.parse(
                 f"influxdb:{influxdb.url}", token=influxdb.token, org=influxdb.org, bucket=name, env={}
             )
         finally:
-            client.buckets_api().delete_bucket(made)
+            client.buckets_api().delete_bucket(bucket)
 
 
 def write(settings: StoreSettings, points: Sequence[Point]) -> int:
