@@ -78,6 +78,22 @@ def acl_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AclBroker]:
         yield AclBroker(broker, f"127.0.0.1:{port}")
 
 
+@pytest.fixture(scope="module")
+def summed(acl_broker: AclBroker, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A count of 4711, reported and summed with the ACLs of both commands; returns the aggregator's errors."""
+    create_topics(AdminClient(acl_broker.kafka("aggregate")), TOPICS)
+    registry = MetricRegistry("orders")
+    registry.counter("records.processed").inc(4711)
+    kafka = acl_broker.kafka("reporter")
+    servers = kafka.pop("bootstrap.servers")
+    with KafkaReporter(registry, bootstrap_servers=servers, instance="orders-1", options=kafka) as reporter:
+        assert reporter.report_now(timeout=30)
+    checkpoint = tmp_path_factory.mktemp("summed") / "checkpoint"
+    done = run("aggregate", "--checkpoint", str(checkpoint), "--catch-up", env=acl_broker.env("aggregate"))
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
 def test_a_publisher_may_not_write_sums(acl_broker: AclBroker) -> None:
     """With the ACLs of a reporter only `metrics` can be written."""
     create_topics(AdminClient(acl_broker.kafka("aggregate")), TOPICS)
@@ -97,41 +113,6 @@ def test_existing_topics_need_no_permission_to_create_them(acl_broker: AclBroker
     assert create_topics(AdminClient(acl_broker.kafka("ship")), TOPICS) == []
 
 
-def test_forget_without_the_permission_to_write_is_an_error_of_the_setting(
-    acl_broker: AclBroker, tmp_path: Path
-) -> None:
-    """A user that may read the table but not write `metrics` gets the dry run; no record is published."""
-    topics = Topics("refused-")
-    servers = acl_broker.broker.bootstrap_servers
-    admin = AdminClient({"bootstrap.servers": servers})
-    create_topics(admin, topics, partitions=3)
-    registry = MetricRegistry("orders")
-    registry.counter("records.processed").inc(4711)
-    with KafkaReporter(registry, bootstrap_servers=servers, topic=topics.metrics, instance="orders-1") as reporter:
-        assert reporter.report_now(timeout=30)
-    prefix = ("--topic-prefix", topics.prefix)
-    options = ("--bootstrap-servers", servers, *prefix, "--checkpoint", str(tmp_path / "aggregate"), "--catch-up")
-    done = run("aggregate", *options, "--no-own-metrics")
-    assert done.returncode == 0, done.stderr
-    reads = [acl for acl in acls() if acl.command == "forget" and acl.operations == ("READ",)]
-    # One user may not describe the topic; the other may describe it, but may write no topic.
-    sees = Acl("rebuild", "topic", "metrics", ("DESCRIBE",))
-    for user, given in (("forget", reads), ("rebuild", [*reads, sees])):
-        topical = (acl._replace(name=topics.prefix + acl.name) for acl in given if acl.resource == "topic")
-        for future in admin.create_acls([one for acl in topical for one in acl.bindings(f"User:{user}")]).values():
-            future.result(30)
-    before = end_offsets(servers, topics.metrics)
-    for user, arguments in (("forget", ("--instance", "orders-1")), ("rebuild", ("--metric", "records.processed"))):
-        refused = run("forget", *prefix, *arguments, "--yes", env=acl_broker.env(user))
-        assert refused.returncode == 2, refused.stderr
-        assert refused.stderr == (
-            "topic: 'refused-metrics' can't be used; this user may not write it, so nothing is published; give the "
-            "user the permission Write on it.\n"
-        )
-        assert "4711" in refused.stdout
-    assert end_offsets(servers, topics.metrics) == before
-
-
 def measurements(store: StoreSettings) -> list[str]:
     """Return the measurements that a store has."""
     reader = open_reader(store)
@@ -141,20 +122,9 @@ def measurements(store: StoreSettings) -> list[str]:
         reader.close()
 
 
-def test_each_command_works_with_its_own_permissions(acl_broker: AclBroker, tmp_path: Path) -> None:
-    """A count is reported, summed, shipped and verified, and has a lag; no output has an authorization error."""
-    create_topics(AdminClient(acl_broker.kafka("aggregate")), TOPICS)
-    registry = MetricRegistry("orders")
-    registry.counter("records.processed").inc(4711)
-    kafka = acl_broker.kafka("reporter")
-    with KafkaReporter(
-        registry, bootstrap_servers=kafka.pop("bootstrap.servers"), instance="orders-1", options=kafka
-    ) as reporter:
-        assert reporter.report_now(timeout=30)
-    done = run("aggregate", "--checkpoint", str(tmp_path / "aggregate"), "--catch-up", env=acl_broker.env("aggregate"))
-    assert done.returncode == 0, done.stderr
-    outputs = {"aggregate": done.stderr}
-
+def test_each_command_works_with_its_own_permissions(acl_broker: AclBroker, summed: str, tmp_path: Path) -> None:
+    """A count is reported, summed, shipped and verified, and has a lag, without an authorization error."""
+    outputs = {"aggregate": summed}
     hour_ago = datetime.fromtimestamp(time.time() - 3600, UTC).isoformat()
     for name, arguments in (
         ("verify", ()),
@@ -194,3 +164,23 @@ def test_each_command_works_with_its_own_permissions(acl_broker: AclBroker, tmp_
     assert {fields["count"] for fields in values.values()} == {4711}
     outputs |= {name: log.read_text() for name, log in logs.items()}
     assert not [(name, line) for name, text in outputs.items() for line in text.splitlines() if "uthoriz" in line]
+
+
+def test_forget_without_the_permission_to_write_is_an_error_of_the_setting(acl_broker: AclBroker, summed: str) -> None:
+    """A user that may read the table but not write `metrics` gets the dry run; no record is published."""
+    assert "uthoriz" not in summed
+    servers = acl_broker.broker.bootstrap_servers
+    # `rebuild` may describe the topic; `replay` may not, and here it may read the table.
+    reads = Acl("replay", "topic", TOPICS.table, ("READ",)).bindings("User:replay")
+    for future in AdminClient({"bootstrap.servers": servers}).create_acls(reads).values():
+        future.result(30)
+    before = end_offsets(servers, TOPICS.metrics)
+    for user, arguments in (("replay", ("--instance", "orders-1")), ("rebuild", ("--metric", "records.processed"))):
+        refused = run("forget", *arguments, "--yes", env=acl_broker.env(user))
+        assert refused.returncode == 2, refused.stderr
+        assert refused.stderr == (
+            "topic: 'metrics' can't be used; this user may not write it, so nothing is published; give the "
+            "user the permission Write on it.\n"
+        )
+        assert "4711" in refused.stdout
+    assert end_offsets(servers, TOPICS.metrics) == before
