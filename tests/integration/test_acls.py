@@ -71,7 +71,7 @@ def acl_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AclBroker]:
     }
     folder = tmp_path_factory.mktemp("acls")
     with KafkaBroker(folder, listeners={"SASL_PLAINTEXT": port}, properties=properties) as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
         wanted = [one for acl in acls() for one in acl.bindings(f"User:{acl.command.replace(' ', '-')}")]
         for future in admin.create_acls(wanted).values():
             future.result(30)
@@ -172,7 +172,8 @@ def test_forget_without_the_permission_to_write_is_an_error_of_the_setting(acl_b
     servers = acl_broker.broker.bootstrap_servers
     # `rebuild` may describe the topic; `replay` may not, and here it may read the table.
     reads = Acl("replay", "topic", TOPICS.table, ("READ",)).bindings("User:replay")
-    for future in AdminClient({"bootstrap.servers": servers}).create_acls(reads).values():
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    for future in admin.create_acls(reads).values():
         future.result(30)
     before = end_offsets(servers, TOPICS.metrics)
     for user, arguments in (("replay", ("--instance", "orders-1")), ("rebuild", ("--metric", "records.processed"))):
