@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 import pytest
 
+from support.invalid_times import INVALID_TIMES
 from support.lag import Rounds, group, round_of
-from support.moments import OUTSIDE
 from tallystream.errors import ConfigError
 from tallystream_aggregator.health.server import HealthServer
 from tallystream_aggregator.kafka.ledger import LedgerRow
@@ -127,7 +127,7 @@ def test_a_moment_in_the_past_is_read_from_the_store(tmp_path: Path) -> None:
     assert (status, "'noon'" in str(content["error"])) == (400, True)
 
 
-@pytest.mark.parametrize("text", OUTSIDE)
+@pytest.mark.parametrize("text", INVALID_TIMES)
 def test_a_moment_out_of_range_is_refused(text: str) -> None:
     """A time that a store or a calendar can't represent is answered with 400, and the store is not read."""
     api = LagApi(2, lambda: pytest.fail("the store was opened"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from support.moments import OUTSIDE
+from support.invalid_times import INVALID_TIMES
 from tallystream_dashboards.page.url_state import Selection, chosen_moment, options, parse, refresh_every
 
 
@@ -25,7 +25,7 @@ def test_wrong_parameters_are_ignored() -> None:
     assert parse({"range": "eternity", "app": "", "view": "x", "at": "noon"}) == Selection()
     assert parse({"app": "orders"}).view == "metrics"
     assert parse({"at": "2026-11-20T12:00+02:00"}).at_ms == 1_795_168_800_000
-    assert [parse({"at": text}) for text in OUTSIDE] == [Selection()] * len(OUTSIDE)
+    assert [parse({"at": text}) for text in INVALID_TIMES] == [Selection()] * len(INVALID_TIMES)
 
 
 def test_a_name_without_data_can_be_selected() -> None:
