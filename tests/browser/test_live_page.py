@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 from support.browser import SCREENSHOTS, TIMEOUT_MS, cells, statuses, tile, until
-from support.live import live
+from support.live_system import running_system
 from support.wait import wait_until
 from tallystream_dashboards.formatting import DASH
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Page
 
-    from support.live import Live
+    from support.live_system import LiveSystem
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_cli.servers.broker import KafkaBroker
 
@@ -29,10 +29,10 @@ pytestmark = [pytest.mark.browser, pytest.mark.integration, pytest.mark.timeout(
 
 
 @pytest.fixture
-def system(broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path) -> Iterator[Live]:
-    """Run a whole system on the shared broker, in which flights are produced and consumed."""
-    with live(broker.bootstrap_servers, topic_prefix, tmp_path) as running:
-        yield running
+def system(broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path) -> Iterator[LiveSystem]:
+    """A whole system on the shared broker, in which flights are produced and consumed."""
+    with running_system(broker.bootstrap_servers, topic_prefix, tmp_path) as system:
+        yield system
 
 
 def view(page: Page, name: str) -> None:
@@ -74,8 +74,8 @@ def every_view(page: Page) -> None:
     save(page, "twice")
 
 
-def test_a_consumer_stops_and_is_started_again(system: Live, serve: Callable, open_page: Callable) -> None:
-    """Every view has values. A stopped consumer is ERR with its reason, and OK after it was started again.
+def test_a_consumer_stops_and_comes_back(system: LiveSystem, serve: Callable, open_page: Callable) -> None:
+    """Every view shows what really runs; a stopped consumer is ERR with its reason, and OK again when it is back.
 
     At the end every flight that was sent is processed, and the page's sum is the number that the consumers processed.
     """
@@ -112,9 +112,9 @@ def test_a_consumer_stops_and_is_started_again(system: Live, serve: Callable, op
             stopped = time.time()
             system.start()
             shows(page, group, "OK")
-            system.producing.stop()
+            system.producer.stop()
             view(page, "Metrics")
-            wait_until(lambda: len(system.processed()) == system.producing.sent, 60, "every flight is processed")
+            wait_until(lambda: len(system.processed()) == system.producer.sent, 60, "every flight is processed")
             wait_until(
                 lambda: tile(page, "Sum of flights.processed") == f"{system.processed().total():,}",
                 TIMEOUT_MS / 1000,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser
 
-    from support.influx import Influx
+    from support.stores import Influx
     from tallystream_aggregator.sinks.base import Sink
 
 pytestmark = pytest.mark.browser

@@ -55,8 +55,8 @@ class Kafka(Bench):
         for reporter in self.reporters:
             reporter.topic = self.topic + "-missing"
 
-    def mend_destination(self) -> None:
-        """Send to the topic."""
+    def repair_destination(self) -> None:
+        """Send where the topic is."""
         for reporter in self.reporters:
             reporter.topic = self.topic
 
@@ -159,7 +159,7 @@ def test_a_failed_report_is_seen_and_the_next_one_happens(bench: Bench, registry
     assert not reporter.report_now(timeout=60)
     assert reporter.failures == 1
     assert reporter.last_error
-    bench.mend_destination()
+    bench.repair_destination()
     assert reporter.report_now(timeout=60)
     assert bench.counts("c") == [1, 2]
     assert_count(registry, "tallystream.reporter.failed", 1, tags={"reporter": reporter.kind})

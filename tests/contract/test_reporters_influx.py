@@ -10,7 +10,7 @@ from influxdb_client import InfluxDBClient
 from tallystream import InfluxReporter, MetricRegistry
 
 if TYPE_CHECKING:
-    from support.influx import Influx
+    from support.stores import Influx
 
 pytestmark = pytest.mark.integration
 

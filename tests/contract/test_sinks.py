@@ -28,7 +28,7 @@ from tallystream_cli.servers.process import free_port
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from support.influx import Influx
+    from support.stores import Influx
 
 
 @pytest.fixture(params=["local", pytest.param("influxdb", marks=pytest.mark.integration)])

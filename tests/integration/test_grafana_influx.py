@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from support.influx import Influx
+    from support.stores import Influx
     from tallystream_aggregator.sinks.stores import StoreSettings
 
 pytestmark = pytest.mark.integration

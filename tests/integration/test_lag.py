@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from support.kafka import command
+from support.commands import command
 from support.wait import wait_until
 from tallystream_aggregator.kafka.ledger import LedgerRow, LedgerWriter
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from support.application import assert_exact
-from support.faults import dead_letters
-from support.fleet import Fleet, Shares
+from support.aggregator import Aggregator
+from support.exactness import assert_exact, dead_letters
+from support.fleet import Fleet
 from support.kafka import latest_sums
-from support.supervised import Aggregator
 from support.wait import wait_until
 from tallystream.ulid import new_ulid
 
@@ -47,7 +46,7 @@ def check_limits(broker: KafkaBroker, topics: Topics, folder: Path, names: int) 
     )
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     admin.incremental_alter_configs([resource])[resource].result(30)
-    fleet = Fleet(broker.bootstrap_servers, topics.metrics, 10, shares=Shares())
+    fleet = Fleet(broker.bootstrap_servers, topics.metrics, 10)
     sender = _Sender(broker, topics)
     fleet.publish(100)
     large = sender.send(b"large", b'{"name":"' + b"x" * LARGE + b'","value":1}')
@@ -64,11 +63,11 @@ def check_limits(broker: KafkaBroker, topics: Topics, folder: Path, names: int) 
     with Aggregator(broker.bootstrap_servers, topics.prefix, folder) as aggregator:
         aggregator.start().wait_ready()
         assert_exact(broker, topics)
-        assert aggregator.stop() == 0, aggregator.said()
+        assert aggregator.stop() == 0, aggregator.output()
     found = latest_sums(broker.bootstrap_servers, topics.agg)
     assert {key[1] for key in found if key[0] == "hostile"} >= set(NAMES)
     assert len([key for key in found if key[1].startswith("n") and key[0] == "hostile"]) == min(names, 10_000)
-    assert dead_letters(broker, topics) == {large, *beyond, *fleet.journal.poison}
+    assert dead_letters(broker, topics) == {large, *beyond, *fleet.journal.malformed}
 
 
 def check_late_lives(broker: KafkaBroker, topics: Topics, folder: Path) -> None:
@@ -90,7 +89,7 @@ def check_late_lives(broker: KafkaBroker, topics: Topics, folder: Path) -> None:
         assert dead_letters(broker, topics) == {refused}
         found = latest_sums(broker.bootstrap_servers, topics.agg)
         assert found["hostile", "n", "counter", ()].count == 150 + 100 + 7
-        assert aggregator.stop() == 0, aggregator.said()
+        assert aggregator.stop() == 0, aggregator.output()
 
 
 def counter(name: str, count: int) -> dict[str, Any]:

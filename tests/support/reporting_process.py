@@ -1,8 +1,8 @@
-"""A process that embeds the reporter and counts until SIGTERM; journals what the broker acknowledged.
+"""A process that counts and reports until SIGTERM, and keeps a journal of the acknowledged counts.
 
-    python embedding.py BOOTSTRAP TOPIC INSTANCE JOURNAL
+    python reporting_process.py BOOTSTRAP TOPIC INSTANCE JOURNAL
 
-Each line of the journal is this process's life and the count that was acknowledged.
+Each line of the journal is an ID of this process and the count that was acknowledged.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from tallystream.signals import SignalSafeEvent
 
 
 def main() -> None:
-    """Count, report, write the journal; end in order on SIGTERM."""
+    """Count, report and write the journal until SIGTERM."""
     bootstrap_servers, topic, instance, journal = sys.argv[1:]
-    ended = SignalSafeEvent()
-    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    stopped = SignalSafeEvent()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     registry = MetricRegistry("orders")
     processed = registry.counter("records.processed")
     count, process = 0, uuid.uuid4().hex
@@ -28,7 +28,7 @@ def main() -> None:
         Path(journal).open("a", encoding="utf-8") as lines,
         KafkaReporter(registry, bootstrap_servers=bootstrap_servers, instance=instance, topic=topic) as reporter,
     ):
-        while not ended.wait(0.02):
+        while not stopped.wait(0.02):
             processed.inc(7)
             count += 7
             if reporter.report_now(timeout=30):

@@ -21,21 +21,22 @@ from tallystream_cli.servers.process import free_port, spawn, tail
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+_LOOPBACK = {"://": "://127.0.0.1:", "kafka": "127.0.0.1:", "localhost": "127.0.0.1:"}
 PORTS = ("9400", "9464", "8501")
 DATA = "/var/lib/tallystream"
 
 
 @dataclass
-class Here:
-    """Where things are on this machine: `addresses` replaces texts, `pythons` are the images' interpreters."""
+class ServiceRunner:
+    """Runs services in `folder`; `replacements` are of addresses and paths, `pythons` are the images' interpreters."""
 
     folder: Path
-    addresses: Mapping[str, str]
+    replacements: Mapping[str, str]
     pythons: Mapping[str, Path]
 
     @contextmanager
     def run(self, services: Mapping[str, Any], *names: str) -> Iterator[dict[str, Service]]:
-        """Start services at once; at the end each gets SIGTERM, and what does not end by itself fails the test."""
+        """Start services, and end them with SIGTERM; one that does not end with exit code 0 fails the test."""
         running: dict[str, Service] = {}
         try:
             for name in names:
@@ -44,7 +45,7 @@ class Here:
             for one in running.values():
                 one.process.send_signal(signal.SIGTERM)
             for one in running.values():
-                assert one.process.wait(one.max_wait_s) == 0, one.said()
+                assert one.process.wait(one.max_wait_s) == 0, one.output()
         finally:
             for one in running.values():
                 if one.process.poll() is None:
@@ -53,11 +54,11 @@ class Here:
 
 
 class Service:
-    """One service of ours. `home` and `work` are what the container can't write: they have to stay empty."""
+    """One of our services. A container can't write to its `home` and `work`: they have to stay empty."""
 
-    def __init__(self, name: str, service: Mapping[str, Any], here: Here) -> None:
+    def __init__(self, name: str, service: Mapping[str, Any], runner: ServiceRunner) -> None:
         self.name = name
-        folder = here.folder / name
+        folder = runner.folder / name
         self.home, self.work, data = folder / "home", folder / "work", folder / "data"
         memory = folder / "tmp"
         for one in (self.home, self.work, data, memory):
@@ -65,41 +66,41 @@ class Service:
         self.log = folder / "log"
         self.max_wait_s = _seconds(service["stop_grace_period"])
         ports = {port: str(free_port()) for port in PORTS}
-        self._here = {**here.addresses, "/tmp/": f"{memory}/", DATA: str(data), **ports}
-        python = here.pythons[images.image_of(dict(service)) or ""]
+        self._replacements = {**runner.replacements, "/tmp/": f"{memory}/", DATA: str(data), **ports}
+        python = runner.pythons[images.image_of(dict(service)) or ""]
         programs = {"tallystream": [str(python.with_name("tallystream"))], "python": [str(python)], "test": ["test"]}
-        first, *rest = (self._translated(word) for word in images.command(dict(service)))
+        first, *rest = (self._replace(word) for word in images.command(dict(service)))
         self._environment = self._clean_environment(images.environment(dict(service)))
         self.process = spawn(
             ["/usr/bin/env", "-C", str(self.work), *programs[first], *rest], self.log, self._environment
         )
         check = images.healthcheck(dict(service))
-        self._check = [*programs[check[0]], *(self._translated(word) for word in check[1:])] if check else []
+        self._check = [*programs[check[0]], *(self._replace(word) for word in check[1:])] if check else []
 
     def port(self, of: str) -> int:
-        """Return the port here that stands for one in the container."""
-        return int(self._here[of])
+        """Return the port that replaces one of the container."""
+        return int(self._replacements[of])
 
     def healthy(self) -> bool:
-        """Run the health check, as Docker would; the process must still be there."""
-        assert self.process.poll() is None, self.said()
+        """Run the health check as Docker does; the process must still run."""
+        assert self.process.poll() is None, self.output()
         return subprocess.run(self._check, capture_output=True, check=False, timeout=60).returncode == 0
 
     def wait_healthy(self, timeout: float) -> None:
         """Return when the health check passes."""
         wait_until(self.healthy, timeout, f"{self.name} is healthy", poll=0.5)
 
-    def said(self) -> str:
+    def output(self) -> str:
         """Return the end of its log."""
         return f"{self.name}:\n{tail(self.log, 30)}"
 
-    def _translated(self, text: str) -> str:
-        return translated(text, self._here)
+    def _replace(self, text: str) -> str:
+        return replace_addresses(text, self._replacements)
 
     def _clean_environment(self, given: Mapping[str, str]) -> dict[str, str | None]:
-        """Return the container's environment and nothing of this process's, its paths as they are here."""
+        """Return the container's environment with replaced paths, and without this process's variables."""
         java = Path(shutil.which(jars.java()) or "").resolve().parent
-        wanted = {name: self._translated(value) for name, value in given.items()}
+        wanted = {name: self._replace(value) for name, value in given.items()}
         if "JAVA_HOME" in wanted:
             wanted |= {"JAVA_HOME": str(java.parent), "TALLYSTREAM_CACHE": str(jars.cache_dir())}
         wanted |= {"PATH": f"{java}:/usr/bin:/bin", "HOME": str(self.home)}
@@ -107,7 +108,7 @@ class Service:
 
 
 class Kafka:
-    """The service `kafka` as its image starts it: the environment becomes the configuration by Kafka's own code."""
+    """The service `kafka` as its image starts it: Kafka's own code writes the configuration from the environment."""
 
     def __init__(self, service: Mapping[str, Any], folder: Path) -> None:
         self.ports = {port: free_port() for port in ("19092", "9092", "9093")}
@@ -118,9 +119,9 @@ class Kafka:
         for name in ("default", "mounted", "config"):
             (folder / name).mkdir(parents=True)
         self.log = folder / "log"
-        # What the image's entry point does: Kafka writes server.properties and formats the data, and is started.
-        places = {"default": folder / "default", "mounted": folder / "mounted", "final": config}
-        setup = [f"--{name}-configs-dir={path}" for name, path in places.items()]
+        # As the image's entry point does: Kafka writes server.properties, formats its data, and starts.
+        folders = {"default": folder / "default", "mounted": folder / "mounted", "final": config}
+        setup = [f"--{name}-configs-dir={path}" for name, path in folders.items()]
         done = subprocess.run(
             [*java, "kafka.docker.KafkaDockerWrapper", "setup", *setup],
             env={**os.environ, **environment},
@@ -134,28 +135,27 @@ class Kafka:
         self.process = spawn([*java, "kafka.Kafka", str(config / "server.properties")], self.log)
 
     def _translated(self, text: str) -> str:
-        text = text.replace("/var/lib/kafka/data", str(self._folder / "data")).replace("kafka:", "127.0.0.1:")
-        for there, here in self.ports.items():
-            text = text.replace(f"://:{there}", f"://127.0.0.1:{here}").replace(f":{there}", f":{here}")
-        return text.replace("localhost:", "127.0.0.1:")
+        text = text.replace("/var/lib/kafka/data", str(self._folder / "data"))
+        text = re.sub(r"(://|\bkafka|\blocalhost):(?=\d)", lambda match: _LOOPBACK[match[1]], text)
+        return re.sub(r"(?<=:)\d+\b", lambda match: str(self.ports.get(match[0], match[0])), text)
 
     def stop(self) -> None:
-        """End it at once: what it holds is nobody's."""
+        """Kill it: its data is not needed."""
         self.process.kill()
         self.process.wait()
 
 
-def translated(text: str, here: Mapping[str, str]) -> str:
-    """Return `text` with what `here` names replaced, all at once.
+def replace_addresses(text: str, replacements: Mapping[str, str]) -> str:
+    """Return `text` with all keys of `replacements` replaced, each once.
 
-    A number is replaced only where it stands by itself: a random secret may contain the digits of a port.
+    A port is replaced only if no letter or digit is beside it: a random secret can contain the digits of a port.
     """
-    found = (rf"\b{there}\b" if there.isdigit() else re.escape(there) for there in here)
-    return re.sub("|".join(found), lambda match: here[match[0]], text)
+    patterns = (rf"\b{old}\b" if old.isdigit() else re.escape(old) for old in replacements)
+    return re.sub("|".join(patterns), lambda match: replacements[match[0]], text)
 
 
 def own_python() -> Path:
-    """Return this environment's interpreter, which has everything that the image of Spark has."""
+    """Return this environment's interpreter, which has all packages of Spark's image."""
     return Path(sys.executable)
 
 
