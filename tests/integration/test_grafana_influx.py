@@ -13,8 +13,7 @@ from support.grafana import CHOSEN, METRIC_OF, put_in
 from support.grafana_stores import flux, influxql
 from support.grafana_system import MINUTES, ODD, STEP_MS, STEPS, System
 from support.stores import influx_bucket, write
-from tallystream_aggregator.shipping.points import PREFIX
-from tallystream_aggregator.sinks.base import Point
+from tallystream_aggregator.sinks.base import INSTANCE_PREFIX, Point
 from tallystream_dashboards.grafana import Settings, Thresholds, resources
 from tallystream_dashboards.grafana.alerts.flux import queries
 from tallystream_dashboards.grafana.alerts.rules import RULES
@@ -50,7 +49,9 @@ def fill(influxdb: Influx, folder: Path, trouble: str = "") -> Iterator[Filled]:
         end_ms = int(time.time() * 1000)
         points = System(end_ms, folder, trouble).points
         # What single instances say must not mislead a rule: it is there while all is well, and costs time otherwise.
-        assert write(store, [one for one in points if not trouble or not one.measurement.startswith(PREFIX)]) == 0
+        assert (
+            write(store, [one for one in points if not trouble or not one.measurement.startswith(INSTANCE_PREFIX)]) == 0
+        )
         yield Filled(store, end_ms)
 
 
@@ -178,7 +179,9 @@ def several(influxdb: Influx) -> Iterator[Filled]:
                 fields = {"count": 1000 + 10 * at, "lives": 1, "instances": 1, "retired": 0}
                 points.append(Point("records.processed", tags, fields, ts_ms))
                 said = {"count": 77, "life": "L"}
-                points.append(Point(f"{PREFIX}records.processed", {**tags, "instance": "orders-1"}, said, ts_ms))
+                points.append(
+                    Point(f"{INSTANCE_PREFIX}records.processed", {**tags, "instance": "orders-1"}, said, ts_ms)
+                )
         assert write(store, points) == 0
         yield Filled(store, start_ms + 60 * SECOND_MS)
 

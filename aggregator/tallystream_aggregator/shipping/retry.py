@@ -34,6 +34,8 @@ def pause_s(attempt: int, random_: Callable[[], float] = random.random) -> float
 def retry(write: Callable[[], None], stop: SignalSafeEvent, *, random_: Callable[[], float] = random.random) -> int:
     """Call `write` until it does not raise SinkUnavailableError, and return the number of failures.
 
+    A pause is at least as long as the store asks for.
+
     Raises:
         StoppedError: `stop` was set while waiting.
     """
@@ -43,11 +45,12 @@ def retry(write: Callable[[], None], stop: SignalSafeEvent, *, random_: Callable
             write()
         except SinkUnavailableError as error:
             attempt += 1
+            least_s = error.retry_after_s
             if attempt == 1:
                 log.warning("%s Points wait on Kafka and are written when it is available again.", error)
         else:
             if attempt:
                 log.info("available again after %d attempts", attempt + 1)
             return attempt
-        if stop.wait(pause_s(attempt, random_)):
+        if stop.wait(max(least_s, pause_s(attempt, random_))):
             raise StoppedError

@@ -68,6 +68,19 @@ def test_it_tries_until_the_store_is_back(caplog: pytest.LogCaptureFixture) -> N
     assert "the store is away." in caplog.text
 
 
+def test_a_pause_is_as_long_as_the_store_asks_for() -> None:
+    """The pause is the time in the error, or its own if that is longer; the next one is its own again."""
+    clock = _Clock()
+    errors = [SinkUnavailableError("x.", retry_after_s=seconds) for seconds in (60.0, 0.0, 0.1)]
+
+    def write() -> None:
+        if errors:
+            raise errors.pop(0)
+
+    assert retry(write, clock, random_=lambda: 1.0) == 3
+    assert clock.pauses == [60.0, 0.4, 0.8]
+
+
 def test_a_stop_ends_the_wait_and_not_the_write() -> None:
     """Asked to stop while the store is away, it gives up; while the store is there, it finishes."""
     store = _Store(away=5)
