@@ -93,7 +93,7 @@ LocalAnyStore = Annotated[
     str | None,
     typer.Option(
         "--store",
-        help="local:PATH, influxdb:URL or graphite:HOST:PORT; by default that of the local system in this folder.",
+        help="local:PATH, influxdb:URL, graphite:HOST:PORT or otlp:URL; by default the local system's in this folder.",
         envvar="TALLYSTREAM_STORE",
         show_envvar=True,
     ),
@@ -101,7 +101,7 @@ LocalAnyStore = Annotated[
 AnyStore = Annotated[
     str,
     typer.Option(
-        help="local:PATH, influxdb:URL, graphite:HOST:PORT or prometheus:[HOST:]PORT.",
+        help="local:PATH, influxdb:URL, graphite:HOST:PORT, otlp:URL or prometheus:[HOST:]PORT.",
         envvar="TALLYSTREAM_STORE",
         show_envvar=True,
     ),

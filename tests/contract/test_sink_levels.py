@@ -1,4 +1,4 @@
-"""The contract of every sink at its level (every point, every second, latest), on four real stores.
+"""The contract of every sink at its level (every point, every second, latest), on five real stores.
 
 Further tests of stores that can be read are in test_sinks.py.
 """
@@ -14,8 +14,21 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support import carbon as carbons
+from support import collector as collectors
 from support.hostile_text import HOSTILE
-from support.levels import BAD, VALUES, Graphite, Readable, Scraped, Target, promised, require, scrape, sum_point
+from support.levels import (
+    BAD,
+    VALUES,
+    Collected,
+    Graphite,
+    Readable,
+    Scraped,
+    Target,
+    promised,
+    require,
+    scrape,
+    sum_point,
+)
 from support.stores import NOW_MS, influx_bucket
 from tallystream.errors import ConfigError
 from tallystream_aggregator.shipping.points import point
@@ -41,11 +54,22 @@ def carbon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[carbons.Carbon]
         yield running
 
 
-_SERVER = pytest.mark.integration
+@pytest.fixture(scope="module")
+def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[collectors.Collector]:
+    """One OpenTelemetry Collector for all tests."""
+    found = collectors.find_or_build()
+    if found.path is None:
+        pytest.skip(found.reason)
+    with collectors.Collector(tmp_path_factory.mktemp("otelcol"), found.path) as running:
+        yield running
 
 
 @pytest.fixture(
-    params=["local", "prometheus", pytest.param("influxdb", marks=_SERVER), pytest.param("graphite", marks=_SERVER)]
+    params=[
+        "local",
+        "prometheus",
+        *(pytest.param(server, marks=pytest.mark.integration) for server in ("influxdb", "graphite", "otlp")),
+    ]
 )
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
     """An empty store."""
@@ -56,6 +80,10 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
         yield Scraped()
     elif request.param == "graphite":
         yield Graphite(request.getfixturevalue("carbon"), own)
+    elif request.param == "otlp":
+        collector = request.getfixturevalue("collector")
+        collector.destination.received.clear()
+        yield Collected(collector)
     else:
         with influx_bucket(request.getfixturevalue("influxdb"), own) as settings:
             yield Readable(settings)

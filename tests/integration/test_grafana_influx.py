@@ -12,8 +12,7 @@ import pytest
 from support.grafana_queries import METRIC_OF, SELECTED, flux, influxql, interpolate
 from support.grafana_system import MINUTES, SPECIAL, STEP_MS, STEPS, System
 from support.stores import influx_bucket, write
-from tallystream_aggregator.shipping.points import PREFIX
-from tallystream_aggregator.sinks.base import Point
+from tallystream_aggregator.sinks.base import INSTANCE_PREFIX, Point
 from tallystream_dashboards.grafana import Settings, Thresholds, resources
 from tallystream_dashboards.grafana.alerts.flux import queries
 from tallystream_dashboards.grafana.alerts.rules import RULES
@@ -53,7 +52,10 @@ def fill(influxdb: Influx, folder: Path, fault: str = "") -> Iterator[Filled]:
         end_ms = int(time.time() * 1000)
         points = System(end_ms, folder, fault).points
         # No rule may read the values of single instances: only the system without a fault has them, to save time.
-        assert write(store, [point for point in points if not fault or not point.measurement.startswith(PREFIX)]) == 0
+        assert (
+            write(store, [point for point in points if not fault or not point.measurement.startswith(INSTANCE_PREFIX)])
+            == 0
+        )
         yield Filled(store, end_ms)
 
 
@@ -185,7 +187,9 @@ def several(influxdb: Influx) -> Iterator[Filled]:
                 fields = {"count": 1000 + 10 * at, "lives": 1, "instances": 1, "retired": 0}
                 points.append(Point("records.processed", tags, fields, ts_ms))
                 row = {"count": 77, "life": "L"}
-                points.append(Point(f"{PREFIX}records.processed", {**tags, "instance": "orders-1"}, row, ts_ms))
+                points.append(
+                    Point(f"{INSTANCE_PREFIX}records.processed", {**tags, "instance": "orders-1"}, row, ts_ms)
+                )
         assert write(store, points) == 0
         yield Filled(store, start_ms + 60 * SECOND_MS)
 

@@ -1,4 +1,4 @@
-"""The four stores, real, and the points that each has to hold at its level."""
+"""The five stores, real, and the points that each has to hold at its level."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
 from tallystream_aggregator.sums import Sum
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from support.carbon import Carbon
+    from support.collector import Collector
     from tallystream_aggregator.sinks.base import Field, Point, Sink
 
 Level = Literal["every point", "every second", "latest"]
@@ -130,6 +131,64 @@ class Scraped(NamedTuple):
     def holds(self, sink: Sink, wanted: Contents) -> bool:
         """Compare every sample; the unit tests of the names check where each value belongs."""
         return samples(scrape(sink)) == exposed(wanted)
+
+
+class Collected(NamedTuple):
+    """A real OpenTelemetry Collector, whose destination has all that it has sent on."""
+
+    collector: Collector
+    level: Level = "every point"
+
+    def open(self) -> Sink:
+        """Return a new sink of it."""
+        return open_sink(StoreSettings.parse(f"otlp:{self.collector.url}", env={}))
+
+    def holds(self, _: Sink, kept: Contents) -> bool:
+        """Compare every data point: in the order of arrival, as a receiver that replaces a point of the same time."""
+        found: Contents = {}
+        for (name, tags, ts_ms), fields in data_points(self.collector.destination.received):
+            found.setdefault((name, tags), {}).setdefault(ts_ms, {}).update(fields)
+        return found == kept
+
+
+MAIN_FIELD = {"counter": "count", "meter": "count", "gauge": "sum", "updown": "sum", "position": "position"}
+QUANTILES = {0.0: "min", 0.5: "p50", 0.75: "p75", 0.95: "p95", 0.98: "p98", 0.99: "p99", 0.999: "p999", 1.0: "max"}
+
+
+def data_points(
+    requests: Iterable[dict[str, Any]],
+) -> Iterator[tuple[tuple[str, tuple[tuple[str, str], ...], int], dict[str, Field]]]:
+    """Yield the point (measurement, tags, time in ms) and the fields of each data point of OTLP's requests in JSON."""
+    for resource in (resource for request in requests for resource in request["resourceMetrics"]):
+        of_app = {"app" if key == "service.name" else key: value for key, value in _attributes(resource["resource"])}
+        for metric in (metric for scope in resource["scopeMetrics"] for metric in scope["metrics"]):
+            (kind,) = metric.keys() & {"sum", "gauge", "summary"}
+            assert kind != "sum" or metric["sum"]["aggregationTemporality"] == 2  # cumulative
+            for one in metric[kind]["dataPoints"]:
+                assert one.get("startTimeUnixNano") == (None if kind == "gauge" else "1")
+                tags = {**of_app, **dict(_attributes(one))}
+                field = tags.pop("field", MAIN_FIELD.get(tags.get("metric_type", ""), ""))
+                name = metric["name"].removesuffix(f".{field}") if kind == "gauge" else metric["name"]
+                identity = (_text(name), tuple(sorted(tags.items())), int(one["timeUnixNano"]) // 10**6)
+                yield identity, _values(one, field)
+
+
+def _attributes(of: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    return ((_text(one["key"]), one["value"]["stringValue"]) for one in of.get("attributes", ()))
+
+
+def _text(name: str) -> str:
+    """Return a name as it was: `%` is the empty one."""
+    return name if name.strip("%") else name[:-1]
+
+
+def _values(one: dict[str, Any], field: str) -> dict[str, Field]:
+    if "asInt" in one:
+        return {field: int(one["asInt"])}
+    if "asDouble" in one:
+        return {field: float(one["asDouble"])}
+    quantiles = {QUANTILES[value.get("quantile", 0.0)]: value["value"] for value in one["quantileValues"]}
+    return {"count": int(one["count"]), "sum": one["sum"], **quantiles}
 
 
 Sample = tuple[str, frozenset[tuple[str, str]]]

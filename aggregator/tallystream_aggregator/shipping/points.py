@@ -11,7 +11,7 @@ import msgspec
 from tallystream.decoding import json_decoder
 from tallystream_aggregator import sums
 from tallystream_aggregator.shipping.fence import Fence
-from tallystream_aggregator.sinks.base import RESERVED, Field, Point, free
+from tallystream_aggregator.sinks.base import INSTANCE_PREFIX, RESERVED, Field, Point, free
 from tallystream_aggregator.table.rows import LifeRow, ShardRow
 
 if TYPE_CHECKING:
@@ -48,9 +48,6 @@ def point(row: Sum) -> Point:
     return Point(row.name, {**tags, "app": row.app, "metric_type": row.type}, fields, row.ts)
 
 
-PREFIX = "instance:"
-"""The prefix of measurements of single instances, so that no query adds an instance to its sum."""
-
 ROW_INTEGERS = ("count", "start", "position")
 ROW_FLOATS = ("value", "sum", "min", "max", "mean_rate", "m1_rate", "m5_rate", "m15_rate")
 _RESERVED = RESERVED | {"instance"}
@@ -65,7 +62,7 @@ def row_points(row: LifeRow) -> Iterator[Point]:
         if metric.seq is None:  # other metrics were in an earlier snapshot, which made their points
             tags = {free(name, _RESERVED): value for name, value in metric.tags.items()}
             tags |= {"app": row.app, "metric_type": metric.type, "instance": row.instance}
-            yield Point(PREFIX + metric.name, tags, _fields(row, metric), row.last_seen_ms)
+            yield Point(INSTANCE_PREFIX + metric.name, tags, _fields(row, metric), row.last_seen_ms)
 
 
 def _fields(row: LifeRow, metric: MetricRow) -> dict[str, Field]:
@@ -136,7 +133,7 @@ class Shipped(NamedTuple):
 
 def is_sum(measurement: str) -> bool:
     """Return whether a measurement of the store has sums, by its name."""
-    return measurement != EVENTS and not measurement.startswith(PREFIX)
+    return measurement != EVENTS and not measurement.startswith(INSTANCE_PREFIX)
 
 
 class PointMapper:

@@ -35,6 +35,8 @@ class StoppedError(Exception):
 def retry(write: Callable[[], None], stop: SignalSafeEvent) -> None:
     """Call `write` until it does not raise SinkUnavailableError, with growing pauses.
 
+    A pause is at least as long as the store requests.
+
     Raises:
         StoppedError: `stop` was set during a pause.
     """
@@ -44,13 +46,14 @@ def retry(write: Callable[[], None], stop: SignalSafeEvent) -> None:
             write()
         except SinkUnavailableError as error:
             attempt += 1
+            requested_s = error.retry_after_s
             if attempt == 1:
                 log.warning("%s Points wait on Kafka and are written when it is available again.", error)
         else:
             if attempt:
                 log.info("available again after %d attempts", attempt + 1)
             return
-        if stop.wait(pause_s(attempt)):
+        if stop.wait(max(requested_s, pause_s(attempt))):
             raise StoppedError
 
 

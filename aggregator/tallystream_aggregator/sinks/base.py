@@ -31,6 +31,9 @@ def refused(point: Point) -> list[Field]:
 RESERVED = frozenset({"app", "metric_type"})
 """The tags that every sum has in addition to the user's."""
 
+INSTANCE_PREFIX = "instance:"
+"""The prefix of measurements of single instances, so that no query adds an instance to its sum."""
+
 _PREFIX = "tag_"
 
 
@@ -73,7 +76,11 @@ class Series:
 
 
 class SinkUnavailableError(TallystreamError):
-    """The store is unreachable or overloaded. The same write may succeed later."""
+    """The store is unreachable or overloaded. The same write may succeed later, after `retry_after_s` seconds."""
+
+    def __init__(self, message: str, *, retry_after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class Rejections:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tallystream_aggregator.health.internal_metrics import APP as OWN_APP
-from tallystream_aggregator.shipping.points import EVENTS, PREFIX, is_sum
+from tallystream_aggregator.shipping.points import EVENTS, is_sum
+from tallystream_aggregator.sinks.base import INSTANCE_PREFIX
 from tallystream_dashboards.lag.storage import ALL as LAGS
 from tallystream_dashboards.page.data import sums
 from tallystream_dashboards.page.data.duplicates import positions_of
@@ -103,7 +104,7 @@ def _by_instance(reader: PointReader, name: str | None, app: str | None, period:
     if name is None:
         return ChartData()
     series = reader.read(
-        PREFIX + name,
+        INSTANCE_PREFIX + name,
         FIELDS,
         start_ms=period.start_ms,
         end_ms=period.until_ms,

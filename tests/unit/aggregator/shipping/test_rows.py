@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from support.topic import BEGIN_MS, FIRST, SECOND, Topic, counter, gauge
-from tallystream_aggregator.shipping.points import PREFIX, ROW_FLOATS, ROW_INTEGERS, point, row_points
+from tallystream_aggregator.shipping.points import ROW_FLOATS, ROW_INTEGERS, point, row_points
+from tallystream_aggregator.sinks.base import INSTANCE_PREFIX
 from tallystream_aggregator.sums import Sum
 from tallystream_aggregator.table.arithmetic.metric_types import STORED
 from tallystream_aggregator.table.rows import LifeRow, MetricRow
@@ -22,17 +23,17 @@ def test_each_metric_of_the_newest_snapshot_is_a_point() -> None:
     """Its measurement has the prefix, and the instance is a tag. The life is a field."""
     (row,) = rows(Topic().snapshot(counter(5, tags={"topic": "x"}), gauge(2), at=7000))
     first, second = row_points(row)
-    assert (first.measurement, first.ts_ms) == (PREFIX + "n", BEGIN_MS + 7000)
+    assert (first.measurement, first.ts_ms) == (INSTANCE_PREFIX + "n", BEGIN_MS + 7000)
     assert first.tags == {"topic": "x", "app": "shop", "metric_type": "counter", "instance": "app-1"}
     assert first.fields == {"count": 5, "life": FIRST}
-    assert (second.measurement, second.fields) == (PREFIX + "g", {"value": 2.0, "life": FIRST})
+    assert (second.measurement, second.fields) == (INSTANCE_PREFIX + "g", {"value": 2.0, "life": FIRST})
     assert isinstance(second.fields["value"], float)
 
 
 def test_a_metric_of_an_older_snapshot_makes_no_point() -> None:
     """It has a point with the time of its own snapshot."""
     (row,) = rows(Topic().snapshot(counter(5), gauge(2)).snapshot(counter(6), seq=2))
-    assert [(one.measurement, one.fields["count"]) for one in row_points(row)] == [(PREFIX + "n", 6)]
+    assert [(one.measurement, one.fields["count"]) for one in row_points(row)] == [(INSTANCE_PREFIX + "n", 6)]
 
 
 def test_a_restart_continues_the_series() -> None:

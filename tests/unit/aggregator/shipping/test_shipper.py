@@ -69,6 +69,20 @@ class Store:
         self.written += 1
 
 
+def test_a_pause_is_as_long_as_the_store_requests() -> None:
+    """The pause is the time in the error if that is longer than its own. The next one is its own again."""
+    stop = Stop()
+    errors = [SinkUnavailableError("x.", retry_after_s=seconds) for seconds in (60.0, 0.0)]
+
+    def write() -> None:
+        if errors:
+            raise errors.pop(0)
+
+    retry(write, stop)
+    assert stop.pauses[0] == 60.0
+    assert 0 < stop.pauses[1] < 60.0
+
+
 def test_pauses_double_up_to_a_limit() -> None:
     """Each pause is random, in the upper half of its range."""
     for attempt, longest in ((1, MIN_PAUSE_S), (2, 0.4), (3, 0.8), (4, 1.6), (10**9, MAX_PAUSE_S)):

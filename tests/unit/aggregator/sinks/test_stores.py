@@ -94,6 +94,10 @@ def test_no_text_of_the_settings_has_the_token() -> None:
         "prometheus:localhost",
         "prometheus:-1",
         "prometheus:host:1/metrics",
+        "otlp",
+        "otlp:",
+        "otlp:localhost:4318",
+        "otlp:ftp://h",
     ],
 )
 def test_the_error_of_an_unknown_form_lists_all_forms(spec: str) -> None:
@@ -104,7 +108,7 @@ def test_the_error_of_an_unknown_form_lists_all_forms(spec: str) -> None:
     assert str(caught.value) == (
         f"{problem}; give local:PATH, as in local:./metrics.db, "
         "influxdb:URL, as in influxdb:http://localhost:8086, graphite:HOST:PORT, as in graphite:localhost:2003, "
-        "or prometheus:PORT, as in prometheus:9464."
+        "otlp:URL, as in otlp:http://localhost:4318, or prometheus:PORT, as in prometheus:9464."
     )
 
 
@@ -144,11 +148,14 @@ def test_a_token_file_that_is_not_text_is_an_error(tmp_path: Path) -> None:
         StoreSettings.parse("influxdb:http://h", org="o", env={"INFLUXDB_TOKEN_FILE": str(path)})
 
 
-def test_a_password_in_the_url_is_rejected() -> None:
-    """The error names the place for a secret, and does not have the password."""
-    with pytest.raises(ConfigError, match="INFLUXDB_TOKEN") as caught:
-        StoreSettings.parse("influxdb:http://user:secret-word@host:8086", env=ENV)
-    assert "secret-word" not in str(caught.value)
+def test_a_password_in_the_url_is_refused_and_not_repeated() -> None:
+    """A secret in a URL would reach logs: the sentence names the place for it, without the secret."""
+    for kind, variable in (("influxdb", "INFLUXDB_TOKEN"), ("otlp", "OTEL_EXPORTER_OTLP_HEADERS")):
+        with pytest.raises(
+            ConfigError, match=f"'{kind}:\\*\\*\\*' can't be used; .* {variable} is the secret"
+        ) as caught:
+            StoreSettings.parse(f"{kind}:http://user:secret-word@host:8086", env=ENV)
+        assert "secret-word" not in str(caught.value)
 
 
 @pytest.mark.parametrize("days", [-1.0, float("nan"), float("inf")])
@@ -189,6 +196,49 @@ def test_influxdb_may_have_its_own_authority(tmp_path: Path) -> None:
     for path in (tmp_path / "absent", tmp_path / "text", tmp_path):
         with pytest.raises(ConfigError, match="INFLUXDB_CA_FILE"):
             StoreSettings.parse("influxdb", ca_file=str(path), env=ENV)
+
+
+def test_an_otlp_receiver_is_a_url_and_headers() -> None:
+    """Headers are percent-encoded values; the variable for metrics has precedence; the text of settings has none."""
+    parse = partial(StoreSettings.parse, "otlp:https://h:4318")
+    assert parse(env={}) == StoreSettings("otlp", "https://h:4318")
+    general = {"OTEL_EXPORTER_OTLP_HEADERS": "Authorization=Basic%20YTpi==, x-org = a%2Cb%25 ,"}
+    settings = parse(env=general)
+    assert settings.headers == (("Authorization", "Basic YTpi=="), ("x-org", "a,b%"))
+    assert "YTpi" not in f"{settings!r} {settings.spec}"
+    assert parse(env=general | {"OTEL_EXPORTER_OTLP_METRICS_HEADERS": "a=b"}).headers == (("a", "b"),)
+    with pytest.raises(ConfigError, match="only ship writes there"):
+        settings.require_readable()
+
+
+def test_the_headers_may_be_in_a_file(tmp_path: Path) -> None:
+    """OTEL_EXPORTER_OTLP_HEADERS_FILE names it, with a header on each line; the variable has precedence."""
+    file = tmp_path / "headers"
+    file.write_text("a=1\nb=2,c=3\n")
+    env = {"OTEL_EXPORTER_OTLP_HEADERS_FILE": str(file)}
+    assert StoreSettings.parse("otlp:http://h", env=env).headers == (("a", "1"), ("b", "2"), ("c", "3"))
+    env["OTEL_EXPORTER_OTLP_HEADERS"] = "a=first"
+    assert StoreSettings.parse("otlp:http://h", env=env).headers == (("a", "first"),)
+    with pytest.raises(ConfigError, match=r"OTEL_EXPORTER_OTLP_HEADERS_FILE: .* can't be read: No such file"):
+        StoreSettings.parse("otlp:http://h", env={"OTEL_EXPORTER_OTLP_HEADERS_FILE": str(tmp_path / "absent")})
+
+
+@pytest.mark.parametrize(
+    "text", ["secret-word", "=secret-word", "a b=secret-word", "a=secret-word%0Ab", "a=secret-wörd"]
+)
+def test_headers_of_another_form_are_refused_and_not_repeated(text: str) -> None:
+    """No name, no valid name, a value with a line break or beyond ASCII: the error shows the form, not the text."""
+    with pytest.raises(ConfigError, match=r"OTEL_EXPORTER_OTLP_HEADERS: .*give name=value,name=value") as caught:
+        StoreSettings.parse("otlp:http://h", env={"OTEL_EXPORTER_OTLP_HEADERS": text})
+    assert "secret" not in str(caught.value)
+
+
+def test_the_authority_of_an_otlp_receiver(tmp_path: Path) -> None:
+    """A file that OTEL_EXPORTER_OTLP_CERTIFICATE names, and the one for metrics first; another file is refused."""
+    env = {"OTEL_EXPORTER_OTLP_CERTIFICATE": "absent", "OTEL_EXPORTER_OTLP_METRICS_CERTIFICATE": certifi.where()}
+    assert StoreSettings.parse("otlp:https://h", env=env).ca_file == certifi.where()
+    with pytest.raises(ConfigError, match="OTEL_EXPORTER_OTLP_CERTIFICATE"):
+        StoreSettings.parse("otlp:https://h", env={"OTEL_EXPORTER_OTLP_CERTIFICATE": str(tmp_path)})
 
 
 def test_opening_a_store_does_not_connect(tmp_path: Path) -> None:
